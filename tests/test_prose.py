@@ -50,6 +50,12 @@ PATTERNS = {
     name: re.compile(pattern, re.NOFLAG if name == "a fragment" else re.IGNORECASE)
     for name, pattern in BANNED.items()
 }
+BAD_NAME = re.compile(
+    r"def (test_(?:\w+_)?(?:what|whoever|whatever|whichever|nobody|somebody|anew|beside"
+    r"|meanwhile|hence|one_that|one_who|those_that|those_who|is_said|are_said)"
+    r"(?:_\w+)?)\("
+)
+"""Names of tests are sentences, so the most frequent banned words are banned there too."""
 SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`(*\d\"])")
 SECTION = re.compile(r"\n\s*(?:Args|Raises|Returns|Yields|Attributes):")
 COMMENT = re.compile(r"(?:[^#]*\S  |\s*)#+ ?(.+)")
@@ -163,6 +169,17 @@ def files_of(room: str) -> list[Path]:
 def test_texts_are_plain_english(room: str) -> None:
     found = [
         problem for path in files_of(room) if is_checked(path) for problem in problems_in(path)
+    ]
+
+    assert not found, "\n".join(found)
+
+
+def test_names_of_tests_are_plain_english() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files_of("tests")
+        if is_checked(path)
+        for name in BAD_NAME.findall(path.read_text())
     ]
 
     assert not found, "\n".join(found)

@@ -32,7 +32,7 @@ def shell(redis_url: str) -> Iterator[Shell]:
     made.close()
 
 
-def test_a_fact_checker_that_nobody_serves_or_has_served_is_refused(shell: Shell) -> None:
+def test_a_fact_checker_that_was_never_served_is_refused(shell: Shell) -> None:
     shell.serve("researcher", "writer")
 
     with pytest.raises(
@@ -42,7 +42,9 @@ def test_a_fact_checker_that_nobody_serves_or_has_served_is_refused(shell: Shell
         shell.jobs.submit(ASKED)
 
 
-def test_it_is_refused_before_any_line_of_a_file_is_submitted(shell: Shell) -> None:
+def test_an_unserved_fact_checker_is_refused_before_any_line_of_a_file_is_submitted(
+    shell: Shell,
+) -> None:
     shell.serve("researcher")
 
     with pytest.raises(UserError, match="no worker serves or has served 'legal'"):
@@ -52,7 +54,7 @@ def test_it_is_refused_before_any_line_of_a_file_is_submitted(shell: Shell) -> N
         )
 
 
-def test_one_that_was_served_once_is_taken(shell: Shell) -> None:
+def test_a_fact_checker_that_was_served_once_is_accepted(shell: Shell) -> None:
     shell.serve("researcher")
     sample = '{"at": 1, "usd": 1, "ms": 1, "waited_ms": 0, "turns": 1, "lane": null}'
     shell.store.connection.redis.lpush(keys.history("legal"), sample)
@@ -61,7 +63,7 @@ def test_one_that_was_served_once_is_taken(shell: Shell) -> None:
     assert shell.jobs.standing(shell.jobs.submit(ASKED)).status is JobStatus.QUEUED
 
 
-def test_one_that_was_only_asked_for_is_refused(shell: Shell) -> None:
+def test_a_fact_checker_that_was_only_requested_is_refused(shell: Shell) -> None:
     shell.serve("researcher")
     shell.store.connection.redis.hset(keys.QUEUES, "legal", 0)
 
@@ -69,5 +71,5 @@ def test_one_that_was_only_asked_for_is_refused(shell: Shell) -> None:
         shell.jobs.submit(ASKED)
 
 
-def test_while_nobody_is_there_any_may_come(shell: Shell) -> None:
+def test_without_any_worker_every_fact_checker_is_accepted(shell: Shell) -> None:
     assert shell.jobs.standing(shell.jobs.submit(ASKED)).status is JobStatus.QUEUED

@@ -87,7 +87,7 @@ def due_in_s(shell: Shell, job_id: JobId) -> float:
     return float(score) / 1000 - shell.store.connection.now()
 
 
-def test_a_job_that_waits_holds_nothing_and_says_how_it_goes_on(shell: Shell) -> None:
+def test_a_waiting_job_holds_no_resource_and_names_the_next_step(shell: Shell) -> None:
     job_id = waits(shell, ApprovalOf.PLAN, timeout_s=3_600)
 
     assert shell.open(job_id) == []
@@ -114,7 +114,7 @@ def test_a_job_is_waiting_from_the_question_to_the_answer(shell: Shell) -> None:
     assert shell.jobs.result(job_id).waiting_since is None
 
 
-def test_a_job_that_is_cancelled_while_it_waits_is_waiting_no_more(shell: Shell) -> None:
+def test_a_job_that_is_cancelled_while_it_waits_stops_waiting(shell: Shell) -> None:
     job_id = waits(shell, ApprovalOf.PLAN)
 
     shell.jobs.cancel(job_id)
@@ -155,7 +155,7 @@ def statuses(shell: Shell, job_id: JobId) -> set[JobStatus]:
     }
 
 
-def test_all_that_it_is_made_of_stays_as_long_as_it_may_wait(shell: Shell) -> None:
+def test_the_jobs_documents_are_kept_as_long_as_it_may_wait(shell: Shell) -> None:
     job_id = waits(shell, ApprovalOf.ANSWER)
     work(shell, job_id)
     redis = shell.store.connection.redis
@@ -167,7 +167,7 @@ def test_all_that_it_is_made_of_stays_as_long_as_it_may_wait(shell: Shell) -> No
     assert {name: redis.pttl(name) for name in there if redis.pttl(name) < needed_ms} == {}
 
 
-def test_the_draft_is_there_to_read_and_no_answer_before_it_is_approved(shell: Shell) -> None:
+def test_the_draft_is_readable_and_there_is_no_answer_before_the_approval(shell: Shell) -> None:
     job_id = waits(shell, ApprovalOf.ANSWER)
     work(shell, job_id)
 
@@ -198,7 +198,7 @@ def at_research(shell: Shell) -> JobId:
     return job_id
 
 
-def test_research_that_was_rejected_and_cannot_be_made_again_does_not_leave(shell: Shell) -> None:
+def test_rejected_research_that_cannot_be_repeated_does_not_leave(shell: Shell) -> None:
     job_id = at_research(shell)
     shell.jobs.reject(job_id, "Wrong.")
     shell.advance(job_id)
@@ -208,7 +208,7 @@ def test_research_that_was_rejected_and_cannot_be_made_again_does_not_leave(shel
     assert result.results, "what the steps have found is still there to look at"
 
 
-def test_research_that_nobody_has_approved_does_not_leave_a_job_that_is_stopped_meanwhile(
+def test_unapproved_research_does_not_leave_a_stopped_job(
     shell: Shell,
 ) -> None:
     job_id = at_research(shell)
@@ -219,7 +219,7 @@ def test_research_that_nobody_has_approved_does_not_leave_a_job_that_is_stopped_
     assert (result.status, result.answer, result.citations) == (JobStatus.CANCELLED, None, ())
 
 
-def test_a_note_is_kept_beside_the_journal_and_told_to_the_planner(shell: Shell) -> None:
+def test_a_note_is_stored_outside_the_journal_and_reaches_the_planner(shell: Shell) -> None:
     job_id = waits(shell, ApprovalOf.PLAN)
     shell.jobs.reject(job_id, "Leave out Milvus: no cluster.")
     shell.advance(job_id)
@@ -243,7 +243,7 @@ def test_an_edited_plan_is_the_jobs_plan(shell: Shell) -> None:
     assert [one["id"] for one in (shell.jobs.result(job_id).plan or {})["steps"]] == ["mine"]
 
 
-def test_a_plan_that_came_with_an_approval_stands_beside_it(shell: Shell) -> None:
+def test_a_plan_from_an_approval_is_stored_with_it(shell: Shell) -> None:
     edited, as_it_was = waits(shell, ApprovalOf.PLAN), waits(shell, ApprovalOf.PLAN)
     shell.jobs.approve(edited, plan={"steps": [MINE]})
     shell.jobs.approve(as_it_was)
@@ -256,7 +256,7 @@ def test_a_plan_that_came_with_an_approval_stands_beside_it(shell: Shell) -> Non
     assert shell.jobs.result(as_it_was).approvals[0]["own_plan"] is None
 
 
-def test_the_joins_of_an_edited_plan_may_ask_for_a_part_like_those_of_a_workflow(
+def test_the_joins_of_an_edited_plan_may_ask_for_a_share_like_those_of_a_workflow(
     shell: Shell,
 ) -> None:
     job_id = waits(shell, ApprovalOf.PLAN)
@@ -291,7 +291,7 @@ def test_the_joins_of_an_edited_plan_may_ask_for_a_part_like_those_of_a_workflow
     assert plan.join == Join(enough=1)
 
 
-def test_a_plan_of_ones_own_that_comes_with_a_rejection_is_told_to_the_planner_and_shown(
+def test_the_users_own_plan_in_a_rejection_reaches_the_planner_and_is_shown(
     shell: Shell,
 ) -> None:
     job_id = waits(shell, ApprovalOf.PLAN)
@@ -312,7 +312,7 @@ def test_a_plan_of_ones_own_that_comes_with_a_rejection_is_told_to_the_planner_a
     assert not any("Write it." in event.to_json() for event in shell.events(job_id))
 
 
-def test_a_plan_of_ones_own_is_refused_where_no_planner_would_read_it_and_the_question_stays(
+def test_the_users_own_plan_is_refused_if_no_planner_would_read_it_and_the_question_stays(
     shell: Shell,
 ) -> None:
     job_id = waits(shell, ApprovalOf.PLAN, limits=JobLimits(max_rounds=0))
@@ -340,7 +340,7 @@ def test_only_a_plan_can_be_edited(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("answer", ["approve", "reject"])
-def test_what_is_wrong_with_a_plan_is_said_in_a_line_each(shell: Shell, answer: str) -> None:
+def test_each_error_in_a_plan_is_one_line(shell: Shell, answer: str) -> None:
     job_id = waits(shell, ApprovalOf.PLAN)
     steps: JsonValue = [
         {"id": "a", "specialist": "poet", "task": "Rhyme.", "depends_on": ["nobody"]},
@@ -359,7 +359,7 @@ def test_what_is_wrong_with_a_plan_is_said_in_a_line_each(shell: Shell, answer: 
     assert shell.jobs.standing(job_id).approval == "plan"
 
 
-def test_who_comes_second_or_too_early_is_told(shell: Shell) -> None:
+def test_a_second_or_early_answer_is_refused(shell: Shell) -> None:
     job_id = waits(shell, ApprovalOf.ANSWER)
     for answer in (shell.jobs.approve, shell.jobs.reject):
         with pytest.raises(UserError, match=f"^{job_id} waits for no approval$"):
@@ -372,7 +372,7 @@ def test_who_comes_second_or_too_early_is_told(shell: Shell) -> None:
         shell.jobs.approve(job_id)
 
 
-def test_a_webhook_is_told_that_the_job_waits(shell: Shell) -> None:
+def test_the_webhook_hears_that_the_job_waits(shell: Shell) -> None:
     with WebhookServer(200) as hook:
         job_id = waits(shell, ApprovalOf.PLAN, webhook_url=hook.url)
 
@@ -388,7 +388,7 @@ def test_a_webhook_is_told_that_the_job_waits(shell: Shell) -> None:
         (Approvals(what=(ApprovalOf.COST,)), "--approve-above-usd X"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(approvals: Approvals, said: str) -> None:
+def test_a_contradictory_approval_policy_is_refused(approvals: Approvals, said: str) -> None:
     with pytest.raises(UserError, match=said):
         check_request(Request("Compare.", approvals=approvals), SETTINGS)
 
@@ -397,7 +397,7 @@ WAITS_A_MINUTE = Approvals(timeout_s=60, on_timeout=OnTimeout.GO_ON)
 
 
 @pytest.mark.parametrize("mode", [Mode.TEAM, Mode.ADAPTIVE, Mode.AUTO])
-def test_an_end_of_questions_is_refused_as_no_model_can_ask(mode: Mode) -> None:
+def test_an_end_of_questions_is_refused_because_no_model_can_ask(mode: Mode) -> None:
     with pytest.raises(UserError, match="needs something to approve of"):
         check_request(Request("Compare.", mode=mode, approvals=WAITS_A_MINUTE), SETTINGS)
 
@@ -418,7 +418,7 @@ def test_a_question_that_a_workflow_asks_when_a_step_fails_can_have_an_end(tmp_p
     assert refusal_of(check_request, request, SETTINGS) is None
 
 
-def test_an_end_of_questions_is_refused_where_nothing_can_be_asked(tmp_path: Path) -> None:
+def test_an_end_of_questions_is_refused_if_nothing_can_be_asked(tmp_path: Path) -> None:
     silent = workflow(tmp_path, "id: a, specialist: writer, task: Write.")
 
     for request in (Request("Compare.", mode=Mode.SINGLE), Request("Compare.", workflow=silent)):

@@ -171,9 +171,7 @@ def test_rows_whose_condition_is_not_met_are_skipped_with_the_reason(
     assert shell.jobs.result(job_id).status is JobStatus.OK
 
 
-def test_a_plan_with_conditions_comes_back_from_an_edit_as_it_was(
-    shell: Shell, tmp_path: Path
-) -> None:
+def test_a_plan_with_conditions_stays_unchanged_in_an_edit(shell: Shell, tmp_path: Path) -> None:
     steps = workflow(tmp_path, CONDITIONAL, f"{UNREVIEWED}key: no\n")
     job_id = shell.jobs.submit(
         Request(
@@ -199,7 +197,7 @@ def test_a_plan_with_conditions_comes_back_from_an_edit_as_it_was(
     }
 
 
-def test_a_webhook_is_told_which_steps_a_job_asks_about(shell: Shell, tmp_path: Path) -> None:
+def test_the_webhook_hears_the_steps_that_a_job_asks_about(shell: Shell, tmp_path: Path) -> None:
     steps = workflow(tmp_path, LETTERS, UNREVIEWED)
     with WebhookServer() as hook:
         job_id = shell.jobs.submit(Request("Send it.", workflow=steps, webhook_url=hook.url))

@@ -77,7 +77,7 @@ def test_stored_events_come_before_new_events_and_the_end_ends_the_stream(store:
     assert asyncio.run(follow()) == ["job_submitted", "cancel_requested", "job_ended"]
 
 
-def test_a_follower_that_comes_back_gets_only_the_events_after_its_last(store: Store) -> None:
+def test_a_returning_follower_gets_only_the_events_after_its_last(store: Store) -> None:
     job_id = a_job(store)
     cancel(store, job_id)
     end(store, job_id)
@@ -115,7 +115,7 @@ def test_a_job_that_is_retried_is_followed_to_its_next_end(store: Store) -> None
     assert asyncio.run(follow()) == ["job_ended", "retry_requested", "job_ended"]
 
 
-def test_a_job_whose_end_is_only_seen_in_its_status_ends_the_stream(
+def test_a_job_whose_end_shows_only_in_its_status_ends_the_stream(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A follower that starts between the last event and a change of the status must not wait."""
@@ -158,9 +158,7 @@ def test_an_unknown_job_cannot_be_followed(store: Store) -> None:
         asyncio.run(follow())
 
 
-def test_a_follower_that_reads_slowly_loses_no_event(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_follower_loses_no_event(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_hub, "BACKLOG", 3)
     job_id = a_job(store)
 
@@ -214,7 +212,7 @@ def test_followers_cost_neither_threads_nor_connections(store: Store) -> None:
     assert kinds == [["job_submitted", "job_ended"]] * FOLLOWERS
 
 
-def test_a_follower_that_leaves_is_forgotten(store: Store) -> None:
+def test_a_leaving_follower_is_forgotten(store: Store) -> None:
     job_id = a_job(store)
 
     async def follow() -> int:
@@ -264,7 +262,7 @@ def test_a_wait_has_the_bounds_of_the_sync_client(store: Store, wait_s: float) -
         asyncio.run(ask())
 
 
-def test_wait_returns_the_status_when_its_time_is_over(store: Store) -> None:
+def test_wait_returns_the_status_at_the_end_of_its_time(store: Store) -> None:
     job_id = a_job(store)
 
     async def follow() -> JobStatus:
@@ -320,7 +318,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]:
 
 
 @pytest.mark.slow
-def test_a_redis_that_restarts_costs_a_follower_nothing(own: OwnRedis) -> None:
+def test_a_restart_of_redis_costs_a_follower_nothing(own: OwnRedis) -> None:
     async def follow() -> list[str]:
         async with connect_async(own.url, Settings(offline=True)) as jobs:
             store = jobs._client.store
@@ -338,7 +336,7 @@ def test_a_redis_that_restarts_costs_a_follower_nothing(own: OwnRedis) -> None:
 
 
 @pytest.mark.slow
-def test_a_redis_that_stays_away_is_an_error_of_every_follower(
+def test_a_lasting_outage_of_redis_is_an_error_for_every_follower(
     own: OwnRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

@@ -45,7 +45,7 @@ def messages(jobs: Client, queue: str) -> int:
     return int(jobs.store.connection.redis.llen(queue))
 
 
-def test_a_job_is_taken_and_announced_at_once(jobs: Client) -> None:
+def test_a_job_is_accepted_and_announced_at_once(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare  things.\nNow."))
 
     standing = jobs.standing(job_id)
@@ -59,7 +59,7 @@ def test_a_job_is_taken_and_announced_at_once(jobs: Client) -> None:
 
 
 @pytest.mark.parametrize("priority", Priority)
-def test_a_job_that_says_no_priority_has_that_of_the_settings(
+def test_a_job_without_a_priority_has_the_priority_of_the_settings(
     redis_url: str, priority: Priority
 ) -> None:
     jobs = client.connect(redis_url, Settings(offline=True, priority=priority))
@@ -89,7 +89,7 @@ def test_the_same_key_gives_the_same_job_and_announces_it_once(jobs: Client) -> 
     assert messages(jobs, SUBMISSIONS_QUEUE) == 1
 
 
-def test_a_day_that_is_spent_takes_no_new_job_and_says_when_there_is_more(jobs: Client) -> None:
+def test_a_spent_day_takes_no_new_job_and_names_the_time_of_its_renewal(jobs: Client) -> None:
     known = jobs.submit(Request("Compare.", idempotency_key="k1"))
     jobs.store.daily_budgets.set_caps(DailyCaps(day_tokens=100))
     issue(jobs.store, known, "a.1")
@@ -106,7 +106,7 @@ def test_a_day_that_is_spent_takes_no_new_job_and_says_when_there_is_more(jobs: 
     assert jobs.submit(Request("Compare.", idempotency_key="k1")) == known
 
 
-def test_a_day_that_has_too_little_left_to_begin_with_takes_no_new_job_until_there_is_more(
+def test_a_day_with_too_little_budget_takes_no_new_job_until_there_is_more(
     jobs: Client,
 ) -> None:
     jobs.store.daily_budgets.set_caps(DailyCaps(day_usd=100))
@@ -155,7 +155,7 @@ def test_documents_may_be_given_as_bytes(jobs: Client, tmp_path: Path) -> None:
     assert jobs.submit(Request("Where is it?", documents=documents))
 
 
-def test_bytes_that_are_no_document_are_named_without_a_place_on_this_machine(
+def test_bytes_that_are_no_document_are_named_without_a_path_of_this_machine(
     jobs: Client,
 ) -> None:
     bad = {"a.md": b"text", "photo.bin": bytes(range(256)), "b.bin": bytes(range(256))}
@@ -239,7 +239,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "said"), REFUSED, ids=[said for _, said in REFUSED])
-def test_what_cannot_be_done_is_refused_in_one_line_and_nothing_is_stored(
+def test_an_impossible_command_is_refused_in_one_line_and_nothing_is_stored(
     jobs: Client, fields: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UserError, match=said) as refused:
@@ -249,13 +249,13 @@ def test_what_cannot_be_done_is_refused_in_one_line_and_nothing_is_stored(
     assert jobs.newest() == []
 
 
-def test_without_redis_it_says_so() -> None:
+def test_without_redis_the_client_says_so() -> None:
     with pytest.raises(StoreUnavailable, match="is it running"):
         client.connect("redis://127.0.0.1:1/0", Settings(offline=True)).submit(Request("x"))
 
 
 @pytest.mark.parametrize("job_id", ["j-000000000000", "nonsense", "", "j-*"])
-def test_an_unknown_job_is_unknown_everywhere(jobs: Client, job_id: str) -> None:
+def test_an_unknown_job_is_an_error_in_every_method(jobs: Client, job_id: str) -> None:
     unknown = JobId(job_id)
     for ask in (
         jobs.standing,
@@ -269,7 +269,7 @@ def test_an_unknown_job_is_unknown_everywhere(jobs: Client, job_id: str) -> None
             ask(unknown)
 
 
-def test_events_come_in_order_and_end_with_the_job(jobs: Client) -> None:
+def test_events_arrive_in_order_and_end_with_the_job(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
     end(jobs, job_id)
 
@@ -277,7 +277,7 @@ def test_events_come_in_order_and_end_with_the_job(jobs: Client) -> None:
     assert [one.version for one in jobs.events(job_id, after=1)] == [2]
 
 
-def test_what_a_webhook_adds_after_the_end_keeps_nobody_waiting(jobs: Client) -> None:
+def test_the_webhooks_events_after_the_end_delay_no_caller(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
     end(jobs, job_id)
     jobs.store.journal.append(job_id, WebhookTried(attempt=1, delivered=False, under_way=True))
@@ -300,7 +300,7 @@ def test_a_follower_of_a_retried_job_follows_it_to_its_last_end(jobs: Client) ->
     assert kinds == ["job_submitted", "job_ended", "retry_requested", "job_ended"]
 
 
-def test_waiting_for_a_job_that_does_not_end_comes_back_in_time(jobs: Client) -> None:
+def test_waiting_for_an_endless_job_returns_in_time(jobs: Client) -> None:
     assert jobs.result(jobs.submit(Request("Compare.")), wait_s=0.05).status is JobStatus.QUEUED
 
 
@@ -322,7 +322,7 @@ def test_only_an_ended_job_can_be_retried_or_deleted(jobs: Client) -> None:
             what(job_id)
 
 
-def test_a_retry_from_a_step_that_does_not_exist_names_those_that_do(jobs: Client) -> None:
+def test_a_retry_from_an_unknown_step_names_the_known_steps(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
     end(jobs, job_id)
 
@@ -330,7 +330,7 @@ def test_a_retry_from_a_step_that_does_not_exist_names_those_that_do(jobs: Clien
         jobs.retry(job_id, "nowhere")
 
 
-def test_of_many_retries_at_once_one_is_in_the_journal_and_the_books_are_its_own(
+def test_one_of_many_concurrent_retries_is_in_the_journal_and_sets_the_accounts(
     jobs: Client,
 ) -> None:
     job_id, start = (
@@ -358,7 +358,7 @@ def test_of_many_retries_at_once_one_is_in_the_journal_and_the_books_are_its_own
     assert jobs.store.connection.redis.hget(keys.job(job_id), "max_turns") == str(done).encode()
 
 
-def test_a_retry_takes_back_the_cancel(jobs: Client) -> None:
+def test_a_retry_revokes_the_cancel(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
     jobs.cancel(job_id)
     end(jobs, job_id, JobStatus.CANCELLED)
@@ -368,7 +368,7 @@ def test_a_retry_takes_back_the_cancel(jobs: Client) -> None:
     assert jobs.store.journal.read(job_id)[-1].event == RetryRequested(holds=True)
 
 
-def test_nothing_stays_of_a_job_that_was_deleted(jobs: Client) -> None:
+def test_nothing_stays_of_a_deleted_job(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
     issue(jobs.store, job_id, "a.1", "b.1")
     finish(granted(jobs.store, job_id, "a.1"))
@@ -390,12 +390,12 @@ def test_a_report_is_one_json_object(jobs: Client) -> None:
     assert (report["job_id"], report["status"], report["answer"]) == (job_id, "queued", None)
 
 
-def test_documents_that_are_no_path_are_refused_with_what_to_write(jobs: Client) -> None:
+def test_documents_given_as_text_are_refused_with_a_remedy(jobs: Client) -> None:
     with pytest.raises(UserError, match=r"not str: write Path\('docs'\)"):
         jobs.submit(Request("Compare.", documents="docs"))  # type: ignore[arg-type]
 
 
-def test_a_retry_gives_the_books_the_new_limits(jobs: Client) -> None:
+def test_a_retry_sets_the_new_limits_in_the_accounts(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare.", limits=JobLimits(max_turns=1)))
     end(jobs, job_id, JobStatus.PARTIAL)
     jobs.retry(job_id, limits=NewLimits(max_turns=7, max_microusd=9))
@@ -406,7 +406,7 @@ def test_a_retry_gives_the_books_the_new_limits(jobs: Client) -> None:
     ]
 
 
-def test_a_retry_needs_the_jobs_documents_and_has_them_stay(jobs: Client, tmp_path: Path) -> None:
+def test_a_retry_needs_the_jobs_documents_and_keeps_them(jobs: Client, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("A fact.")
     job_id = jobs.submit(Request("Compare.", documents=tmp_path))
     end(jobs, job_id, JobStatus.PARTIAL)

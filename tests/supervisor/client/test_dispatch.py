@@ -46,7 +46,7 @@ def body_of(message: bytes) -> Any:
     return json.loads(b64decode(json.loads(message)["body"]))
 
 
-def test_a_group_is_a_chord_with_ids_of_our_own(app: Celery, queues: Any) -> None:
+def test_a_group_is_a_chord_with_fixed_ids(app: Celery, queues: Any) -> None:
     Dispatcher(app).publish_group(JobId(JOB), [outgoing("a", 0), outgoing("b", 1)])
 
     sent = headers_in(queues, "researcher")
@@ -64,13 +64,13 @@ def test_a_single_handoff_is_a_chord_too(app: Celery, queues: Any) -> None:
     assert body_of(message)[2]["chord"]["task"] == "supervisor.advance"
 
 
-def test_a_chord_leaves_no_counter_of_its_own(app: Celery, queues: Any) -> None:
+def test_a_chord_leaves_no_counter(app: Celery, queues: Any) -> None:
     Dispatcher(app).publish_group(JobId(JOB), [outgoing("a", 0), outgoing("b", 1)])
 
     assert queues.keys("celery*") == []
 
 
-def test_the_body_of_a_chord_is_advance_under_a_name_of_its_own(app: Celery, queues: Any) -> None:
+def test_the_body_of_a_chord_is_advance_with_a_fixed_id(app: Celery, queues: Any) -> None:
     Dispatcher(app).publish_group(JobId(JOB), [outgoing("a", 0)])
 
     (message,) = queues.lrange("researcher", 0, -1)
@@ -84,7 +84,7 @@ def test_the_body_of_a_chord_is_advance_under_a_name_of_its_own(app: Celery, que
     assert body["options"]["queue"] == SUPERVISOR_QUEUE
 
 
-def test_what_is_published_again_is_the_same_message_in_the_same_place(
+def test_a_message_that_is_published_again_is_the_same_in_the_same_place(
     app: Celery, queues: Any
 ) -> None:
     dispatcher = Dispatcher(app)
@@ -103,7 +103,7 @@ def test_what_is_published_again_is_the_same_message_in_the_same_place(
     )
 
 
-def test_what_is_published_again_is_taken_next_and_the_rest_in_its_order(
+def test_a_message_that_is_published_again_is_taken_next_and_the_rest_in_order(
     app: Celery, queues: Any
 ) -> None:
     dispatcher = Dispatcher(app)
@@ -133,7 +133,7 @@ def test_the_publisher_waits_for_no_result(app: Celery, queues: Any) -> None:
     assert queues.pubsub_channels() == []
 
 
-def test_flower_is_shown_the_job_the_handoff_and_the_first_words_of_the_task(
+def test_flower_shows_the_job_the_handoff_and_the_first_words_of_the_task(
     app: Celery, queues: Any
 ) -> None:
     Dispatcher(app).publish_group(
@@ -145,13 +145,13 @@ def test_flower_is_shown_the_job_the_handoff_and_the_first_words_of_the_task(
     assert len(shown) < SHOWN_CHARS + 40
 
 
-def test_a_specialist_that_was_announced_later_has_its_queue(app: Celery, queues: Any) -> None:
+def test_a_specialist_that_is_announced_later_has_a_queue(app: Celery, queues: Any) -> None:
     Dispatcher(app).publish_group(JobId(JOB), [outgoing("a", 0, assigned_to="astronomer")])
 
     assert [one["task"] for one in headers_in(queues, "astronomer")] == ["specialist.astronomer"]
 
 
-def test_wake_ups_name_the_job_and_what_is_suspect(app: Celery, queues: Any) -> None:
+def test_wake_ups_name_the_job_and_the_suspect_handoffs(app: Celery, queues: Any) -> None:
     dispatcher = Dispatcher(app)
     dispatcher.wake(JobId(JOB), [HandoffId("a.1")])
     dispatcher.announce(JobId(JOB))
@@ -161,7 +161,7 @@ def test_wake_ups_name_the_job_and_what_is_suspect(app: Celery, queues: Any) -> 
     assert [one["argsrepr"] for one in headers_in(queues, SUBMISSIONS_QUEUE)] == [f"({JOB})"]
 
 
-def test_every_message_says_what_it_is_for_also_the_wake_up_that_a_chord_ends_with(
+def test_every_message_names_its_purpose_including_the_wake_up_of_a_chord(
     app: Celery, queues: Any
 ) -> None:
     dispatcher, planner = (
@@ -189,7 +189,7 @@ def test_every_message_says_what_it_is_for_also_the_wake_up_that_a_chord_ends_wi
     assert body_of(message)[2]["chord"]["options"]["headers"] == {FOR: JOB}
 
 
-def test_a_role_goes_to_any_supervisor_that_has_a_slot(app: Celery, queues: Any) -> None:
+def test_a_role_goes_to_any_supervisor_with_a_free_slot(app: Celery, queues: Any) -> None:
     handoff = a_handoff(
         assigned_to="planner", step_id=StepId("planner"), handoff_id=handoff_id("planner", 1)
     )
@@ -200,7 +200,7 @@ def test_a_role_goes_to_any_supervisor_that_has_a_slot(app: Celery, queues: Any)
     ]
 
 
-def test_a_group_leaves_fifty_at_a_time(app: Celery, queues: Any) -> None:
+def test_a_group_is_published_fifty_messages_at_a_time(app: Celery, queues: Any) -> None:
     dispatcher = Dispatcher(app)
     dispatcher.publish_group(JobId(JOB), [outgoing("warm", 0)])
     queues.config_resetstat()
@@ -210,7 +210,7 @@ def test_a_group_leaves_fifty_at_a_time(app: Celery, queues: Any) -> None:
     assert queues.info("commandstats")["cmdstat_evalsha"]["calls"] == 2
 
 
-def test_those_for_one_queue_leave_together_also_where_they_take_turns_with_others(
+def test_messages_for_one_queue_are_published_together_even_if_they_alternate_with_others(
     app: Celery, queues: Any
 ) -> None:
     dispatcher = Dispatcher(app)
@@ -227,7 +227,7 @@ def test_those_for_one_queue_leave_together_also_where_they_take_turns_with_othe
     ]
 
 
-def test_what_cannot_be_published_is_left_to_the_sweeper_soon(
+def test_a_failed_publication_is_left_to_the_sweeper_soon(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     app = make_app("test", "redis://127.0.0.1:1/0", Settings(), OWN)

@@ -59,7 +59,7 @@ def shown(result: JobResult) -> str:
     return result.model_copy(update={"wall_s": 0.0}).to_json()
 
 
-def test_everything_that_show_says_of_an_ended_job_is_rebuilt_from_the_file_alone(
+def test_the_output_of_show_for_an_ended_job_is_rebuilt_from_the_file_alone(
     shell: Shell,
 ) -> None:
     job_id = a_whole_job(shell)
@@ -71,7 +71,9 @@ def test_everything_that_show_says_of_an_ended_job_is_rebuilt_from_the_file_alon
     assert report_of(file.record()) == before
 
 
-def test_and_of_a_job_that_waits_in_mid_air_with_the_turns_so_far(shell: Shell) -> None:
+def test_the_output_of_show_for_a_waiting_job_is_rebuilt_with_the_turns_so_far(
+    shell: Shell,
+) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
     shell.leave()
@@ -84,14 +86,14 @@ def test_and_of_a_job_that_waits_in_mid_air_with_the_turns_so_far(shell: Shell) 
     assert file.turns == {HandoffId(event.handoff_id): (replied(),)}
 
 
-def test_every_payload_is_what_its_digest_says(shell: Shell) -> None:
+def test_every_payload_matches_its_digest(shell: Shell) -> None:
     file = exported(shell.jobs, a_whole_job(shell))
 
     assert len(file.payloads) > 5
     assert all(digest_of(text) == digest for digest, text in file.payloads.items())
 
 
-def test_no_key_of_ours_no_webhook_and_nothing_that_looks_like_a_credential_is_in_it(
+def test_the_export_contains_no_key_no_webhook_and_no_credential(
     shell: Shell,
 ) -> None:
     job_id = a_whole_job(
@@ -108,7 +110,7 @@ def test_no_key_of_ours_no_webhook_and_nothing_that_looks_like_a_credential_is_i
     assert report_of(Export.from_json(text).record()).status.ended
 
 
-def test_the_texts_of_documents_are_there_if_asked_for(shell: Shell, tmp_path: Path) -> None:
+def test_the_texts_of_documents_are_included_on_request(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("Order A-1042 was shipped.")
     job_id = a_whole_job(shell, tmp_path)
 

@@ -29,7 +29,7 @@ def taken(limit: Limit, wants: Wants, parts: dict[str, float]) -> float:
 
 
 @given(several, allowances)
-def test_no_limit_is_exceeded_and_nobody_gets_more_than_all(
+def test_no_limit_is_exceeded_and_no_role_gets_more_than_all(
     wants: Wants, allowed: dict[Limit, float]
 ) -> None:
     parts = fair_parts(wants, allowed)
@@ -40,7 +40,7 @@ def test_no_limit_is_exceeded_and_nobody_gets_more_than_all(
 
 
 @given(several, allowances)
-def test_who_gets_less_than_all_uses_a_full_limit_of_which_nobody_has_a_larger_part(
+def test_a_role_with_less_than_all_uses_a_full_limit_in_which_no_role_has_a_larger_part(
     wants: Wants, allowed: dict[Limit, float]
 ) -> None:
     parts = fair_parts(wants, allowed)
@@ -57,7 +57,7 @@ def test_who_gets_less_than_all_uses_a_full_limit_of_which_nobody_has_a_larger_p
 
 
 @given(several, allowances, st.sampled_from(ROLES))
-def test_a_lane_of_ones_own_is_not_narrowed_by_what_others_do(
+def test_a_separate_lane_is_not_narrowed_by_other_lanes(
     wants: Wants, allowed: dict[Limit, float], role: str
 ) -> None:
     own = wants.get(role, {})
@@ -81,11 +81,11 @@ def test_the_order_of_roles_and_limits_changes_nothing(
 
 
 @given(several)
-def test_where_no_limit_is_known_all_get_all(wants: Wants) -> None:
+def test_without_a_known_limit_every_role_gets_all(wants: Wants) -> None:
     assert set(fair_parts(wants, {}).values()) <= {1.0}
 
 
-def test_what_one_cannot_use_because_of_another_limit_is_left_to_the_others() -> None:
+def test_the_part_that_a_role_cannot_use_goes_to_the_others() -> None:
     wants = {"researcher": {REQUESTS: 10.0, OTHER: 10.0}, "writer": {REQUESTS: 10.0}}
 
     assert fair_parts(wants, {REQUESTS: 10.0, OTHER: 1.0}) == pytest.approx(

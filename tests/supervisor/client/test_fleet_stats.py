@@ -108,7 +108,7 @@ def role(stats: FleetStats, name: str = "researcher") -> RoleStats:
     return next(one for one in stats.roles if one.role == name)
 
 
-def test_what_works_is_parked_or_waits_wants_a_slot_each() -> None:
+def test_running_parked_and_waiting_handoffs_need_a_slot_each() -> None:
     stats = found(
         at_work("researcher"), at_work("researcher", parked=True), waiting={"researcher": 5}
     )
@@ -127,12 +127,12 @@ def test_what_works_is_parked_or_waits_wants_a_slot_each() -> None:
     assert role(stats).oldest_s == 30
 
 
-def test_a_role_with_nothing_to_do_wants_none() -> None:
+def test_an_idle_role_needs_no_slot() -> None:
     assert role(found(), "writer").wanted_slots == 0
 
 
 @pytest.mark.parametrize(("requests", "wanted"), [(600, 10), (150, 5), (30, 1), (None, 10)])
-def test_no_more_are_wanted_than_make_the_calls_that_the_provider_lets_through(
+def test_the_number_of_slots_is_bounded_by_the_calls_that_the_provider_allows(
     requests: int | None, wanted: int
 ) -> None:
     """Ten slots of half a call a second each: 300 requests a minute."""
@@ -145,14 +145,14 @@ def test_no_more_are_wanted_than_make_the_calls_that_the_provider_lets_through(
     assert role(stats).wanted_slots == wanted
 
 
-def test_roles_share_what_the_provider_lets_through_by_what_they_have_to_do() -> None:
+def test_roles_share_the_providers_limit_by_their_work() -> None:
     samples = {"researcher": TEN_SECONDS_FOR_FIVE_TURNS, "writer": TEN_SECONDS_FOR_FIVE_TURNS}
     stats = found(waiting={"researcher": 30, "writer": 10}, requests=600, samples=samples)
 
     assert (role(stats).wanted_slots, role(stats, "writer").wanted_slots) == (15, 5)
 
 
-def test_the_calls_of_the_supervisors_roles_are_let_through_by_the_same_limit() -> None:
+def test_the_supervisors_roles_share_the_same_limit() -> None:
     samples = {"researcher": TEN_SECONDS_FOR_FIVE_TURNS, "planner": TEN_SECONDS_FOR_FIVE_TURNS}
     stats = found(
         at_work("planner"), waiting={"researcher": 30, "think": 9}, requests=600, samples=samples
@@ -165,7 +165,7 @@ def test_the_calls_of_the_supervisors_roles_are_let_through_by_the_same_limit() 
     )
 
 
-def test_a_role_is_held_against_the_lane_of_its_own_calls_alone() -> None:
+def test_a_role_is_bounded_only_by_the_lane_of_its_own_calls() -> None:
     samples = {"researcher": [a_sample("narrow")], "writer": TEN_SECONDS_FOR_FIVE_TURNS}
     stats = found(
         waiting={"researcher": 30, "writer": 10},
@@ -177,7 +177,7 @@ def test_a_role_is_held_against_the_lane_of_its_own_calls_alone() -> None:
     assert (role(stats).wanted_slots, role(stats, "writer").wanted_slots) == (2, 10)
 
 
-def test_a_lane_without_limits_says_nothing_of_the_others() -> None:
+def test_a_lane_without_limits_does_not_affect_the_others() -> None:
     samples = {"researcher": [a_sample("narrow")], "writer": [a_sample("unknown")]}
     stats = found(
         waiting={"researcher": 30, "writer": 10},
@@ -192,7 +192,7 @@ def test_a_lane_without_limits_says_nothing_of_the_others() -> None:
     ("tokens", "wanted"),
     [({"input": 120_000}, 2), ({"output": 1_800}, 3), ({"input": 120_000, "output": 1_800}, 2)],
 )
-def test_limits_of_tokens_hold_too(tokens: dict[str, int], wanted: int) -> None:
+def test_token_limits_count_too(tokens: dict[str, int], wanted: int) -> None:
     """Each slot takes 1,000 input and 10 output tokens a second."""
     samples = {"researcher": [a_sample(input_tokens=10_000)]}
     stats = found(
@@ -202,7 +202,7 @@ def test_limits_of_tokens_hold_too(tokens: dict[str, int], wanted: int) -> None:
     assert role(stats).wanted_slots == wanted
 
 
-def test_a_role_that_calls_two_models_is_held_by_the_narrow_one_as_far_as_it_uses_it() -> None:
+def test_a_role_with_two_models_is_bounded_by_the_narrow_one_as_far_as_it_uses_it() -> None:
     samples = {"researcher": [a_sample(), a_sample("narrow"), a_sample(None), a_sample(None)]}
     stats = found(
         waiting={"researcher": 30}, requests=6_000, samples=samples, lanes=(a_lane(60, "narrow"),)
@@ -211,20 +211,20 @@ def test_a_role_that_calls_two_models_is_held_by_the_narrow_one_as_far_as_it_use
     assert role(stats).wanted_slots == 8
 
 
-def test_the_time_that_was_waited_for_the_provider_is_not_worked() -> None:
+def test_the_wait_for_the_provider_is_not_work() -> None:
     """Else a role that waits would want the slots that do nothing but wait."""
     samples = {"researcher": [a_sample(waited_ms=90_000)]}
 
     assert role(found(waiting={"researcher": 10}, requests=150, samples=samples)).wanted_slots == 5
 
 
-def test_a_handoff_that_lasted_for_long_because_it_was_paused_makes_no_slot_seem_slow() -> None:
+def test_a_handoff_that_lasted_long_in_a_pause_makes_no_slot_look_slow() -> None:
     samples = {"researcher": [a_sample(), a_sample(), a_sample() | {"ms": 7_200_000}]}
 
     assert role(found(waiting={"researcher": 10}, requests=150, samples=samples)).wanted_slots == 5
 
 
-def test_another_model_is_seen_for_what_it_is_once_the_newest_handoffs_have_used_it() -> None:
+def test_another_model_counts_once_the_newest_handoffs_have_used_it() -> None:
     samples = {"researcher": [a_sample("wide")] * NEWEST + [a_sample()] * 100}
 
     assert (
@@ -240,7 +240,7 @@ def test_another_model_is_seen_for_what_it_is_once_the_newest_handoffs_have_used
     )
 
 
-def test_while_the_provider_refuses_only_what_has_a_slot_wants_one() -> None:
+def test_while_the_provider_refuses_only_running_handoffs_need_a_slot() -> None:
     works = (at_work("researcher"), *[at_work("researcher", parked=True)] * 40)
     samples = {"researcher": TEN_SECONDS_FOR_FIVE_TURNS}
     stats = of_lanes(
@@ -264,7 +264,7 @@ def test_while_the_provider_refuses_only_what_has_a_slot_wants_one() -> None:
     )
 
 
-def test_a_role_whose_very_first_calls_are_refused_wants_no_slots_for_them() -> None:
+def test_a_role_whose_very_first_calls_are_refused_needs_no_slots_for_them() -> None:
     assert (
         role(
             of_lanes(refused(a_lane(None)), works=(at_work("researcher", parked=True),) * 40)
@@ -274,7 +274,7 @@ def test_a_role_whose_very_first_calls_are_refused_wants_no_slots_for_them() -> 
     assert role(of_lanes(refused(a_lane(None)), waiting={"researcher": 40})).wanted_slots == 0
 
 
-def test_a_role_that_calls_another_model_than_the_refused_one_wants_its_slots() -> None:
+def test_a_role_with_another_model_than_the_refused_one_needs_its_slots() -> None:
     samples = {"researcher": [a_sample("narrow")], "writer": TEN_SECONDS_FOR_FIVE_TURNS}
     lanes = (refused(a_lane(None, "narrow")), a_lane(None))
     stats = of_lanes(*lanes, waiting={"researcher": 30, "writer": 10, "critic": 7}, samples=samples)
@@ -286,9 +286,7 @@ def test_a_role_that_calls_another_model_than_the_refused_one_wants_its_slots() 
     ) == (0, 10, 7)
 
 
-def test_a_role_that_calls_a_refused_model_now_and_then_wants_the_slots_of_its_other_calls() -> (
-    None
-):
+def test_a_role_that_sometimes_calls_a_refused_model_needs_the_slots_of_its_other_calls() -> None:
     samples = {"researcher": [a_sample("narrow"), *[a_sample()] * 3]}
     stats = of_lanes(
         refused(a_lane(None, "narrow")), a_lane(None), waiting={"researcher": 40}, samples=samples
@@ -297,23 +295,23 @@ def test_a_role_that_calls_a_refused_model_now_and_then_wants_the_slots_of_its_o
     assert role(stats).wanted_slots == 30
 
 
-def test_a_paused_role_wants_none() -> None:
+def test_a_paused_role_needs_no_slot() -> None:
     assert role(found(waiting={"researcher": 5}, paused=True)).wanted_slots == 0
 
 
-def test_a_paused_role_that_nobody_serves_wants_none_either_and_is_said_to_be_paused() -> None:
+def test_an_unserved_paused_role_needs_no_slot_and_is_shown_as_paused() -> None:
     stats = found(waiting={"poet": 5}, paused=True)
 
     assert (role(stats, "poet").is_paused, role(stats, "poet").wanted_slots) == (True, 0)
 
 
-def test_a_role_that_nobody_serves_is_named_and_wanted() -> None:
+def test_an_unserved_role_is_named_and_needs_slots() -> None:
     lonely = role(found(waiting={"poet": 2}), "poet")
 
     assert (lonely.workers, lonely.slots, lonely.wanted_slots) == (0, 0, 2)
 
 
-def test_the_supervisors_roles_are_one_and_no_role_that_workers_could_serve() -> None:
+def test_the_supervisors_roles_count_as_one_role() -> None:
     stats = found(at_work("planner"), at_work("judge"), waiting={"think": 3})
 
     assert [one.role for one in stats.roles] == ["researcher", "writer"]
@@ -321,7 +319,7 @@ def test_the_supervisors_roles_are_one_and_no_role_that_workers_could_serve() ->
 
 
 @pytest.mark.parametrize("older", [{"usd": 1, "ms": 10_000}, {"usd": 1, "ms": 10_000, "turns": 5}])
-def test_samples_of_a_version_that_did_not_count_say_nothing_of_calls(
+def test_samples_of_an_older_version_say_nothing_about_calls(
     older: dict[str, int],
 ) -> None:
     stats = found(waiting={"researcher": 10}, requests=6, samples={"researcher": [older]})
@@ -329,14 +327,14 @@ def test_samples_of_a_version_that_did_not_count_say_nothing_of_calls(
     assert (role(stats).wanted_slots, role(stats).seconds) == (10, 10)
 
 
-def test_all_of_it_is_json() -> None:
+def test_the_statistics_are_json() -> None:
     said = json.loads(json.dumps(found(at_work("researcher"), requests=60).as_json()))
 
     assert said["lanes"][0]["limits"]["requests"] == {"limit": 60, "remaining": 0}
     assert said["spent_today"] == {"usd": 0.0, "tokens": 0, "most_usd": None, "most_tokens": None}
 
 
-def test_of_all_roles_that_think_the_newest_handoffs_say_what_thinking_takes() -> None:
+def test_the_newest_handoffs_of_all_the_supervisors_roles_predict_their_cost() -> None:
     lately = [a_sample() | {"at": 2_000 + n} for n in range(NEWEST)]
     long_ago = [a_sample("a-model-of-before") | {"at": n} for n in range(NEWEST)]
 

@@ -58,7 +58,7 @@ def somebody_waits(store: Store) -> bool:
     return any("b" in one["flags"] for one in store.connection.redis.client_list())
 
 
-def test_an_outage_is_over_when_redis_has_answered_and_the_next_one_has_all_the_time(
+def test_an_outage_ends_with_an_answer_of_redis_and_the_next_outage_has_the_full_time(
     own: OwnRedis, there: Store
 ) -> None:
     job_id, patience = a_job(there), Watched()
@@ -82,7 +82,7 @@ def test_an_outage_is_over_when_redis_has_answered_and_the_next_one_has_all_the_
         assert waits.result(30) is JobStatus.OK
 
 
-def test_who_runs_out_of_time_while_redis_is_away_is_told_so_and_no_status_that_is_old(
+def test_a_caller_that_runs_out_of_time_during_an_outage_gets_an_error_and_no_old_status(
     own: OwnRedis, there: Store
 ) -> None:
     job_id, patience = a_job(there), Watched()
@@ -94,7 +94,7 @@ def test_who_runs_out_of_time_while_redis_is_away_is_told_so_and_no_status_that_
             waits.result(30)
 
 
-def test_who_has_borne_enough_is_told_so(own: OwnRedis, there: Store) -> None:
+def test_a_caller_that_has_waited_enough_gets_an_error(own: OwnRedis, there: Store) -> None:
     job_id, patience = a_job(there), Watched()
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(wait_for_end, there, job_id, 60.0, patience)

@@ -80,7 +80,9 @@ def counted(shell: Shell, ask: Callable[[], object]) -> tuple[int, int, int]:
     return commands, bytes_in, bytes_out
 
 
-def test_what_is_read_does_not_grow_with_the_number_of_steps(shell: Shell, tmp_path: Path) -> None:
+def test_the_amount_of_data_read_does_not_grow_with_the_number_of_steps(
+    shell: Shell, tmp_path: Path
+) -> None:
     few, many = (begun(shell, tmp_path, count) for count in (FEW, MANY))
     for job_id in (few, many):
         worked(shell, job_id)
@@ -92,9 +94,7 @@ def test_what_is_read_does_not_grow_with_the_number_of_steps(shell: Shell, tmp_p
     assert costs[1][2] <= 1.05 * costs[0][2]
 
 
-def test_one_handoff_is_read_alone_and_is_what_all_of_them_say_of_it(
-    shell: Shell, tmp_path: Path
-) -> None:
+def test_a_handoff_read_alone_equals_its_part_of_the_whole(shell: Shell, tmp_path: Path) -> None:
     few, many = (begun(shell, tmp_path, count) for count in (FEW, 2 * FEW))
     for job_id in (few, many):
         worked(shell, job_id)
@@ -117,7 +117,7 @@ def test_one_handoff_is_read_alone_and_is_what_all_of_them_say_of_it(
     assert costs[1][2] <= 1.05 * costs[0][2]
 
 
-def test_its_figures_are_those_of_the_handoffs(shell: Shell, tmp_path: Path) -> None:
+def test_the_figures_are_those_of_the_handoffs(shell: Shell, tmp_path: Path) -> None:
     job_id = begun(shell, tmp_path, FEW)
     worked(shell, job_id)
 
@@ -142,7 +142,7 @@ def test_its_figures_are_those_of_the_handoffs(shell: Shell, tmp_path: Path) -> 
     assert found.events == len(shell.events(job_id))
 
 
-def test_what_failed_is_named_with_its_task_and_why_the_newest_first(
+def test_failed_handoffs_are_named_with_task_and_reason_the_newest_first(
     shell: Shell, tmp_path: Path
 ) -> None:
     job_id = begun(shell, tmp_path, FEW)
@@ -161,7 +161,7 @@ def test_what_failed_is_named_with_its_task_and_why_the_newest_first(
     assert len(found.newest) == MOST_NEWEST
 
 
-def test_what_was_dropped_is_counted_and_named(shell: Shell, tmp_path: Path) -> None:
+def test_dropped_handoffs_are_counted_and_named(shell: Shell, tmp_path: Path) -> None:
     job_id = begun(shell, tmp_path, FEW)
     shell.do(job_id, shell.open(job_id)[0])
     shell.jobs.cancel(job_id)
@@ -177,7 +177,7 @@ def test_what_was_dropped_is_counted_and_named(shell: Shell, tmp_path: Path) -> 
     assert {one["state"] for one in found.dropped} == {"dropped"}
 
 
-def test_nothing_is_counted_where_a_version_that_does_not_count_has_written(
+def test_without_counts_of_an_older_version_nothing_is_counted(
     shell: Shell, tmp_path: Path
 ) -> None:
     job_id, redis = begun(shell, tmp_path, FEW), shell.store.connection.redis
@@ -193,7 +193,7 @@ def test_nothing_is_counted_where_a_version_that_does_not_count_has_written(
 
 
 @pytest.mark.parametrize(("output", "is_shown"), [("", True), ("A long story. " * 300, False)])
-def test_an_answer_is_shown_whole_or_not_at_all(
+def test_an_answer_is_shown_completely_or_not_at_all(
     shell: Shell, tmp_path: Path, output: str, is_shown: bool
 ) -> None:
     job_id = begun(shell, tmp_path, 2)
@@ -209,7 +209,7 @@ def test_an_answer_is_shown_whole_or_not_at_all(
     assert any("handoff result" in line for line in found.left_out) is not is_shown
 
 
-def test_who_is_not_there_is_named_with_a_few_of_those_that_wait_for_them_and_the_number_of_the_rest(
+def test_a_missing_specialist_is_named_with_some_waiting_steps_and_the_number_of_the_rest(
     shell: Shell, tmp_path: Path
 ) -> None:
     job_id = begun(shell, tmp_path, FEW)
@@ -224,7 +224,7 @@ def test_who_is_not_there_is_named_with_a_few_of_those_that_wait_for_them_and_th
 @pytest.mark.parametrize(
     "name", ["look_9999.1", "look", "", "*", "look_0001.1:x", "\udcff", "x" * 500]
 )
-def test_a_handoff_that_is_not_there_is_refused_in_one_line(shell: Shell, name: str) -> None:
+def test_a_missing_handoff_is_refused_in_one_line(shell: Shell, name: str) -> None:
     job_id = shell.submit()
 
     with pytest.raises(UserError, match=f"{job_id} has no handoff") as refused:
@@ -235,13 +235,13 @@ def test_a_handoff_that_is_not_there_is_refused_in_one_line(shell: Shell, name: 
 
 
 @pytest.mark.parametrize("name", ["j-000000000000", "nonsense"])
-def test_a_job_that_is_not_there_has_no_outline_and_no_handoffs(shell: Shell, name: str) -> None:
+def test_a_missing_job_has_no_outline_and_no_handoffs(shell: Shell, name: str) -> None:
     for ask in (shell.jobs.outline, lambda job_id: shell.jobs.handoffs(job_id, [HandoffId("a.1")])):
         with pytest.raises(UnknownJob):
             ask(JobId(name))
 
 
-def test_two_forms_at_once_are_refused(shell: Shell) -> None:
+def test_two_output_forms_together_are_refused(shell: Shell) -> None:
     with pytest.raises(UserError, match="exclude one another"):
         show(shell.submit(), full=True, brief=True)
 
@@ -273,7 +273,7 @@ def test_full_shows_every_handoff_and_every_result(
     assert "=== plan" in shown
 
 
-def test_one_of_many_handoffs_is_shown_by_what_matters(
+def test_one_of_many_handoffs_is_shown_by_its_important_facts(
     shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job_id = begun(shell, tmp_path, FEW)

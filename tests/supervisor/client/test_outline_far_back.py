@@ -40,7 +40,7 @@ def shell(redis_url: str) -> Iterator[Shell]:
     made.close()
 
 
-def test_a_question_is_told_however_much_has_come_since(shell: Shell, tmp_path: Path) -> None:
+def test_a_question_is_shown_after_any_number_of_later_events(shell: Shell, tmp_path: Path) -> None:
     job_id = begun(shell, tmp_path, FEW, f"{A_ROW}, on_failure: ask")
     first, *others = shell.open(job_id)
     text = shell.store.payloads.get(job_id, [first.handoff.digest])[first.handoff.digest]
@@ -58,9 +58,7 @@ def test_a_question_is_told_however_much_has_come_since(shell: Shell, tmp_path: 
     assert any("waits for an approval" in line for line in found.left_out)
 
 
-def test_a_result_that_is_too_long_to_be_read_still_says_how_it_ended(
-    shell: Shell, tmp_path: Path
-) -> None:
+def test_a_result_too_long_to_read_still_shows_its_status(shell: Shell, tmp_path: Path) -> None:
     job_id = begun(shell, tmp_path, FEW)
     event, *_ = shell.open(job_id)
     shell.do(job_id, event, output=token_hex(MOST_PAYLOAD_BYTES))
@@ -82,7 +80,7 @@ class OneByOne(PersistentMap[StepId, StepState]):
         raise AssertionError("a dict of all of them is made anew for each version of the state")
 
 
-def test_whether_the_plan_may_be_another_is_not_asked_of_all_steps(
+def test_a_possible_plan_change_is_found_without_reading_all_steps(
     shell: Shell, tmp_path: Path
 ) -> None:
     state = fold(job_id := begun(shell, tmp_path, FEW), None, shell.store.journal.read(job_id))
@@ -91,7 +89,7 @@ def test_whether_the_plan_may_be_another_is_not_asked_of_all_steps(
     assert plan_fields(state.model_copy(update={"steps": OneByOne(state.steps)}), state, ()) == {}
 
 
-def test_a_team_is_at_work_from_its_beginning_on(shell: Shell, tmp_path: Path) -> None:
+def test_a_team_counts_as_running_from_its_begin(shell: Shell, tmp_path: Path) -> None:
     teams = workflow(
         tmp_path,
         "id: team, specialist: supervisor, for_each: rows, task: 'Find out about {name}.'",

@@ -23,14 +23,14 @@ def shell(redis_url: str) -> Iterator[Shell]:
 
 
 @pytest.mark.parametrize("role", ["reseacher", "Researcher"])
-def test_a_mistyped_role_is_answered_with_the_closest_one(shell: Shell, role: str) -> None:
+def test_a_mistyped_role_gets_the_closest_name(shell: Shell, role: str) -> None:
     for command in (shell.jobs.pause, shell.jobs.resume):
         with pytest.raises(UserError, match=rf"^no worker .* '{role}': did you mean researcher\?$"):
             command(role)
     assert shell.store.pauses.all() == {}
 
 
-def test_a_role_that_is_like_none_is_answered_with_all_roles(shell: Shell) -> None:
+def test_an_unknown_role_gets_the_list_of_all_roles(shell: Shell) -> None:
     with pytest.raises(UserError, match=r"'poet': there are: .*planner, .*researcher, .*writer$"):
         shell.jobs.resume("poet")
 

@@ -10,7 +10,7 @@ from handoff_queue.supervisor.client.journal_follower import ReconnectLimit
 AWAY = StoreUnavailable("Redis cannot be reached")
 
 
-def test_a_redis_that_stays_away_is_waited_for_until_its_time_is_over() -> None:
+def test_a_caller_waits_for_an_absent_redis_until_its_time_is_over() -> None:
     clock = [100.0]
     patience = ReconnectLimit(30.0, lambda: clock[0])
 
@@ -22,7 +22,7 @@ def test_a_redis_that_stays_away_is_waited_for_until_its_time_is_over() -> None:
     assert raised.value is AWAY
 
 
-def test_an_answer_begins_the_time_anew() -> None:
+def test_an_answer_restarts_the_time() -> None:
     clock = [100.0]
     patience = ReconnectLimit(30.0, lambda: clock[0])
 
@@ -35,7 +35,7 @@ def test_an_answer_begins_the_time_anew() -> None:
         patience.bear(AWAY)
 
 
-def test_no_patience_bears_the_first_moment_alone() -> None:
+def test_without_patience_only_the_first_moment_is_tolerated() -> None:
     clock = [100.0]
     patience = ReconnectLimit(0.0, lambda: clock[0])
 

@@ -29,11 +29,11 @@ def refusal(**fields: Any) -> str:
 
 
 @pytest.mark.parametrize("name", RESERVED)
-def test_a_name_of_the_systems_own_is_no_specialists(name: str) -> None:
+def test_a_reserved_name_is_no_specialist(name: str) -> None:
     assert f"{name} is a reserved name" in refusal(specialists=(name,))
 
 
-def test_nor_is_it_in_a_workflow_that_was_made_in_python(tmp_path: Path) -> None:
+def test_a_reserved_name_in_a_workflow_made_in_python_is_no_specialist(tmp_path: Path) -> None:
     made = workflow(tmp_path, "id: a, specialist: writer, task: Write")
     changed = replace(made, steps=(replace(made.steps[0], specialist="planner"),))
 
@@ -41,7 +41,7 @@ def test_nor_is_it_in_a_workflow_that_was_made_in_python(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["", "Writer", "a b", "x" * 49, "../x", "w\n"])
-def test_what_is_no_name_is_no_specialists(name: str) -> None:
+def test_an_invalid_name_is_no_specialist(name: str) -> None:
     assert "is not a valid name of a specialist" in refusal(specialists=(name,))
 
 
@@ -68,7 +68,7 @@ def test_a_field_of_another_type_is_named(fields: dict[str, Any], said: str) -> 
 
 
 @pytest.mark.parametrize("text", ["", "  ", "a\nb", "\x1b[31m"])
-def test_a_key_or_a_model_that_says_nothing_is_none(text: str) -> None:
+def test_an_empty_key_or_model_is_invalid(text: str) -> None:
     assert refusal(idempotency_key=text).startswith("the idempotency key is empty")
     assert refusal(model=text).startswith("the model's name is empty")
 
@@ -95,12 +95,12 @@ def test_a_key_or_a_model_that_says_nothing_is_none(text: str) -> None:
         "http://h/" + "x" * 2_000,
     ],
 )
-def test_a_webhook_that_no_request_can_be_sent_to_is_refused(url: str) -> None:
+def test_a_webhook_url_that_cannot_be_requested_is_refused(url: str) -> None:
     assert "the webhook's URL" in refusal(webhook_url=url)
 
 
 @pytest.mark.parametrize("user", ["user:canary-90f3", "user", ":canary-90f3"])
-def test_a_webhook_with_a_password_is_refused_without_it(user: str) -> None:
+def test_a_webhook_with_a_password_is_refused_without_repeating_it(user: str) -> None:
     said = refusal(webhook_url=f"https://{user}@h.example/")
 
     assert "must not hold a user or a password" in said
@@ -111,7 +111,7 @@ def test_a_webhook_with_a_password_is_refused_without_it(user: str) -> None:
     "url",
     ["http://h", "HTTPS://h:8443/x?y=z", "http://[::1]:80/", "https://xn--bcher-kva.example/"],
 )
-def test_any_url_of_a_server_can_be_a_webhook(url: str) -> None:
+def test_any_url_of_a_server_is_a_valid_webhook(url: str) -> None:
     assert refusal_of(check_request, Request("x", webhook_url=url), SETTINGS) is None
 
 
@@ -137,7 +137,7 @@ def test_approvals_may_be_none() -> None:
 @pytest.mark.parametrize(
     "name", ["", "/etc/passwd", "../a.md", "a/../b.md", ".hidden", "a\nb", "a\\b.md", "a//b.md"]
 )
-def test_a_name_that_no_document_can_have_is_refused(name: str) -> None:
+def test_an_impossible_document_name_is_refused(name: str) -> None:
     assert "no document can be called" in refusal(documents={name: b"text"})
 
 
@@ -145,7 +145,7 @@ def test_documents_by_name_are_bytes() -> None:
     assert "mapping of str to bytes" in refusal(documents={"a.md": "text"})
 
 
-def test_a_request_with_everything_in_order_is_taken() -> None:
+def test_a_valid_request_is_accepted() -> None:
     request = Request(
         "x",
         limits=JobLimits(),
@@ -159,6 +159,6 @@ def test_a_request_with_everything_in_order_is_taken() -> None:
 
 
 @pytest.mark.parametrize("job_id", [None, 7, b"j-000000000000"])
-def test_what_is_no_text_is_no_jobs_id(jobs: Client, job_id: Any) -> None:
+def test_a_value_that_is_no_text_is_no_job_id(jobs: Client, job_id: Any) -> None:
     with pytest.raises(UnknownJob):
         jobs.result(job_id)

@@ -34,13 +34,13 @@ def submitted(folder: Path, request: Request) -> Submission:
     return submission_of(request, settings(folder))
 
 
-def test_a_job_that_says_nothing_has_those_of_the_settings(tmp_path: Path) -> None:
+def test_a_job_without_gates_has_the_gates_of_the_settings(tmp_path: Path) -> None:
     event = submitted(tmp_path, Request("Look.")).event
 
     assert (event.gates, event.gates_from) == (Gates(min_words=100), GatesFrom.SETTINGS)
 
 
-def test_those_of_a_workflow_take_their_place_in_the_same_words(tmp_path: Path) -> None:
+def test_the_gates_of_a_workflow_replace_the_settings_gates(tmp_path: Path) -> None:
     event = submitted(tmp_path, Request("Look.", workflow=workflow(tmp_path))).event
 
     assert (event.gates, event.gates_from) == (
@@ -49,7 +49,7 @@ def test_those_of_a_workflow_take_their_place_in_the_same_words(tmp_path: Path) 
     )
 
 
-def test_those_of_the_job_take_the_place_of_both(tmp_path: Path) -> None:
+def test_the_gates_of_the_job_replace_both(tmp_path: Path) -> None:
     event = submitted(
         tmp_path, Request("Look.", workflow=workflow(tmp_path), gates=Gates(max_words=5))
     ).event
@@ -57,7 +57,7 @@ def test_those_of_the_job_take_the_place_of_both(tmp_path: Path) -> None:
     assert (event.gates, event.gates_from) == (Gates(max_words=5), GatesFrom.JOB)
 
 
-def test_nobody_s_gates_are_none(tmp_path: Path) -> None:
+def test_without_gates_anywhere_there_are_none(tmp_path: Path) -> None:
     event = submission_of(
         Request("Look.", workflow=workflow(tmp_path, "")), Settings(offline=True)
     ).event
@@ -65,7 +65,7 @@ def test_nobody_s_gates_are_none(tmp_path: Path) -> None:
     assert (event.gates, event.gates_from, event.facts) == (None, None, None)
 
 
-def test_facts_travel_with_the_job_and_are_gates_too(tmp_path: Path) -> None:
+def test_facts_are_sent_with_the_job_and_are_gates_too(tmp_path: Path) -> None:
     table = a_table(a_fact("330", "m"))
     made = submitted(tmp_path, Request("Look.", facts=table))
 
@@ -75,7 +75,7 @@ def test_facts_travel_with_the_job_and_are_gates_too(tmp_path: Path) -> None:
     assert table.to_json() in made.payloads
 
 
-def test_facts_of_a_workflow_are_looked_for_beside_it(tmp_path: Path) -> None:
+def test_facts_of_a_workflow_are_read_from_its_folder(tmp_path: Path) -> None:
     (tmp_path / "towers.csv").write_text("subject,attribute,value\nEiffel Tower,height,330 m\n")
     event = submitted(
         tmp_path,
@@ -98,14 +98,14 @@ def test_facts_of_a_workflow_are_looked_for_beside_it(tmp_path: Path) -> None:
         ("gates: {facts: {file: nope.csv}}\n", r"nope.csv cannot be read"),
     ],
 )
-def test_gates_of_a_workflow_that_cannot_be_used_are_refused_with_their_place(
+def test_invalid_gates_of_a_workflow_are_refused_with_their_place(
     tmp_path: Path, gates: str, said: str
 ) -> None:
     with pytest.raises(UserError, match=said):
         workflow(tmp_path, gates)
 
 
-def test_gates_of_the_settings_that_cannot_be_used_are_refused_before_anything_starts(
+def test_invalid_gates_of_the_settings_are_refused_before_the_start(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(UserError, match=r"HANDOFF_GATES: .*ours.yaml.* cannot be read"):

@@ -45,7 +45,7 @@ def ended() -> SimulatedJob:
     ],
     ids=["asked before its plan", "asked at work", "ended"],
 )
-def test_a_job_that_goes_on_has_one_status_in_its_hash_and_in_its_journal(
+def test_a_continued_job_has_one_status_in_its_hash_and_in_its_journal(
     job: SimulatedJob, status: JobStatus
 ) -> None:
     books = JobStanding(

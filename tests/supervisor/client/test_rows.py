@@ -56,7 +56,7 @@ def finish(shell: Shell, job_id: JobId, output: JsonValue = "It says what it say
         shell.advance(job_id)
 
 
-def test_each_row_comes_back_under_its_own_key(shell: Shell, tmp_path: Path) -> None:
+def test_each_row_is_returned_under_its_own_key(shell: Shell, tmp_path: Path) -> None:
     job_id = submit(shell, tmp_path, TWO)
     finish(shell, job_id, {"label": "late"})
 
@@ -71,7 +71,7 @@ def test_each_row_comes_back_under_its_own_key(shell: Shell, tmp_path: Path) -> 
     assert shell.jobs.result(job_id).rows() == rows
 
 
-def test_a_step_that_others_follow_can_be_asked_for(shell: Shell, tmp_path: Path) -> None:
+def test_a_step_with_dependents_can_be_requested(shell: Shell, tmp_path: Path) -> None:
     job_id = submit(shell, tmp_path, TWO)
     finish(shell, job_id)
     assert [row.key for row in shell.jobs.rows(job_id, "look")] == list(ORDERS)
@@ -83,7 +83,7 @@ def test_a_step_that_others_follow_can_be_asked_for(shell: Shell, tmp_path: Path
             rows_of("sum")
 
 
-def test_rows_that_are_done_can_be_read_while_the_job_runs(shell: Shell, tmp_path: Path) -> None:
+def test_finished_rows_can_be_read_while_the_job_runs(shell: Shell, tmp_path: Path) -> None:
     job_id = submit(shell, tmp_path, A_ROW)
     first, second, third = shell.open(job_id)
     shell.do(job_id, first, output="One.")
@@ -98,7 +98,7 @@ def test_rows_that_are_done_can_be_read_while_the_job_runs(shell: Shell, tmp_pat
     ]
 
 
-def test_a_row_that_failed_says_why(shell: Shell, tmp_path: Path) -> None:
+def test_a_failed_row_gives_its_reason(shell: Shell, tmp_path: Path) -> None:
     job_id = submit(shell, tmp_path, A_ROW)
     first, *others = shell.open(job_id)
     shell.do(job_id, first, ResultStatus.FAILED)
@@ -113,7 +113,7 @@ def test_a_row_that_failed_says_why(shell: Shell, tmp_path: Path) -> None:
     )
 
 
-def test_without_a_key_column_rows_are_named_by_the_first_column_that_tells_them_apart(
+def test_without_a_key_column_rows_are_named_by_the_first_unique_column(
     tmp_path: Path,
 ) -> None:
     flow = a_workflow(tmp_path, A_ROW, UNREVIEWED)
@@ -147,7 +147,7 @@ def test_a_job_without_repeated_steps_has_no_rows(shell: Shell) -> None:
         (("A", " ", "B"), "row 2 has nothing in column 'order'"),
     ],
 )
-def test_a_key_that_does_not_tell_rows_apart_is_refused(
+def test_a_key_that_is_not_unique_is_refused(
     tmp_path: Path, names: tuple[str, ...], problem: str
 ) -> None:
     flow = a_workflow(tmp_path, A_ROW, KEYED)
@@ -155,7 +155,7 @@ def test_a_key_that_does_not_tell_rows_apart_is_refused(
         flow.expand("Look.", rows=orders(*names).rows)
 
 
-def test_a_key_that_is_no_column_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_key_column_is_refused(tmp_path: Path) -> None:
     flow = a_workflow(tmp_path, A_ROW, f"{UNREVIEWED}key: id\n")
     with pytest.raises(UserError, match="there is no column 'id'; there are: order, name"):
         flow.expand("Look.", rows=orders("A").rows)
@@ -181,12 +181,12 @@ def test_a_table_has_a_column_for_each_property_of_the_outputs() -> None:
     assert table[2]["why"] == '"no"'
 
 
-def test_json_lines_hold_the_rows_as_python_gives_them() -> None:
+def test_json_lines_hold_the_same_rows_as_python() -> None:
     lines = rows_as_text(ROWS, Path("rows.JSONL")).splitlines()
     assert [Row.model_validate(json.loads(line)) for line in lines] == ROWS
 
 
-def test_the_command_writes_the_rows_so_far_and_says_that_the_job_goes_on(
+def test_the_command_writes_the_rows_so_far_and_says_that_the_job_continues(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HANDOFF_REDIS_URL", shell.url)

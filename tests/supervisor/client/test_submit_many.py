@@ -56,7 +56,7 @@ def spend_the_day_of(jobs: Client, tenant: str) -> JobId:
     return job_id
 
 
-def test_each_has_its_place_and_is_announced(jobs: Client) -> None:
+def test_each_job_has_a_place_and_is_announced(jobs: Client) -> None:
     found = list(jobs.submit_each(MANY))
 
     assert [one.title for one in jobs.store.jobs.standings(found)] == [one.text for one in MANY]
@@ -64,7 +64,7 @@ def test_each_has_its_place_and_is_announced(jobs: Client) -> None:
     assert announced(jobs) == len(MANY)
 
 
-def test_what_a_slice_is_held_against_is_asked_once(jobs: Client) -> None:
+def test_the_checks_of_a_slice_run_once(jobs: Client) -> None:
     before = asked(jobs, "info")
 
     list(jobs.submit_each(MANY))
@@ -72,7 +72,7 @@ def test_what_a_slice_is_held_against_is_asked_once(jobs: Client) -> None:
     assert asked(jobs, "info") - before == 3 + 1, "three slices, and the question here"
 
 
-def test_nothing_happens_before_the_first_id_is_asked_for_and_no_more_than_its_slice_then(
+def test_nothing_happens_before_the_first_id_is_read_and_then_only_its_slice(
     jobs: Client,
 ) -> None:
     some = jobs.submit_each(MANY)
@@ -83,7 +83,7 @@ def test_nothing_happens_before_the_first_id_is_asked_for_and_no_more_than_its_s
     assert announced(jobs) == SLICE
 
 
-def test_those_before_one_that_cannot_be_submitted_are_enqueued_and_none_after_it(
+def test_jobs_before_an_invalid_job_are_enqueued_and_later_ones_are_not(
     jobs: Client,
 ) -> None:
     found = list[JobId]()
@@ -95,7 +95,7 @@ def test_those_before_one_that_cannot_be_submitted_are_enqueued_and_none_after_i
     assert (len(found), announced(jobs)) == (2, 2)
 
 
-def test_where_a_tenants_day_is_spent_those_of_others_before_it_are_enqueued(jobs: Client) -> None:
+def test_if_a_tenants_day_is_spent_earlier_jobs_of_others_are_enqueued(jobs: Client) -> None:
     spend_the_day_of(jobs, "bob")
     found = list[JobId]()
 
@@ -121,7 +121,7 @@ def test_the_same_key_and_request_is_the_same_job_announced_once(jobs: Client) -
     assert announced(jobs) == 2
 
 
-def test_a_key_that_was_used_for_another_request_is_refused_in_its_turn(jobs: Client) -> None:
+def test_a_key_of_another_request_is_refused_in_its_turn(jobs: Client) -> None:
     known = jobs.submit(Request("Compare.", idempotency_key="k1"))
     found = list[JobId]()
 
@@ -136,7 +136,7 @@ def test_a_key_that_was_used_for_another_request_is_refused_in_its_turn(jobs: Cl
     assert (len(found), announced(jobs)) == (1, 2)
 
 
-def test_so_is_a_key_that_one_before_it_has(jobs: Client) -> None:
+def test_a_key_of_an_earlier_job_in_the_same_call_is_refused(jobs: Client) -> None:
     found = list[JobId]()
 
     with pytest.raises(UserError, match="this idempotency key was used for another request"):
@@ -151,7 +151,7 @@ def test_so_is_a_key_that_one_before_it_has(jobs: Client) -> None:
     assert [one.job_id for one in jobs.newest()] == found[:1]
 
 
-def test_jobs_whose_answer_was_lost_are_there_once_and_announced(jobs: Client, armed: Path) -> None:
+def test_jobs_whose_reply_was_lost_exist_once_and_are_announced(jobs: Client, armed: Path) -> None:
     (armed / "script.commit.after").write_text("drop")
 
     found = list(jobs.submit_each(MANY[:3]))
@@ -161,7 +161,7 @@ def test_jobs_whose_answer_was_lost_are_there_once_and_announced(jobs: Client, a
     assert announced(jobs) == 3
 
 
-def test_what_redis_has_no_room_for_is_the_end_of_what_is_enqueued(jobs: Client) -> None:
+def test_a_full_redis_ends_the_submission(jobs: Client) -> None:
     """Jobs that are sent together take room in Redis until they are done. A later job may fit where
     an earlier job did not.
     """
@@ -179,7 +179,7 @@ def test_what_redis_has_no_room_for_is_the_end_of_what_is_enqueued(jobs: Client)
     assert {one.job_id for one in jobs.newest(100)[:-1]} == set(found)
 
 
-def test_what_redis_refuses_to_write_is_not_enqueued(jobs: Client) -> None:
+def test_a_job_that_redis_refuses_to_write_is_not_enqueued(jobs: Client) -> None:
     redis = jobs.store.connection.redis
     redis.execute_command("REPLICAOF", "127.0.0.1", "1")
     try:

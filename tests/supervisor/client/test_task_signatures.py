@@ -70,7 +70,7 @@ def test_a_signature_is_kept_with_its_queue_and_arguments(signature: Any, kept: 
         (group([notify.s()]), "give the signature of one task"),
     ],
 )
-def test_what_is_no_single_task_is_refused_in_one_line(signature: Any, why: str | None) -> None:
+def test_anything_but_a_single_task_is_refused_in_one_line(signature: Any, why: str | None) -> None:
     if why is None:
         assert end_task_of(signature).queue == "celery"
         return
@@ -82,7 +82,7 @@ def test_what_is_no_single_task_is_refused_in_one_line(signature: Any, why: str 
 
 
 @pytest.mark.parametrize("on_end", ["host.notify", ["host.notify"], 5])
-def test_a_request_with_something_else_is_refused(on_end: Any) -> None:
+def test_a_request_with_another_value_is_refused(on_end: Any) -> None:
     with pytest.raises(UserError, match="on_end must be of type Mapping"):
         check_request(Request("x", on_end=on_end), Settings(offline=True))
 

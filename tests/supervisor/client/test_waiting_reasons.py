@@ -43,18 +43,18 @@ def said(job: JobStanding, presence: Presence) -> list[str]:
     return [str(one) for one in missing(job, presence)]
 
 
-def test_where_everybody_is_there_nothing_is_missing() -> None:
+def test_with_every_specialist_served_nothing_is_missing() -> None:
     assert said(JOB, there("supervisor", "researcher")) == []
     assert said(QUEUED, there("supervisor", "researcher")) == []
 
 
-def test_a_step_whose_specialist_nobody_serves_is_named_with_the_command_that_mends_it() -> None:
+def test_a_step_of_an_unserved_specialist_is_named_with_the_remedying_command() -> None:
     assert said(JOB, there("supervisor", s2_1="poet")) == [
         "step s2 waits for a worker of `poet`: start one with `handoff worker poet`"
     ]
 
 
-def test_steps_that_wait_for_the_same_specialist_stand_in_one_line() -> None:
+def test_steps_that_wait_for_the_same_specialist_are_in_one_line() -> None:
     lines = said(JOB, there("supervisor", b_1="poet", a_2="poet", c_1="clerk"))
 
     assert lines == [
@@ -63,7 +63,7 @@ def test_steps_that_wait_for_the_same_specialist_stand_in_one_line() -> None:
     ]
 
 
-def test_of_many_steps_a_few_are_named_as_one_counts_and_the_rest_is_counted() -> None:
+def test_of_many_steps_a_few_are_named_in_natural_order_and_the_rest_counted() -> None:
     queues = frozenset({"supervisor"})
     lines = said(
         JOB,
@@ -75,9 +75,7 @@ def test_of_many_steps_a_few_are_named_as_one_counts_and_the_rest_is_counted() -
     ]
 
 
-def test_a_step_of_a_paused_role_says_why_and_how_it_goes_on_whether_anybody_serves_it_or_not() -> (
-    None
-):
+def test_a_step_of_a_paused_role_gives_the_reason_and_the_remedy_with_or_without_workers() -> None:
     for queues in (("supervisor", "poet"), ("supervisor",)):
         presence = replace(
             there(*queues, s2_1="poet"), paused={"poet": Pause(at=1.0, reason="it rhymes")}
@@ -88,13 +86,13 @@ def test_a_step_of_a_paused_role_says_why_and_how_it_goes_on_whether_anybody_ser
 
 
 @pytest.mark.parametrize("job", [JOB, QUEUED])
-def test_without_a_supervisor_every_job_waits_for_one(job: JobStanding) -> None:
+def test_without_a_supervisor_every_job_waits_for_a_supervisor(job: JobStanding) -> None:
     assert said(job, there("researcher")) == [
         "the job waits for a supervisor: start one with `handoff supervisor`"
     ]
 
 
-def test_a_job_that_cannot_be_planned_waits_for_a_worker_that_it_may_use() -> None:
+def test_an_unplannable_job_waits_for_an_allowed_worker() -> None:
     only = replace(QUEUED, specialists=("poet", "clerk"))
 
     assert said(QUEUED, there("supervisor")) == [
@@ -107,7 +105,7 @@ def test_a_job_that_cannot_be_planned_waits_for_a_worker_that_it_may_use() -> No
 
 
 @pytest.mark.parametrize("status", [status for status in JobStatus if status.ended])
-def test_an_ended_job_waits_for_nobody(status: JobStatus) -> None:
+def test_an_ended_job_does_not_wait(status: JobStatus) -> None:
     assert said(replace(JOB, status=status), there(a_1="poet")) == []
 
 
@@ -145,7 +143,7 @@ def a_claim(store: Store) -> Claim:
     return granted(store, job_id, "a.1")
 
 
-def test_what_was_claimed_does_not_wait_and_what_was_not_does_as_soon_as_the_last_worker_has_gone(
+def test_a_claimed_handoff_does_not_wait_and_an_unclaimed_one_does_after_the_last_worker_left(
     store: Store,
 ) -> None:
     announced = serve(store, "researcher")
@@ -171,7 +169,7 @@ def test_a_handoff_of_a_dead_worker_waits_again_when_its_lease_is_over(store: St
     assert waited_for(store, claimed.job_id) == []
 
 
-def test_the_handoffs_of_other_jobs_are_not_taken_for_its_own(store: Store) -> None:
+def test_handoffs_of_other_jobs_are_not_counted(store: Store) -> None:
     serve(store, "writer")
     mine, other = a_job(store), a_job(store)
     issue(store, other, "x.1")
@@ -185,7 +183,7 @@ def test_the_handoffs_of_other_jobs_are_not_taken_for_its_own(store: Store) -> N
     ]
 
 
-def test_a_supervisor_that_withdraws_is_missed(store: Store) -> None:
+def test_a_withdrawn_supervisor_is_missed(store: Store) -> None:
     serve(store, "researcher")
     claimed = a_claim(store)
 
@@ -194,7 +192,7 @@ def test_a_supervisor_that_withdraws_is_missed(store: Store) -> None:
     assert waited_for(store, claimed.job_id) == ["a supervisor: "]
 
 
-def test_a_client_is_told_wherever_it_asks_how_a_job_stands(redis_url: str) -> None:
+def test_every_method_of_the_client_reports_the_reason(redis_url: str) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
     job_id = jobs.submit(client.Request("Compare.", specialists=("poet",)))
     jobs.store.presence.announce_supervisor("s1")
@@ -209,7 +207,7 @@ def test_a_client_is_told_wherever_it_asks_how_a_job_stands(redis_url: str) -> N
     jobs.store.connection.close()
 
 
-def test_a_job_that_is_retried_before_it_had_a_plan_waits_for_the_same_again(
+def test_a_job_that_is_retried_before_its_plan_waits_for_the_same_again(
     redis_url: str,
 ) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
@@ -225,7 +223,7 @@ def test_a_job_that_is_retried_before_it_had_a_plan_waits_for_the_same_again(
     jobs.store.connection.close()
 
 
-def test_where_not_all_were_looked_for_the_rest_is_at_least_so_many() -> None:
+def test_if_the_search_was_cut_short_the_rest_is_a_lower_bound() -> None:
     some = MissingRole(
         "a worker of `poet`", "start one", tuple(f"s_{n}" for n in range(1, 1_001)), are_all=False
     )
