@@ -58,7 +58,9 @@ def review(parts: list[str]) -> list[str]:
 
 @app.task(name="canvas.synthesis", shared=False)  # type: ignore[untyped-decorator]
 def synthesis(parts: list[str]) -> str:
-    return "\n\n".join(parts) if model.synthesis is Synthesis.MERGE else _call({})
+    if model.synthesis is Synthesis.MERGE:
+        return "\n\n".join(parts)
+    return _call({})
 
 
 @app.task(name="canvas.work.nothing", shared=False, ignore_result=True)  # type: ignore[untyped-decorator]

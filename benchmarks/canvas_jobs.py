@@ -37,7 +37,10 @@ class Canvas:
             _wait_for(result)
 
     def each_s(self) -> list[float]:
-        return [_utc(result.date_done) - sent_at for result, sent_at in self._sent]
+        items: list[float] = []
+        for result, sent_at in self._sent:
+            items.append(_utc(result.date_done) - sent_at)
+        return items
 
     def close(self) -> None:
         """Do nothing: Celery closes its own connections."""
@@ -59,5 +62,8 @@ def _wait_for(result: Any) -> None:
 
 def _utc(when: datetime | str) -> float:
     """Return Unix seconds of Celery's time, which may be a datetime or a text."""
-    moment = datetime.fromisoformat(when) if isinstance(when, str) else when
+    if isinstance(when, str):
+        moment = datetime.fromisoformat(when)
+    else:
+        moment = when
     return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()

@@ -71,7 +71,11 @@ ROWS = (BARE_CANVAS, LANGGRAPH, LANGGRAPH_ASYNC, THIS, THIS_TWICE)
 
 def rows_here() -> tuple[Row, ...]:
     """Return the rows whose packages are installed."""
-    return tuple(row for row in ROWS if BENCH.exists() or not row.is_peer)
+    rows: list[Row] = []
+    for row in ROWS:
+        if BENCH.exists() or not row.is_peer:
+            rows.append(row)
+    return tuple(rows)
 
 
 def environment_of(url: str, delay_s: float, synthesis: Synthesis) -> dict[str, str]:

@@ -190,11 +190,10 @@ class Watching:
         """Return the average number of calls in flight, from the first call until this number of
         answers.
         """
-        counts = [
-            seen["now"]
-            for seen in self._seen
-            if (seen["now"] or seen["all"]) and seen["all"] < answered
-        ]
+        counts: list[int] = []
+        for seen in self._seen:
+            if (seen["now"] or seen["all"]) and seen["all"] < answered:
+                counts.append(seen["now"])
         return sum(counts) / max(1, len(counts))
 
     def _watch(self) -> None:

@@ -37,7 +37,10 @@ class Environment:
     def packages(self) -> dict[str, str]:
         """Return name -> version of its packages."""
         listed = run_uv("pip", "list", "--format", "json", "--python", str(self.python))
-        return {package["name"]: package["version"] for package in json.loads(listed)}
+        packages: dict[str, str] = {}
+        for package in json.loads(listed):
+            packages[package["name"]] = package["version"]
+        return packages
 
     def megabytes(self) -> float:
         """Return the size of its files, links not followed, in millions of bytes."""
@@ -63,8 +66,14 @@ def build_wheel(folder: Path) -> Path:
 def newest(folder: Path, wheel: Path, extra: str = "") -> Environment:
     """Make an environment with the wheel and the newest tested versions of its packages."""
     environment = _empty(folder)
-    wanted = f"handoff-queue[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
-    pins = [word for name in _CONSTRAINTS for word in ("--constraints", str(ROOT / name))]
+    if extra:
+        wanted = f"handoff-queue[{extra}] @ {wheel.as_uri()}"
+    else:
+        wanted = str(wheel)
+    pins: list[str] = []
+    for name in _CONSTRAINTS:
+        for word in ("--constraints", str(ROOT / name)):
+            pins.append(word)
     run_uv("pip", "install", "--python", str(environment.python), *pins, wanted)
     return environment
 
@@ -105,7 +114,9 @@ def main() -> None:
         wheel = build_wheel(folder)
         for extra in EXTRAS:
             environment = newest(folder / f"with-{extra}", wheel, extra)
-            name = f"handoff-queue[{extra}]" if extra else "handoff-queue"
+            name = "handoff-queue"
+            if extra:
+                name = f"handoff-queue[{extra}]"
             size = environment.megabytes()
             print(f"| `{name}` | {len(environment.packages())} | {size:.0f} |")
 

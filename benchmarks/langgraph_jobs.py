@@ -110,7 +110,9 @@ def graph_of(checkpointer: Any, plan: Node, work: Node, review: Node, synthesis:
     graph.add_node("review", review)
     graph.add_node("synthesis", synthesis)
     graph.add_edge(START, "plan")
-    steps = [f"work_{n}" for n in range(STEPS)]
+    steps: list[str] = []
+    for n in range(STEPS):
+        steps.append(f"work_{n}")
     for step in steps:
         graph.add_node(step, work)
         graph.add_edge("plan", step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from benchmarks.runners import PATIENCE_S
 from handoff_queue.shared.settings.settings import Settings
@@ -10,6 +11,9 @@ from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client import client
+
+if TYPE_CHECKING:
+    from handoff_queue.supervisor.client.request import Request
 
 
 class Ours:
@@ -30,7 +34,9 @@ class Ours:
 
     def run(self, count: int) -> None:
         sent_at = self._jobs.store.connection.now()
-        requests = [client.Request(f"Three parts of number {n}") for n in range(count)]
+        requests: list[Request] = []
+        for n in range(count):
+            requests.append(client.Request(f"Three parts of number {n}"))
         ids = self._jobs.submit_each(requests) if count > 1 else [self._jobs.submit(requests[0])]
         self._sent = dict.fromkeys(ids, sent_at)
         for job_id in self._sent:
@@ -44,7 +50,10 @@ class Ours:
         assert result is JobStatus.OK, f"{job_id} ended {result}"
 
     def each_s(self) -> list[float]:
-        return [self._ended_at(job_id) - sent_at for job_id, sent_at in self._sent.items()]
+        items: list[float] = []
+        for job_id, sent_at in self._sent.items():
+            items.append(self._ended_at(job_id) - sent_at)
+        return items
 
     def close(self) -> None:
         self._jobs.store.connection.close()

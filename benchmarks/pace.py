@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from handoff_queue.chaos.messages_server import (
     Json,
@@ -25,6 +25,10 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
 from tests.doubles.rate_limited_model import Bucket, RateLimited
 from tests.running_system import SUPERVISOR, over, running_system
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.types.ids import JobId
+    from handoff_queue.shared.types.job_events import JobStatus
 
 STEPS = 20
 MODEL = "claude-haiku-5-5"
@@ -56,7 +60,10 @@ class Paced:
     @property
     def refused(self) -> int:
         """Calls of any model."""
-        return sum(len(each.refused) for each in self.buckets.values())
+        total = 0
+        for each in self.buckets.values():
+            total += len(each.refused)
+        return total
 
 
 def model(request: Json) -> Reply:
@@ -108,11 +115,12 @@ def paced(
         system.processes.wait_until_ready()
         jobs = system.jobs()
         began = time.monotonic()
-        ids = [
-            jobs.submit(Request(f"plan {min(STEPS, calls - at)}", mode=Mode.TEAM))
-            for at in range(0, calls, STEPS)
-        ]
-        ended = [jobs.wait(job_id, 60 + 3 * calls * window_s / limit) for job_id in ids]
+        ids: list[JobId] = []
+        for at in range(0, calls, STEPS):
+            ids.append(jobs.submit(Request(f"plan {min(STEPS, calls - at)}", mode=Mode.TEAM)))
+        ended: list[JobStatus] = []
+        for job_id in ids:
+            ended.append(jobs.wait(job_id, 60 + 3 * calls * window_s / limit))
         jobs.store.connection.close()
         return Paced(limited.buckets, time.monotonic() - began, tuple(one.value for one in ended))
 

@@ -62,14 +62,11 @@ class Server:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = next(
-                    (
-                        int(line[15:])
-                        for line in head.split(b"\r\n")
-                        if line.startswith(b"content-length:")
-                    ),
-                    0,
-                )
+                length = 0
+                for line in head.split(b"\r\n"):
+                    if line.startswith(b"content-length:"):
+                        length = int(line[15:])
+                        break
                 body = await reader.readexactly(length)
                 if head.startswith(b"get /count"):
                     await self._tell(writer)
@@ -126,13 +123,20 @@ def reply_of(text: str, events: int, *, calls: bool = False) -> Reply:
         "usage": _USAGE,
     }
     size = -(-len(text) // events)
-    pieces = [text[at : at + size] for at in range(0, len(text), size)]
-    deltas = [{"index": 0, "delta": {"type": "text_delta", "text": piece}} for piece in pieces]
+    pieces: list[str] = []
+    for at in range(0, len(text), size):
+        pieces.append(text[at : at + size])
+    deltas: list[dict[str, object]] = []
+    for piece in pieces:
+        deltas.append({"index": 0, "delta": {"type": "text_delta", "text": piece}})
     start = _event("message_start", message=message) + _event(
         "content_block_start", index=0, content_block={"type": "text", "text": ""}
     )
     stop = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
-    tools = [{"type": "tool_use", "id": "toolu_bench", "name": "now", "input": {}}] if calls else []
+    if calls:
+        tools = [{"type": "tool_use", "id": "toolu_bench", "name": "now", "input": {}}]
+    else:
+        tools = []
     call = b"".join(
         _event("content_block_start", index=1, content_block=tool)
         + _event("content_block_stop", index=1)
@@ -184,9 +188,10 @@ def for_jobs(synthesis: str) -> Choose:
 
     def choose(body: bytes) -> Reply:
         asked = json.loads(body)["output_config"]["format"]["schema"]["properties"]
-        return next(
-            (reply for field, reply in by_field.items() if field in asked), by_field["output"]
-        )
+        for field, reply in by_field.items():
+            if field in asked:
+                return reply
+        return by_field["output"]
 
     return choose
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
+from typing import Any
 
 from benchmarks.call import Call
 from benchmarks.driver import Driver
@@ -25,7 +26,9 @@ class Load:
 
     @property
     def batches(self) -> int:
-        return 1 if self.call.seconds else -(-JOBS_AT_LEAST // self.at_once)
+        if self.call.seconds:
+            return 1
+        return -(-JOBS_AT_LEAST // self.at_once)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,9 @@ class Measured:
 
     @property
     def p95_s(self) -> float:
-        return (
-            quantiles(self.each_s, n=20, method="inclusive")[-1]
-            if len(self.each_s) > 1
-            else self.each_s[0]
-        )
+        if len(self.each_s) > 1:
+            return quantiles(self.each_s, n=20, method="inclusive")[-1]
+        return self.each_s[0]
 
 
 Table = dict[tuple[Load, Row], list[Measured]]
@@ -107,10 +108,15 @@ def ratio(table: Table, load: Load, row: Row, to: Iterable[Row]) -> float | None
     """Return the jobs a second relative to the best other row: the median of the repeats' ratios.
     None: there is no other row.
     """
-    others = [table[load, other] for other in to if (load, other) in table]
+    others: list[list[Measured]] = []
+    for other in to:
+        if (load, other) in table:
+            others.append(table[load, other])
     if not others:
         return None
-    best = [max(one.jobs_per_s for one in repeat) for repeat in zip(*others, strict=True)]
+    best: list[Any] = []
+    for repeat in zip(*others, strict=True):
+        best.append(max(one.jobs_per_s for one in repeat))
     return float(
         median(own.jobs_per_s / one for own, one in zip(table[load, row], best, strict=True))
     )
@@ -161,7 +167,9 @@ def _figures(load: Load, repeats: Sequence[Measured]) -> list[str]:
 
 
 def _times(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}x"
+    if value is None:
+        return ""
+    return f"{value:.2f}x"
 
 
 def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
@@ -204,9 +212,10 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
 def _best(
     table: Table, load: Load, rows: Sequence[Row], to: Sequence[Row], of: str, wanted: str
 ) -> str:
-    found = [
-        (times, row.name) for row in rows if (times := ratio(table, load, row, to)) is not None
-    ]
+    found: list[tuple[float, str]] = []
+    for row in rows:
+        if (times := ratio(table, load, row, to)) is not None:
+            found.append((times, row.name))
     if not found:
         return f"- Of {of}, {load.at_once} at once: not measured"
     times, name = max(found)

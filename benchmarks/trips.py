@@ -117,10 +117,16 @@ def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
     """Return the process whose connection on loopback goes from this port to the server's port. A
     busy machine's list may be incomplete, so it is read again.
     """
-    ends = [f"0100007F:{one:04X}" for one in (port, server)]
+    ends: list[str] = []
+    for one in (port, server):
+        ends.append(f"0100007F:{one:04X}")
     for _ in range(5):
         lines = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
-        inode = next((fields[9] for fields in lines if fields[1:3] == ends), None)
+        inode = None
+        for fields in lines:
+            if fields[1:3] == ends:
+                inode = fields[9]
+                break
         for name, pid in pids.items():
             for fd in Path(f"/proc/{pid}/fd").iterdir():
                 with suppress(OSError):
@@ -148,11 +154,10 @@ def seen(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tuple[str, st
             port = int(entry["client_port"])
             if port not in ports:
                 ports[port] = process_of(port, server, pids)
-            name = (
-                f"script {scripts.get(words[1], 'kombu or Celery')}"
-                if words[0] == "EVALSHA"
-                else words[0]
-            )
+            if words[0] == "EVALSHA":
+                name = f"script {scripts.get(words[1], 'kombu or Celery')}"
+            else:
+                name = words[0]
             found[ports[port], name] += 1
 
     with client.monitor() as monitor:
@@ -199,7 +204,10 @@ def measured(jobs: int, repeats: int) -> tuple[dict[str, Cost], Counter[tuple[st
 
 def mean(costs: list[Cost]) -> Cost:
     def each(rows: list[Mapping[str, float]]) -> dict[str, float]:
-        return {name: fmean(row[name] for row in rows) for name in rows[0]}
+        by_name: dict[str, float] = {}
+        for name in rows[0]:
+            by_name[name] = fmean(row[name] for row in rows)
+        return by_name
 
     return Cost(each([cost.cpu_ms for cost in costs]), each([cost.counted for cost in costs]))
 

@@ -42,11 +42,11 @@ class Dag:
 
     @property
     def sinks(self) -> list[str]:
-        return [
-            step
-            for step in self.depends_on
-            if not any(step in others for others in self.depends_on.values())
-        ]
+        sinks: list[str] = []
+        for step in self.depends_on:
+            if not any(step in others for others in self.depends_on.values()):
+                sinks.append(step)
+        return sinks
 
     @cached_property
     def critical_path_s(self) -> float:

@@ -120,7 +120,9 @@ def _plan(job: PlannedJob, known: list[str]) -> Json:
 
 
 def task_of(job: PlannedJob, step: PlannedStep) -> str:
-    return step.team.request if step.team else f"Do {step.id} of {job.name}."
+    if step.team:
+        return step.team.request
+    return f"Do {step.id} of {job.name}."
 
 
 def _look(job: PlannedJob, request: Json) -> Reply:
@@ -140,19 +142,21 @@ def _look(job: PlannedJob, request: Json) -> Reply:
             asked.append((f"hand_off_to_{step.specialist}", arguments))
         if step.is_dropped and standing.get(step.id) == "not begun":
             asked.append(("drop_step", {"step": step.id, "why": "It says nothing new."}))
-            asked += [
-                (
-                    "change_step",
-                    {
-                        "step": one,
-                        "task": f"Do {one} of {job.name}. And nothing else.",
-                        "why": "It is the last.",
-                    },
-                )
-                for one in step.after
-                if standing.get(one) == "not begun"
-            ]
-    return calls(*asked) if asked else says_json(GO_ON)
+            for one in step.after:
+                if standing.get(one) == "not begun":
+                    asked.append(
+                        (
+                            "change_step",
+                            {
+                                "step": one,
+                                "task": f"Do {one} of {job.name}. And nothing else.",
+                                "why": "It is the last.",
+                            },
+                        )
+                    )
+    if asked:
+        return calls(*asked)
+    return says_json(GO_ON)
 
 
 def _of_the_judge(job: PlannedJob, request: Json) -> Json:
@@ -163,7 +167,9 @@ def _of_the_judge(job: PlannedJob, request: Json) -> Json:
             ]
         }
     points: list[str] = asked_for(request)["rulings"]["items"]["properties"]["point"]["enum"]
-    right = "writer" if job.shape is Shape.OVERRULED else "reviewer"
+    right = "reviewer"
+    if job.shape is Shape.OVERRULED:
+        right = "writer"
     return {
         "rulings": [{"point": point, "right": right, "why": "It stands there."} for point in points]
     }
@@ -193,7 +199,9 @@ def _verdict(job: PlannedJob, key: CallKey, request: Json) -> Json:
         insists or (key.handoff == "assessor.1" and job.shape in (Shape.REVISED, *QUARRELS))
     ):
         return PASS
-    problem = f"Say it of {job.name}." if job.shape in QUARRELS else "Mend it."
+    problem = "Mend it."
+    if job.shape in QUARRELS:
+        problem = f"Say it of {job.name}."
     return {
         "verdict": "REVISE",
         "revisions": [{"step": job.steps[0].id, "problem": problem}],
@@ -219,7 +227,10 @@ def _of_a_specialist(job: PlannedJob, key: CallKey) -> Reply:
         return says_json(ENVELOPE)
     if key.turn < step.turns and attempt == 1:
         return calls(("now", {}))
-    says_what = step.attempts[attempt - 1] if attempt <= len(step.attempts) else Says.OK
+    if attempt <= len(step.attempts):
+        says_what = step.attempts[attempt - 1]
+    else:
+        says_what = Says.OK
     match says_what:
         case Says.FAILED:
             return says_json(
@@ -235,7 +246,10 @@ def _of_a_specialist(job: PlannedJob, key: CallKey) -> Reply:
                 }
             )
         case Says.OK:
-            claims = [_claim(job, step)] if job.shape is Shape.DISPUTED else []
+            if job.shape is Shape.DISPUTED:
+                claims = [_claim(job, step)]
+            else:
+                claims = []
             return says_json(
                 {
                     **ENVELOPE,

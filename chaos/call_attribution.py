@@ -54,11 +54,9 @@ class Asked:
         if whole := _WHOLE.search(said):  # one step that is all of a request
             above, _, step_id = whole[1].rpartition("-")
             stands_in = _STANDS_IN in said  # for a team that has come to nothing
-            return (
-                CallKey(above, f"{step_id}.{attempt}", turn)
-                if stands_in
-                else CallKey(whole[1], f"answer.{attempt}", turn)
-            )
+            if stands_in:
+                return CallKey(above, f"{step_id}.{attempt}", turn)
+            return CallKey(whole[1], f"answer.{attempt}", turn)
         if check := _CHECK.search(said):
             return CallKey(check[1], f"{FACT_GATE}.{self._look(FACT_GATE, check[1], said)}", turn)
         role = next(

@@ -123,7 +123,9 @@ def _plan(app: Celery, model: Model, name: str) -> None:
 
 def _part(app: Celery, model: Model, name: str, step: str, attempt: int) -> str:
     """Make one attempt at a step, and return the step's id."""
-    feedback = "\n\n<feedback author='assessor'>Mend it.</feedback>" if attempt > 1 else ""
+    feedback = ""
+    if attempt > 1:
+        feedback = "\n\n<feedback author='assessor'>Mend it.</feedback>"
     _converse(model, f"<task>Do {step} of {name}.</task>{feedback}", TEXTS)
     _note(app, name, f"{step}.{attempt}")
     return step
@@ -145,7 +147,9 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
     _note(app, name, f"assessor.{round_}")
     review = json.loads(said)
     if review["verdict"] == "REVISE":
-        again = {one["step"] for one in review["revisions"]}
+        again: set[Any] = set()
+        for one in review["revisions"]:
+            again.add(one["step"])
         _fan_out(
             app,
             {**work, "round": round_ + 1},
@@ -159,12 +163,13 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
 
 
 def _fan_out(app: Celery, work: Work, steps: list[Work]) -> None:
-    header = [
-        app.signature(
-            PART, args=(work["name"], step["id"], work["round"]), queue=step["specialist"]
+    header: list[Any] = []
+    for step in steps:
+        header.append(
+            app.signature(
+                PART, args=(work["name"], step["id"], work["round"]), queue=step["specialist"]
+            )
         )
-        for step in steps
-    ]
     chord(header, app=app)(app.signature(BODY, args=(work,), queue=SUPERVISOR_QUEUE))
 
 

@@ -65,7 +65,9 @@ class Hole(StrEnum):
 
     @property
     def pool(self) -> str:
-        return "prefork" if self in (Hole.H1, Hole.H3) else "threads"
+        if self in (Hole.H1, Hole.H3):
+            return "prefork"
+        return "threads"
 
 
 QUEUES = {
@@ -85,12 +87,17 @@ def _kind_of(kind: Kind[Made_co], app: str, on: Callable[[Fleet], Made_co]) -> K
         app: the workers' app.
     """
     own = {Hole.H2: {DEDUPLICATES: "1"}}
-    workers = [
-        Member(
-            hole.key, hole.key, app, ("-Q", queue, "-P", hole.pool, "-c", "1"), own.get(hole, {})
+    workers: list[Member] = []
+    for hole, queue in QUEUES.items():
+        workers.append(
+            Member(
+                hole.key,
+                hole.key,
+                app,
+                ("-Q", queue, "-P", hole.pool, "-c", "1"),
+                own.get(hole, {}),
+            )
         )
-        for hole, queue in QUEUES.items()
-    ]
     return Kind(
         lambda size: [*kind.members(replace(size, workers=0, supervisors=1, slots=8)), *workers],
         on,
@@ -164,7 +171,10 @@ def _ends(on: Stage[System], names: dict[Hole, str]) -> dict[Hole, bool]:
         on.look()
         time.sleep(LOOK_EVERY_S)
     with in_our_words():
-        return {hole: name in on.system.ended([name]) for hole, name in names.items()}
+        ends: dict[Hole, bool] = {}
+        for hole, name in names.items():
+            ends[hole] = name in on.system.ended([name])
+        return ends
 
 
 def _lose_a_message(on: Stage[System]) -> bool:

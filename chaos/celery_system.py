@@ -66,7 +66,9 @@ class Plain:
         return ABSENT
 
     def planned(self, job: PlannedJob) -> PlannedJob:
-        return replace(job, shape=Shape.PARALLEL) if job.is_tight else job
+        if job.is_tight:
+            return replace(job, shape=Shape.PARALLEL)
+        return job
 
     def attend(self, _jobs: Collection[PlannedJob], _called: Collection[CallKey]) -> None:
         """Do nothing: plain Celery asks no person."""
@@ -86,12 +88,18 @@ class Plain:
         self._moved_at[job.name] = time.monotonic()
 
     def ended(self, names: Collection[str]) -> set[str]:
-        return {name for name in names if any(what == "" for what, _ in self._notes(name))}
+        items: set[str] = set()
+        for name in names:
+            if any(what == "" for what, _ in self._notes(name)):
+                items.add(name)
+        return items
 
     def stuck(self, names: Collection[str]) -> set[str]:
         client, now = self.fleet.connection.redis, time.monotonic()
         with in_our_words():
-            queues = [key.decode() for key in client.scan_iter(_type="list")]
+            queues: list[Any] = []
+            for key in client.scan_iter(_type="list"):
+                queues.append(key.decode())
             messages = [
                 message
                 for queue in queues
@@ -124,19 +132,21 @@ class Plain:
         what, _, when = point.rpartition(".")
         if (what, kind) == ("publish.group", SUPERVISOR):
             return f"publish.{to}.{BEFORE if when == BEFORE else AFTER}"
-        return point if (what, kind) in PASSED else None
+        if (what, kind) in PASSED:
+            return point
+        return None
 
     def close(self) -> None:
         self.app.close()
 
     def _notes(self, name: str) -> list[tuple[str, float]]:
         with in_our_words():
-            return [
-                (what, at)
-                for what, at in map(
-                    json.loads, self.fleet.connection.redis.lrange(control.notes_of(name), 0, -1)
-                )
-            ]
+            notes: list[tuple[str, float]] = []
+            for what, at in map(
+                json.loads, self.fleet.connection.redis.lrange(control.notes_of(name), 0, -1)
+            ):
+                notes.append((what, at))
+            return notes
 
 
 def _arguments(message: bytes) -> str:
@@ -161,11 +171,18 @@ def members_of(size: Size) -> list[Member]:
         (SUPERVISOR, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE), size.supervisors),
         (WORKER, SPECIALISTS, size.workers),
     )
-    return [
-        Member(f"{kind}{number}", kind, "handoff_queue.chaos.app", ("-Q", ",".join(queues), *pool))
-        for kind, queues, count in kinds
-        for number in range(1, count + 1)
-    ]
+    members: list[Member] = []
+    for kind, queues, count in kinds:
+        for number in range(1, count + 1):
+            members.append(
+                Member(
+                    f"{kind}{number}",
+                    kind,
+                    "handoff_queue.chaos.app",
+                    ("-Q", ",".join(queues), *pool),
+                )
+            )
+    return members
 
 
 def _on(fleet: Fleet) -> Plain:

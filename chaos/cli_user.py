@@ -97,15 +97,15 @@ class Errand:
                 ]
             case Need.CANCEL:
                 self.job = self.job or replace(self._next(), shape=Shape.CANCELLED)
-                return (
-                    ["cancel", self.on.system.ids[self.job.name]]
-                    if self.on.submit(self.job)
-                    else []
-                )
+                if self.on.submit(self.job):
+                    return ["cancel", self.on.system.ids[self.job.name]]
+                return []
             case Need.RESUME:
                 self.on.system.client.pause(PAUSED)
                 self.job = self.job or self._next()
-                return ["resume", PAUSED] if self.on.submit(self.job) else []
+                if self.on.submit(self.job):
+                    return ["resume", PAUSED]
+                return []
             case _:
                 return self._letter()
 
@@ -117,16 +117,14 @@ class Errand:
             make_unreadable(self.on, before=self._age)
             return []
         letters = self.on.system.client.store.dead_letters.newest()
-        letter = next(
-            (
-                one
-                for one in letters
-                if (named := handoff_in(one.body)) and named[:2] == self._unread
-            ),
-            None,
-        )
+        letter = None
+        for one in letters:
+            if (named := handoff_in(one.body)) and named[:2] == self._unread:
+                letter = one
+                break
         if letter is None:
-            self._unread = self._unread if self._is_unread(self._unread) else None
+            if not (self._is_unread(self._unread)):
+                self._unread = None
             return []
         self.job = self._job_of(self._unread[0])
         return ["dead", "retry", letter.id]
@@ -171,7 +169,10 @@ class Errand:
 
     def _type(self, *, is_tried: bool) -> subprocess.Popen[bytes]:
         """Run `handoff WORDS`, with failpoints until the case is tried."""
-        points = {} if is_tried else {FAILPOINTS: str(points_in(self.on.fleet.folder, CLIENT))}
+        if is_tried:
+            points = {}
+        else:
+            points = {FAILPOINTS: str(points_in(self.on.fleet.folder, CLIENT))}
         environment = {
             **os.environ,
             "HANDOFF_REDIS_URL": self.on.fleet.url,
@@ -210,5 +211,7 @@ def make_unreadable(
         if job_id in on.system.ids.values():
             before((JobId(job_id), HandoffId(handoff_id)))
         ENQUEUE.run(client, enqueue_order(to or queue, [message], is_first=True))
-        return (JobId(job_id), HandoffId(handoff_id)) if job_id in on.system.ids.values() else None
+        if job_id in on.system.ids.values():
+            return (JobId(job_id), HandoffId(handoff_id))
+        return None
     return None

@@ -56,9 +56,10 @@ def course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
 
 @cache
 def _course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
-    return {
-        one.id: one for one in (*_before_the_steps(job), *_steps(job), *_looks(job), *_closing(job))
-    }
+    ones: dict[str, PlannedHandoff] = {}
+    for one in (*_before_the_steps(job), *_steps(job), *_looks(job), *_closing(job)):
+        ones[one.id] = one
+    return ones
 
 
 def needs_of(job: PlannedJob) -> Counter[CallKey]:
@@ -77,7 +78,10 @@ def needs_of(job: PlannedJob) -> Counter[CallKey]:
 
 def keys_of(job: PlannedJob, one: PlannedHandoff) -> list[CallKey]:
     """Return the calls of a handoff."""
-    return [CallKey(job.name, one.id, turn) for turn in range(1, one.turns + 1)]
+    keys: list[CallKey] = []
+    for turn in range(1, one.turns + 1):
+        keys.append(CallKey(job.name, one.id, turn))
+    return keys
 
 
 def _before_the_steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
@@ -105,7 +109,9 @@ def _base(job: PlannedJob) -> frozenset[str]:
 
 def last_plan_of(job: PlannedJob) -> str:
     """Return the handoff whose plan is executed, if a planner makes the plan."""
-    return "planner.2" if job.shape is Shape.REJECTED_PLAN else FIRST_PLAN
+    if job.shape is Shape.REJECTED_PLAN:
+        return "planner.2"
+    return FIRST_PLAN
 
 
 def _steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
@@ -117,9 +123,17 @@ def _steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
             *(by_id[one].last for one in step.after),
             *(["replanner.1"] if step.is_added else []),
         }
-        before |= {resolver_of(job)} if step.helps else set()
+        if step.helps:
+            before |= {resolver_of(job)}
+        else:
+            before |= set()
         for number, says in enumerate(step.attempts, start=1):
-            turns = 0 if step.team else step.turns if number == 1 else 1
+            if step.team:
+                turns = 0
+            elif number == 1:
+                turns = step.turns
+            else:
+                turns = 1
             is_needed = (
                 not step.is_dropped and step.id not in joined and job.shape is not Shape.CALLED_OFF
             )
@@ -141,7 +155,9 @@ def _steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
 
 def resolver_of(job: PlannedJob) -> str:
     """Return the planner's handoff that answers a step's question or adds a helper step."""
-    return "planner.2" if job.is_planned else "planner.1"
+    if job.is_planned:
+        return "planner.2"
+    return "planner.1"
 
 
 def _looks(job: PlannedJob) -> Iterator[PlannedHandoff]:
@@ -150,7 +166,11 @@ def _looks(job: PlannedJob) -> Iterator[PlannedHandoff]:
     """
     if job.mode is Mode.ADAPTIVE:
         added = any(step.is_added for step in job.steps)
-        again = [one for together in _afterwards(job) for one in together if step_of(job, one)]
+        again: list[str] = []
+        for together in _afterwards(job):
+            for one in together:
+                if step_of(job, one):
+                    again.append(one)
         most = 2 + sum(len(step.attempts) for step in job.steps) + len(again)
         first = frozenset(
             step.last for step in job.steps if not step.after and step.is_there_from_the_beginning
@@ -227,4 +247,7 @@ def hanging_on(job: PlannedJob, handoffs: Iterable[str]) -> set[str]:
 
 def step_of(job: PlannedJob, handoff: str) -> PlannedStep | None:
     """Return the step of an attempt; None for a role's handoff."""
-    return next((step for step in job.steps if step.id == handoff.rpartition(".")[0]), None)
+    for step in job.steps:
+        if step.id == handoff.rpartition(".")[0]:
+            return step
+    return None

@@ -63,7 +63,11 @@ class Story:
 
     def broken_off(self, *whys: str) -> set[str]:
         """Return the handoffs that ended for one of the given reasons."""
-        return {handoff for handoff, end in self.results.items() if end.stop_reason in whys}
+        items: set[str] = set()
+        for handoff, end in self.results.items():
+            if end.stop_reason in whys:
+                items.add(handoff)
+        return items
 
     def has_come_to_nothing(self, handoff: str) -> bool:
         """Return whether the handoff ended without any result."""
@@ -136,7 +140,11 @@ def _may_be_spent(job: PlannedJob) -> bool:
 
 def _below(job: PlannedJob) -> dict[str, PlannedJob]:
     """Return the child jobs by the handoff that they do."""
-    return {step.last: step.team for step in job.steps if step.team}
+    teams: dict[str, PlannedJob] = {}
+    for step in job.steps:
+        if step.team:
+            teams[step.last] = step.team
+    return teams
 
 
 def _not_whole_below(job: PlannedJob, stories: Mapping[str, Story]) -> set[str]:
@@ -159,7 +167,10 @@ def _wrong_handoff(job: PlannedJob, stories: Mapping[str, Story], cut: set[str])
     story, course, below = stories[job.name], course_of(job), _below(job)
     excused = hanging_on(job, cut)
     reasons = {OK.stop_reason, TOO_MANY_CLAIMS, *(_SPENT if _may_be_spent(job) else ())}
-    needed = {one.id for one in course.values() if one.is_needed and not one.instead_of}
+    needed: set[str] = set()
+    for one in course.values():
+        if one.is_needed and not one.instead_of:
+            needed.add(one.id)
     for handoff in sorted(needed | story.results.keys()):
         end, planned = story.results.get(handoff), course.get(handoff)
         if planned is None or not story.is_there(planned):
@@ -185,8 +196,13 @@ def _wrong_join(job: PlannedJob, story: Story, killed: set[str]) -> str:
     for step in job.steps:
         if step.enough is None or f"{step.id}.1" not in story.results:
             continue
-        parts = {f"{one}.1" for one in step.after}
-        there = {part for part in parts if part in story.results}
+        parts: set[str] = set()
+        for one in step.after:
+            parts.add(f"{one}.1")
+        there: set[str] = set()
+        for part in parts:
+            if part in story.results:
+                there.add(part)
         if len(there) < step.enough:
             return f"{step.id} began with {len(there)} results, and {step.enough} are enough"
         if unexplained := parts - there - story.given_up_at.keys() - killed:
@@ -198,7 +214,9 @@ def _wrong_reason(job: PlannedJob, story: Story, killed: set[str]) -> str:
     is_spent = story.reason.startswith((SPENT, SPENT_ABOVE, SHARE_SPENT) if job.parent else SPENT)
     if not is_spent and job.is_tight and _spends(job, killed):
         return "its budget should have ended it"
-    return "its budget should not have ended it" if is_spent and not _may_be_spent(job) else ""
+    if is_spent and not _may_be_spent(job):
+        return "its budget should not have ended it"
+    return ""
 
 
 def _wrong_status(job: PlannedJob, story: Story, cut: set[str]) -> str:
@@ -206,21 +224,27 @@ def _wrong_status(job: PlannedJob, story: Story, cut: set[str]) -> str:
         f"{part}.1" not in story.results for step in job.steps if step.enough for part in step.after
     )
     if not cut:
-        planned = "partial" if left_behind else "ok"
-        return (
-            "" if story.status == planned else f"{story.status}, though every handoff is as planned"
-        )
+        planned = "ok"
+        if left_behind:
+            planned = "partial"
+        if story.status == planned:
+            return ""
+        return f"{story.status}, though every handoff is as planned"
     if story.status == "ok" and job.is_planned and story.has_come_to_nothing(last_plan_of(job)):
         return "ok, though it was planned by code"
     if story.status == "ok" and any(one.startswith(f"{FACT_GATE}.") for one in cut):
         return "ok, though nobody has looked at its facts"
     has_answer = any(_is_usable(job, handoff, end) for handoff, end in story.results.items())
-    allowed = ({"partial"} if job.is_tight else {"partial", "ok"}) if has_answer else {"failed"}
-    return (
-        ""
-        if story.status in allowed
-        else f"{story.status}, and {'something' if has_answer else 'nothing'} was usable"
-    )
+    if has_answer:
+        if job.is_tight:
+            allowed = {"partial"}
+        else:
+            allowed = {"partial", "ok"}
+    else:
+        allowed = {"failed"}
+    if story.status in allowed:
+        return ""
+    return f"{story.status}, and {'something' if has_answer else 'nothing'} was usable"
 
 
 def _is_usable(job: PlannedJob, handoff: str, end: Ended) -> bool:

@@ -136,11 +136,11 @@ STOPPED_BEFORE = ("turn", "finish", "commit")
 
 def scripts() -> set[str]:
     """Return the store's scripts by the files of its folder."""
-    return {
-        path.name.removesuffix(".lua")
-        for path in (files("handoff_queue.shared.store") / "lua").iterdir()
-        if path.name.endswith(".lua")
-    }
+    items: set[str] = set()
+    for path in (files("handoff_queue.shared.store") / "lua").iterdir():
+        if path.name.endswith(".lua"):
+            items.add(path.name.removesuffix(".lua"))
+    return items
 
 
 def cases() -> list[Case]:

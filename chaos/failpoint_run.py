@@ -108,10 +108,11 @@ class Trial:
             case.kind != CLIENT for case in armed
         ) >= ARMED_AT_ONCE or not self.on.fleet.is_ready(REDIS):
             return None
-        spare = {
-            kind: len(self.on.fleet.ready(kind)) - 1 - sum(case.kind == kind for case in armed)
-            for kind in (WORKER, SUPERVISOR)
-        }
+        spare: dict[str, int] = {}
+        for kind in (WORKER, SUPERVISOR):
+            spare[kind] = (
+                len(self.on.fleet.ready(kind)) - 1 - sum(case.kind == kind for case in armed)
+            )
         for case in waiting:
             taken = any((case.kind, case.point) == (other.kind, other.point) for other in armed)
             is_first_of_its_need = case.need.is_met_by_jobs or all(
@@ -133,20 +134,26 @@ class Trial:
 
     def _submit(self) -> None:
         """Submit the job again if it is unknown whether it exists."""
-        share = OFTEN if self._needs(Need.REFUSED) else TROUBLE_SHARE
+        if self._needs(Need.REFUSED):
+            share = OFTEN
+        else:
+            share = TROUBLE_SHARE
         self._next_job = self._next_job or replace(next(self._jobs), trouble_share=share)
         if self.on.submit(self._next_job):
             self._next_job = None
 
     def _arm(self, case: Case) -> None:
-        order = (
-            f"kill {self.on.fleet.look()[REDIS]}" if case.blow is Blow.REDIS else case.blow.value
-        )
+        if case.blow is Blow.REDIS:
+            order = f"kill {self.on.fleet.look()[REDIS]}"
+        else:
+            order = case.blow.value
         folder = self.on.fleet.points(case.kind)
         for taken in folder.glob(f"{case.point}@*"):  # a process has failed at that point
             taken.unlink()
         arm(folder, case.point, order)
-        errand = Errand(self._here, case, self._jobs) if case.need.is_a_command else None
+        errand = None
+        if case.need.is_a_command:
+            errand = Errand(self._here, case, self._jobs)
         self._armed.append(Armed(case, time.monotonic(), errand))
 
     def _is_over(self, armed: Armed) -> bool:
@@ -175,7 +182,10 @@ class Trial:
             (folder / case.point).unlink(missing_ok=True)
 
     def _strike(self, case: Case, pid: int, at: float) -> Strike:
-        name = case.kind if case.kind == CLIENT else self.on.fleet.name_of(pid)
+        if case.kind == CLIENT:
+            name = case.kind
+        else:
+            name = self.on.fleet.name_of(pid)
         match case.blow:
             case Blow.REDIS:
                 return Strike(Fault.KILL_REDIS, EVERYBODY, at, f"{case.point} of {name}")
@@ -202,7 +212,9 @@ class Trial:
 
     def _nudge(self) -> None:
         """Start the work that makes a process reach the point."""
-        needs = {one.case.need: one.case.kind for one in self._armed}
+        needs: dict[Need, str] = {}
+        for one in self._armed:
+            needs[one.case.need] = one.case.kind
         if Need.LOSE in needs:
             with suppress(StoreError), in_our_words():
                 lose_all(self.on.fleet.connection.redis, SUBMISSIONS_QUEUE)

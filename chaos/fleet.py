@@ -68,11 +68,11 @@ class Fleet:
 
     def ready(self, kind: str) -> dict[str, int]:
         """Return the processes of a kind that take work."""
-        return {
-            name: pid
-            for name, pid in self.look().items()
-            if name.startswith(kind) and self.is_ready(name)
-        }
+        pids: dict[str, int] = {}
+        for name, pid in self.look().items():
+            if name.startswith(kind) and self.is_ready(name):
+                pids[name] = pid
+        return pids
 
     def signal(self, name: str, number: signal.Signals) -> bool:
         """Send a signal. Return False if the process has ended."""

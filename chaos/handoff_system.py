@@ -131,12 +131,14 @@ class Ours:
         return not _of(self.client.store.journal.read(self.ids[job.name]), Rejected)
 
     def ended(self, names: Collection[str]) -> set[str]:
-        by_id = {self.ids[name]: name for name in names}
-        return {
-            by_id[one.job_id]
-            for one in self.client.store.jobs.standings(list(by_id))
-            if JobStatus(one.status).ended
-        }
+        by_id: dict[JobId, str] = {}
+        for name in names:
+            by_id[self.ids[name]] = name
+        items: set[str] = set()
+        for one in self.client.store.jobs.standings(list(by_id)):
+            if JobStatus(one.status).ended:
+                items.add(by_id[one.job_id])
+        return items
 
     def stuck(self, _names: Collection[str]) -> set[str]:
         """Return an empty set: the sweeper continues every job."""
@@ -152,8 +154,11 @@ class Ours:
             for handoff, checkpoints in self.client.store.claims.turns(
                 self.ids[name], handoffs
             ).items():
-                replies = sum(isinstance(one, ModelReplied) for one in checkpoints)
-                found |= {CallKey(name, handoff, turn) for turn in range(1, replies + 1)}
+                replies = 0
+                for one in checkpoints:
+                    replies += isinstance(one, ModelReplied)
+                for turn in range(1, replies + 1):
+                    found.add(CallKey(name, handoff, turn))
         return found
 
     def holders(self, jobs: Collection[PlannedJob]) -> Mapping[tuple[str, str], tuple[int, int]]:
@@ -217,11 +222,11 @@ class Ours:
     def _unfinished(self, job_id: JobId, handoffs: Sequence[HandoffId]) -> tuple[str, ...]:
         """Return the reasons why a job has not ended."""
         found = self.client.store.jobs.handoffs(job_id, handoffs)
-        return tuple(
-            f"{id_} {'held' if one.held else one.state}"
-            for id_, one in found.items()
-            if one.state not in ("done", "dropped")
-        )
+        lines: list[str] = []
+        for id_, one in found.items():
+            if one.state not in ("done", "dropped"):
+                lines.append(f"{id_} {'held' if one.held else one.state}")
+        return tuple(lines)
 
     def point(self, point: str, _kind: str, _to: str = "") -> str | None:
         return point
@@ -235,9 +240,10 @@ def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
     or the job has no children.
     """
     below = {one.name for one in job.family} - {job.name}
-    steps = {
-        key for key in called if key.job in below and key.handoff.partition(".")[0] not in ROLES
-    }
+    steps: set[CallKey] = set()
+    for key in called:
+        if key.job in below and key.handoff.partition(".")[0] not in ROLES:
+            steps.add(key)
     return bool(steps) or CallKey(job.name, INSTEAD, 1) in called
 
 
@@ -252,7 +258,9 @@ def _given_up(events: Iterable[Recorded]) -> dict[str, float]:
             case HandoffIssued(step_id=step_id, handoff_id=handoff_id):
                 newest[step_id] = handoff_id
             case StepsAbandoned(steps=steps):
-                found |= {newest[step.step]: one.at for step in steps if step.step in newest}
+                for step in steps:
+                    if step.step in newest:
+                        found[newest[step.step]] = one.at
     return found
 
 
@@ -262,15 +270,19 @@ def asked_in(events: Sequence[Recorded]) -> tuple[tuple[float, float], ...]:
     for one in events:
         if isinstance(one.event, Approved | Rejected):
             answered.setdefault(one.event.asked, one.at)
-    return tuple(
-        (one.at, answered.get(one.version, inf))
-        for one in events
-        if isinstance(one.event, ApprovalAsked)
-    )
+    items: list[tuple[float, float]] = []
+    for event in events:
+        if isinstance(event.event, ApprovalAsked):
+            items.append((event.at, answered.get(event.version, inf)))
+    return tuple(items)
 
 
 def _of(events: Iterable[Recorded], kind: type[Event]) -> list[tuple[float, Event]]:
-    return [(one.at, one.event) for one in events if isinstance(one.event, kind)]
+    items: list[tuple[float, Event]] = []
+    for one in events:
+        if isinstance(one.event, kind):
+            items.append((one.at, one.event))
+    return items
 
 
 def members_of(size: Size) -> list[Member]:
@@ -280,11 +292,11 @@ def members_of(size: Size) -> list[Member]:
         (WORKER, "handoff_queue.workers.app", size.workers),
     )
     slots = ("-c", str(size.slots))
-    return [
-        Member(f"{kind}{number}", kind, app, slots)
-        for kind, app, count in kinds
-        for number in range(1, count + 1)
-    ]
+    members: list[Member] = []
+    for kind, app, count in kinds:
+        for number in range(1, count + 1):
+            members.append(Member(f"{kind}{number}", kind, app, slots))
+    return members
 
 
 def _on(fleet: Fleet) -> Ours:

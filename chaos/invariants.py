@@ -74,25 +74,28 @@ class Books:
     @cached_property
     def everyone(self) -> list[PlannedJob]:
         """Return all jobs. A child may never have begun, if no handoff needed it."""
-        return [
-            one
-            for job in self.jobs
-            for one in job.family
-            if one is job or self.stories.get(one.name, NO_STORY).status
-        ]
+        planned_jobs: list[PlannedJob] = []
+        for job in self.jobs:
+            for one in job.family:
+                if one is job or self.stories.get(one.name, NO_STORY).status:
+                    planned_jobs.append(one)
+        return planned_jobs
 
     @property
     def ended(self) -> int:
-        return sum(bool(self.stories[job.name].ended_at) for job in self.jobs)
+        total = 0
+        for job in self.jobs:
+            total += bool(self.stories[job.name].ended_at)
+        return total
 
     @property
     def modes(self) -> dict[str, int]:
         """Return the number of users' jobs by mode."""
-        return {
-            mode.value: count
-            for mode in Mode
-            if (count := sum(job.mode is mode for job in self.jobs))
-        }
+        modes: dict[str, int] = {}
+        for mode in Mode:
+            if count := sum(job.mode is mode for job in self.jobs):
+                modes[mode.value] = count
+        return modes
 
     @property
     def children(self) -> int:
@@ -102,21 +105,29 @@ class Books:
     @property
     def lost(self) -> list[str]:
         """Jobs that have not ended."""
-        return [job.name for job in self.everyone if not self.stories[job.name].ended_at]
+        names: list[str] = []
+        for job in self.everyone:
+            if not self.stories[job.name].ended_at:
+                names.append(job.name)
+        return names
 
     @property
     def ended_twice(self) -> list[str]:
-        return [name for name, story in self.stories.items() if len(story.ended_at) > 1]
+        items: list[str] = []
+        for name, story in self.stories.items():
+            if len(story.ended_at) > 1:
+                items.append(name)
+        return items
 
     @property
     def finished_twice(self) -> list[str]:
         """Handoffs with two results."""
-        return [
-            f"{name} {id_}"
-            for name, story in self.stories.items()
-            for id_, at in story.finished_at.items()
-            if len(at) > 1
-        ]
+        lines: list[str] = []
+        for name, story in self.stories.items():
+            for id_, at in story.finished_at.items():
+                if len(at) > 1:
+                    lines.append(f"{name} {id_}")
+        return lines
 
     @property
     def spoilt(self) -> dict[str, str]:
@@ -126,7 +137,11 @@ class Books:
             job.name: wrong_end(job, self.stories) or self._given_up_for_nothing(job.name)
             for job in ended
         }
-        return {name: f"{what} ({self.stories[name].why})" for name, what in wrong.items() if what}
+        by_name: dict[str, str] = {}
+        for name, what in wrong.items():
+            if what:
+                by_name[name] = f"{what} ({self.stories[name].why})"
+        return by_name
 
     def _given_up_for_nothing(self, name: str) -> str:
         """Return a handoff or job that was given up with too few strikes; '' if there is none."""
@@ -155,18 +170,21 @@ class Books:
             for strike in self.strikes
             if strike.fault in ENDS_LOOKS and strike.at >= began - self.lease_s
         )
-        return sum(strike.at <= min(self.stories[name].ended_at) for strike in ends)
+        total = 0
+        for end in ends:
+            total += end.at <= min(self.stories[name].ended_at)
+        return total
 
     @property
     def given_up(self) -> list[str]:
         """Jobs with a handoff that was killed three times in a row in one turn, or looks at
         which were: the promised end of such ones.
         """
-        return [
-            name
-            for name, story in self.stories.items()
-            if story.broken_off(TOO_MANY_CLAIMS) or story.is_not_looked_at_any_more
-        ]
+        items: list[str] = []
+        for name, story in self.stories.items():
+            if story.broken_off(TOO_MANY_CLAIMS) or story.is_not_looked_at_any_more:
+                items.append(name)
+        return items
 
     @property
     def made(self) -> int:
@@ -179,7 +197,10 @@ class Books:
         An optional call counts if it was made. Timing decides which results satisfy a join, which
         evaluation finds all results, and how far a cancelled job has come.
         """
-        return sum(min(job.most_calls, self._needs(job)) for job in self.everyone)
+        total = 0
+        for job in self.everyone:
+            total += min(job.most_calls, self._needs(job))
+        return total
 
     def _needs(self, job: PlannedJob) -> int:
         made = Counter(call.key for call in self.calls if call.key.job == job.name)
@@ -198,11 +219,15 @@ class Books:
 
         def need(key: CallKey) -> int:
             job = planned.get(key.job)
-            one = course_of(job).get(key.handoff) if job else None
+            one = None
+            if job:
+                one = course_of(job).get(key.handoff)
             is_planned = (
                 job and one and key.turn <= one.turns and self.stories[key.job].is_there(one)
             )
-            return job.tries(key) if job and is_planned else 0
+            if job and is_planned:
+                return job.tries(key)
+            return 0
 
         return made - Counter({key: need(key) for key in made})
 
@@ -214,29 +239,34 @@ class Books:
     @cached_property
     def unexplained(self) -> list[CallKey]:
         """Return the repeated calls without a strike on their process between two copies."""
-        return [
-            key
-            for key, surplus in self._surplus.items()
-            for _ in range(surplus - sum(map(bool, self._explained(key))))
-        ]
+        call_keys: list[CallKey] = []
+        for key, surplus in self._surplus.items():
+            for _ in range(surplus - sum(map(bool, self._explained(key)))):
+                call_keys.append(key)
+        return call_keys
 
     def _explained(self, key: CallKey) -> Iterator[list[Strike]]:
         """Yield the strikes that explain each repetition. A repetition after the provider's planned
         fault needs no explanation.
         """
-        copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
+        copies: list[Call] = []
+        for call in self._by_handoff[key.job, key.handoff]:
+            if call.key == key:
+                copies.append(call)
         planned = len(copies) - self._surplus[key]
         for one, two in list(pairwise(copies))[max(0, planned - 1) :]:
             yield [strike for strike in self.strikes if self._explains(strike, one, two)]
 
     def story_of(self, key: CallKey) -> str:
         """Return a call's copies and the events between them, in seconds after the first."""
-        copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
+        copies: list[Call] = []
+        for call in self._by_handoff[key.job, key.handoff]:
+            if call.key == key:
+                copies.append(call)
         began = copies[0].at
-        calls = [
-            f"{call.at - began:.1f} s by {call.process} ({_answered(call, began)})"
-            for call in copies
-        ]
+        calls: list[str] = []
+        for copy in copies:
+            calls.append(f"{copy.at - began:.1f} s by {copy.process} ({_answered(copy, began)})")
         near = [
             strike for strike in self.strikes if began - self.lease_s <= strike.at <= copies[-1].at
         ]
@@ -275,10 +305,14 @@ class Books:
         """Return the times at which the store had the reply: it was seen, the handoff continued
         from it, or it had finished.
         """
-        stored = [self.stored_at[key]] if key in self.stored_at else []
-        later = [
-            call.at for call in self._by_handoff[key.job, key.handoff] if call.key.turn > key.turn
-        ]
+        if key in self.stored_at:
+            stored = [self.stored_at[key]]
+        else:
+            stored = []
+        later: list[float] = []
+        for call in self._by_handoff[key.job, key.handoff]:
+            if call.key.turn > key.turn:
+                later.append(call.at)
         return [*stored, *later, *self.stories[key.job].finished_at.get(key.handoff, ())]
 
     @property
@@ -358,15 +392,16 @@ class Books:
         return found
 
     def count(self, fault: Fault) -> int:
-        return sum(strike.fault is fault for strike in self.strikes)
+        total = 0
+        for strike in self.strikes:
+            total += strike.fault is fault
+        return total
 
 
 def _answered(call: Call, began: float) -> str:
-    return (
-        "never answered"
-        if call.out_at is None
-        else f"answered {call.out_at - began:.1f} s{'' if call.was_heard else ', unheard'}"
-    )
+    if call.out_at is None:
+        return "never answered"
+    return f"answered {call.out_at - began:.1f} s{'' if call.was_heard else ', unheard'}"
 
 
 def _is_of_the_struck(call: Call, strike: Strike) -> bool:

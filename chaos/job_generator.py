@@ -33,7 +33,10 @@ def workflow_of(job: PlannedJob) -> tuple[Workflow, Items]:
     steps = [_step(job, step, (REPEATED,) if copies else step.after) for step in written]
     if copies:
         steps.insert(0, _for_each_line(copies[0]))
-    synthesis = Synthesis.RECONCILE if job.shape is Shape.WRITTEN else Synthesis.MERGE
+    if job.shape is Shape.WRITTEN:
+        synthesis = Synthesis.RECONCILE
+    else:
+        synthesis = Synthesis.MERGE
     workflow = Workflow(
         WHERE,
         Path(WHERE),
@@ -108,10 +111,10 @@ def jobs_of(seed: int, count: int, first: int = 0, draw: Draw = EVERYTHING) -> l
     """Return `count` jobs, every shape in turn, from the given number on."""
     shapes = list(draw.shapes)
     random.Random(f"{seed} shapes").shuffle(shapes)  # noqa: S311 - a seed is the point
-    return [
-        _job(seed, number, shapes[number % len(shapes)], draw)
-        for number in range(first, first + count)
-    ]
+    jobs: list[PlannedJob] = []
+    for number in range(first, first + count):
+        jobs.append(_job(seed, number, shapes[number % len(shapes)], draw))
+    return jobs
 
 
 def _job(seed: int, number: int, shape: Shape, draw: Draw) -> PlannedJob:
@@ -220,7 +223,9 @@ class _Drawing:
             case Shape.ALONE:
                 steps = [self.step("answer", turns=self.dice.choice((1, 3)))]
             case Shape.REPEATED:
-                lines = [f"do_{number:04d}" for number in range(1, LINES + 1)]
+                lines: list[str] = []
+                for number in range(1, LINES + 1):
+                    lines.append(f"do_{number:04d}")
                 specialist = self.dice.choice(SPECIALISTS)  # of all copies
                 steps = [*(PlannedStep(line, specialist) for line in lines), self.step("w", *lines)]
             case Shape.NEEDY | Shape.HELPED:

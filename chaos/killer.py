@@ -117,10 +117,9 @@ class Killer:
         """
         size = self.fleet.size
         workers, supervisors = self.fleet.ready(WORKER), self.fleet.ready(SUPERVISOR)
-        up = [
-            len([name for name in found if name not in self._stops.targets])
-            for found in (workers, supervisors)
-        ]
+        up: list[int] = []
+        for found in (workers, supervisors):
+            up.append(len([name for name in found if name not in self._stops.targets]))
         return up[0] >= max(1, size.workers // 2) and up[1] >= 1 and self.fleet.is_ready(REDIS)
 
     def _do(self, fault: Fault, dice: random.Random) -> None:
@@ -162,7 +161,9 @@ class Killer:
             for name in self.fleet.look()
             if name.startswith(kind) and name not in self._stops.targets
         )
-        return dice.choice(there) if there else ""
+        if there:
+            return dice.choice(there)
+        return ""
 
     def _signal(self, fault: Fault, name: str, number: signal.Signals) -> bool:
         done = self.fleet.signal(name, number)

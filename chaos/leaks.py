@@ -63,7 +63,8 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
     found += [f"{name}: turns of a handoff" for name in names if re.search(r"\}:t:", name)]
     for name in names:
         if name == "handoff:due" or name.startswith(("handoff:waiting:", "handoff:out:")):
-            found += [f"{name}: {member.decode()}" for member in client.zrange(name, 0, -1)]
+            for member in client.zrange(name, 0, -1):
+                found.append(f"{name}: {member.decode()}")
         elif name.startswith("handoff:fair:"):
             found.append(f"{name}: of messages that are gone")
     return sorted(
@@ -79,17 +80,22 @@ def _reserved(client: Any, names: Iterable[str]) -> list[str]:
     for name in names:
         if re.fullmatch(r"handoff:(\{[^}]+\}|day:.+)", name):
             reserved = [int(value or 0) for value in client.hmget(name, *RESERVED)]
-            found += [f"{name}: reserved {reserved}"] if any(reserved) else []
+            if any(reserved):
+                found += [f"{name}: reserved {reserved}"]
         elif re.fullmatch(r"handoff:\{[^}]+\}:h:.+", name):
             own = [
                 value.decode() for value in client.hmget(name, *RESERVATION) if value is not None
             ]
-            found += [f"{name}: has set aside {own}"] if own else []
+            if own:
+                found += [f"{name}: has set aside {own}"]
     return found
 
 
 def _messages(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
-    found = [f"{queue}: {count} messages" for queue in queues if (count := client.llen(queue))]
+    found: list[str] = []
+    for queue in queues:
+        if count := client.llen(queue):
+            found.append(f"{queue}: {count} messages")
     out, indexed = set(client.hkeys(UNACKED)), set(client.zrange(UNACKED_INDEX, 0, -1))
     if out and not was_struck:
         found.append(f"{UNACKED}: {len(out)} messages")

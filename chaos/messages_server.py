@@ -212,7 +212,9 @@ def in_turn(*replies: Reply) -> Script:
 
     def script(_request: Json) -> Reply:
         with lock:
-            return left.pop(0) if len(left) > 1 else left[0]
+            if len(left) > 1:
+                return left.pop(0)
+            return left[0]
 
     return script
 
@@ -302,7 +304,9 @@ class MessagesServer:
         broken = [*header_violations(headers), *violations(request)]
         broken = broken or list(self._signatures.violations(request))
         self.violations += broken
-        return fails(400, broken[0], "invalid_request_error") if broken else None
+        if broken:
+            return fails(400, broken[0], "invalid_request_error")
+        return None
 
     def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
         """Return the reply to a request; called from many threads."""
@@ -322,7 +326,9 @@ class MessagesServer:
                     self.close_connection = True
                     return
                 request = json.loads(body)
-                headers = {name.lower(): value for name, value in self.headers.items()}
+                headers: dict[str, str] = {}
+                for name, value in self.headers.items():
+                    headers[name.lower()] = value
                 reply = server._refusal(request, headers, length)
                 if reply is None:
                     reply = server.answer(request, headers)
@@ -380,11 +386,10 @@ def events_of(reply: Reply) -> list[Json]:
                 ]
             case "tool_use":
                 empty = {**block, "input": {}}
-                text = (
-                    block["input"]
-                    if isinstance(block["input"], str)
-                    else json.dumps(block["input"])
-                )
+                if isinstance(block["input"], str):
+                    text = block["input"]
+                else:
+                    text = json.dumps(block["input"])
                 pieces = [
                     {"type": "input_json_delta", "partial_json": piece}
                     for piece in _pieces(text, reply.chunk_chars)
@@ -413,7 +418,10 @@ def events_of(reply: Reply) -> list[Json]:
 
 
 def _pieces(text: str, size: int) -> list[str]:
-    return [text[at : at + size] for at in range(0, len(text), size)]
+    pieces: list[str] = []
+    for at in range(0, len(text), size):
+        pieces.append(text[at : at + size])
+    return pieces
 
 
 def _answer(handler: BaseHTTPRequestHandler, reply: Reply, *, is_stream: bool) -> None:

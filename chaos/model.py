@@ -68,15 +68,20 @@ class Model(MessagesServer):
         with self._lock:
             key = self._asked.key_of(request)
             job = self._jobs[key.job]
-            key = replace(key, handoff=resolver_of(job)) if key.handoff == RESOLVER else key
+            if key.handoff == RESOLVER:
+                key = replace(key, handoff=resolver_of(job))
             self._tries[key] += 1
-            trouble = job.trouble(key) if self._tries[key] == 1 else None
-        reply = (
-            replace(reply_to(job, key, request), takes_s=job.takes_s(key))
-            if trouble is None
-            else _trouble(trouble)
-        )
-        used = job.usage if reply.status == 200 else NOTHING
+            trouble = None
+            if self._tries[key] == 1:
+                trouble = job.trouble(key)
+        if trouble is None:
+            reply = replace(reply_to(job, key, request), takes_s=job.takes_s(key))
+        else:
+            reply = _trouble(trouble)
+        if reply.status == 200:
+            used = job.usage
+        else:
+            used = NOTHING
         tokens = {"input_tokens": job.usage.input_tokens, "output_tokens": job.usage.output_tokens}
         reply = replace(reply, headers={**LIMITS, **reply.headers}, usage=tokens)
         paid = used.input_tokens + used.output_tokens, price_of(used, request["model"])

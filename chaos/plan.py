@@ -161,36 +161,42 @@ class PlannedJob:
             return TIGHT_TREE_CALLS
         if self.shape is Shape.TIGHT:
             return TIGHT_CALLS
-        return ROOMY_TREE_TURNS if any(step.team for step in self.steps) else ROOMY_TURNS
+        if any(step.team for step in self.steps):
+            return ROOMY_TREE_TURNS
+        return ROOMY_TURNS
 
     @property
     def max_tokens(self) -> int | None:
-        return (
-            TIGHT_USAGE.input_tokens + TIGHT_USAGE.output_tokens
-            if self.shape is Shape.TIGHT_TOKENS
-            else None
-        )
+        if self.shape is Shape.TIGHT_TOKENS:
+            return TIGHT_USAGE.input_tokens + TIGHT_USAGE.output_tokens
+        return None
 
     @property
     def max_microusd(self) -> int | None:
-        return price_of(TIGHT_USAGE, TIGHT_MODEL) if self.shape is Shape.TIGHT_MONEY else None
+        if self.shape is Shape.TIGHT_MONEY:
+            return price_of(TIGHT_USAGE, TIGHT_MODEL)
+        return None
 
     @property
     def most_calls(self) -> int:
         """Return the number of calls that its budget allows without faults."""
-        return TIGHT_CALLS if self.is_tight else ROOMY_TURNS
+        if self.is_tight:
+            return TIGHT_CALLS
+        return ROOMY_TURNS
 
     @property
     def model(self) -> str | None:
         """Return the model of all its agents; None: each has its own."""
-        return TIGHT_MODEL if self.shape is Shape.TIGHT_MONEY else None
+        if self.shape is Shape.TIGHT_MONEY:
+            return TIGHT_MODEL
+        return None
 
     @property
     def usage(self) -> Usage:
         """Return the usage of each of its calls."""
-        return (
-            GREEDY_USAGE if self.shape in (Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY) else PLAIN_USAGE
-        )
+        if self.shape in (Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY):
+            return GREEDY_USAGE
+        return PLAIN_USAGE
 
     @property
     def family(self) -> Iterator[PlannedJob]:
@@ -209,16 +215,16 @@ class PlannedJob:
         because its specialist's turns allow no more.
         """
         earlier = (self._drawn(replace(key, turn=turn)) for turn in range(1, key.turn))
-        return self._drawn(key) if not any(earlier) else None
+        if not any(earlier):
+            return self._drawn(key)
+        return None
 
     def _drawn(self, key: CallKey) -> Trouble | None:
         dice = random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn}")  # noqa: S311 - a seed is the point
         is_counted = self.is_tight or self.shape is Shape.TIGHT_TREE
-        return (
-            dice.choice(list(Trouble))
-            if not is_counted and dice.random() < self.trouble_share
-            else None
-        )
+        if not is_counted and dice.random() < self.trouble_share:
+            return dice.choice(list(Trouble))
+        return None
 
     def takes_s(self, key: CallKey) -> float:
         """Return the seconds that the server takes for this call."""

@@ -37,12 +37,14 @@ class Promise:
 def promises_of(books: Books) -> list[Promise]:
     """Return every promise that a run can break. A promise that the system does not make is named."""
     found = _promises_of(books)
-    return [
-        replace(one, figure="-", allowed=NOT_THERE, is_kept=True, broken_by=())
-        if one.what in books.absent
-        else one
-        for one in found
-    ]
+    promises: list[Promise] = []
+    for one in found:
+        promises.append(
+            replace(one, figure="-", allowed=NOT_THERE, is_kept=True, broken_by=())
+            if one.what in books.absent
+            else one
+        )
+    return promises
 
 
 def _promises_of(books: Books) -> list[Promise]:
@@ -85,23 +87,30 @@ def _recovery(books: Books) -> Promise:
     measured.
     """
     within = books.lease_s + RECOVERY_S
-    late = [
-        f"{one.strike.fault} {one.strike.target} {one.strike.point}: {' '.join(one.handoff)} after {one.seconds:.1f} s"
-        for one in books.recoveries
-        if one.is_alone and one.seconds > within
-    ]
+    late: list[str] = []
+    for one in books.recoveries:
+        if one.is_alone and one.seconds > within:
+            late.append(
+                f"{one.strike.fault} {one.strike.target} {one.strike.point}: {' '.join(one.handoff)} after {one.seconds:.1f} s"
+            )
     longest = books.longest_recovery_s
     is_kept = not late and (longest is not None or not books.was_hit)
     return Promise("longest recovery", _seconds(longest), f"{within:.0f} s", is_kept, tuple(late))
 
 
 def _seconds(measured: float | None) -> str:
-    return "not measured" if measured is None else f"{measured:.1f} s"
+    if measured is None:
+        return "not measured"
+    return f"{measured:.1f} s"
 
 
 def broken_of(books: Books) -> list[str]:
     """Return the broken promises."""
-    return [promise.what for promise in promises_of(books) if not promise.is_kept]
+    whats: list[str] = []
+    for promise in promises_of(books):
+        if not promise.is_kept:
+            whats.append(promise.what)
+    return whats
 
 
 def is_kept(books: Books) -> bool:
@@ -135,16 +144,18 @@ def table_of(books: Books) -> str:
             f"| jobs that were killed three times in a row, or a handoff of theirs in one turn | {len(books.given_up)} | | |"
         )
     for promise in promises_of(books):
-        lines += [
-            f"  {promise.what}: {name}" for name in promise.broken_by[:SHOWN] if not promise.is_kept
-        ]
+        for name in promise.broken_by[:SHOWN]:
+            if not promise.is_kept:
+                lines.append(f"  {promise.what}: {name}")
     return "\n".join(lines)
 
 
 def _verdict(promise: Promise) -> str:
     if promise.allowed == NOT_THERE:
         return ""
-    return "kept" if promise.is_kept else "**BROKEN**"
+    if promise.is_kept:
+        return "kept"
+    return "**BROKEN**"
 
 
 def control_table(control: Control) -> str:
@@ -155,7 +166,9 @@ def control_table(control: Control) -> str:
         ("under kills", table_of(control.kills)),
         ("at failpoints", table_of(control.failpoints)),
     )
-    tables = [f"plain Celery {how}:\n\n{table}\n" for how, table in parts]
+    tables: list[str] = []
+    for how, table in parts:
+        tables.append(f"plain Celery {how}:\n\n{table}\n")
     return "\n".join([*tables, holes_table(control.holes)])
 
 
@@ -181,10 +194,10 @@ def is_control_kept(control: Control) -> bool:
 def holes_table(found: Mapping[str, Mapping[Hole, Outcome]]) -> str:
     """Return a table with a line for each gap, and a column for each system."""
     lines = [f"| | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
-    lines += [
-        f"| {hole} | {' | '.join(_word(outcomes[hole]) for outcomes in found.values())} |"
-        for hole in Hole
-    ]
+    for hole in Hole:
+        lines.append(
+            f"| {hole} | {' | '.join(_word(outcomes[hole]) for outcomes in found.values())} |"
+        )
     return "\n".join(lines)
 
 
@@ -193,14 +206,16 @@ def _word(outcome: Outcome) -> str:
         return "says nothing: " + (
             "the fault did not happen" if outcome.calm else "not even without the fault does it end"
         )
-    return "ends" if outcome.ended else "**stuck**"
+    if outcome.ended:
+        return "ends"
+    return "**stuck**"
 
 
 def holes_json(found: Mapping[str, Mapping[Hole, Outcome]]) -> dict[str, Any]:
-    return {
-        name: {hole.name: asdict(outcome) for hole, outcome in outcomes.items()}
-        for name, outcomes in found.items()
-    }
+    holes: dict[str, Any] = {}
+    for name, outcomes in found.items():
+        holes[name] = {hole.name: asdict(outcome) for hole, outcome in outcomes.items()}
+    return holes
 
 
 def json_of(books: Books) -> dict[str, Any]:

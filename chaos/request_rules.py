@@ -288,7 +288,10 @@ def _server_pairs(request: Json) -> Iterator[str]:
         )
     )
     for place, (message, following) in enumerate(pairwise(messages)):
-        pending = [name for name in open_server_calls(message["content"]) if name in open_calls]
+        pending: list[str] = []
+        for name in open_server_calls(message["content"]):
+            if name in open_calls:
+                pending.append(name)
         has_own_calls = any(block["type"] == "tool_use" for block in message["content"])
         only_results = all(block["type"] == "tool_result" for block in following["content"])
         if pending and not (has_own_calls and only_results):
@@ -344,7 +347,9 @@ def _parts(schema: Any) -> Iterator[Json]:
             yield part
             for keyword in ("properties", "$defs"):
                 waiting += list(part.get(keyword, {}).values())
-            waiting += [part[k] for k in ("items", "anyOf", "allOf", "oneOf") if k in part]
+            for k in ("items", "anyOf", "allOf", "oneOf"):
+                if k in part:
+                    waiting.append(part[k])
 
 
 def _schemas(request: Json) -> Iterator[str]:
@@ -370,9 +375,10 @@ def schema_violations(where: str, schema: Json) -> Iterator[str]:
             yield f"{where}: type {kind!r} is not supported"
         if kind == "object" and part.get("additionalProperties") is not False:
             yield f"{where}: For 'object' type, 'additionalProperties' must be explicitly set to false"
-        missing = [
-            name for name in part.get("required", ()) if name not in part.get("properties", {})
-        ]
+        missing: list[Any] = []
+        for name in part.get("required", ()):
+            if name not in part.get("properties", {}):
+                missing.append(name)
         if missing:
             yield f"{where}: required names no property: {', '.join(missing)}"
         if part.get("minItems", 0) not in (0, 1):
@@ -413,8 +419,13 @@ def _cache(request: Json) -> Iterator[str]:
     places: list[Json] = [*request.get("tools", [])]
     if isinstance(request.get("system"), list):
         places += request["system"]
-    places += [block for message in request["messages"] for block in blocks_of(message)]
-    marked = [block["cache_control"] for block in places if block.get("cache_control")]
+    for message in request["messages"]:
+        for block in blocks_of(message):
+            places.append(block)
+    marked: list[Any] = []
+    for place in places:
+        if place.get("cache_control"):
+            marked.append(place["cache_control"])
     if len(marked) > MOST_CACHE_BREAKPOINTS:
         yield (
             f"A maximum of {MOST_CACHE_BREAKPOINTS} blocks with cache_control may be provided. "

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from handoff_queue.chaos import celery_gaps as holes
 from handoff_queue.chaos.celery_system import PLAIN
@@ -19,6 +20,9 @@ from handoff_queue.chaos.job_generator import Draw, jobs_of
 from handoff_queue.chaos.killer import Killer, order_of
 from handoff_queue.chaos.system import Kind, System
 from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Stage, Tell, stage
+
+if TYPE_CHECKING:
+    from handoff_queue.chaos.plan import PlannedJob
 
 PLAIN_CELERY, HANDOFF = "plain Celery", "handoff"
 ALONE = 5
@@ -55,7 +59,10 @@ def run(options: Options, tell: Tell, kind: Kind[System] = OURS) -> Books:
             f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults; {len(on.open)} jobs are still open"
         )
         on.settle()
-        not_struck = _strike_alone(on, killer, options, draw) if options.kills else []
+        if options.kills:
+            not_struck = _strike_alone(on, killer, options, draw)
+        else:
+            not_struck = []
         return on.close(killer.strikes, not_happened=[*killer.not_happened, *not_struck])
 
 
@@ -72,7 +79,9 @@ def _strike_alone(on: Stage[System], killer: Killer, options: Options, draw: Dra
         while not on.submit(job):
             time.sleep(LOOK_EVERY_S)
         is_struck = False
-        family = {one.name: one for one in job.family}
+        family: dict[str, PlannedJob] = {}
+        for one in job.family:
+            family[one.name] = one
         while on.open and not is_struck:
             last = on.model.calls[-1]
             own = family.get(last.key.job)

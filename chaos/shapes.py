@@ -141,8 +141,8 @@ never replanned.
 
 def shapes_in(modes: Collection[Mode]) -> list[Shape]:
     """Return the shapes that a seed draws from for these modes."""
-    return [
-        shape
-        for shape in Shape
-        if shape is not Shape.CANCELLED and not {*modes}.isdisjoint(MODES[shape])
-    ]
+    shapes: list[Shape] = []
+    for shape in Shape:
+        if shape is not Shape.CANCELLED and not {*modes}.isdisjoint(MODES[shape]):
+            shapes.append(shape)
+    return shapes

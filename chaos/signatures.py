@@ -111,9 +111,14 @@ class Signatures:
         is_redacted = block["type"] == "redacted_thinking"
         signature = str(block.get("data" if is_redacted else "signature", ""))
         token, _, code = signature.rpartition(".")
-        text = "" if is_redacted else str(block.get("thinking", ""))
+        if is_redacted:
+            text = ""
+        else:
+            text = str(block.get("thinking", ""))
         # A paused reply may end with thinking. The block behind it comes with the next reply.
-        expected = [self._code(token, text, kind).encode() for kind in (following, "")]
+        expected: list[bytes] = []
+        for kind in (following, ""):
+            expected.append(self._code(token, text, kind).encode())
         if not any(hmac.compare_digest(code.encode(), one) for one in expected):
             return None
         reply, place, total = map(int, token.split("."))
@@ -150,7 +155,10 @@ def _kinds(blocks: Sequence[Json]) -> list[str]:
 
 
 def _next_kind(kinds: list[str], index: int) -> str:
-    return next((kind for kind in kinds[index + 1 :] if kind), "")
+    for kind in kinds[index + 1 :]:
+        if kind:
+            return kind
+    return ""
 
 
 def _fingerprint(block: Json) -> str:

@@ -24,13 +24,14 @@ def overruns_of(
         (tokens, "max_tokens", "tokens"),
         (microusd, "max_microusd", "micro-dollars"),
     )
-    return [
-        f"{job.name}: {used} of {most} {what}"
-        for job in jobs
-        for spent, limit, what in kinds
-        if (most := _limit(job, stories[job.name], limit)) is not None
-        and (used := sum(spent[one.name] for one in job.family)) > most
-    ]
+    overruns: list[str] = []
+    for job in jobs:
+        for spent, limit, what in kinds:
+            if (most := _limit(job, stories[job.name], limit)) is not None and (
+                used := sum(spent[one.name] for one in job.family)
+            ) > most:
+                overruns.append(f"{job.name}: {used} of {most} {what}")
+    return overruns
 
 
 def _limit(job: PlannedJob, story: Story, name: str) -> int | None:

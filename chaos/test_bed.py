@@ -89,7 +89,11 @@ class Stage(Generic[Made_co]):
 
     def _at_work(self) -> list[PlannedJob]:
         """Return jobs that may have a running handoff, including children."""
-        return [one for name in self.open for one in self.jobs[name].family]
+        planned_jobs: list[PlannedJob] = []
+        for name in self.open:
+            for one in self.jobs[name].family:
+                planned_jobs.append(one)
+        return planned_jobs
 
     def _see_claims(self) -> None:
         for whose, (pid, count) in self.system.holders(self._at_work()).items():

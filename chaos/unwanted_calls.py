@@ -78,15 +78,21 @@ class Air:
 
     @cached_property
     def _others(self) -> list[Strike]:
-        return [strike for strike in self.strikes if strike.fault is not Fault.DROP]
+        others: list[Strike] = []
+        for strike in self.strikes:
+            if strike.fault is not Fault.DROP:
+                others.append(strike)
+        return others
 
     @cached_property
     def _until(self) -> dict[Call, float]:
         in_order = sorted(self.strikes, key=lambda strike: strike.at)
-        return {
-            call: _until(call, [strike for strike in in_order if strike.hits(call.process)])
-            for call in self.calls
-        }
+        by_call: dict[Call, float] = {}
+        for call in self.calls:
+            by_call[call] = _until(
+                call, [strike for strike in in_order if strike.hits(call.process)]
+            )
+        return by_call
 
 
 def _until(call: Call, strikes: Sequence[Strike]) -> float:
@@ -96,9 +102,10 @@ def _until(call: Call, strikes: Sequence[Strike]) -> float:
     Args:
         strikes: the strikes on the caller, in order.
     """
-    until = (
-        inf if call.out_at is None else call.out_at + (STORED_WITHIN_S if call.was_heard else 0.0)
-    )
+    if call.out_at is None:
+        until = inf
+    else:
+        until = call.out_at + (STORED_WITHIN_S if call.was_heard else 0.0)
     for strike in strikes:
         if strike.at > until:
             break
@@ -132,7 +139,10 @@ def strikes_at(held: Sequence[Held], strikes: Sequence[Strike], finished_at: flo
     in_a_row = {
         one.count: one for one in before[_last_first(before) :]
     }  # a claim that was handed back does not count: another claim took its number
-    counted = [in_a_row[count] for count in range(1, MAX_CLAIMS + 1) if count in in_a_row]
+    counted: list[Held] = []
+    for count in range(1, MAX_CLAIMS + 1):
+        if count in in_a_row:
+            counted.append(in_a_row[count])
     used = set[Strike]()
     seen_at = [-inf, *(one.at for one in counted), finished_at]
     for one, (earlier, _), (_, later) in zip(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import Celery, signals
 
@@ -40,6 +40,9 @@ from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.sweeper import SWEEPS_PER_LEASE, Sweeper
 from handoff_queue.supervisor.roles.instructions import read_role_once
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.types.specialist import SpecialistSpec
 
 QUEUES = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
 
@@ -82,7 +85,9 @@ class _Once:
     def started(self, sender: Any = None, **_: Any) -> None:
         """Return when the supervisor is announced."""
         supervisor = self()
-        roles = [read_role_once(name) for name in ROLES]
+        roles: list[SpecialistSpec] = []
+        for name in ROLES:
+            roles.append(read_role_once(name))
         itself = Announcer.of(supervisor.process, self._app, str(sender.hostname), roles)
         supervisor.sweeper.start(itself.now)
         supervisor.taking.attach(
@@ -113,7 +118,9 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     process = start_process("handoff-supervisor", settings, watchdog=True, make_model=make_model)
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
     dispatcher = Dispatcher(app)
-    secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
+    secret = None
+    if settings.webhook_secret:
+        secret = settings.webhook_secret.get_secret_value()
     taking = ConsumptionControl()
     thinker = RoleRunner(process.attempts, slots // 2, taking.changed)
     broker = settings.on_end_broker_url

@@ -107,12 +107,16 @@ class HostTasks:
     @property
     def _broker_url(self) -> str | None:
         url = self.settings.host_broker_url
-        return url.get_secret_value() if url else None
+        if url:
+            return url.get_secret_value()
+        return None
 
     @property
     def _result_url(self) -> str | None:
         url = self.settings.host_result_url
-        return url.get_secret_value() if url else None
+        if url:
+            return url.get_secret_value()
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +282,8 @@ class HostTaskRunner:
         if value is None:
             value = f"{name} ran, and returned nothing."
         elif isinstance(value, str):
-            value = f"{name} returned: {value}" if says_only_that_it_is_done(value) else value
+            if says_only_that_it_is_done(value):
+                value = f"{name} returned: {value}"
         elif self.reading.output_schema.get("type") == "string":
             value = json.dumps(value, ensure_ascii=False, indent=1)
         read = self.reading.read(json.dumps({"status": "ok", "output": value}), last_try=True)

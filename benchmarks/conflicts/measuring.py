@@ -61,10 +61,9 @@ def pairs_of(name: str) -> tuple[dict[str, Claim], frozenset[Pair], frozenset[Pa
     claims: dict[str, Claim] = {}
     all_pairs: dict[Pair, bool] = {}
     for number, row in enumerate(_rows(name), start=1):
-        both = [
-            _claim(id=f"{side}{number}.c1", **row[part])
-            for side, part in (("a", "one"), ("b", "other"))
-        ]
+        both: list[Claim] = []
+        for side, part in (("a", "one"), ("b", "other")):
+            both.append(_claim(id=f"{side}{number}.c1", **row[part]))
         claims |= {claim.id: claim for claim in both}
         all_pairs[Pair(claim.id for claim in both)] = row["contradict"]
     return (
@@ -96,10 +95,10 @@ def measured_in_pairs(name: str) -> Found:
 
 
 def _rows(name: str) -> list[dict[str, Any]]:
-    return [
-        json.loads(line)
-        for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    rows: list[dict[str, Any]] = []
+    for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+        rows.append(json.loads(line))
+    return rows
 
 
 def _claim(**parts: Any) -> Claim:

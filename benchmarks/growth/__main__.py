@@ -51,7 +51,9 @@ def rows_of_one_job(sizes: Sequence[int], each: int, shape: str) -> tuple[list[f
     """
     with store() as at, steps_fleet(at.folder, at.url, at.redis, {"redis": at.pid}, shape) as fleet:
         fleet.steps(min(20, *sizes), 1)
-        idle_ms = [fleet.small() for _ in range(ROUNDS)]
+        idle_ms: list[float] = []
+        for _ in range(ROUNDS):
+            idle_ms.append(fleet.small())
         return idle_ms, [fleet.steps(rows, max(1, each // rows)) for rows in sizes]
 
 
@@ -104,7 +106,10 @@ def print_finished(jobs: int) -> None:
         print(f"| {jobs:,} finished jobs in store | ms |\n|---|---|")
         print_looks(at)
         for command in COMMANDS:
-            arguments = [command, real] if command == "show" else [command]
+            if command == "show":
+                arguments = [command, real]
+            else:
+                arguments = [command]
             print(
                 f"| `handoff {command}`, the whole command (processor) | {statistics.median(run(at, arguments) for _ in range(5)):.0f} |"
             )

@@ -105,7 +105,10 @@ class Fleet:
     ) -> None:
         self.jobs = client.connect(url, Settings(offline=True, mode=Mode.SINGLE))
         self._workflow = workflow_in(folder, shape)
-        self._steps_of_a_row = 2 if shape == "pairs" else 1
+        if shape == "pairs":
+            self._steps_of_a_row = 2
+        else:
+            self._steps_of_a_row = 1
         self._redis = redis
         self._pids = pids
 

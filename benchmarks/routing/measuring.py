@@ -77,9 +77,10 @@ class Routed:
 
 
 def labelled() -> tuple[Labelled, ...]:
-    return tuple(
-        _labelled(json.loads(line)) for line in REQUESTS.read_text(encoding="utf-8").splitlines()
-    )
+    items: list[Labelled] = []
+    for line in REQUESTS.read_text(encoding="utf-8").splitlines():
+        items.append(_labelled(json.loads(line)))
+    return tuple(items)
 
 
 def always(route: Route) -> Callable[[Labelled], Routed]:
@@ -93,10 +94,9 @@ ALWAYS_TEAM = always(Route(team=True, specialist=GENERALIST))
 
 def routed(labels: Iterable[Labelled]) -> Iterator[Routed]:
     """Run each request through the router, with the offline model."""
-    built_in = [
-        Candidate(spec.name, spec.description, spec.tools)
-        for spec in load_specialists(BUILT_IN).values()
-    ]
+    built_in: list[Candidate] = []
+    for spec in load_specialists(BUILT_IN).values():
+        built_in.append(Candidate(spec.name, spec.description, spec.tools))
     model = model_from(Settings(offline=True))
     for label in labels:
         result = _result(

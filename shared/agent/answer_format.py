@@ -97,7 +97,9 @@ def decider(reading: AnswerFormat) -> ToolCallFormat | None:
     """Return the format if its answer may be calls, else None. A check of the whole protocol takes
     longer than reading an answer.
     """
-    return cast(ToolCallFormat, reading) if hasattr(reading, "read_calls") else None
+    if hasattr(reading, "read_calls"):
+        return cast(ToolCallFormat, reading)
+    return None
 
 
 def takes_time(reading: AnswerFormat, text: str) -> bool:

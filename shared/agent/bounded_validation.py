@@ -137,12 +137,14 @@ def _additional_properties(
     validator: Any, allowed: Any, instance: Any, schema: Mapping[str, Any]
 ) -> _Errors:
     """Apply jsonschema's own check, with the properties that the patterns cover as known ones."""
-    names = instance if validator.is_type(instance, "object") else ()
-    covered = [
-        name
-        for name in names
-        if any(_matches(pattern, name) for pattern in schema.get("patternProperties", ()))
-    ]
+    if validator.is_type(instance, "object"):
+        names = instance
+    else:
+        names = ()
+    covered: list[Any] = []
+    for name in names:
+        if any(_matches(pattern, name) for pattern in schema.get("patternProperties", ())):
+            covered.append(name)
     known = {**schema.get("properties", {}), **dict.fromkeys(covered, True)}
     yield from _base["additionalProperties"](validator, allowed, instance, {"properties": known})
 
@@ -167,7 +169,9 @@ def _with_integers(value: Any) -> Any:
         return {key: _with_integers(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_with_integers(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def _multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> _Errors:

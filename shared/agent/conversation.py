@@ -39,7 +39,11 @@ _UNUSABLE = re.compile(r"[^a-zA-Z0-9_-]+")
 
 def ids_in(content: Iterable[Block]) -> list[str]:
     """Return the ids of the calls in these blocks."""
-    return [str(block.get("id")) for block in content if block.get("type") in CALLS]
+    items: list[str] = []
+    for block in content:
+        if block.get("type") in CALLS:
+            items.append(str(block.get("id")))
+    return items
 
 
 def with_valid_calls(content: Iterable[Block], taken: Set[str]) -> tuple[Block, ...]:
@@ -91,11 +95,15 @@ def _hashed(old: str, kind: str, number: int) -> str:
 
 def _valid_name(name: Any) -> str:
     valid = _UNUSABLE.sub("_", _text(name).strip())[:_LONGEST_NAME]
-    return valid if valid.strip("_-") else UNNAMED
+    if valid.strip("_-"):
+        return valid
+    return UNNAMED
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 LAST_TURN = "This is your last turn: you can call no more tools. Give your answer now, as complete as possible."
@@ -134,10 +142,10 @@ class Conversation:
     @property
     def turns(self) -> int:
         """Model calls made, those without a reply included."""
-        return sum(
-            isinstance(checkpoint, ModelReplied | ModelCallFailed)
-            for checkpoint in self.checkpoints
-        )
+        total = 0
+        for checkpoint in self.checkpoints:
+            total += isinstance(checkpoint, ModelReplied | ModelCallFailed)
+        return total
 
     @property
     def failures_in_a_row(self) -> int:
@@ -165,15 +173,18 @@ class Conversation:
         """Return the tokens that replies have really used. A failed call counts with its upper
         bound in the budget, but says nothing about this conversation.
         """
-        return sum(
-            item.usage.total_tokens for item in self.checkpoints if isinstance(item, ModelReplied)
-        )
+        total = 0
+        for item in self.checkpoints:
+            if isinstance(item, ModelReplied):
+                total += item.usage.total_tokens
+        return total
 
     @property
     def last_reply(self) -> ModelReplied | None:
-        return next(
-            (item for item in reversed(self.checkpoints) if isinstance(item, ModelReplied)), None
-        )
+        for item in reversed(self.checkpoints):
+            if isinstance(item, ModelReplied):
+                return item
+        return None
 
     @property
     def since_reply(self) -> tuple[Checkpoint, ...]:
@@ -187,13 +198,26 @@ class Conversation:
     def unanswered(self) -> list[Block]:
         """Tool calls of the last reply that have no result yet."""
         reply = self.last_reply
-        answered = {item.tool_use_id for item in self.since_reply if isinstance(item, ToolObserved)}
-        return [block for block in calls_of(reply) if block["id"] not in answered] if reply else []
+        answered: set[str] = set()
+        for item in self.since_reply:
+            if isinstance(item, ToolObserved):
+                answered.add(item.tool_use_id)
+        if reply:
+            blocks: list[Block] = []
+            for block in calls_of(reply):
+                if block["id"] not in answered:
+                    blocks.append(block)
+            return blocks
+        return []
 
     @property
     def started(self) -> set[str]:
         """Calls of tools that are not safe to repeat, and may have run."""
-        return {item.tool_use_id for item in self.since_reply if isinstance(item, ToolCallStarted)}
+        tool_use_ids: set[str] = set()
+        for item in self.since_reply:
+            if isinstance(item, ToolCallStarted):
+                tool_use_ids.add(item.tool_use_id)
+        return tool_use_ids
 
     @property
     def acted(self) -> bool:
@@ -228,8 +252,12 @@ class Conversation:
         ):
             return None
         if calls_of(reply):
-            return reply if self.unanswered else None
-        return None if _is_pause(reply) else reply
+            if self.unanswered:
+                return reply
+            return None
+        if _is_pause(reply):
+            return None
+        return reply
 
     @property
     def is_paused(self) -> bool:
@@ -246,7 +274,10 @@ class Conversation:
     @property
     def called_names(self) -> list[str]:
         """Names of the tools that the model or the provider has called, each once."""
-        calls = [block for block in self._replied_blocks if block.get("type") in CALLS]
+        calls: list[dict[str, Any]] = []
+        for replied_block in self._replied_blocks:
+            if replied_block.get("type") in CALLS:
+                calls.append(replied_block)
         return list(dict.fromkeys(str(block.get("name")) for block in calls))
 
     @property
@@ -257,15 +288,19 @@ class Conversation:
     @property
     def _replied_blocks(self) -> list[Block]:
         replies = (item for item in self.checkpoints if isinstance(item, ModelReplied))
-        return [block for reply in replies for block in reply.content]
+        blocks: list[Block] = []
+        for reply in replies:
+            for block in reply.content:
+                blocks.append(block)
+        return blocks
 
     @property
     def repairs(self) -> int:
         """Return how many answers were sent back to the model as invalid."""
-        return sum(
-            isinstance(item, AgentPrompted) and item.text.startswith((UNUSABLE, TOO_LONG))
-            for item in self.checkpoints
-        )
+        total = 0
+        for item in self.checkpoints:
+            total += isinstance(item, AgentPrompted) and item.text.startswith((UNUSABLE, TOO_LONG))
+        return total
 
     @property
     def is_told_last(self) -> bool:
@@ -281,7 +316,11 @@ class Conversation:
             for item in reversed(self.checkpoints)
             if isinstance(item, ModelReplied)
         )
-        return [text for text in texts if text.strip()]
+        drafts: list[str] = []
+        for text in texts:
+            if text.strip():
+                drafts.append(text)
+        return drafts
 
     def with_room_for(self, observed: ToolObserved) -> ToolObserved:
         """Return the result without the images that this conversation has no room for."""
@@ -340,7 +379,11 @@ class Conversation:
 
 
 def calls_of(reply: ModelReplied) -> list[Block]:
-    return [block for block in reply.content if block.get("type") == "tool_use"]
+    calls: list[Block] = []
+    for block in reply.content:
+        if block.get("type") == "tool_use":
+            calls.append(block)
+    return calls
 
 
 def _is_pause(reply: ModelReplied) -> bool:
@@ -348,7 +391,9 @@ def _is_pause(reply: ModelReplied) -> bool:
 
     The API takes no conversation that ends with another message of the model.
     """
-    kinds = {str(block.get("type")) for block in reply.content}
+    kinds: set[str] = set()
+    for block in reply.content:
+        kinds.add(str(block.get("type")))
     has_server_blocks = any(
         kind in _SERVER_CALLS or kind.endswith("_tool_result") for kind in kinds
     )
@@ -398,17 +443,25 @@ def _image_block(image: ObservedImage) -> Block:
 
 
 def _result_block(observed: ToolObserved) -> Block:
-    shown = f"[source: {observed.source}]\n{observed.text}" if observed.source else observed.text
+    if observed.source:
+        shown = f"[source: {observed.source}]\n{observed.text}"
+    else:
+        shown = observed.text
     content: str | list[Block] = shown
     if observed.images:
-        text = [{"type": "text", "text": shown}] if shown.strip() else []
+        if shown.strip():
+            text = [{"type": "text", "text": shown}]
+        else:
+            text = []
         content = [*text, *(_image_block(image) for image in observed.images)]
     block: dict[str, Any] = {
         "type": "tool_result",
         "tool_use_id": observed.tool_use_id,
         "content": content,
     }
-    return {**block, "is_error": True} if observed.is_error else block
+    if observed.is_error:
+        return {**block, "is_error": True}
+    return block
 
 
 def _sendable(content: Iterable[Block]) -> list[Block]:
@@ -430,7 +483,9 @@ def _sendable(content: Iterable[Block]) -> list[Block]:
                 blocks.append({**block, "input": {}})
             case _:
                 blocks.append(block)
-    return blocks if any(block.get("type") not in _THINKING for block in blocks) else []
+    if any(block.get("type") not in _THINKING for block in blocks):
+        return blocks
+    return []
 
 
 def _without_unfinished_calls(
@@ -471,7 +526,9 @@ def _in_pairs(blocks: list[Block], unfinished: set[str], called: set[str]) -> li
         elif kind.endswith("_tool_result") and str(block.get("tool_use_id")) not in called:
             continue
         kept.append(block)
-    return kept if any(block.get("type") not in _THINKING for block in kept) else []
+    if any(block.get("type") not in _THINKING for block in kept):
+        return kept
+    return []
 
 
 def _strip_end(blocks: list[Block]) -> None:

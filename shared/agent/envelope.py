@@ -92,13 +92,22 @@ class _Claim(LenientAnswer):
         reason to refuse a claim.
         """
         if isinstance(value, bool):
-            return "yes" if value else "no"
-        said = to_nfc(str(value).strip()) if isinstance(value, str | int | float) else ""
-        return None if said.lower() in _NOTHING or len(said) > LONGEST_PART else said
+            if value:
+                return "yes"
+            return "no"
+        said = ""
+        if isinstance(value, str | int | float):
+            said = to_nfc(str(value).strip())
+        if said.lower() in _NOTHING or len(said) > LONGEST_PART:
+            return None
+        return said
 
     @property
     def parts(self) -> dict[str, str | None]:
-        return {part: getattr(self, part) for part in _PARTS}
+        parts: dict[str, str | None] = {}
+        for part in _PARTS:
+            parts[part] = getattr(self, part)
+        return parts
 
 
 ANSWERS = tuple(one.value for one in ResultStatus if one is not ResultStatus.SKIPPED)
@@ -143,12 +152,16 @@ class _Envelope(LenientAnswer):
             confidence = float(value)
         except (TypeError, ValueError, OverflowError):
             return UNSTATED_CONFIDENCE
-        return confidence if isfinite(confidence) else UNSTATED_CONFIDENCE
+        if isfinite(confidence):
+            return confidence
+        return UNSTATED_CONFIDENCE
 
     @field_validator("status", mode="before")
     @classmethod
     def _of_a_synonym(cls, value: Any) -> Any:
-        return _SYNONYMS.get(normalize_status(value), value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return _SYNONYMS.get(normalize_status(value), value)
+        return value
 
     @field_validator("status")
     @classmethod
@@ -160,7 +173,9 @@ class _Envelope(LenientAnswer):
     @field_validator("needs", "problem")
     @classmethod
     def _nothing_in_words_is_nothing(cls, value: str | None) -> str | None:
-        return None if (value or "").strip().lower().strip(".") in _NOTHING else value
+        if (value or "").strip().lower().strip(".") in _NOTHING:
+            return None
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,12 +257,13 @@ class EnvelopeFormat:
         value = json_object_in(text) or partial_object_in(text)
         if value is None or "output" not in value:
             is_prose = bool(text.strip()) and not text.lstrip().startswith("{")
-            return (
-                AcceptedAnswer(ResultStatus.PARTIAL, text.strip(), confidence=0.0)
-                if is_prose and self._wants_text
-                else None
-            )
-        claims = [claim for claim in _listed(value.get("claims")) if _is_claim(claim)]
+            if is_prose and self._wants_text:
+                return AcceptedAnswer(ResultStatus.PARTIAL, text.strip(), confidence=0.0)
+            return None
+        claims: list[Any] = []
+        for claim in _listed(value.get("claims")):
+            if _is_claim(claim):
+                claims.append(claim)
         envelope = _Envelope(
             status=ResultStatus.PARTIAL,
             output=value["output"],
@@ -353,7 +369,9 @@ class EnvelopeFormat:
                     )
                 )
                 continue
-            found = [self.sources.citation(source.source, source.quote) for source in given.sources]
+            found: list[Citation | str] = []
+            for source in given.sources:
+                found.append(self.sources.citation(source.source, source.quote))
             problems += [f"{given.id}: {item}" for item in found if isinstance(item, str)]
             kept = tuple(item for item in found if isinstance(item, Citation))
             claims[name] = Claim(id=name, text=given.text, sources=kept, **given.parts)
@@ -375,7 +393,9 @@ def _clamped(confidence: float) -> float:
 
 
 def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def _is_claim(value: Any) -> bool:

@@ -32,7 +32,9 @@ def media_type_of(data: bytes) -> str | None:
         if data.startswith(signature):
             return media_type
     is_webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
-    return "image/webp" if is_webp else None
+    if is_webp:
+        return "image/webp"
+    return None
 
 
 def image_of(data: bytes) -> Image | None:
@@ -66,7 +68,9 @@ def encode_image(value: Any) -> bytes | None:
     """
     if isinstance(value, type):
         return None
-    data = value._repr_png_() if callable(getattr(value, "_repr_png_", None)) else None
+    data = None
+    if callable(getattr(value, "_repr_png_", None)):
+        data = value._repr_png_()
     is_like_pillow = callable(getattr(value, "save", None)) and all(
         hasattr(value, name) for name in ("size", "mode")
     )
@@ -74,4 +78,6 @@ def encode_image(value: Any) -> bytes | None:
         buffer = BytesIO()
         value.save(buffer, format="PNG")
         data = buffer.getvalue()
-    return bytes(data) if isinstance(data, bytes | bytearray) else None
+    if isinstance(data, bytes | bytearray):
+        return bytes(data)
+    return None

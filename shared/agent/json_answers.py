@@ -58,7 +58,10 @@ def repair_json(
         The repaired text and the place behind the value. The place is None if the value is not
         closed: then the rest of the text is repaired.
     """
-    pattern = _TOKEN_ENDING_IN_A_BACKSLASH if ends_in_backslash else _TOKEN
+    if ends_in_backslash:
+        pattern = _TOKEN_ENDING_IN_A_BACKSLASH
+    else:
+        pattern = _TOKEN
     pieces: list[str] = []
     depth, position = 0, start
     for match in pattern.finditer(text, start):
@@ -83,7 +86,9 @@ def _escaped(match: re.Match[str]) -> str:
         return ""
     if len(escape) > 1:
         return escape
-    return "\\\\" if escape == "\\" else f"\\u{ord(escape):04x}"
+    if escape == "\\":
+        return "\\\\"
+    return f"\\u{ord(escape):04x}"
 
 
 _DOTS = frozenset({"...", "…"})
@@ -98,7 +103,10 @@ def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
     if not isinstance(output, dict | list):
         return False
     leaves = list(_leaves(output))
-    texts = [_folded(leaf) for leaf in leaves if isinstance(leaf, str)]
+    texts: list[str] = []
+    for leave in leaves:
+        if isinstance(leave, str):
+            texts.append(_folded(leave))
     words = _own_words(schema)
     return (
         bool(texts)
@@ -127,19 +135,19 @@ def _own_words(schema: Mapping[str, Any]) -> frozenset[str]:
     while left:
         part = left.pop()
         if isinstance(part, Mapping):
-            words |= {
-                _folded(part[key])
-                for key in ("type", "title", "description")
-                if isinstance(part.get(key), str)
-            }
-            words |= {
-                _folded(name) for name in (part.get("properties") or ()) if isinstance(name, str)
-            }
+            for key in ("type", "title", "description"):
+                if isinstance(part.get(key), str):
+                    words.add(_folded(part[key]))
+            for name in part.get("properties") or ():
+                if isinstance(name, str):
+                    words.add(_folded(name))
             offered = [
                 part.get("const"),
                 *(part["enum"] if isinstance(part.get("enum"), list) else ()),
             ]
-            choices |= {_folded(value) for value in offered if isinstance(value, str)}
+            for value in offered:
+                if isinstance(value, str):
+                    choices.add(_folded(value))
             left += part.values()
         elif isinstance(part, list):
             left += part
@@ -205,7 +213,9 @@ def _word_of(value: Any, kind: Any) -> Any:
     """
     if not isinstance(value, str) or not isinstance(kind, type) or not issubclass(kind, StrEnum):
         return value
-    words = {normalize_status(word.value): word.value for word in kind}
+    words: dict[str, str] = {}
+    for word in kind:
+        words[normalize_status(word.value)] = word.value
     return words.get(normalize_status(value), value)
 
 
@@ -267,7 +277,9 @@ def what_came(text: str) -> str:
     """
     value = next((value for value in _values(text) if value is not None), None)
     if value is not None:
-        return "a JSON list" if isinstance(value, list) else "a JSON value that is no object"
+        if isinstance(value, list):
+            return "a JSON list"
+        return "a JSON value that is no object"
     begins = _beginning(text)
     if text[begins : begins + 1] not in ("{", "["):
         return f"plain text ({len(text.strip()):,} characters)"
@@ -293,17 +305,19 @@ def partial_object_in(text: str) -> dict[str, Any] | None:
         check_storable(value)  # from_json reads 1e999 as infinity
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        return value
+    return None
 
 
 def draft_in(text: str) -> str:
     """Return the `output` so far of an unfinished answer envelope; '' before it begins."""
-    value = (
-        (partial_object_in(text) or {}).get("output")
-        if text.lstrip().startswith(("{", "```"))
-        else None
-    )
-    return value if isinstance(value, str) else ""
+    value = None
+    if text.lstrip().startswith(("{", "```")):
+        value = (partial_object_in(text) or {}).get("output")
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 _Value = TypeVar("_Value")
@@ -321,7 +335,8 @@ def _whole(value: _Value, text: str) -> _Value:
 def _values(text: str) -> Iterator[Any]:
     """Yield the text as JSON, then the content of each fence; None for invalid JSON."""
     yield _parsed(text.strip())
-    yield from (_parsed(match.group(1).strip()) for match in _FENCE.finditer(text))
+    for match in _FENCE.finditer(text):
+        yield _parsed(match.group(1).strip())
 
 
 def _parsed(text: str) -> Any:
@@ -334,7 +349,9 @@ def _parsed(text: str) -> Any:
 def _beginning(text: str) -> int:
     """Return the beginning of the value, after white space and the opening of a fence."""
     match = _LEAD.match(text)
-    return match.end() if match else 0
+    if match:
+        return match.end()
+    return 0
 
 
 def _object_at(
@@ -381,4 +398,6 @@ def _largest_object(text: str) -> dict[str, Any] | None:
         if best is None or behind - position > best[0]:
             best = (behind - position, value)
         position = text.find("{", behind)
-    return _whole(best[1], text) if best else None
+    if best:
+        return _whole(best[1], text)
+    return None

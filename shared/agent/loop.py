@@ -209,7 +209,11 @@ class Agent:
     def _citable(self, result: ToolObserved) -> ToolObserved:
         """Return the result of a call with the name of its source, if an answer may cite it."""
         calls = self._talk.unanswered
-        name = next((call.get("name") for call in calls if call["id"] == result.tool_use_id), None)
+        name = None
+        for call in calls:
+            if call["id"] == result.tool_use_id:
+                name = call.get("name")
+                break
         tool = self._tools.get(str(name))
         if tool is None or not tool.is_source or result.is_error or not result.text.strip():
             return result

@@ -190,11 +190,9 @@ class ModelTurns:
 
     def _expected(self, talk: Conversation, call: ModelCall) -> Expected | None:
         lane = self.equipment.lane
-        return (
-            None
-            if lane is None
-            else Expected(lane, self._expected_input(talk), call.max_output_tokens)
-        )
+        if lane is None:
+            return None
+        return Expected(lane, self._expected_input(talk), call.max_output_tokens)
 
     def _hear(self, limits: RateLimits | None) -> None:
         """Share the rate limits when the server has accepted the call, before the reply is
@@ -210,7 +208,10 @@ class ModelTurns:
                 StopReason.MAX_TOKENS,
                 f"{talk.replied_tokens} of {self._limits.max_tokens} tokens are used",
             )
-        tools = self._tools if talk.ids or not is_last else ()
+        if talk.ids or not is_last:
+            tools = self._tools
+        else:
+            tools = ()
         may_call_tools = not is_last
         if talk.ids and not tools:
             tools = tuple(_placeholder(name) for name in talk.called_names)
@@ -239,7 +240,10 @@ class ModelTurns:
         has_begun = (
             self._pulse.usage.total_tokens > 0
         )  # overloaded in the middle of a stream: the part that arrived was paid
-        usage = NOTHING_USED if _is_unpaid(error) and not has_begun else self._settled(call, worst)
+        if _is_unpaid(error) and not has_begun:
+            usage = NOTHING_USED
+        else:
+            usage = self._settled(call, worst)
         is_refused = isinstance(error, ModelBusy)
         if isinstance(error, ModelBusy):
             self.equipment.turns.refused(reason_of(error), error.retry_after_s, error.limits)
@@ -259,11 +263,9 @@ class ModelTurns:
         is_told = reply.usage.input_tokens > 0 and (
             reply.usage.output_tokens > 0 or not reply.content
         )
-        return (
-            self.equipment.prices.priced(reply.usage, call.model)
-            if is_told
-            else self._at_most(reply.usage, call, worst)
-        )
+        if is_told:
+            return self.equipment.prices.priced(reply.usage, call.model)
+        return self._at_most(reply.usage, call, worst)
 
     def _settled(self, call: ModelCall, worst: WorstCase) -> Usage:
         """Return the usage of a call without a reply: the server's last report, or the upper bound.

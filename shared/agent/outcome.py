@@ -56,7 +56,11 @@ class ResultBuilder:
         """
         drafts = _drafts(talk, draft)
         salvaged = self._salvaged(drafts, talk, reason, error)
-        prose = next((text for text in drafts if not text.lstrip().startswith(("{", "```"))), None)
+        prose = None
+        for text in drafts:
+            if not text.lstrip().startswith(("{", "```")):
+                prose = text
+                break
         if salvaged or prose is None:
             return salvaged or self.failed(talk, reason, error)
         return self._result(
@@ -122,7 +126,11 @@ class ResultBuilder:
 
 
 def _drafts(talk: Conversation, draft: str) -> list[str]:
-    return [text for text in (draft, *talk.drafts) if text.strip()]
+    drafts: list[str] = []
+    for text in (draft, *talk.drafts):
+        if text.strip():
+            drafts.append(text)
+    return drafts
 
 
 def _stopped(read: AcceptedAnswer, error: str) -> AcceptedAnswer:
@@ -138,4 +146,6 @@ def _stopped(read: AcceptedAnswer, error: str) -> AcceptedAnswer:
 
 
 def _short(error: str | None) -> str | None:
-    return " ".join(error.split())[:MOST_ERROR_CHARS] if error else None
+    if error:
+        return " ".join(error.split())[:MOST_ERROR_CHARS]
+    return None

@@ -64,16 +64,15 @@ class Prices:
         and is added.
         """
         tokens = self.cost_microusd(usage, model)
-        cost = (
-            None if tokens is None or usage.cost_microusd is None else tokens + usage.cost_microusd
-        )
+        if tokens is None or usage.cost_microusd is None:
+            cost = None
+        else:
+            cost = tokens + usage.cost_microusd
         if self.is_free:
             cost = 0
-        return (
-            usage
-            if usage.cost_microusd == cost
-            else usage.model_copy(update={"cost_microusd": cost})
-        )
+        if usage.cost_microusd == cost:
+            return usage
+        return usage.model_copy(update={"cost_microusd": cost})
 
     def worst(self, call: ModelCall, input_tokens: int) -> WorstCase:
         """Return the upper bound of a call.
@@ -83,12 +82,19 @@ class Prices:
         """
         uses = server_tool_uses(call)
         bound = input_tokens + uses * SERVER_TOOL_TOKENS
-        costs = [
-            self._of_tokens(call.model, bound, call.max_output_tokens, 0, written_to_cache)
-            for written_to_cache in (0, bound)
-        ]
-        known = [cost for cost in costs if cost is not None]
-        surcharge = 0 if self.is_free else uses * WEB_SEARCH_MICROUSD
+        costs: list[int | None] = []
+        for written_to_cache in (0, bound):
+            costs.append(
+                self._of_tokens(call.model, bound, call.max_output_tokens, 0, written_to_cache)
+            )
+        known: list[int] = []
+        for cost in costs:
+            if cost is not None:
+                known.append(cost)
+        if self.is_free:
+            surcharge = 0
+        else:
+            surcharge = uses * WEB_SEARCH_MICROUSD
         return WorstCase(
             bound,
             call.max_output_tokens,
@@ -99,9 +105,9 @@ class Prices:
         if self.is_free or model == OFFLINE_MODEL:
             return 0
         cost = _cost(model, self.provider, *tokens)
-        return (
-            _cost(self.price_as, self.provider, *tokens) if cost is None and self.price_as else cost
-        )
+        if cost is None and self.price_as:
+            return _cost(self.price_as, self.provider, *tokens)
+        return cost
 
 
 def prices_from(settings: Settings) -> Prices:
@@ -121,12 +127,18 @@ def server_tool_uses(call: ModelCall) -> int:
     """Return how often a call may use tools on the provider's side. Each use adds input of unknown
     size.
     """
-    return sum(_uses(tool) for tool in call.tools if "input_schema" not in tool)
+    total = 0
+    for tool in call.tools:
+        if "input_schema" not in tool:
+            total += _uses(tool)
+    return total
 
 
 def _uses(tool: Mapping[str, Any]) -> int:
     uses = tool.get("max_uses")
-    return uses if isinstance(uses, int) else _DEFAULT_SERVER_TOOL_USES
+    if isinstance(uses, int):
+        return uses
+    return _DEFAULT_SERVER_TOOL_USES
 
 
 @lru_cache(maxsize=1024)

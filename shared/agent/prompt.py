@@ -81,7 +81,11 @@ class LoadedPayloads:
     def known_claims(self) -> dict[str, Claim]:
         """Return every claim that an output may refer to, by its qualified id."""
         results = (*self.previous.values(), *self.results.values())
-        return {claim.id: claim for result in results for claim in result.claims}
+        claims: dict[str, Claim] = {}
+        for result in results:
+            for claim in result.claims:
+                claims[claim.id] = claim
+        return claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +154,9 @@ def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
     def run(arguments: dict[str, Any], _context: ToolContext) -> str:
         step, offset = StepId(arguments["step"]), int(arguments["offset"])
         if step not in texts:
-            more = f" and {len(steps) - MOST_NAMED} more" if len(steps) > MOST_NAMED else ""
+            more = ""
+            if len(steps) > MOST_NAMED:
+                more = f" and {len(steps) - MOST_NAMED} more"
             raise ToolFailed(
                 f"no result of step {step!r} to read; there are: {', '.join(steps[:MOST_NAMED])}{more}"
             )
@@ -158,11 +164,9 @@ def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
         if not 0 <= offset < len(text):
             raise ToolFailed(f"offset must be from 0 to {len(text) - 1}")
         end = min(offset + READ_CHARS, len(text))
-        rest = (
-            f"\n[{len(text) - end} more characters: go on with offset {end}]"
-            if end < len(text)
-            else "\n[end]"
-        )
+        rest = "\n[end]"
+        if end < len(text):
+            rest = f"\n[{len(text) - end} more characters: go on with offset {end}]"
         return text[offset:end] + rest
 
     schema = {
@@ -205,7 +209,9 @@ def _not_shown(steps: Sequence[StepId], loaded: LoadedPayloads) -> list[str]:
         return []
     standing = sorted(steps, key=lambda step: loaded.results[step].status is ResultStatus.OK)
     named = ", ".join(f"{step} ({loaded.results[step].status})" for step in standing[:MOST_NAMED])
-    more = f" and {len(steps) - MOST_NAMED} more" if len(steps) > MOST_NAMED else ""
+    more = ""
+    if len(steps) > MOST_NAMED:
+        more = f" and {len(steps) - MOST_NAMED} more"
     return [
         f'<not_shown count="{len(steps)}">There was no room for the results of {named}{more}; read one with {READ_RESULT}.</not_shown>'
     ]
@@ -215,11 +221,9 @@ def _result(
     step: StepId, loaded: LoadedPayloads, rendered: Mapping[StepId, str], pasted: int
 ) -> str:
     text = rendered[step]
-    note = (
-        f"\n[cut: {pasted} of {len(text)} characters; read on with {READ_RESULT}]"
-        if len(text) > pasted
-        else ""
-    )
+    note = ""
+    if len(text) > pasted:
+        note = f"\n[cut: {pasted} of {len(text)} characters; read on with {READ_RESULT}]"
     return f'<result step="{step}" status="{loaded.results[step].status}"> <data>{text[:pasted]}</data>{note} </result>'
 
 
@@ -242,16 +246,16 @@ def _feedback(item: Feedback, previous: HandoffResult | None) -> str:
     if previous is None:
         return said
     text = data_of(previous)
-    note = (
-        f"\n[cut: {MOST_PASTED_CHARS} of {len(text)} characters]"
-        if len(text) > MOST_PASTED_CHARS
-        else ""
-    )
+    note = ""
+    if len(text) > MOST_PASTED_CHARS:
+        note = f"\n[cut: {MOST_PASTED_CHARS} of {len(text)} characters]"
     return f"{said}  <previous><data>{text[:MOST_PASTED_CHARS]}</data>{note}</previous>"
 
 
 def _documents(manifest: Manifest) -> str:
-    paths = [" ".join(document.path.split()) for document in manifest.documents[:MOST_PATHS]]
+    paths: list[str] = []
+    for document in manifest.documents[:MOST_PATHS]:
+        paths.append(" ".join(document.path.split()))
     return f'<documents count="{len(manifest.documents)}"> <data>{_inside(chr(10).join(paths))}</data> </documents>'
 
 

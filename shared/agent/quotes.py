@@ -86,10 +86,14 @@ class _Pass:
 
     def _source(self, index: int) -> Span:
         piece = bisect_right(self._new_ends, index)
-        old_start = self._old_ends[piece - 1] if piece else 0
+        old_start = 0
+        if piece:
+            old_start = self._old_ends[piece - 1]
         if piece % 2:
             return Span(old_start, self._old_ends[piece])
-        new_start = self._new_ends[piece - 1] if piece else 0
+        new_start = 0
+        if piece:
+            new_start = self._new_ends[piece - 1]
         start = old_start + index - new_start
         return Span(start, start + 1)
 
@@ -121,7 +125,10 @@ class FoldedText:
         if start >= 0:
             return _at_most(Span(start, start + len(plain)))
         wanted = fold_quote(quote)
-        start = _position(wanted, self._passes[-1].text) if wanted else -1
+        if wanted:
+            start = _position(wanted, self._passes[-1].text)
+        else:
+            start = -1
         if start < 0:
             return None
         span = Span(start, start + len(wanted))
@@ -152,7 +159,9 @@ def fold_quote(quote: str) -> str:
 
 def _edge(text: str) -> int:
     match = _EDGE.match(text)
-    return match.end() if match else 0
+    if match:
+        return match.end()
+    return 0
 
 
 def _passes(text: str) -> tuple[_Pass, ...]:
@@ -161,7 +170,10 @@ def _passes(text: str) -> tuple[_Pass, ...]:
     passes = list[_Pass]()
     if not text.isascii():
         tables = _tables()
-        pattern = tables.clusters if tables.mark.search(text) else tables.changed
+        if tables.mark.search(text):
+            pattern = tables.clusters
+        else:
+            pattern = tables.changed
         passes.append(_Pass(text, pattern, cache(_normal)))
         text = passes[-1].text
     for pattern, new in ((_MARKDOWN, ""), (_HYPHENATION, ""), (_SPACES, " ")):
@@ -174,7 +186,9 @@ def _normal(cluster: str) -> str:
     visible = cluster.translate(_INVISIBLE)
     is_number = any(unicodedata.decomposition(c).startswith(_NUMERIC_FORMS) for c in visible)
     normal = unicodedata.normalize("NFC" if is_number else "NFKC", visible).translate(_LIKE)
-    return normal if len(normal) <= _MOST_GROWTH * len(cluster) else cluster
+    if len(normal) <= _MOST_GROWTH * len(cluster):
+        return normal
+    return cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +240,16 @@ def _position(wanted: str, text: str) -> int:
     if len(wanted) >= _SHORT_CHARS:
         return text.find(wanted)
     edge = "[0-9A-Za-z]"
-    before = f"(?<!{edge})" if re.match(edge, wanted) else ""
-    after = f"(?!{edge})" if re.match(edge, wanted[-1:]) else ""
+    before = ""
+    if re.match(edge, wanted):
+        before = f"(?<!{edge})"
+    after = ""
+    if re.match(edge, wanted[-1:]):
+        after = f"(?!{edge})"
     match = re.search(before + re.escape(wanted) + after, text)
-    return match.start() if match else -1
+    if match:
+        return match.start()
+    return -1
 
 
 def _at_most(span: Span) -> Span:

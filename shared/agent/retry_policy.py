@@ -44,7 +44,11 @@ def delay_s(error: ModelError, tries: int, dice: float) -> float | None:
 def reason_of(error: ModelError) -> str:
     """Return two words for a progress line."""
     if isinstance(error, ModelBusy):
-        return "overloaded" if error.status == 529 else "rate limit"
+        if error.status == 529:
+            return "overloaded"
+        return "rate limit"
     if isinstance(error, SchemaRejected):
         return "schema refused"
-    return f"server error {error.status}" if error.status else "connection"
+    if error.status:
+        return f"server error {error.status}"
+    return "connection"

@@ -54,12 +54,12 @@ class RunDependencies:
     @property
     def left_s(self) -> float:
         """Return the seconds of working time that are left; infinite without an end."""
-        return inf if self.ends_at is None else self.ends_at - self.now()
+        if self.ends_at is None:
+            return inf
+        return self.ends_at - self.now()
 
     def for_tools(self) -> ToolContext:
         """Return the context of the tools, with the time that is left."""
-        return (
-            self.tool_context
-            if self.ends_at is None
-            else replace(self.tool_context, remaining_s=lambda: max(0.0, self.left_s))
-        )
+        if self.ends_at is None:
+            return self.tool_context
+        return replace(self.tool_context, remaining_s=lambda: max(0.0, self.left_s))

@@ -123,7 +123,8 @@ def _check_references(schema: Mapping[str, Any]) -> None:
         resource = DRAFT202012.create_resource(part)
         resolver = resolver.in_subresource(resource)
         targets = [_resolved(resolver, part[name]) for name in _REFERENCES if name in part]
-        waiting += [(inner.contents, resolver) for inner in resource.subresources()]
+        for inner in resource.subresources():
+            waiting.append((inner.contents, resolver))
         waiting += [(target.contents, target.resolver) for target in targets]
         found[id(part)] = [
             id(one) for one in (*_at_the_same_place(part), *(target.contents for target in targets))
@@ -150,11 +151,9 @@ def _resolved(resolver: Any, reference: str) -> Any:
     try:
         target = resolver.lookup(reference)
     except (referencing.exceptions.Unresolvable, ValueError) as error:
-        mend = (
-            "which it does not have"
-            if reference.startswith("#")
-            else "and nothing is fetched; copy that part into $defs"
-        )
+        mend = "and nothing is fetched; copy that part into $defs"
+        if reference.startswith("#"):
+            mend = "which it does not have"
         raise BrokenSchema(f"refers to {reference[:200]}, {mend}") from error
     _check_form(target.contents)
     return target
@@ -216,9 +215,11 @@ def _validator_for(text: str) -> Any:
 def _without_dialect(schema: Any) -> Any:
     """Return the schema without `$schema`, which would make jsonschema change the dialect."""
     if isinstance(schema, Mapping):
-        return {
-            key: _without_dialect(value)
-            for key, value in schema.items()
-            if key != "$schema" or not isinstance(value, str)
-        }
-    return [_without_dialect(item) for item in schema] if isinstance(schema, list) else schema
+        by_key: dict[Any, Any] = {}
+        for key, value in schema.items():
+            if key != "$schema" or not isinstance(value, str):
+                by_key[key] = _without_dialect(value)
+        return by_key
+    if isinstance(schema, list):
+        return [_without_dialect(item) for item in schema]
+    return schema

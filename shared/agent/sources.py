@@ -42,7 +42,9 @@ class Sources:
                 return document
             if wanted and (path.endswith(f"/{wanted}") or wanted.endswith(f"/{path}")):
                 near[document.digest] = document
-        return next(iter(near.values())) if len(near) == 1 else None
+        if len(near) == 1:
+            return next(iter(near.values()))
+        return None
 
     def citation(self, source: str, quote: str) -> Citation | str:
         """Return the checked citation, or why there is none.
@@ -51,7 +53,9 @@ class Sources:
             StoreError: the cited result of a tool cannot be stored.
         """
         name = self._result_name(source)
-        document = self.document(source) if name is None else None
+        document = None
+        if name is None:
+            document = self.document(source)
         if name is not None:
             path, text = name, self.results[name]
         elif document is not None:
@@ -84,7 +88,9 @@ class Sources:
             call = whole.partition("/")[2]
             if wanted in (whole, call, call.partition("#")[0]):
                 near.append(name)
-        return near[0] if len(near) == 1 else None
+        if len(near) == 1:
+            return near[0]
+        return None
 
     def _kept(self, name: str, text: str) -> str:
         """Store the result of a tool as a document, once. Return its digest."""

@@ -69,7 +69,10 @@ def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> Tool
 
 
 def _shown(call: Block, output: ToolOutput) -> ToolObserved:
-    text = "" if output.images and not output.text else shorten_result(output.text)
+    if output.images and not output.text:
+        text = ""
+    else:
+        text = shorten_result(output.text)
     if not output.images:
         return observe_result(call, text)
     images = tuple(
@@ -100,7 +103,9 @@ def argument_problem(arguments: object, tool: Tool) -> str | None:
         problem = problem_with(arguments, tool.input_schema)
     except BrokenSchema as broken:
         return f"its own schema is broken: {broken}"
-    return _line(f"bad arguments at {problem}") if problem else None
+    if problem:
+        return _line(f"bad arguments at {problem}")
+    return None
 
 
 def shorten_result(text: str) -> str:

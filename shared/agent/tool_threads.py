@@ -112,7 +112,9 @@ class ToolThreads:
 
     def _refusal(self, call: Block) -> ToolObserved | None:
         name = str(call.get("name"))
-        left_behind = _LEFT_BEHIND.count(name) if name in self._tools else 0
+        left_behind = 0
+        if name in self._tools:
+            left_behind = _LEFT_BEHIND.count(name)
         if left_behind < MOST_LEFT_BEHIND:
             return None
         text = f"{name} was not run: {left_behind} earlier calls of this tool have not returned yet"
@@ -121,8 +123,14 @@ class ToolThreads:
     def _start(self, call: Block) -> None:
         name = str(call.get("name"))
         tool = self._tools.get(name)
-        label = name if tool is not None else UNKNOWN
-        timeout_s = tool.timeout_s if tool is not None and tool.timeout_s is not None else inf
+        if tool is not None:
+            label = name
+        else:
+            label = UNKNOWN
+        if tool is not None and tool.timeout_s is not None:
+            timeout_s = tool.timeout_s
+        else:
+            timeout_s = inf
         thread = threading.Thread(
             target=copy_context().run,
             args=(self._work, call, label),

@@ -60,7 +60,9 @@ def _json(name: str, value: Any, fallback: Callable[[Any], Any]) -> str:
 def _finite(value: Any) -> Any:
     """Replace NaN and infinities by null, also values that a pydantic model has let through."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        if math.isfinite(value):
+            return value
+        return None
     if isinstance(value, list):
         return [_finite(item) for item in value]
     if isinstance(value, dict):
@@ -143,7 +145,10 @@ class _Reading:
         if isinstance(value, Set | range | ValuesView):
             return list(value)
         if (fields := getattr(type(value), "__attrs_attrs__", None)) is not None:
-            return {field.name: getattr(value, field.name) for field in fields}
+            by_name: dict[Any, Any] = {}
+            for field in fields:
+                by_name[field.name] = getattr(value, field.name)
+            return by_name
         if (plainly := _plain_method(value)) is not None:
             return plainly()
         has_text = any("__str__" in vars(kind) for kind in type(value).__mro__[:-1])

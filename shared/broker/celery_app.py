@@ -234,7 +234,9 @@ def _for_celery(address: RedisAddress) -> str:
     after the other, each by its own URL.
     """
     user, password = (quote(part or "", safe="") for part in (address.username, address.password))
-    who = f"{user}:{password}@" if user or password else ""
+    who = ""
+    if user or password:
+        who = f"{user}:{password}@"
     hosts = ((f"[{host}]" if ":" in host else host, port) for host, port in address.hosts)
     return ";".join(
         f"{address.scheme}://{who}{host}:{port}/{address.database}" for host, port in hosts

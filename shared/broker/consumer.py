@@ -135,11 +135,10 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         log.warning("dead letter" if is_dead else "left to another version", queue=queue, why=why)
         message.reject_log_error(log, self.connection_errors)
         if self.event_dispatcher and isinstance(task_id := message.headers.get("id"), str):
-            kind, said = (
-                ("task-failed", "dead letter")
-                if is_dead
-                else ("task-retried", "left to another version")
-            )
+            if is_dead:
+                kind, said = ("task-failed", "dead letter")
+            else:
+                kind, said = ("task-retried", "left to another version")
             self.event_dispatcher.send(kind, uuid=task_id, exception=f"{said}: {why}", traceback="")
 
     def _flush_now(self) -> None:

@@ -75,6 +75,7 @@ class ConsumptionControl:
 
     def _hurry(self) -> None:
         channel = self._consumer.task_consumer.channel
-        channel.brpop_timeout = (
-            channel.connection.brpop_timeout if all(self._may_take.values()) else LOOK_AGAIN_S
-        )
+        if all(self._may_take.values()):
+            channel.brpop_timeout = channel.connection.brpop_timeout
+        else:
+            channel.brpop_timeout = LOOK_AGAIN_S

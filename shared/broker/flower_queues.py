@@ -36,7 +36,10 @@ def list_all_queues() -> None:
     """Have the Broker page and `/api/queues/length` of this process list all queues of the fleet."""
     pages = {BrokerView: _BrokerView, GetQueueLengths: _GetQueueLengths}
     for place, handler in enumerate(handlers):
-        pattern, page, *more = handler if isinstance(handler, tuple) else _parts(handler)
+        if isinstance(handler, tuple):
+            pattern, page, *more = handler
+        else:
+            pattern, page, *more = _parts(handler)
         if page in pages:
             handlers[place] = url(pattern, pages[page], *more)
 

@@ -120,7 +120,10 @@ class IsolatedLogging(Logging):  # type: ignore[misc]
         tells Celery that logging is configured.
         """
         configure: Callable[..., None] = self.app.configure_logging
-        name = node_format(logfile, hostname) if logfile and hostname else logfile
+        if logfile and hostname:
+            name = node_format(logfile, hostname)
+        else:
+            name = logfile
         configure(at_most=mlevel(loglevel) if loglevel else None, file=name)
         return True
 

@@ -63,7 +63,9 @@ def problem_with(value: object) -> str | None:
     if not isinstance(value, dict):
         return "a message is a JSON object"
     properties, headers, body = value.get("properties"), value.get("headers"), value.get("body")
-    info = properties.get("delivery_info") if isinstance(properties, dict) else None
+    info = None
+    if isinstance(properties, dict):
+        info = properties.get("delivery_info")
     if not isinstance(properties, dict) or not isinstance(info, dict):
         return "a message has properties, and delivery_info among them"
     if not isinstance(headers, dict | None) or "compression" in (headers or {}):
@@ -92,7 +94,9 @@ def problem_with_task(
         return "its headers do not say which task it is for, and its id"
     wrong = [name for name, kinds in _KINDS.items() if not isinstance(headers.get(name), kinds)]
     wrong += [name for name in _NEVER if headers.get(name) not in _UNSET.get(name, (None,))]
-    return f"these headers are not allowed: {', '.join(wrong)}" if wrong else None
+    if wrong:
+        return f"these headers are not allowed: {', '.join(wrong)}"
+    return None
 
 
 def problem_with_arguments(payload: object) -> str | None:
@@ -119,7 +123,9 @@ def no_such_task(name: str) -> str:
 
 def _problem_with_body(body: str, encoding: object) -> str | None:
     if encoding in (None, "", "utf-8"):
-        return None if _are_texts(body) else "its body holds half of a character"
+        if _are_texts(body):
+            return None
+        return "its body holds half of a character"
     if encoding != "base64":
         return f"the encoding of its body is {_quoted(encoding)}"
     try:
@@ -152,4 +158,6 @@ def _are_texts(*values: object) -> bool:
 
 def _quoted(value: object) -> str:
     shown = repr(value)
-    return shown if len(shown) <= _QUOTED_CHARS else shown[: _QUOTED_CHARS - 1] + "…"
+    if len(shown) <= _QUOTED_CHARS:
+        return shown
+    return shown[: _QUOTED_CHARS - 1] + "…"

@@ -167,9 +167,10 @@ class _Nothing:
 def _whose(app: Celery) -> Mapping[str, Any]:
     """Return the headers that all current messages of this thread share."""
     task = app.current_worker_task
-    root_id, parent_id = (
-        (task.request.root_id or task.request.id, task.request.id) if task else (None, None)
-    )
+    if task:
+        root_id, parent_id = (task.request.root_id or task.request.id, task.request.id)
+    else:
+        root_id, parent_id = (None, None)
     return {
         "reply_to": app.thread_oid,
         "root_id": root_id,

@@ -43,4 +43,6 @@ def touch_while_alive(app: Any) -> None:
 
 def _file() -> Path | None:
     named = os.environ.get(READY_FILE)
-    return Path(named) if named else None
+    if named:
+        return Path(named)
+    return None

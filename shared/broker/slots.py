@@ -53,7 +53,9 @@ class Slots:
         """
         if pool.uses_semaphore:
             return 0
-        active = {str(request.id) for request in tuple(worker_state.active_requests)}
+        active: set[str] = set()
+        for request in tuple(worker_state.active_requests):
+            active.add(str(request.id))
         with self._lock:
             now = time.monotonic()
             suspects = frozenset(

@@ -142,7 +142,10 @@ class HandoffRequest(ParsedRequest):
         error = getattr(
             exc_info.exception, "exc", exc_info.exception
         )  # a pool of processes wraps it
-        self._handed_back = str(error.reason) if isinstance(error, Reject) else ""
+        if isinstance(error, Reject):
+            self._handed_back = str(error.reason)
+        else:
+            self._handed_back = ""
         if isinstance(error, EventBeforeEnd):
             super().send_event(error.event, **error.fields())
         return super().on_failure(exc_info, *args, **kwargs)
@@ -275,11 +278,10 @@ def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
         Exception
     ):  # the store knows that the part is done, and the sweeper that the chord is silent
         log.exception("a part of a chord did not return")
-    why = (
-        result.status.value
-        if result.failure == result.status
-        else f"{result.status}, stop reason {result.failure}"
-    )
+    if result.failure == result.status:
+        why = result.status.value
+    else:
+        why = f"{result.status}, stop reason {result.failure}"
     raise TaskFails(why)
 
 

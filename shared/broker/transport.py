@@ -115,7 +115,9 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
         """Put the message back; callable from any thread. If the channel has been closed, it has
         put back all unacknowledged messages.
         """
-        message = self._delivered.get(delivery_tag) if requeue else None
+        message = None
+        if requeue:
+            message = self._delivered.get(delivery_tag)
         if message is not None:
             self._put_back([message], leftmost=True)
         self.ack(delivery_tag)
@@ -216,7 +218,10 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         elif queues := self._queue_cycle.consume(len(self.active_queues)):
             self._in_poll, self._brpop_sent_at = self.client.connection, time.monotonic()
             slots = self.qos.can_consume_max_estimate()
-            most = MOST_AT_ONCE if slots is None else min(slots, MOST_AT_ONCE)
+            if slots is None:
+                most = MOST_AT_ONCE
+            else:
+                most = min(slots, MOST_AT_ONCE)
             self._ask(
                 {queue: 1 if queue in ONE_BY_ONE else most for queue in queues},
                 self.client.connection,
@@ -246,16 +251,22 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
     def _taken(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
         """Return a queue and the messages that were taken from it, or None if there are none."""
         try:
-            answer = self._answer(connection) if self._is_taking else connection.read_response()
+            if self._is_taking:
+                answer = self._answer(connection)
+            else:
+                answer = connection.read_response()
             if not answer:
                 return None
-            where, frames, element, left = (
-                answer if self._is_taking else (answer[0], (), answer[1], None)
-            )
+            if self._is_taking:
+                where, frames, element, left = answer
+            else:
+                where, frames, element, left = (answer[0], (), answer[1], None)
             queue = str(where.decode())
             if not self._is_taking:
                 queue = queue.removeprefix(self.key_prefix)
-            messages = [deliverable(frame, queue) for frame in frames]
+            messages: list[dict[str, Any]] = []
+            for frame in frames:
+                messages.append(deliverable(frame, queue))
             if element:
                 messages.append(self._fairest(queue, element, connection))
         except self.connection_errors:
@@ -271,8 +282,12 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         """
         popped = deliverable(frame, queue)
         self._has_more = is_for(popped) is not None and not frame.endswith(ALONE)
-        taken = self._take(queue, popped, connection) if self._has_more else None
-        return deliverable(taken, queue) if taken else popped
+        taken = None
+        if self._has_more:
+            taken = self._take(queue, popped, connection)
+        if taken:
+            return deliverable(taken, queue)
+        return popped
 
     def _ask(self, queues: Mapping[str, int], connection: Any) -> None:
         """Ask Redis for messages.

@@ -39,7 +39,10 @@ class WorkerSignals:
         """Return whether a worker, its consumer, its heartbeat, or its name is this app's."""
         if isinstance(sender, str) and worker is None:
             return sender == self._hostname
-        owner = sender if worker is None else worker
+        if worker is None:
+            owner = sender
+        else:
+            owner = worker
         owner = getattr(owner, "eventer", owner)
         return getattr(owner, "app", None) is self._app
 

@@ -48,11 +48,9 @@ def tidy_text(text: str) -> str:
     which cannot be stored, shown or quoted.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
-    return (
-        text.encode("utf-8", "replace").decode()
-        if any("\ud800" <= c <= "\udfff" for c in set(text))
-        else text
-    )
+    if any("\ud800" <= c <= "\udfff" for c in set(text)):
+        return text.encode("utf-8", "replace").decode()
+    return text
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
@@ -66,7 +64,9 @@ def _decoded(data: bytes, charset: str | None) -> str:
             return _checked(data.decode(encoding))
         except (UnicodeDecodeError, LookupError):
             continue
-    high = sum(byte >= 0x80 for byte in data)
+    high = 0
+    for byte in data:
+        high += byte >= 0x80
     if high > _MOST_HIGH_BYTES * len(data):
         raise DocumentRefused("is binary, or text in an unknown encoding: save it as UTF-8")
     text = _checked(data.decode("latin-1"))

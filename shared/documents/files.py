@@ -109,7 +109,10 @@ def _walked(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
         for entry in entries:
             if entry.name.startswith(".") or entry.name in MACHINE_MADE:
                 continue
-            path = f"{below}/{entry.name}" if below else entry.name
+            if below:
+                path = f"{below}/{entry.name}"
+            else:
+                path = entry.name
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(path)
             elif not (entry.is_symlink() and _leads_to_own_folder(Path(entry.path), root)):
@@ -154,15 +157,19 @@ def _looked_at(path: str, file: Path, root: Path, max_document_bytes: int) -> Fo
             DocumentRefused("has a name that is not UTF-8: rename it"),
         )
     except (OSError, RuntimeError) as error:
-        why = "is a broken link: remove it" if file.is_symlink() else _unreadable(error)
+        if file.is_symlink():
+            why = "is a broken link: remove it"
+        else:
+            why = _unreadable(error)
         return FoundFile(path, file, size, DocumentRefused(why))
     return FoundFile(path, real, size)
 
 
 def _unreadable(error: Exception) -> str:
-    reason = (
-        error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-    )
+    if isinstance(error, OSError) and error.strerror:
+        reason = error.strerror
+    else:
+        reason = type(error).__name__
     return f"cannot be read ({reason}): change its permissions (chmod u+r), or leave it out"
 
 

@@ -63,7 +63,10 @@ def read_folder(
             empty.append(file.path)
         else:
             digest = digest_of(outcome)
-            chars += 0 if digest in texts else len(outcome)
+            if digest in texts:
+                chars += 0
+            else:
+                chars += len(outcome)
             texts[digest] = outcome
             documents.append(
                 Document(
@@ -125,12 +128,16 @@ def _complaint(folder: Path, bad: list[str], count: int) -> str:
 
 
 def _listed(items: list[str]) -> str:
-    rest = f"; and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    rest = ""
+    if len(items) > _NAMED:
+        rest = f"; and {len(items) - _NAMED} more"
     return _one_line("; ".join(items[:_NAMED]) + rest)
 
 
 def _notes(bad: list[str], empty: list[str]) -> tuple[str, ...]:
-    notes = [_one_line(f"left out: {reason}") for reason in sorted(bad)[:_NAMED]]
+    notes: list[str] = []
+    for reason in sorted(bad)[:_NAMED]:
+        notes.append(_one_line(f"left out: {reason}"))
     if len(bad) > _NAMED:
         notes.append(f"left out: {len(bad) - _NAMED} more files that cannot be read")
     if empty:

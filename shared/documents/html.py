@@ -48,7 +48,9 @@ _CHARSET = re.compile(
 def find_declared_charset(data: bytes) -> str | None:
     """Return the encoding that the page declares in its first kilobyte, as browsers do."""
     found = _CHARSET.search(data[:2048])
-    return found.group(1).decode("ascii") if found else None
+    if found:
+        return found.group(1).decode("ascii")
+    return None
 
 
 def html_text(markup: str) -> str:
@@ -135,11 +137,10 @@ class _Writer:
         if opening and _ONLY_MARK.fullmatch(raw):
             return
         self._line.clear()
-        text = (
-            raw.strip("\n")
-            if self._verbatim
-            else "\n".join(_folded(line) for line in raw.split("\0")).strip()
-        )
+        if self._verbatim:
+            text = raw.strip("\n")
+        else:
+            text = "\n".join(_folded(line) for line in raw.split("\0")).strip()
         if text.strip() and not _ONLY_MARK.fullmatch(text):
             self._done.append(text + separator)
         elif self._done and separator == "\n\n" and not self._done[-1].endswith("\n\n"):
@@ -149,4 +150,6 @@ class _Writer:
 def _mark_of(tag: str) -> str:
     if _HEADING.fullmatch(tag):
         return "#" * int(tag[1]) + " "
-    return "- " if tag == "li" else ""
+    if tag == "li":
+        return "- "
+    return ""

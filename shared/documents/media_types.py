@@ -60,8 +60,12 @@ def media_type_of(name: str) -> str:
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in _BY_SUFFIX:
         return _BY_SUFFIX[suffix]
-    guessed = mimetypes.guess_type("file" + suffix)[0] if suffix else None
-    return guessed if guessed is not None and is_text(guessed) else PLAIN
+    guessed = None
+    if suffix:
+        guessed = mimetypes.guess_type("file" + suffix)[0]
+    if guessed is not None and is_text(guessed):
+        return guessed
+    return PLAIN
 
 
 def is_text(media_type: str) -> bool:
@@ -82,7 +86,9 @@ def what_to_do_with_binary(name: str) -> str:
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in _OFFICE:
         return "save it as PDF, Markdown or plain text"
-    kind = mimetypes.guess_type("file" + suffix)[0] if suffix else None
+    kind = None
+    if suffix:
+        kind = mimetypes.guess_type("file" + suffix)[0]
     if kind is not None and kind.startswith(("image/", "audio/", "video/")):
         return f"{kind.split('/', maxsplit=1)[0]} files cannot be read: move it out"
     return "move it out, or save it as text"

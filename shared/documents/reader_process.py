@@ -110,11 +110,10 @@ def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | D
                     yield _death_of(process.wait(), timeout_s)
                     return
                 answer = json.loads(line)
-                yield (
-                    DocumentRefused(answer["refused"])
-                    if "refused" in answer
-                    else str(answer["text"])
-                )
+                if "refused" in answer:
+                    yield DocumentRefused(answer["refused"])
+                else:
+                    yield str(answer["text"])
         except BrokenPipeError:
             yield _death_of(process.wait(), timeout_s)
         finally:
@@ -158,7 +157,9 @@ def main() -> None:
     timeout_s = int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    files = [HeavyFile(**json.loads(line)) for line in itertools.takewhile(str.strip, sys.stdin)]
+    files: list[HeavyFile] = []
+    for line in itertools.takewhile(str.strip, sys.stdin):
+        files.append(HeavyFile(**json.loads(line)))
     threading.Thread(target=_die_with_parent, daemon=True).start()
     for file in files:
         signal.alarm(timeout_s)

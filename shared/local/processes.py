@@ -142,13 +142,19 @@ class Processes:
 
     def pids(self) -> dict[str, int]:
         """The process of each child that runs now."""
-        return {
-            name: pid for name, child in self._children.items() if (pid := child.pid) is not None
-        }
+        pids: dict[str, int] = {}
+        for name, child in self._children.items():
+            if (pid := child.pid) is not None:
+                pids[name] = pid
+        return pids
 
     def ever(self) -> dict[int, str]:
         """Return every process so far, also ended ones: pid -> name."""
-        return {pid: name for name, child in self._children.items() for pid in child.pids()}
+        names: dict[int, str] = {}
+        for name, child in self._children.items():
+            for pid in child.pids():
+                names[pid] = name
+        return names
 
     def is_ready(self, name: str) -> bool:
         """Return whether this child runs and takes work."""
@@ -156,9 +162,11 @@ class Processes:
 
     def broken(self) -> dict[str, str]:
         """The end of the log of each child that has been given up."""
-        return {
-            name: child.tail() for name, child in self._children.items() if child.given_up.is_set()
-        }
+        by_name: dict[str, str] = {}
+        for name, child in self._children.items():
+            if child.given_up.is_set():
+                by_name[name] = child.tail()
+        return by_name
 
     def log_of(self, name: str) -> Path:
         return self._children[name].log
@@ -207,20 +215,32 @@ class _Child(threading.Thread):
     @property
     def pid(self) -> int | None:
         process = self._process
-        return process.pid if process is not None and process.returncode is None else None
+        if process is not None and process.returncode is None:
+            return process.pid
+        return None
 
     def pids(self) -> set[int]:
         """Return the pids of all processes of this child, also of ended ones."""
-        last = self._process.pid if self._process is not None else None
-        return {pid for pid in (*self._gone, last) if pid is not None}
+        last = None
+        if self._process is not None:
+            last = self._process.pid
+        pids: set[int] = set()
+        for pid in (*self._gone, last):
+            if pid is not None:
+                pids.add(pid)
+        return pids
 
     def is_ready(self) -> bool:
         if self.pid is None:
             return False
-        return self.spec.is_ready() if self.spec.is_ready is not None else self._ready_file.exists()
+        if self.spec.is_ready is not None:
+            return self.spec.is_ready()
+        return self._ready_file.exists()
 
     def tail(self) -> str:
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        text = ""
+        if self.log.exists():
+            text = self.log.read_text(errors="replace")
         return text[-_TAIL_CHARS:].strip() or "(it wrote nothing)"
 
     def run(self) -> None:

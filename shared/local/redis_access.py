@@ -31,7 +31,9 @@ def access_from(earlier: RedisAccess | None) -> RedisAccess:
     """The earlier one; with another port if that one is taken, and all new if there is none."""
     if earlier is None:
         return RedisAccess(port=free_port(), password=secrets.token_urlsafe(24))
-    return earlier if is_free(earlier.port) else earlier.model_copy(update={"port": free_port()})
+    if is_free(earlier.port):
+        return earlier
+    return earlier.model_copy(update={"port": free_port()})
 
 
 def read_access(file: Path) -> RedisAccess | None:

@@ -110,7 +110,10 @@ def find_server() -> Path:
         UserError: there is none, or its version is too old; the message says how to install it.
     """
     own = Path(sys.prefix) / "bin" / "redis-server"
-    found = [Path(path) for name in NAMES if (path := shutil.which(name))]
+    found: list[Path] = []
+    for name in NAMES:
+        if path := shutil.which(name):
+            found.append(Path(path))
     for server in [*found, own]:
         if server.exists() and version_of(server) >= OLDEST:
             return server
@@ -126,4 +129,6 @@ def version_of(server: Path) -> tuple[int, ...]:
     except (OSError, subprocess.SubprocessError):
         return ()
     numbers = re.search(r"\bv=(\d+(?:\.\d+)*)", shown)
-    return tuple(map(int, numbers[1].split("."))) if numbers else ()
+    if numbers:
+        return tuple(map(int, numbers[1].split(".")))
+    return ()

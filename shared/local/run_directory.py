@@ -51,7 +51,10 @@ class RunDirectory:
     """
 
     def __init__(self, parent: Path | None = None) -> None:
-        self._parent = parent if parent is not None else Path(tempfile.gettempdir())
+        if parent is not None:
+            self._parent = parent
+        else:
+            self._parent = Path(tempfile.gettempdir())
         self._lock_fd = -1
         self.path = self._parent
 

@@ -37,7 +37,9 @@ Answer = TypeVar("Answer")
 def folder() -> Path | None:
     """Return the folder of armed points, or None outside a chaos run."""
     named = os.environ.get(FAILPOINTS)
-    return Path(named) if named else None
+    if named:
+        return Path(named)
+    return None
 
 
 def around(what: str, which: str, call: Callable[[], Answer], lost: type[Exception]) -> Answer:
@@ -48,7 +50,10 @@ def around(what: str, which: str, call: Callable[[], Answer], lost: type[Excepti
     """
     if folder() is None:
         return call()
-    name = f"{what}.{which}" if which else what
+    if which:
+        name = f"{what}.{which}"
+    else:
+        name = what
     at(f"{name}.{BEFORE}")
     answer = call()
     at(f"{name}.{AFTER}", lost)

@@ -121,7 +121,9 @@ def _is_not_a_hand_back(record: logging.LogRecord) -> bool:
     one line; Celery adds a traceback, as if the task had failed. The exception is compared by
     name, because a reader of jobs does not import Celery.
     """
-    kind = record.exc_info[0] if record.exc_info else None
+    kind = None
+    if record.exc_info:
+        kind = record.exc_info[0]
     return kind is None or (kind.__module__, kind.__name__) != ("celery.exceptions", "Reject")
 
 
@@ -144,11 +146,10 @@ class logged_as:  # noqa: N801 - read as a statement
     __slots__ = ("_bound", "_token")
 
     def __init__(self, *, job_id: str, handoff_id: str | None = None) -> None:
-        self._bound = (
-            {"job_id": job_id}
-            if handoff_id is None
-            else {"job_id": job_id, "handoff_id": handoff_id}
-        )
+        if handoff_id is None:
+            self._bound = {"job_id": job_id}
+        else:
+            self._bound = {"job_id": job_id, "handoff_id": handoff_id}
 
     def __enter__(self) -> None:
         self._token = _whose.set({**_whose.get(), **self._bound})
@@ -170,10 +171,13 @@ def redactor_for(settings: Settings, environment: Mapping[str, str] | None = Non
 def _enriching(redactor: Redactor) -> list[Processor]:
     def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         # The two underscored keys are structlog's own, removed before rendering.
-        return {
-            key: value if key in {"_record", "_from_structlog"} else redactor.value(value, key)
-            for key, value in event.items()
-        }
+        by_key: dict[str, Any] = {}
+        for key, value in event.items():
+            if key in {"_record", "_from_structlog"}:
+                by_key[key] = value
+            else:
+                by_key[key] = redactor.value(value, key)
+        return by_key
 
     return [
         merge_whose,

@@ -125,7 +125,8 @@ def _values_of_headers(headers: str) -> Iterator[str]:
     """Yield each value of `name=value,...`, and of `Name: value` lines. In a part without `=` each
     word may be the key.
     """
-    yield from (line.partition(":")[2].strip() for line in headers.split("\n"))
+    for line in headers.split("\n"):
+        yield line.partition(":")[2].strip()
     for part in headers.split(","):
         name, equals, value = part.partition("=")
         if equals:

@@ -117,7 +117,9 @@ _chosen: list[Telemetry] = []
 
 def telemetry() -> Telemetry:
     """Return the implementation that is in force in this process."""
-    return _chosen[0] if _chosen else _OFF
+    if _chosen:
+        return _chosen[0]
+    return _OFF
 
 
 def choose(form: Telemetry) -> None:

@@ -172,7 +172,10 @@ class Attempts:
                 WITHOUT_A_CLAIM.get(claim.verdict, AttemptEnd.UNWANTED), claim.verdict.value
             )
         handoff, runner = ready.handoff, ready.runner
-        model = None if isinstance(runner, HandoffResult) else runner.model_name
+        if isinstance(runner, HandoffResult):
+            model = None
+        else:
+            model = runner.model_name
         with (
             self.leases.held(claim),
             logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id),
@@ -199,7 +202,9 @@ class Attempts:
         """Return the result, which says if a tool with effects may have run, under any claim."""
         result = self._own_result(claim, ready)
         acted = any(isinstance(item, ToolCallStarted) for item in claim.so_far())
-        return result.model_copy(update={"acted": True}) if acted else result
+        if acted:
+            return result.model_copy(update={"acted": True})
+        return result
 
     def _own_result(self, claim: Claim, ready: PreparedAttempt) -> HandoffResult:
         if claim.verdict is ClaimVerdict.EXHAUSTED:
@@ -237,7 +242,10 @@ class Attempts:
 
     def _runner(self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None) -> Runner:
         pinned, loaded = self._load(handoff)
-        spec = grant_spec(pinned, own) if own is not None else pinned
+        if own is not None:
+            spec = grant_spec(pinned, own)
+        else:
+            spec = pinned
         books = self.library.of_job(
             handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline
         )
@@ -275,9 +283,11 @@ class Attempts:
         """
         refs = [item.result.digest for item in handoff.context]
         previous = [item.previous.digest for item in handoff.feedback if item.previous]
-        manifest = next(
-            (item.manifest.digest for item in handoff.artifacts if item.kind == "documents"), None
-        )
+        manifest = None
+        for artifact in handoff.artifacts:
+            if artifact.kind == "documents":
+                manifest = artifact.manifest.digest
+                break
         texts = self.library.payloads(
             handoff.job_id,
             [handoff.specialist, *([manifest] if manifest else [])],

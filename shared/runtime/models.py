@@ -65,11 +65,10 @@ class Models:
                 and asked != OFFLINE_MODEL
             ):
                 return self.settings.reviewer_model
-            default = (
-                self.settings.supervisor_model
-                if spec.tier is Tier.CAPABLE
-                else self.settings.specialist_model
-            )
+            if spec.tier is Tier.CAPABLE:
+                default = self.settings.supervisor_model
+            else:
+                default = self.settings.specialist_model
             return asked or spec.model or default
         if asked and asked != OFFLINE_MODEL:
             raise MissingCredentials(
@@ -83,9 +82,10 @@ class Models:
         with self._lock:
             if offline not in self._made:
                 make = self.make or provider_models(self.settings)
-                settings = (
-                    self.settings.model_copy(update={"offline": True}) if offline else self.settings
-                )
+                if offline:
+                    settings = self.settings.model_copy(update={"offline": True})
+                else:
+                    settings = self.settings
                 self._made[offline] = RecordedModel(make(settings), self.calls)
             return self._made[offline]
 
@@ -94,5 +94,9 @@ class Models:
         if name == OFFLINE_MODEL:
             return None
         secrets = (self.settings.anthropic_api_key, self.settings.anthropic_auth_token)
-        key = next((one.get_secret_value() for one in secrets if one), None)
+        key = None
+        for one in secrets:
+            if one:
+                key = one.get_secret_value()
+                break
         return f"{account_of(self.settings.model_provider, self.settings.anthropic_base_url, key)}:{name}"

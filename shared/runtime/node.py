@@ -40,7 +40,9 @@ class Announcer:
     def now(self) -> Node:
         """Return the facts, with the newest model calls."""
         settings, models = self.process.settings, self.process.attempts.models
-        names = {spec.name: models.name_of(None, spec) for spec in self.roles[:MOST_ROLES]}
+        names: dict[str, str] = {}
+        for spec in self.roles[:MOST_ROLES]:
+            names[spec.name] = models.name_of(None, spec)
         return Node(
             node=self.node,
             broker=self.app.connection_for_read().as_uri(),

@@ -154,11 +154,9 @@ class PayloadCache:
             return document
 
         def remaining_s() -> float:
-            return (
-                UNLIMITED_S
-                if deadline is None
-                else max(0.0, deadline - self._store.connection.now())
-            )
+            if deadline is None:
+                return UNLIMITED_S
+            return max(0.0, deadline - self._store.connection.now())
 
         context = ToolContext(
             job_id=job_id,

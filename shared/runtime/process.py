@@ -92,7 +92,10 @@ def allow_files() -> None:
     refuses, log one line.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if hard == resource.RLIM_INFINITY:
+        most = MOST_FILES
+    else:
+        most = min(hard, MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

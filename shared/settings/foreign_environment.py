@@ -167,4 +167,6 @@ def _celery_command(module: str) -> Any:
     if context is None or context.command is not sys.modules["celery.bin.celery"].celery:
         return None
     named = str(context.params.get("app") or "")
-    return context if named.partition(":")[0] == module else None
+    if named.partition(":")[0] == module:
+        return context
+    return None

@@ -113,7 +113,10 @@ def read_address(url: str) -> RedisAddress:
     if not re.fullmatch(r"/?[0-9]{0,9}", first.path):
         raise ValueError(f"its database, after the last slash, must be a number; {LOOKS}")
     options = _options(scheme, first.query)
-    tls = {name: options[name] for name in TLS_OPTIONS if name in options}
+    tls: dict[str, Any] = {}
+    for name in TLS_OPTIONS:
+        if name in options:
+            tls[name] = options[name]
     has_tls = scheme == "rediss" or options.get("ssl", False)
     if tls and not has_tls:
         raise ValueError("its TLS options need ssl=true")
@@ -122,7 +125,10 @@ def read_address(url: str) -> RedisAddress:
     if not re.fullmatch(PREFIX, options.get("prefix", "x")):
         raise ValueError("its option prefix must be 1 to 64 of the characters A-Z a-z 0-9 . _ -")
     is_sentinel = scheme == "sentinel"
-    port = SENTINEL_PORT if is_sentinel else REDIS_PORT
+    if is_sentinel:
+        port = SENTINEL_PORT
+    else:
+        port = REDIS_PORT
     return RedisAddress(
         scheme=scheme,
         hosts=tuple((part.hostname or "localhost", part.port or port) for part in parts),
@@ -170,5 +176,8 @@ def _options(scheme: str, query: str) -> dict[str, Any]:
             raise ValueError(f"its option {name} must be one of {', '.join(values)}")
         if not value:
             raise ValueError(f"its option {name} is empty")
-        found[name] = value if values is None else values[value]
+        if values is None:
+            found[name] = value
+        else:
+            found[name] = values[value]
     return found

@@ -108,7 +108,11 @@ def _folders_in(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if not value.lstrip().startswith("["):
-        return [part for part in value.split(os.pathsep) if part]
+        folders: list[str] = []
+        for part in value.split(os.pathsep):
+            if part:
+                folders.append(part)
+        return folders
     try:
         return json.loads(value)
     except ValueError:
@@ -121,7 +125,11 @@ def _patterns_in(value: Any) -> Any:
     """Split a list at its commas."""
     if not isinstance(value, str):
         return value
-    return [part.strip() for part in value.split(",") if part.strip()]
+    patterns: list[str] = []
+    for part in value.split(","):
+        if part.strip():
+            patterns.append(part.strip())
+    return patterns
 
 
 Duration = Annotated[float, BeforeValidator(seconds_in)]

@@ -179,7 +179,10 @@ class Settings(BaseSettings):
     @classmethod
     def _expanded(cls, folders: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
         try:
-            return tuple(expand_folder(folder, str(info.field_name)) for folder in folders)
+            items: list[Path] = []
+            for folder in folders:
+                items.append(expand_folder(folder, str(info.field_name)))
+            return tuple(items)
         except UserError:
             raise ValueError(
                 "needs a home folder that does not exist: use an absolute path, or set HOME"
@@ -216,7 +219,9 @@ def load_settings() -> Settings:
     try:
         settings = Settings()
     except ValidationError as error:
-        wrong = [f"{_variable(where)}: {what}" for where, what in each_problem(error)]
+        wrong = []
+        for where, what in each_problem(error):
+            wrong.append(f"{_variable(where)}: {what}")
     else:
         wrong = [*_problems_beside(settings)]
     if wrong:  # raised outside the `except` block: pydantic's error holds the values
@@ -251,12 +256,18 @@ def _problem(name: str, check: Callable[[str], object]) -> Iterator[str]:
 
 def _variable(place: tuple[str, ...]) -> str:
     """Return the environment variable of a field in which pydantic found a problem."""
-    name = place[0] if place else "setting"
-    return name if name.isupper() else f"HANDOFF_{name.upper()}"
+    name = "setting"
+    if place:
+        name = place[0]
+    if name.isupper():
+        return name
+    return f"HANDOFF_{name.upper()}"
 
 
 def redis_url_of(settings: Settings) -> str:
     """Return the URL, or raise if there is none. It is defined here because a client needs the URL,
     but not the modules that a worker loads.
     """
-    return settings.redis_url.get_secret_value() if settings.redis_url else DEFAULT_REDIS_URL
+    if settings.redis_url:
+        return settings.redis_url.get_secret_value()
+    return DEFAULT_REDIS_URL

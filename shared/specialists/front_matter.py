@@ -46,9 +46,11 @@ def parse(path: Path) -> FrontMatter:
         raise InvalidSpecialist(
             f"{path}:1: no front matter; begin the file with a line `---`, the fields, and another `---`"
         )
-    end = next(
-        (number for number, line in enumerate(lines[1:], start=1) if line.rstrip() == FENCE), None
-    )
+    end = None
+    for number, line in enumerate(lines[1:], start=1):
+        if line.rstrip() == FENCE:
+            end = number
+            break
     if end is None:
         raise InvalidSpecialist(
             f"{path}:1: the front matter does not end; close it with a line `---`"
@@ -111,4 +113,6 @@ def _composed(text: str) -> tuple[yaml.Node | None, Any]:
 
 def _line(error: yaml.MarkedYAMLError) -> int:
     """Return the line in the file. The front matter begins in its second line."""
-    return error.problem_mark.line + 2 if error.problem_mark else 1
+    if error.problem_mark:
+        return error.problem_mark.line + 2
+    return 1

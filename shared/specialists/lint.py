@@ -71,19 +71,26 @@ def sections_of(instructions: str) -> dict[str, str]:
         if line.startswith("## ") and not in_code:
             heading = line[3:].strip()
         found.setdefault(heading, []).append(line)
-    return {title: "\n".join(lines) for title, lines in found.items()}
+    sections: dict[str, str] = {}
+    for title, lines in found.items():
+        sections[title] = "\n".join(lines)
+    return sections
 
 
 def similarity(descriptions: Sequence[str]) -> dict[tuple[int, int], float]:
     """Return the cosine of each pair's TF-IDF vectors, 0 to 1: rare words weigh most."""
-    bags = [_words(_positive(text)) for text in descriptions]
+    bags: list[frozenset[str]] = []
+    for text in descriptions:
+        bags.append(_words(_positive(text)))
     in_how_many = Counter(word for bag in bags for word in bag)
     rarity = {word: log((1 + len(bags)) / (1 + count)) + 1 for word, count in in_how_many.items()}
     lengths = [sqrt(sum(rarity[word] ** 2 for word in bag)) or 1.0 for bag in bags]
-    return {
-        (a, b): sum(rarity[word] ** 2 for word in bags[a] & bags[b]) / (lengths[a] * lengths[b])
-        for a, b in combinations(range(len(bags)), 2)
-    }
+    mapping: dict[tuple[int, int], float] = {}
+    for a, b in combinations(range(len(bags)), 2):
+        mapping[(a, b)] = sum(rarity[word] ** 2 for word in bags[a] & bags[b]) / (
+            lengths[a] * lengths[b]
+        )
+    return mapping
 
 
 def _overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[LintWarning]:
@@ -180,7 +187,11 @@ def _positive(description: str) -> str:
 
 def _words(text: str) -> frozenset[str]:
     words = re.findall(r"[^\W\d_]{3,}", text.lower())
-    return frozenset(_stem(word) for word in words if word not in _STOP_WORDS)
+    items: set[str] = set()
+    for word in words:
+        if word not in _STOP_WORDS:
+            items.add(_stem(word))
+    return frozenset(items)
 
 
 def _stem(word: str) -> str:

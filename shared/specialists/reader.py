@@ -51,11 +51,10 @@ def read_specialist(
         InvalidSpecialist: every fault in one line, with file, line, field and correction.
     """
     parts = parse(path)
-    values = {
-        key: _lenient(key, value)
-        for key, value in parts.fields.items()
-        if key in FIELDS and value is not None
-    }
+    values: dict[str, Any] = {}
+    for key, value in parts.fields.items():
+        if key in FIELDS and value is not None:
+            values[key] = _lenient(key, value)
     _resolve_alias(values)
     wrong = [
         *_wrong_keys(parts),
@@ -184,7 +183,10 @@ def _wrong_tools(
     parts: FrontMatter, values: Mapping[str, Any], tools: Collection[str] | None
 ) -> Iterator[_Wrong]:
     given = values.get("tools")
-    named = [name for name in given if isinstance(name, str)] if isinstance(given, tuple) else []
+    if isinstance(given, tuple):
+        named = [name for name in given if isinstance(name, str)]
+    else:
+        named = []
     if len(set(named)) != len(named):
         yield _wrong(parts, "tools", "a tool is named twice; name it once")
     for name in dict.fromkeys(named):
@@ -234,7 +236,10 @@ def _wrong_values(
     for where, what in each_problem(error):
         field = where[0]
         if field not in told:
-            line = parts.body_line if field == "instructions" else parts.line_of(field)
+            if field == "instructions":
+                line = parts.body_line
+            else:
+                line = parts.line_of(field)
             yield _Wrong(
                 line, field, f"{'.'.join(where)}: {what}{hints.get(field, '')}; fix this field"
             )

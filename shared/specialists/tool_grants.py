@@ -50,7 +50,10 @@ def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
 
 def grant_limits(limits: HandoffLimits, own: SpecialistSpec) -> HandoffLimits:
     """Return a handoff's limits, each no higher than the one in this process's own file."""
-    most_microusd = None if own.max_usd is None else max(1, microusd(own.max_usd))
+    if own.max_usd is None:
+        most_microusd = None
+    else:
+        most_microusd = max(1, microusd(own.max_usd))
     return limits.model_copy(
         update={
             "max_turns": min(limits.max_turns, own.max_turns),

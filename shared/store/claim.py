@@ -175,7 +175,8 @@ class Claim:
         """Store the checkpoints before this returns, unless they may wait."""
         if may_wait and self.is_first:
             self._check_claim()
-            self._unwritten.extend((item, pack(item.to_json())) for item in checkpoints)
+            for item in checkpoints:
+                self._unwritten.append((item, pack(item.to_json())))
         else:
             self._turn(checkpoints, gets_further=not may_wait)
 
@@ -239,7 +240,10 @@ class Claim:
             result.to_json(),
             self._used([item for item, _ in self._unwritten]) or self._air,
         )
-        kept = [as_stored for _, as_stored in self._unwritten] if self.keeps_turns else []
+        if self.keeps_turns:
+            kept = [as_stored for _, as_stored in self._unwritten]
+        else:
+            kept = []
         silence_ms, is_urgent = int(CHORD_SILENCE_S * 1000), int(result.status in URGENT)
         order = [
             self.handoff_id,
@@ -347,18 +351,21 @@ class Claim:
         """Return the usage of the model call in these checkpoints, or '' if there is no call. There
         is at most one call, because each is settled before the next is made.
         """
-        usage = next(
-            (
-                item.usage
-                for item in checkpoints
-                if isinstance(item, ModelReplied | ModelCallFailed)
-            ),
-            None,
-        )
+        usage = None
+        for item in checkpoints:
+            if isinstance(item, ModelReplied | ModelCallFailed):
+                usage = item.usage
+                break
         if usage is None:
             return ""
-        usd = -1 if usage.cost_microusd is None else usage.cost_microusd
-        cut = {"cut": True} if usage.cut_calls else {}
+        if usage.cost_microusd is None:
+            usd = -1
+        else:
+            usd = usage.cost_microusd
+        if usage.cut_calls:
+            cut = {"cut": True}
+        else:
+            cut = {}
         used = {"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd}
         return order_of(used | cut | self.pacing.back(usage))
 

@@ -41,7 +41,9 @@ def stints_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
 
     At most the newest 20 are kept.
     """
-    lines = [line.split(" ", 3) for line in fields.get(b"stints", b"").decode().splitlines()]
+    lines = []
+    for line in fields.get(b"stints", b"").decode().splitlines():
+        lines.append(line.split(" ", 3))
     if not lines and b"lost_at" in fields:
         began, ended = fields.get(b"started_at", fields[b"lost_at"]), fields[b"lost_at"]
         lines = [
@@ -52,7 +54,7 @@ def stints_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
                 fields.get(b"lost_worker", b"").decode(),
             ]
         ]
-    return tuple(
-        PastClaim(worker, int(began_ms) / 1000, int(ended_ms) / 1000, left)
-        for began_ms, ended_ms, left, worker in lines
-    )
+    stints: list[PastClaim] = []
+    for began_ms, ended_ms, left, worker in lines:
+        stints.append(PastClaim(worker, int(began_ms) / 1000, int(ended_ms) / 1000, left))
+    return tuple(stints)

@@ -144,7 +144,9 @@ class Claims:
         finished = claim.ended(end, answer[4])
         if not answer[0]:
             return FinishedWithCommit(finished)
-        next_one = self._claim(wanted, answer[3], asked_at) if wanted else None
+        next_one = None
+        if wanted:
+            next_one = self._claim(wanted, answer[3], asked_at)
         return FinishedWithCommit(finished, tuple(records_of_commit(commit, answer)), next_one)
 
     def of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
@@ -164,7 +166,10 @@ class Claims:
             pipe = self._connection.redis.pipeline(transaction=False)
             for handoff_id in handoff_ids:
                 pipe.lrange(keys.turns(job_id, handoff_id), 0, -1)
-            found = [_read(one)[0] for one in pipe.execute()] if handoff_ids else []
+            if handoff_ids:
+                found = [_read(one)[0] for one in pipe.execute()]
+            else:
+                found = []
         return {
             handoff_id: turns for handoff_id, turns in zip(handoff_ids, found, strict=True) if turns
         }
@@ -187,7 +192,9 @@ class Claims:
         ]
 
     def _pacing(self, wanted: ClaimRequest) -> RateLimiter:
-        lane = wanted.expected.lane if wanted.expected else ""
+        lane = ""
+        if wanted.expected:
+            lane = wanted.expected.lane
         return RateLimiter(
             self._connection,
             f"{wanted.job_id}/{wanted.handoff_id}",
@@ -202,7 +209,10 @@ class Claims:
         if reserved:
             pacing.let_go(wanted.expected, taken)
         is_claimed = verdict in (b"granted", b"exhausted")
-        checkpoints, unreadable = _read(stored_checkpoints) if is_claimed else ((), None)
+        if is_claimed:
+            checkpoints, unreadable = _read(stored_checkpoints)
+        else:
+            checkpoints, unreadable = ((), None)
         return Claim(
             connection=self._connection,
             job_id=wanted.job_id,

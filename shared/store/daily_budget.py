@@ -5,6 +5,7 @@ Redis's clock.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
@@ -56,11 +57,9 @@ class DaySpending:
         """
         if self.most_microusd and self._left_microusd < max(1, self.needed_microusd):
             return self._money + self.need
-        return (
-            self._tokens + self.need
-            if self.most_tokens and self._left_tokens < max(1, self.needed_tokens)
-            else ""
-        )
+        if self.most_tokens and self._left_tokens < max(1, self.needed_tokens):
+            return self._tokens + self.need
+        return ""
 
     @property
     def need(self) -> str:
@@ -69,11 +68,9 @@ class DaySpending:
         """
         if 0 < self._left_microusd < self.needed_microusd:
             return f", and a call may need {_dollars(self.needed_microusd)}"
-        return (
-            f", and a call may need {self.needed_tokens:,}"
-            if 0 < self._left_tokens < self.needed_tokens
-            else ""
-        )
+        if 0 < self._left_tokens < self.needed_tokens:
+            return f", and a call may need {self.needed_tokens:,}"
+        return ""
 
     def __str__(self) -> str:
         """Return `$0.5 of $2, 1,200 tokens`: a figure without a cap stands alone."""
@@ -135,9 +132,11 @@ class DailyBudgets:
                 newer
                 caps.
         """
-        given = [
-            item for name, most in asdict(caps).items() if most is not None for item in (name, most)
-        ]
+        given: list[str | Any] = []
+        for name, most in asdict(caps).items():
+            if most is not None:
+                for item in (name, most):
+                    given.append(item)
         return int(
             self._connection.script(
                 "set_caps", [keys.CAPS], ["" if since_ms is None else since_ms, *given]
@@ -169,4 +168,6 @@ def _dollars(microusd: int) -> str:
 
 def _duration(seconds: float) -> str:
     minutes = int(seconds // 60) + 1
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min"

@@ -94,11 +94,10 @@ class DeadLetters:
             self.add(queue, reason, body)
             return True
         job_id, handoff_id, text = named
-        short = (
-            body
-            if len(body) <= MOST_BODY_CHARS
-            else json.dumps({"job_id": job_id, "handoff_id": handoff_id})
-        )
+        if len(body) <= MOST_BODY_CHARS:
+            short = body
+        else:
+            short = json.dumps({"job_id": job_id, "handoff_id": handoff_id})
         letter = self._letter(queue, reason, short)
         order = [
             handoff_id,
@@ -153,10 +152,10 @@ class DeadLetters:
 
     def newest(self, count: int = KEEP_AT_MOST) -> list[DeadLetter]:
         with in_our_words():
-            return [
-                DeadLetter.from_json(text)
-                for text in self._connection.redis.lrange(keys.DEAD, 0, count - 1)
-            ]
+            dead_letters: list[DeadLetter] = []
+            for text in self._connection.redis.lrange(keys.DEAD, 0, count - 1):
+                dead_letters.append(DeadLetter.from_json(text))
+            return dead_letters
 
     def drop(self, letter: DeadLetter) -> bool:
         """Delete the letter. Return False if another process or retention had deleted it."""
@@ -197,4 +196,6 @@ def handoff_in(body: str) -> tuple[JobId, HandoffId, str] | None:
         and is_job_id(job_id)
         and re.fullmatch(HANDOFF_ID_PATTERN, handoff_id)
     )
-    return (JobId(job_id), HandoffId(handoff_id), body) if named else None
+    if named:
+        return (JobId(job_id), HandoffId(handoff_id), body)
+    return None

@@ -73,10 +73,9 @@ class EvaluationLease:
             due again soon.
         """
         most = [READ_AT_MOST, MAX_LOOKS]
-        times_ms = [
-            int(seconds * 1000)
-            for seconds in (self.lease_s * FROZEN_AFTER_LEASES, TOGETHER_S, self.lease_s)
-        ]
+        times_ms: list[int] = []
+        for seconds in (self.lease_s * FROZEN_AFTER_LEASES, TOGETHER_S, self.lease_s):
+            times_ms.append(int(seconds * 1000))
         verdict, entries = self._say("begin", after, *most, *times_ms)
         if verdict == b"frozen":
             raise PoisonJob(
@@ -84,15 +83,14 @@ class EvaluationLease:
             )
         if verdict == b"crowded":
             raise TooManyEvaluators(f"the processes that evaluate {self.job_id} now may be frozen")
-        found = [
-            parse_stream_entry((entry_id, dict(zip(fields[::2], fields[1::2], strict=True))))
-            for entry_id, fields in entries
-        ]
-        return (
-            found
-            if len(found) < READ_AT_MOST
-            else found + self.journal.read(self.job_id, found[-1].version)
-        )
+        found: list[Recorded] = []
+        for entry_id, fields in entries:
+            found.append(
+                parse_stream_entry((entry_id, dict(zip(fields[::2], fields[1::2], strict=True))))
+            )
+        if len(found) < READ_AT_MOST:
+            return found
+        return found + self.journal.read(self.job_id, found[-1].version)
 
     @property
     def sign_of_life(self) -> ScriptCall:

@@ -39,7 +39,9 @@ ENQUEUE, DEQUEUE, TAKE, PURGE = (
 def is_for(message: Mapping[str, Any]) -> str | None:
     """Return the entry of a message in the order, or None if it has no place."""
     member = (message.get("headers") or {}).get(FOR)
-    return member if isinstance(member, str) and member and not member[0].isspace() else None
+    if isinstance(member, str) and member and not member[0].isspace():
+        return member
+    return None
 
 
 def entry_of(message: Mapping[str, Any]) -> str | None:
@@ -52,10 +54,9 @@ def enqueue_order(
     queue: str, messages: Sequence[Mapping[str, Any]], *, is_first: bool
 ) -> list[Any]:
     """Number of keys, keys and arguments of `enqueue.lua`."""
-    each = [
-        (is_for(message), message["properties"]["delivery_tag"], json.dumps(message))
-        for message in messages
-    ]
+    each: list[tuple[str | None, Any, str]] = []
+    for message in messages:
+        each.append((is_for(message), message["properties"]["delivery_tag"], json.dumps(message)))
     return [1, queue, int(is_first), *chain.from_iterable(each)]
 
 

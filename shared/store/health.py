@@ -125,8 +125,13 @@ class Health:
             for queue in queues:
                 pipe.llen(queue)
                 pipe.zcard(keys.WAITING + queue)
-            counts = [int(count) for count in pipe.execute()]
-        return [QueueDepth(*one) for one in zip(queues, counts[::2], counts[1::2], strict=True)]
+            counts: list[int] = []
+            for count in pipe.execute():
+                counts.append(int(count))
+        depths: list[QueueDepth] = []
+        for one in zip(queues, counts[::2], counts[1::2], strict=True):
+            depths.append(QueueDepth(*one))
+        return depths
 
     def _setting(self, name: str) -> str | None:
         """Return a setting, or None if a hosted Redis or an ACL refuses CONFIG."""
@@ -139,7 +144,9 @@ class Health:
             return None
         except StoreError:
             return None
-        return None if value is None else str(value)
+        if value is None:
+            return None
+        return str(value)
 
 
 def _refuse_a_cluster(info: Mapping[str, Any]) -> None:

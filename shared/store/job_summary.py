@@ -172,28 +172,26 @@ class JobSummaries:
         """
         with in_our_words():
             entries = self._connection.redis.xrange(keys.log(job_id), count=HEAD_EVENTS)
-        return next(
-            (
-                event
-                for entry in entries
-                if isinstance(event := parse_stream_entry(entry).event, Routed)
-            ),
-            None,
-        )
+        for entry in entries:
+            if isinstance(event := parse_stream_entry(entry).event, Routed):
+                return event
+        return None
 
     def handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, HandoffBooks]:
         """Return the existing handoffs among the given ones, in one round trip."""
-        return {
-            handoff_id: _books(fields)
-            for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items()
-        }
+        handoffs: dict[HandoffId, HandoffBooks] = {}
+        for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items():
+            handoffs[handoff_id] = _books(fields)
+        return handoffs
 
 
 def _books(fields: dict[bytes, bytes]) -> HandoffBooks:
     def text(name: bytes) -> str | None:
-        return fields[name].decode() if name in fields else None
+        if name in fields:
+            return fields[name].decode()
+        return None
 
     child = text(b"child")
     return HandoffBooks(
@@ -209,13 +207,18 @@ def _books(fields: dict[bytes, bytes]) -> HandoffBooks:
 
 def _tally(text: str, version: int) -> HandoffTally | None:
     """Return the tally if it covers the whole journal, else None."""
-    counted_to, *counts = map(int, text.split()) if text else (-1,)
-    return HandoffTally(*counts) if counted_to == version else None
+    if text:
+        counted_to, *counts = map(int, text.split())
+    else:
+        counted_to, *counts = (-1,)
+    if counted_to == version:
+        return HandoffTally(*counts)
+    return None
 
 
 def _events(entries: Sequence[Any]) -> tuple[Recorded, ...]:
-    return tuple(
-        parse_stream_entry((version, {b"t": at, b"e": event}))
-        for version, at, event in entries
-        if event
-    )
+    events: list[Recorded] = []
+    for version, at, event in entries:
+        if event:
+            events.append(parse_stream_entry((version, {b"t": at, b"e": event})))
+    return tuple(events)

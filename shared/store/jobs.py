@@ -170,7 +170,10 @@ class Jobs:
 
         `count`: how many the caller needs at most of each page.
         """
-        look_at = LOOK_AT if where != EVERY_JOB else min(count, LOOK_AT)
+        if where != EVERY_JOB:
+            look_at = LOOK_AT
+        else:
+            look_at = min(count, LOOK_AT)
         place = "+inf"
         if where.submitted_before is not None:
             place = f"({int(where.submitted_before * 1000)}"
@@ -178,7 +181,8 @@ class Jobs:
             order = [place, look_at, count, where.tenant, *sorted(where.statuses)]
             go_on, found = self._connection.script("list_jobs", [keys.JOBS], order)
             place = go_on.decode()
-            yield from (JobId(job_id.decode()) for job_id in found)
+            for job_id in found:
+                yield JobId(job_id.decode())
 
     def beginning_with(self, prefix: str, most: int) -> list[JobId]:
         """Return jobs, and child jobs, with an id that begins so; at most `most`, the newest first."""
@@ -188,17 +192,18 @@ class Jobs:
             order = [place, LOOK_AT, prefix]
             go_on, names = self._connection.script("find_jobs", [keys.JOBS], order)
             place = go_on.decode()
-            found += [JobId(name.decode()) for name in names]
+            for name in names:
+                found.append(JobId(name.decode()))
         return found[:most]
 
     def handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, HandoffStanding]:
         """Return the standing of each handoff, in one round trip; unknown handoffs are left out."""
-        return {
-            handoff_id: handoff_standing(fields)
-            for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items()
-        }
+        handoffs: dict[HandoffId, HandoffStanding] = {}
+        for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items():
+            handoffs[handoff_id] = handoff_standing(fields)
+        return handoffs
 
     def delete(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Remove everything of an ended job but the documents, which other jobs may use."""
@@ -333,7 +338,9 @@ def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
     """Return the standing of a handoff from the fields of its hash."""
 
     def seconds(name: bytes) -> float | None:
-        return int(fields[name]) / 1000 if name in fields else None
+        if name in fields:
+            return int(fields[name]) / 1000
+        return None
 
     def number(name: bytes) -> int:
         return int(fields.get(name, b"0"))

@@ -126,14 +126,16 @@ class Journal:
             StoreUnavailable: it is unknown which decisions were written.
         """
         answers = self._connection.script_for_each("commit", [self._order(one) for one in commits])
-        return [
-            answer
-            if isinstance(answer, StoreError)
-            else None
-            if answer[0]
-            else _conflict(commit, answer[1])
-            for commit, answer in zip(commits, answers, strict=True)
-        ]
+        store_errors: list[StoreError | None] = []
+        for commit, answer in zip(commits, answers, strict=True):
+            store_errors.append(
+                answer
+                if isinstance(answer, StoreError)
+                else None
+                if answer[0]
+                else _conflict(commit, answer[1])
+            )
+        return store_errors
 
     def _order(
         self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
@@ -243,7 +245,8 @@ class Journal:
                 part = self._connection.redis.xrange(
                     keys.log(job_id), min=f"{after + 1}-0", count=READ_AT_MOST
                 )
-            found += [parse_stream_entry(entry) for entry in part]
+            for entry in part:
+                found.append(parse_stream_entry(entry))
             if len(part) < READ_AT_MOST:
                 return found
             after = found[-1].version
@@ -269,7 +272,12 @@ class Journal:
                 block=max(1, int(wait_s * 1000)),
                 count=READ_AT_MOST,
             )
-        return [parse_stream_entry(entry) for entry in answer[0][1]] if answer else []
+        if answer:
+            recordeds: list[Recorded] = []
+            for entry in answer[0][1]:
+                recordeds.append(parse_stream_entry(entry))
+            return recordeds
+        return []
 
     def follow_each(
         self, positions: Mapping[JobId, int], wait_s: float
@@ -287,14 +295,21 @@ class Journal:
         Raises:
             StoreUnavailable: see `in_our_words`.
         """
-        streams = {keys.log(job_id): f"{version}-0" for job_id, version in positions.items()}
+        streams: dict[str, str] = {}
+        for job_id, version in positions.items():
+            streams[keys.log(job_id)] = f"{version}-0"
         prefix = self._connection.prefix
-        jobs = {f"{prefix}{keys.log(job_id)}".encode(): job_id for job_id in positions}
+        jobs: dict[bytes, JobId] = {}
+        for position in positions:
+            jobs[f"{prefix}{keys.log(position)}".encode()] = position
         with in_our_words():
             answer = self._connection.waiting.xread(
                 streams, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST_OF_EACH
             )
-        return {jobs[stream]: _parsed(entries) for stream, entries in answer or ()}
+        mapping: dict[JobId, list[Recorded] | MalformedMessage] = {}
+        for stream, entries in answer or ():
+            mapping[jobs[stream]] = _parsed(entries)
+        return mapping
 
     def set_due(self, job_id: JobId, due_at: float | None, version: int, look: str = "") -> None:
         """Set the time at which the sweeper must evaluate the job again.
@@ -305,7 +320,10 @@ class Journal:
         Args:
             look: id of the evaluation that ends with this call; empty if none.
         """
-        due_ms = -1 if due_at is None else int(due_at * 1000)
+        if due_at is None:
+            due_ms = -1
+        else:
+            due_ms = int(due_at * 1000)
         self._connection.script("set_due", [keys.job(job_id), keys.DUE], [version, due_ms, look])
 
     def stumble(self, job_id: JobId, look: str = "") -> int:
@@ -343,7 +361,10 @@ def _conflict(commit: Commit, version: Any) -> StoreError:
 def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Recorded]:
     """Return events that were appended together with their versions; the last has `last_version`."""
     first = last_version - len(events) + 1
-    return [Recorded(version, at, event) for version, event in enumerate(events, start=first)]
+    recordeds: list[Recorded] = []
+    for version, event in enumerate(events, start=first):
+        recordeds.append(Recorded(version, at, event))
+    return recordeds
 
 
 def _regardless(commit: Commit) -> bool:
@@ -378,14 +399,14 @@ def _takes_ms(event: Event) -> int:
 
 def _issue(event: HandoffIssued) -> dict[str, Any]:
     fields: dict[str, str | int] = {"digest": event.handoff.digest, "role": event.assigned_to}
-    fields |= {"max_usd": event.max_microusd} if event.max_microusd else {}
-    fields |= {"closes": 1} if event.closes or event.assigned_to in CLOSING_ROLES else {}
-    fields |= {"child": event.child.job_id} if event.child else {}
-    fields |= (
-        {"counts": json.dumps({one.fan_in: one.wakes_from for one in event.counts})}
-        if event.counts
-        else {}
-    )
+    if event.max_microusd:
+        fields |= {"max_usd": event.max_microusd}
+    if event.closes or event.assigned_to in CLOSING_ROLES:
+        fields |= {"closes": 1}
+    if event.child:
+        fields |= {"child": event.child.job_id}
+    if event.counts:
+        fields |= {"counts": json.dumps({one.fan_in: one.wakes_from for one in event.counts})}
     if event.group is None:
         return {"id": event.handoff_id, "fields": fields}
     queue = queue_of(event.assigned_to)
@@ -400,7 +421,10 @@ def _parsed(
     entries: Sequence[tuple[bytes, dict[bytes, bytes]]],
 ) -> list[Recorded] | MalformedMessage:
     try:
-        return [parse_stream_entry(entry) for entry in entries]
+        recordeds: list[Recorded] = []
+        for entry in entries:
+            recordeds.append(parse_stream_entry(entry))
+        return recordeds
     except MalformedMessage as error:
         return error
 

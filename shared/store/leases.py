@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.claim import Claim
@@ -151,7 +152,10 @@ class Leases:
         """
         before = time.monotonic() - self._lease_s / RENEWALS_PER_LEASE
         with self._lock:
-            signs = [sign for sign, began in self._shown.values() if began <= before]
+            signs: list[tuple[list[str], list[Any]]] = []
+            for sign, began in self._shown.values():
+                if began <= before:
+                    signs.append(sign)
         if not signs:
             return True
         try:

@@ -48,7 +48,9 @@ class Pauses:
         held = int(
             self._connection.script("unpause", [keys.DUE, keys.PAUSED, keys.HELD + role], [role])
         )
-        return None if held < 0 else held
+        if held < 0:
+            return None
+        return held
 
     def all(self) -> dict[str, Pause]:
         """Return all pauses by role."""
@@ -60,12 +62,18 @@ class Pauses:
         """Return the names of the paused roles."""
         with in_our_words():
             roles = self._connection.redis.hkeys(keys.PAUSED)
-        return frozenset(role.decode(errors="replace") for role in roles)
+        items: set[str] = set()
+        for role in roles:
+            items.add(role.decode(errors="replace"))
+        return frozenset(items)
 
 
 def pauses_in(stored: Mapping[bytes, bytes]) -> dict[str, Pause]:
     """Return the pauses that Redis stores, by role."""
-    return {role.decode(errors="replace"): pause_in(text) for role, text in sorted(stored.items())}
+    pauses: dict[str, Pause] = {}
+    for role, text in sorted(stored.items()):
+        pauses[role.decode(errors="replace")] = pause_in(text)
+    return pauses
 
 
 def pause_in(text: bytes) -> Pause:

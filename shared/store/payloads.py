@@ -94,11 +94,11 @@ def proven(digest: str, stored: bytes, most_bytes: int = MOST_BYTES) -> str:
 
 def payload_arguments(texts: Iterable[str]) -> list[str | bytes]:
     """Return pairs of digest and compressed payload, in the form of the scripts."""
-    return [
-        item
-        for text in texts
-        for item in (_stored_again if len(text) <= REMEMBERED_CHARS else _stored)(text)
-    ]
+    arguments: list[str | bytes] = []
+    for text in texts:
+        for item in (_stored_again if len(text) <= REMEMBERED_CHARS else _stored)(text):
+            arguments.append(item)
+    return arguments
 
 
 def _stored(text: str) -> tuple[str, bytes]:
@@ -145,7 +145,10 @@ class PayloadStore:
         texts = {}
         for digest, value in stored.items():
             try:
-                texts[digest] = "" if value is None else proven(digest, value)
+                if value is None:
+                    texts[digest] = ""
+                else:
+                    texts[digest] = proven(digest, value)
             except UnreadablePayload:
                 if digest in must_be_readable:
                     raise
@@ -166,7 +169,10 @@ class PayloadStore:
                 for digest, size in zip(wanted, pipe.execute() if wanted else [], strict=True)
                 if 0 < size <= most_bytes
             ]
-            stored = self._redis.hmget(name, asked) if asked else []
+            if asked:
+                stored = self._redis.hmget(name, asked)
+            else:
+                stored = []
         texts = {}
         for digest, value in zip(asked, stored, strict=True):
             if value is not None:
@@ -181,7 +187,9 @@ class PayloadStore:
         with in_our_words():
             stored = self._redis.hget(keys.blobs(job_id), keys.draft(handoff_id))
         try:
-            return unpack(stored) if stored is not None else ""
+            if stored is not None:
+                return unpack(stored)
+            return ""
         except UnreadablePayload:
             return ""
 

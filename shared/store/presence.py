@@ -71,7 +71,11 @@ class ServedSpecialist:
 
 def acting(served: Mapping[str, ServedSpecialist]) -> frozenset[str]:
     """Return the specialists that have a tool with effects."""
-    return frozenset(name for name, one in served.items() if one.effects)
+    items: set[str] = set()
+    for name, one in served.items():
+        if one.effects:
+            items.add(name)
+    return frozenset(items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +203,10 @@ class PresenceStore:
         with in_our_words():
             members = self._connection.redis.zrangebyscore(keys.SERVING, now_ms, "+inf")
         parts = (member.decode(errors="replace").partition("/") for member in members)
-        return [(queue, name) for queue, _, name in parts]
+        items: list[tuple[str, str]] = []
+        for queue, _, name in parts:
+            items.append((queue, name))
+        return items
 
     def _announced(self, announced_at: Sequence[str]) -> list[bytes | None]:
         """Return the value at each key; None if it is missing or larger than
@@ -209,8 +216,14 @@ class PresenceStore:
             pipe = self._connection.redis.pipeline(transaction=False)
             for key in announced_at:
                 pipe.getrange(key, 0, MOST_ANNOUNCED_BYTES)
-            stored = pipe.execute() if announced_at else []
-        return [text if 0 < len(text) <= MOST_ANNOUNCED_BYTES else None for text in stored]
+            if announced_at:
+                stored = pipe.execute()
+            else:
+                stored = []
+        items: list[bytes | None] = []
+        for text in stored:
+            items.append(text if 0 < len(text) <= MOST_ANNOUNCED_BYTES else None)
+        return items
 
     def served(self) -> dict[str, ServedSpecialist]:
         """Return each served specialist by name. If workers differ, the version that most workers
@@ -235,7 +248,10 @@ class PresenceStore:
                 pipe.llen(queue_of(name))
                 pipe.zcard(keys.HELD + name)
                 pipe.hget(keys.PAUSED, name)
-            answers = pipe.execute() if names else []
+            if names:
+                answers = pipe.execute()
+            else:
+                answers = []
         found = {}
         for name, depth, held, paused in zip(
             names, answers[::3], answers[1::3], answers[2::3], strict=True
@@ -259,7 +275,10 @@ def _effects(spec: SpecialistSpec, announcements: Iterable[Announcement]) -> fro
     """Return the tools of a specialist that a worker announces as not safe to repeat, or its task."""
     if spec.task_with_effect is not None:
         return frozenset((spec.task_with_effect,))
-    named = {tool for announcement in announcements for tool in announcement.effects}
+    named: set[str] = set()
+    for announcement in announcements:
+        for tool in announcement.effects:
+            named.add(tool)
     return frozenset(named.intersection(spec.tools))
 
 
@@ -271,4 +290,7 @@ def _node_in(text: bytes | None) -> Node | None:
 
 
 def _members(announcement: Announcement) -> list[str]:
-    return [f"{spec.name}/{announcement.worker}" for spec in announcement.specialists]
+    members: list[str] = []
+    for spec in announcement.specialists:
+        members.append(f"{spec.name}/{announcement.worker}")
+    return members

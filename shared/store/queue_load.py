@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fleet_history import MOST
@@ -94,12 +95,16 @@ class FleetLoad:
 
     def busy(self, queue: str) -> int:
         """Return the number of slots that run messages of this queue."""
-        return sum(queue_of(one.role) == queue and one.parked_until is None for one in self.at_work)
+        total = 0
+        for one in self.at_work:
+            total += queue_of(one.role) == queue and one.parked_until is None
+        return total
 
     def throttled(self, queue: str) -> int:
-        return sum(
-            queue_of(one.role) == queue and one.parked_until is not None for one in self.at_work
-        )
+        total = 0
+        for one in self.at_work:
+            total += queue_of(one.role) == queue and one.parked_until is not None
+        return total
 
 
 class FleetLoadReader:
@@ -131,7 +136,9 @@ class FleetLoadReader:
             pipe.llen(keys.DEAD)
             pipe.info("memory")
             serving, queues, paused, lanes, dead, memory = pipe.execute()
-        members = [member.decode(errors="replace").partition("/")[0] for member in serving]
+        members: list[Any] = []
+        for member in serving:
+            members.append(member.decode(errors="replace").partition("/")[0])
         roles = {*members, *(queue.decode(errors="replace") for queue in queues)} - {
             SUPERVISOR_QUEUE,
             SUBMISSIONS_QUEUE,
@@ -171,7 +178,10 @@ class FleetLoadReader:
             for name in names:
                 pipe.hgetall(keys.pace(name))
                 pipe.zcard(f"{keys.pace(name)}:line")
-            answers = pipe.execute() if names else []
+            if names:
+                answers = pipe.execute()
+            else:
+                answers = []
         return tuple(
             self._lane(name, fields, int(line), at)
             for name, fields, line in zip(names, answers[::2], answers[1::2], strict=True)
@@ -204,7 +214,9 @@ def _figure(fields: Mapping[bytes, bytes], name: str) -> float:
         figure = float(fields.get(name.encode(), b"0"))
     except ValueError:
         return 0.0
-    return figure if abs(figure) <= MOST else 0.0
+    if abs(figure) <= MOST:
+        return figure
+    return 0.0
 
 
 def _at_work(

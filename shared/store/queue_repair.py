@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from itertools import chain
+from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import entry_of
@@ -51,7 +52,9 @@ class QueueRepair:
             return 0
         redis, served = self._connection.redis, self._roles.presence().queues
         with in_our_words():
-            known = {name.decode() for name in redis.hkeys(keys.QUEUES)}
+            known: set[Any] = set()
+            for name in redis.hkeys(keys.QUEUES):
+                known.add(name.decode())
         unserved = sorted(known - served)
         self._passed = {
             queue: passed for queue, passed in self._passed.items() if queue in unserved

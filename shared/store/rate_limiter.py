@@ -96,7 +96,8 @@ class RateLimiter:
                 "input": taken.input_tokens - read,
                 "output": taken.output_tokens - usage.output_tokens,
             }
-            back |= {"mean": usage.output_tokens} if usage.output_tokens else {}
+            if usage.output_tokens:
+                back |= {"mean": usage.output_tokens}
         return {"pace": back}
 
     def took(self, usage: Usage) -> str:
@@ -129,11 +130,10 @@ class RateLimiter:
         """
         if self.taken is None:
             return
-        wait_ms = (
-            -1
-            if retry_after_s is None or retry_after_s < 0
-            else int(min(retry_after_s, LONGEST_HOLD_S) * 1000)
-        )
+        if retry_after_s is None or retry_after_s < 0:
+            wait_ms = -1
+        else:
+            wait_ms = int(min(retry_after_s, LONGEST_HOLD_S) * 1000)
         backoff = {
             "first": FIRST_DELAY_S * 1000,
             "longest": LONGEST_DELAY_S * 1000,
@@ -181,8 +181,8 @@ def _limits(limits: RateLimits) -> dict[str, tuple[int, int]]:
         "input": limits.input_tokens,
         "output": limits.output_tokens,
     }
-    return {
-        name: (one.limit, one.remaining)
-        for name, one in named.items()
-        if one is not None and one.limit > 0
-    }
+    by_name: dict[str, tuple[int, int]] = {}
+    for name, one in named.items():
+        if one is not None and one.limit > 0:
+            by_name[name] = (one.limit, one.remaining)
+    return by_name

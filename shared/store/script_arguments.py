@@ -32,7 +32,10 @@ def worst_of(worst: WorstCase | None, pace: Mapping[str, Any]) -> str:
     """
     if worst is None:
         return ""
-    usd = -1 if worst.microusd is None else worst.microusd
+    if worst.microusd is None:
+        usd = -1
+    else:
+        usd = worst.microusd
     return order_of(
         {"input": worst.input_tokens, "output": worst.output_tokens, "usd": usd, **pace}
     )

@@ -46,7 +46,10 @@ def seconds_of(text: str) -> float:
     if match is None or not stripped:
         raise InvalidDuration(f"{text[:_QUOTED_CHARS]!r} is not a duration: write {FORMS}")
     numbers = zip(match.groups(), _UNITS_MS.values(), strict=True)
-    milliseconds = [float(number) * factor for number, factor in numbers if number is not None]
+    milliseconds: list[float] = []
+    for number, factor in numbers:
+        if number is not None:
+            milliseconds.append(float(number) * factor)
     return sum(milliseconds) / 1_000
 
 

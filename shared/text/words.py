@@ -11,7 +11,10 @@ import snowballstemmer
 
 def count_of(count: int, word: str) -> str:
     """Return `1 turn`, `2,310 tokens`, `3 processes`."""
-    plural = f"{word}es" if word.endswith("s") else f"{word}s"
+    if word.endswith("s"):
+        plural = f"{word}es"
+    else:
+        plural = f"{word}s"
     return f"{count:,} {word if count == 1 else plural}"
 
 
@@ -44,7 +47,10 @@ def close_names(
     for one in list(dict.fromkeys(known))[:_COMPARED_NAMES]:
         by_form.setdefault(_form(one), one)
     forms = get_close_matches(_form(name), by_form, n=most, cutoff=alike)
-    return [by_form[form] for form in forms]
+    names: list[str] = []
+    for form in forms:
+        names.append(by_form[form])
+    return names
 
 
 def suggestion(name: str, known: Iterable[str], *, otherwise: str = "", most: int = 1) -> str:
@@ -57,7 +63,9 @@ def suggestion(name: str, known: Iterable[str], *, otherwise: str = "", most: in
     if close := close_names(name, names, most=most):
         return f"did you mean {' or '.join(close)}?"
     listed = f"there are: {_listed(names)}"
-    return f"{otherwise} ({listed})" if otherwise else listed
+    if otherwise:
+        return f"{otherwise} ({listed})"
+    return listed
 
 
 def _form(name: str) -> str:

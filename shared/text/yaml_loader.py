@@ -28,11 +28,9 @@ class PlainLoader(yaml.SafeLoader):
 
     def refused(self, event: Any) -> str | None:
         """Return the unsupported feature of this event, as part of a sentence, or None."""
-        return (
-            f"the YAML alias *{event.anchor} is not supported"
-            if isinstance(event, yaml.AliasEvent)
-            else None
-        )
+        if isinstance(event, yaml.AliasEvent):
+            return f"the YAML alias *{event.anchor} is not supported"
+        return None
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         parser: Any = self

@@ -15,7 +15,9 @@ _HALF = re.compile(r"[\ud800-\udfff]")
 
 def to_nfc(text: str) -> str:
     """Return the text in NFC. Texts that a reader cannot tell apart are then equal."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFC", text)
 
 
 def has_half_a_character(text: str) -> bool:
@@ -39,8 +41,8 @@ def all_in_whole_characters(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(all_in_whole_characters, value))
     if isinstance(value, dict):
-        return {
-            all_in_whole_characters(name): all_in_whole_characters(item)
-            for name, item in value.items()
-        }
+        characters: dict[Any, Any] = {}
+        for name, item in value.items():
+            characters[all_in_whole_characters(name)] = all_in_whole_characters(item)
+        return characters
     return value

@@ -24,7 +24,9 @@ def qualify_claim_id(claim_id: str, step: StepId) -> str | None:
     name = match.group(1)
     if name.isdigit():
         name = f"c{name}"
-    return name if "." in name else f"{step}.{name}"
+    if "." in name:
+        return name
+    return f"{step}.{name}"
 
 
 def qualify_markers(

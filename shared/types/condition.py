@@ -169,7 +169,10 @@ def _parsed(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        why = error.msg if isinstance(error, SyntaxError) else type(error).__name__
+        if isinstance(error, SyntaxError):
+            why = error.msg
+        else:
+            why = type(error).__name__
         raise InvalidCondition(f"it is no expression ({why}); {HELP}") from error
 
 
@@ -225,10 +228,14 @@ def _is_field(node: ast.Attribute) -> bool:
 def _step_named(node: ast.AST) -> str | None:
     """Return the step that a node stands for: `name`, or `steps["name"]`."""
     if isinstance(node, ast.Name):
-        return None if node.id in RESERVED or node.id in ("True", "False", "None") else node.id
+        if node.id in RESERVED or node.id in ("True", "False", "None"):
+            return None
+        return node.id
     if isinstance(node, ast.Subscript) and _is_name(node.value, STEPS):
         index = _index(node)
-        return index if isinstance(index, str) else None
+        if isinstance(index, str):
+            return index
+        return None
     return None
 
 
@@ -238,7 +245,9 @@ def _column(node: ast.AST) -> str | None:
         return node.attr
     if isinstance(node, ast.Subscript) and _is_name(node.value, ITEM):
         index = _index(node)
-        return index if isinstance(index, str) else None
+        if isinstance(index, str):
+            return index
+        return None
     return None
 
 
@@ -250,8 +259,12 @@ def _index(node: ast.Subscript) -> Any:
     """Return the constant in brackets. None: it is no constant."""
     index = node.slice
     if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
-        number = index.operand.value if isinstance(index.operand, ast.Constant) else None
-        return -number if isinstance(number, int) and not isinstance(number, bool) else None
+        number = None
+        if isinstance(index.operand, ast.Constant):
+            number = index.operand.value
+        if isinstance(number, int) and not isinstance(number, bool):
+            return -number
+        return None
     if isinstance(index, ast.Constant) and not isinstance(index.value, bool):
         return index.value
     return None
@@ -265,7 +278,10 @@ def problem_with(when: When) -> str | None:
         return str(error)
     if unknown := [name for name in condition.steps if name not in when.steps]:
         return f"it names {unknown[0]}, which its `steps` do not have"
-    fields = when.item if isinstance(when.item, dict) else {}
+    if isinstance(when.item, dict):
+        fields = when.item
+    else:
+        fields = {}
     if condition.has_item and when.item is None:
         return "it names item, and the step is not repeated"
     if unknown := [name for name in condition.columns if name not in fields]:
@@ -288,16 +304,24 @@ def evaluate_condition(
     """
     evaluation = _Evaluation(steps, item)
     is_met = evaluation.truth(condition.tree)
-    seen = [f"{path} is {show_value(value)}" for path, value in evaluation.seen.items()]
-    values = f" ({'; '.join(seen[:_MOST_VALUES])})" if seen else ""
-    said = "is met" if is_met else "is not met"
+    seen: list[str] = []
+    for path, value in evaluation.seen.items():
+        seen.append(f"{path} is {show_value(value)}")
+    values = ""
+    if seen:
+        values = f" ({'; '.join(seen[:_MOST_VALUES])})"
+    said = "is not met"
+    if is_met:
+        said = "is met"
     return Decided(is_met, f"its condition {said}: {' '.join(condition.text.split())}{values}")
 
 
 def show_value(value: JsonValue) -> str:
     """Return a value as a reason names it, cut to a few words."""
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]}..."
+    if len(text) <= _VALUE_CHARS:
+        return text
+    return f"{text[:_VALUE_CHARS]}..."
 
 
 @dataclass(slots=True)
@@ -328,7 +352,10 @@ class _Evaluation:
             case ast.Call():
                 return self._length(node.args[0])
             case ast.List() | ast.Tuple():
-                return [self.value(one) for one in node.elts]
+                anies: list[Any] = []
+                for elt in node.elts:
+                    anies.append(self.value(elt))
+                return anies
             case ast.Constant():
                 return node.value
             case ast.Name() if node.id in LITERALS:
@@ -455,7 +482,9 @@ def _as_numbers(left: Any, right: Any) -> tuple[float, float] | None:
     if not (_is_number(left) or _is_number(right)):
         return None
     pair = [_number(left), _number(right)]
-    return (pair[0], pair[1]) if pair[0] is not None and pair[1] is not None else None
+    if pair[0] is not None and pair[1] is not None:
+        return (pair[0], pair[1])
+    return None
 
 
 def _is_number(value: Any) -> bool:

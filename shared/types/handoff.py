@@ -258,9 +258,9 @@ class HandoffResult(Message):
         """
         if self.status is not ResultStatus.FAILED:
             return ""
-        return (
-            self.status.value if self.stop_reason is StopReason.FINISHED else self.stop_reason.value
-        )
+        if self.stop_reason is StopReason.FINISHED:
+            return self.status.value
+        return self.stop_reason.value
 
     @model_validator(mode="after")
     def _says_what_it_must(self) -> Self:
@@ -355,9 +355,17 @@ class Earlier(Message):
 
 def answers_in(given: Sequence[Given]) -> tuple[StepId, ...]:
     """Return the results that a step without a planner receives."""
-    return tuple(one.step for one in given if one.is_answer)
+    answers: list[StepId] = []
+    for one in given:
+        if one.is_answer:
+            answers.append(one.step)
+    return tuple(answers)
 
 
 def own(depends_on: Sequence[StepId], given: Collection[StepId]) -> tuple[StepId, ...]:
     """Return the dependencies that are steps of this job."""
-    return tuple(step for step in depends_on if step not in given)
+    steps: list[StepId] = []
+    for step in depends_on:
+        if step not in given:
+            steps.append(step)
+    return tuple(steps)

@@ -102,7 +102,9 @@ class JobSubmitted(Message):
     @property
     def fact_checker(self) -> str | None:
         """Name of the specialist that checks the facts of the answer; None: no specialist."""
-        return self.gates.fact_checker if self.gates else None
+        if self.gates:
+            return self.gates.fact_checker
+        return None
 
 
 class Routed(Message):

@@ -86,11 +86,9 @@ class Approvals(Message):
     @property
     def wait_s(self) -> int:
         """Return the longest wait for one answer in seconds."""
-        return (
-            MOST_WAIT_S
-            if self.timeout_s is None or self.on_timeout is OnTimeout.REMIND
-            else self.timeout_s
-        )
+        if self.timeout_s is None or self.on_timeout is OnTimeout.REMIND:
+            return MOST_WAIT_S
+        return self.timeout_s
 
 
 NOBODY_THERE = Approvals(timeout_s=1, on_timeout=OnTimeout.GO_ON)

@@ -41,7 +41,9 @@ def _no_number(constant: str) -> NoReturn:
 def _finite(digits: str) -> float:
     """Return the number. Raise ValueError if a float cannot hold it."""
     value = float(digits)
-    return value if isfinite(value) else _no_number(digits)
+    if isfinite(value):
+        return value
+    return _no_number(digits)
 
 
 def _integer(digits: str) -> int:

@@ -91,11 +91,9 @@ REMEMBERED_CHARS = 20_000
 
 def digest_of(text: str | bytes) -> str:
     """Return the SHA-256 of the UTF-8 bytes, hexadecimal. It is the name of a payload."""
-    return (
-        _digest_again(text)
-        if isinstance(text, str) and len(text) <= REMEMBERED_CHARS
-        else _digest(text)
-    )
+    if isinstance(text, str) and len(text) <= REMEMBERED_CHARS:
+        return _digest_again(text)
+    return _digest(text)
 
 
 def _digest(text: str | bytes) -> str:
@@ -128,7 +126,10 @@ def each_problem(
             said = in_our_words(problem["type"], problem["msg"])
             if problem["type"] == "extra_forbidden" and kind is not None:
                 close = close_names(str(place[-1]), _fields_at(kind, place[:-1]))
-                said += f": did you mean {close[0]}?" if close else ""
+                if close:
+                    said += f": did you mean {close[0]}?"
+                else:
+                    said += ""
             yield tuple(map(str, place)), said
 
 
@@ -138,7 +139,9 @@ def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> tuple[str, 
         if isinstance(name, int):  # an item of a list
             continue
         field = kind.model_fields.get(name)
-        inner = next(_messages_in(field.annotation), None) if field else None
+        inner = None
+        if field:
+            inner = next(_messages_in(field.annotation), None)
         if inner is None:
             return ()
         kind = inner
@@ -180,6 +183,10 @@ def in_our_words(kind: str, said: str) -> str:
 def problems_of(error: ValidationError, most: int = 3, kind: type[BaseModel] | None = None) -> str:
     """Return the problems and their places in one line. `kind`: see `each_problem`."""
     problems = each_problem(error, kind)
-    found = [f"{'.'.join(where)}: {what}" if where else what for where, what in problems]
-    rest = f" (and {len(found) - most} more)" if len(found) > most else ""
+    found: list[str] = []
+    for where, what in problems:
+        found.append(f"{'.'.join(where)}: {what}" if where else what)
+    rest = ""
+    if len(found) > most:
+        rest = f" (and {len(found) - most} more)"
     return "; ".join(found[:most]) + rest

@@ -45,4 +45,6 @@ def task_of(role: str) -> str:
 
 
 def queue_of(role: str) -> str:
-    return THINK_QUEUE if role in ROLES else role
+    if role in ROLES:
+        return THINK_QUEUE
+    return role

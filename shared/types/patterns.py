@@ -49,7 +49,9 @@ def first_of(pattern: str, text: str) -> str | None:
         UnusablePattern: see `matches`.
     """
     match = _compiled(pattern).search(text)
-    return None if match is None else str(match.group())
+    if match is None:
+        return None
+    return str(match.group())
 
 
 def check_patterns(schema: Any) -> None:
@@ -68,11 +70,10 @@ def check_patterns(schema: Any) -> None:
 def _objects_in(schema: Any, but_below: tuple[str, ...] = ()) -> Iterator[Mapping[str, Any]]:
     if isinstance(schema, Mapping):
         yield schema
-    inner = (
-        [value for key, value in schema.items() if key not in but_below]
-        if isinstance(schema, Mapping)
-        else schema
-    )
+    if isinstance(schema, Mapping):
+        inner = [value for key, value in schema.items() if key not in but_below]
+    else:
+        inner = schema
     for item in inner if isinstance(inner, list) else ():
         yield from _objects_in(item, but_below)
 
@@ -87,9 +88,10 @@ def _compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        shown = (
-            pattern if len(pattern) <= _MOST_SHOWN_CHARS else f"{pattern[:_MOST_SHOWN_CHARS]}..."
-        )
+        if len(pattern) <= _MOST_SHOWN_CHARS:
+            shown = pattern
+        else:
+            shown = f"{pattern[:_MOST_SHOWN_CHARS]}..."
         raise UnusablePattern(
             f"the pattern {shown!r} is not one of RE2's ({_reason(error)}); write it plainer"
         ) from error
@@ -97,11 +99,10 @@ def _compiled(pattern: str) -> Any:
 
 def _reason(error: Exception) -> str:
     """Return RE2's reason as a text that says how to fix the pattern."""
-    said = (
-        str(error.args[0], "utf-8", "replace")
-        if error.args and isinstance(error.args[0], bytes)
-        else str(error)
-    )
+    if error.args and isinstance(error.args[0], bytes):
+        said = str(error.args[0], "utf-8", "replace")
+    else:
+        said = str(error)
     if said.startswith(("invalid repetition size", "pattern too large")):
         return "it repeats more than 1,000 times, repetitions in one another multiplied"
     if said.startswith(("invalid perl operator", "invalid escape sequence")):

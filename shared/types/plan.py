@@ -38,7 +38,9 @@ MOST_WITHIN_S = 30 * 86_400
 
 def _typed(value: object) -> object:
     """Convert a text to a number. A plan that a person has edited holds texts."""
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value)
+    return value
 
 
 _Count = Annotated[int, Field(ge=1, le=MOST_RESULTS), BeforeValidator(_typed)]
@@ -72,11 +74,10 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
     if not waits_for:
         return ["waits for nothing: give the step something to depend on, or leave the join out"]
     most = max(join.enough or 1, join.at_least)
-    found = (
-        [f"needs {most} results of {len(waits_for)}: ask for fewer"]
-        if most > len(waits_for)
-        else []
-    )
+    if most > len(waits_for):
+        found = [f"needs {most} results of {len(waits_for)}: ask for fewer"]
+    else:
+        found = []
     if join.enough and join.at_least > join.enough:
         found.append(
             f"has enough with {join.enough} and needs at least {join.at_least}: the two contradict each other"
@@ -206,7 +207,10 @@ class Plan(Message):
 
     @cached_property
     def by_id(self) -> dict[StepId, Step]:
-        return {step.id: step for step in self.steps}
+        steps: dict[StepId, Step] = {}
+        for step in self.steps:
+            steps[step.id] = step
+        return steps
 
     @cached_property
     def dependents(self) -> dict[StepId, tuple[StepId, ...]]:
@@ -215,34 +219,41 @@ class Plan(Message):
         for step in self.steps:
             for dependency in own(step.depends_on, self.given):
                 waiting[dependency].append(step.id)
-        return {step_id: tuple(ids) for step_id, ids in waiting.items()}
+        dependents: dict[StepId, tuple[StepId, ...]] = {}
+        for step_id, ids in waiting.items():
+            dependents[step_id] = tuple(ids)
+        return dependents
 
     @cached_property
     def sinks(self) -> tuple[StepId, ...]:
         """The steps that nothing waits for, in the plan's order: their results are the answer."""
-        return tuple(step.id for step in self.steps if not self.dependents[step.id])
+        sinks: list[StepId] = []
+        for step in self.steps:
+            if not self.dependents[step.id]:
+                sinks.append(step.id)
+        return tuple(sinks)
 
 
 def count_problems(steps: Sequence[Step], max_steps: int) -> list[str]:
     """Return a problem if there are more steps than the job may have. The steps need not be a valid
     plan, so that a planner gets all problems in one turn.
     """
-    return (
-        [f"{len(steps)} steps, at most {max_steps} are allowed: merge or drop some"]
-        if len(steps) > max_steps
-        else []
-    )
+    if len(steps) > max_steps:
+        return [f"{len(steps)} steps, at most {max_steps} are allowed: merge or drop some"]
+    return []
 
 
 def name_problems(steps: Sequence[Step], specialists: Collection[str]) -> list[str]:
     """Return a problem for each specialist that no worker serves."""
     served = sorted(specialists)
-    return [
-        f"step {step.id}: there is no specialist {step.specialist}; "
-        f"{suggestion(step.specialist, served)}"
-        for step in steps
-        if step.specialist not in specialists
-    ]
+    problems: list[str] = []
+    for step in steps:
+        if step.specialist not in specialists:
+            problems.append(
+                f"step {step.id}: there is no specialist {step.specialist}; "
+                f"{suggestion(step.specialist, served)}"
+            )
+    return problems
 
 
 def shape_problems(steps: Sequence[Step], given: Collection[StepId] = ()) -> list[str]:
@@ -279,10 +290,8 @@ def problems_by_step(steps: Sequence[Step], given: Collection[StepId] = ()) -> l
     ]
     there = {*known, *given}
     found += [(step.id, said) for step in steps for said in _of_one_step(step, there, given)]
-    found += [
-        (cycle[0], f"cycle: {' -> '.join(cycle)} (each waits for the one before it)")
-        for cycle in _cycles(steps)
-    ]
+    for cycle in _cycles(steps):
+        found.append((cycle[0], f"cycle: {' -> '.join(cycle)} (each waits for the one before it)"))
     return [*(StepProblem(*problem) for problem in found), *_nothing_to_review(steps)]
 
 
@@ -318,7 +327,11 @@ def after_review_in(steps: Sequence[Step]) -> set[StepId]:
 
 
 def _nothing_to_review(steps: Sequence[Step]) -> list[StepProblem]:
-    first = next((step.id for step in steps if step.after == AFTER_REVIEW), None)
+    first = None
+    for step in steps:
+        if step.after == AFTER_REVIEW:
+            first = step.id
+            break
     if first is None or len(after_review_in(steps)) < len(steps):
         return []
     said = f"step {first} waits for the review, and no step is reviewed before it"
@@ -328,17 +341,20 @@ def _nothing_to_review(steps: Sequence[Step]) -> list[StepProblem]:
 def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
     """Return the problems of the join of the answer over the sinks."""
     built_upon = {dependency for step in steps for dependency in step.depends_on}
-    return [
-        f"the plan's join {problem}"
-        for problem in join_problems(join, [step.id for step in steps if step.id not in built_upon])
-    ]
+    problems: list[str] = []
+    for problem in join_problems(join, [step.id for step in steps if step.id not in built_upon]):
+        problems.append(f"the plan's join {problem}")
+    return problems
 
 
 def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
     """Return cycles without a common step, each as `a, b, a` (a before b before a). A found cycle
     is broken before the search continues.
     """
-    graph = {step.id: set(step.depends_on) for step in steps if step.depends_on}
+    graph = {}
+    for step in steps:
+        if step.depends_on:
+            graph[step.id] = set(step.depends_on)
     found: list[list[StepId]] = []
     while graph:
         try:

@@ -26,27 +26,25 @@ class RateLimitWait:
     """Seconds that are left. None: not known."""
 
     def __str__(self) -> str:
-        return (
-            f"waiting for {self.what}"
-            if self.left_s is None
-            else f"waiting {self.left_s} s: {self.what}"
-        )
+        if self.left_s is None:
+            return f"waiting for {self.what}"
+        return f"waiting {self.left_s} s: {self.what}"
 
 
 def waiting_in(doing: str) -> RateLimitWait | None:
     """Parse the sentence. None: the handoff does not wait."""
     found = _WAITING.fullmatch(doing)
-    return (
-        RateLimitWait(found["what"], int(found["left_s"]) if found["left_s"] else None)
-        if found
-        else None
-    )
+    if found:
+        return RateLimitWait(found["what"], int(found["left_s"]) if found["left_s"] else None)
+    return None
 
 
 def is_news(doing: str, before: str) -> bool:
     """Return whether the activity has changed. A countdown of seconds is not a change."""
     now, then = waiting_in(doing), waiting_in(before)
-    return now.what != then.what if now and then else doing != before
+    if now and then:
+        return now.what != then.what
+    return doing != before
 
 
 MOST_WORDS = 300

@@ -45,7 +45,9 @@ def unreadable_result(text: str) -> HandoffResult:
     """Return the failed result that stands in for a stored text which cannot be read."""
     try:
         values = json.loads(text)
-        names = {name: values[name] for name in _NOWHERE}
+        names: dict[str, Any] = {}
+        for name in _NOWHERE:
+            names[name] = values[name]
         return HandoffResult.model_validate({**names, **_FAILED})
     except (ValueError, LookupError, TypeError, RecursionError):
         return HandoffResult.model_validate({**_NOWHERE, **_FAILED})

@@ -70,7 +70,9 @@ class SpecialistSpec(Message):
     @property
     def task_with_effect(self) -> str | None:
         """The Celery task if it is not safe to repeat."""
-        return self.celery_task if self.repeatable is False else None
+        if self.repeatable is False:
+            return self.celery_task
+        return None
 
 
 @lru_cache(maxsize=256)

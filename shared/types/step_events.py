@@ -225,7 +225,9 @@ class StepOutline(Message):
     @property
     def heading(self) -> str:
         """The heading of the step's result in a merged answer."""
-        return self.title if self.is_titled else self.id
+        if self.is_titled:
+            return self.title
+        return self.id
 
 
 class PlanMade(Message):

@@ -22,7 +22,9 @@ def microusd(usd: float | None) -> int | None:
 
     The conversion uses the decimal digits, because 2.01 as a double is a little less.
     """
-    return None if usd is None else int(Decimal(str(usd)) * MICROUSD)
+    if usd is None:
+        return None
+    return int(Decimal(str(usd)) * MICROUSD)
 
 
 @overload
@@ -31,7 +33,9 @@ def cost_usd(microusd: int) -> float: ...
 def cost_usd(microusd: int | None) -> float | None: ...
 def cost_usd(microusd: int | None) -> float | None:
     """Return dollars for people and for other programs. None: the cost is not known."""
-    return None if microusd is None else microusd / MICROUSD
+    if microusd is None:
+        return None
+    return microusd / MICROUSD
 
 
 class Usage(Message):

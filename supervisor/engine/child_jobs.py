@@ -84,7 +84,9 @@ def hand_over(
     `words`: of the step's remarks. `answer_schema` and `contract`: as for `step_handoff`.
     """
     job_id = team_before(state, step.id)
-    before = fold(job_id, None, store.journal.read(job_id)) if job_id else None
+    before = None
+    if job_id:
+        before = fold(job_id, None, store.journal.read(job_id))
     child = child_of(state, step.id, job_id if before and has_gaps_alone(before) else None)
     handoff = step_handoff(state, step, SPEC, SPEC.content_digest, words, answer_schema, contract)
     slice_ = {
@@ -135,17 +137,17 @@ class ChildJobs:
             update={"max_seconds": min(child.limits.max_seconds, seconds_for(state, now))}
         )
         is_new = child.job_id == child_id_for(state.job_id, handoff_id)
-        before = (
-            None if is_new else fold(child.job_id, None, self._store.journal.read(child.job_id))
-        )
+        if is_new:
+            before = None
+        else:
+            before = fold(child.job_id, None, self._store.journal.read(child.job_id))
         if before and not before.ended:
             return  # it has gone on already; or else its end is yet to come, which wakes us
         due_at = now + BEGUN_WITHIN_S
-        commit = (
-            self._taken_up(state, handed_over, before, limits, due_at)
-            if before
-            else self._begun(state, handed_over, limits, due_at)
-        )
+        if before:
+            commit = self._taken_up(state, handed_over, before, limits, due_at)
+        else:
+            commit = self._begun(state, handed_over, limits, due_at)
         with suppress(VersionConflict):
             self._store.journal.commit(replace(commit, parent=(state.job_id, handoff_id)))
             log.info(
@@ -262,11 +264,10 @@ class ChildJobs:
             before = fold(child, None, self._store.journal.read(child))
             if before is None or before.ended is None:
                 continue
-            results = {
-                step: one
-                for step, one in results_to_give(before).items()
-                if not {step, earlier(step)} & {*taken}
-            }
+            results: dict[StepId, BlobRef] = {}
+            for step, one in results_to_give(before).items():
+                if not {step, earlier(step)} & {*taken}:
+                    results[step] = one
             refs = [*results.values(), *([before.ended.answer] if before.ended.answer else [])]
             texts = self._texts(before, refs)
             answer = _answer_in(texts, before.ended.answer)

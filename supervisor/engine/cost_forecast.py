@@ -66,14 +66,21 @@ class CostForecast:
         kept = reserved_budget(
             state, self.foreseen(state) if limits.max_tokens or limits.max_microusd else ()
         )
-        lacks = lacking(state, self.first_of_a_team(state)) if has_teams(state) else ""
+        lacks = ""
+        if has_teams(state):
+            lacks = lacking(state, self.first_of_a_team(state))
         return {"teams_lack": lacks, **kept}
 
     def foreseen(self, state: JobState) -> Sequence[WorstCase]:
         """Return the upper bound of each call after the end of all steps."""
         roles = closers(state)
-        read = _read(state) if roles else 0
-        return [self._most(role, state, read) for role in roles]
+        read = 0
+        if roles:
+            read = _read(state)
+        worst_cases: list[WorstCase] = []
+        for role in roles:
+            worst_cases.append(self._most(role, state, read))
+        return worst_cases
 
     def first_of_a_team(self, state: JobState) -> WorstCase:
         """Return the upper bound of the first call of a sub-team's planner, without the texts of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
@@ -96,6 +96,9 @@ from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_ch
 from handoff_queue.supervisor.roles.instructions import read_role
 from handoff_queue.supervisor.roles.outcomes import make_plan_event
 
+if TYPE_CHECKING:
+    from handoff_queue.shared.types.step_events import HandoffIssued
+
 
 def pin_spec(
     state: JobState, name: str, library: PayloadCache, roles: PresenceStore
@@ -163,7 +166,9 @@ class DecisionRecorder:
                 self._end(state, command, into)
             case AskApproval():
                 keep_documents_for(state, self._store.payloads, self._library)
-                draft = self._answer(state, command.status, into) if command.status else None
+                draft = None
+                if command.status:
+                    draft = self._answer(state, command.status, into)
                 record_question(command, state.submitted.approvals.wait_s, draft, into)
             case AskUser() | RemindUser() | ApproveBySilence():
                 record_question(command, 0, None, into)
@@ -298,7 +303,9 @@ class DecisionRecorder:
         hand_over(self._store, state, step, words, into, schema, contract)
 
     def _answer_schema(self, state: JobState) -> Mapping[str, Any] | None:
-        return self._loading.answer_schema(state) if state.submitted.answer_schema else None
+        if state.submitted.answer_schema:
+            return self._loading.answer_schema(state)
+        return None
 
     def _contract(self, state: JobState, step: Step, assigned_to: str) -> SpecialistSpec | None:
         """Return the specialist that the step was planned for, if another one does it now."""
@@ -317,7 +324,10 @@ class DecisionRecorder:
             return bool(outline.acts)
         if spec.task_with_effect is not None:
             return True
-        effects = served.effects if allowed is None else served.effects & {*allowed}
+        if allowed is None:
+            effects = served.effects
+        else:
+            effects = served.effects & {*allowed}
         return not effects.isdisjoint(spec.tools)
 
     def _abandon(self, state: JobState, command: AbandonSteps, into: PendingWrites) -> None:
@@ -352,7 +362,9 @@ class DecisionRecorder:
 
     def _choose_answer(self, state: JobState, command: ChooseAnswer, into: PendingWrites) -> None:
         wanted = choose_method(state)
-        problem = "no time was left for a synthesis" if wanted is not command.method else None
+        problem = None
+        if wanted is not command.method:
+            problem = "no time was left for a synthesis"
         into.events.append(Synthesised(method=command.method, problem=problem))
 
     def _check(
@@ -410,11 +422,16 @@ class DecisionRecorder:
         if not parts:
             return None
         words = self._loading.words(state, (*parts, *results_for_answer(state)), into)
-        label = OFFLINE_LABEL if OFFLINE_MODEL in state.models else None
+        label = None
+        if OFFLINE_MODEL in state.models:
+            label = OFFLINE_LABEL
         return into.ref(assemble(state, status, words, label).to_json())
 
     def _end(self, state: JobState, command: EndJob, into: PendingWrites) -> None:
-        answer = None if state.is_withheld else self._answer(state, command.status, into)
+        if state.is_withheld:
+            answer = None
+        else:
+            answer = self._answer(state, command.status, into)
         into.events.append(
             JobEnded(
                 status=command.status, answer=answer, reason=command.reason, because=command.because
@@ -423,7 +440,10 @@ class DecisionRecorder:
 
     def outgoing(self, state: JobState, handoff_ids: Sequence[HandoffId]) -> list[OutgoingHandoff]:
         """Return handoffs of the journal, to publish them again byte for byte."""
-        issued = [state.open[handoff_id] for handoff_id in handoff_ids if handoff_id in state.open]
+        issued: list[HandoffIssued] = []
+        for handoff_id in handoff_ids:
+            if handoff_id in state.open:
+                issued.append(state.open[handoff_id])
         texts = self._library.payloads(state.job_id, [event.handoff.digest for event in issued])
         return [
             OutgoingHandoff(AgentHandoff.from_json(text), text, event.group or "", event.index)

@@ -157,7 +157,9 @@ class DecisionMaker:
             VersionConflict: another process has made progress.
         """
         commit = replace(self._commit(decision, decision.before, look), insists=insists)
-        ready = self._ready(decision, look) if thinks_here else None
+        ready = None
+        if thinks_here:
+            ready = self._ready(decision, look)
         if ready is None:
             return self._made(decision, self._store.journal.commit(commit))
         recorded, claim = self._store.claims.commit_and_claim(commit, ready.claiming)
@@ -189,7 +191,9 @@ class DecisionMaker:
             return claim.finish(end), None
         if not followed.recorded:
             return followed.finished, None
-        role = ClaimedRole(ready, followed.claim) if ready and followed.claim else None
+        role = None
+        if ready and followed.claim:
+            role = ClaimedRole(ready, followed.claim)
         return followed.finished, self._made(decision, followed.recorded, role)
 
     def _following(
@@ -210,11 +214,9 @@ class DecisionMaker:
 
     def _ready(self, decision: Decision, look: EvaluationLease) -> PreparedAttempt | None:
         role = decision.prepared.role
-        return (
-            self._thinker.ready(decision.state, role.handoff, role.text, look.name)
-            if role
-            else None
-        )
+        if role:
+            return self._thinker.ready(decision.state, role.handoff, role.text, look.name)
+        return None
 
     def _commit(self, decision: Decision, stands: JobState, look: EvaluationLease) -> Commit:
         """Return the commit of a decision.
@@ -278,20 +280,21 @@ class DecisionMaker:
 
 def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[Recorded]:
     """Return the events with the versions that the journal will give them after this state."""
-    return [
-        Recorded(version, now, event) for version, event in enumerate(events, state.version + 1)
-    ]
+    recordeds: list[Recorded] = []
+    for version, event in enumerate(events, state.version + 1):
+        recordeds.append(Recorded(version, now, event))
+    return recordeds
 
 
 def _damaged(state: JobState, prepared: PendingWrites) -> set[StepId]:
     """Return the steps whose results were needed for a decision and cannot be read."""
     if not prepared.unreadable:
         return set()
-    return {
-        step_id
-        for step_id, step in state.steps.items()
-        if step.result and step.result.digest in prepared.unreadable
-    }
+    step_ids: set[StepId] = set()
+    for step_id, step in state.steps.items():
+        if step.result and step.result.digest in prepared.unreadable:
+            step_ids.add(step_id)
+    return step_ids
 
 
 def _dropped(decision: Decision) -> tuple[HandoffId, ...]:

@@ -54,7 +54,10 @@ class FailureGuard:
             StoreUnavailable: the sweeper tries again.
         """
         job_id = look.job_id
-        why = str(error) if isinstance(error, HandoffError) else type(error).__name__
+        if isinstance(error, HandoffError):
+            why = str(error)
+        else:
+            why = type(error).__name__
         log.error(
             "a job cannot be carried on",
             job_id=job_id,

@@ -201,7 +201,10 @@ class JobLoop:
             self._dispatcher.tell_dropped(
                 made.state.job_id, [one for one, found in standings.items() if found.held]
             )
-        return [self._do(made.state, effect, look) for effect in made.prepared.effects]
+        sequences: list[Sequence[Recorded] | None] = []
+        for effect in made.prepared.effects:
+            sequences.append(self._do(made.state, effect, look))
+        return sequences
 
     def _think_on(
         self, made: CommittedDecision, role: ClaimedRole, look: EvaluationLease
@@ -217,7 +220,9 @@ class JobLoop:
             return finished
 
         ended = self._thinker.run(role.ready, role.claim, finish)
-        return (following, None) if following else (None, self._thought(made.state, ended))
+        if following:
+            return (following, None)
+        return (None, self._thought(made.state, ended))
 
     def _publish(self, job_id: JobId, prepared: PendingWrites) -> None:
         """Publish one slice. The next slice needs another wake-up, which waits behind other jobs."""
@@ -230,7 +235,10 @@ class JobLoop:
         self, state: JobState, parts: Sequence[Sequence[Recorded] | None]
     ) -> JobState | None:
         """Return the state after the new events of the journal; None if there are no new events."""
-        new = [recorded for recorded in parts if recorded is not None]
+        new: list[Sequence[Recorded]] = []
+        for recorded in parts:
+            if recorded is not None:
+                new.append(recorded)
         if not new:
             return None
         return (
@@ -286,7 +294,9 @@ class JobLoop:
             ended.how is AttemptEnd.HANDED_BACK
         ):  # this process shuts down, and no message goes back to a queue
             self._dispatcher.wake(state.job_id)
-        return ended.recorded if ended.how is AttemptEnd.FINISHED else None
+        if ended.how is AttemptEnd.FINISHED:
+            return ended.recorded
+        return None
 
     def _have_thought(self, state: JobState, handoff: AgentHandoff, text: str) -> None:
         if self._store.jobs.queue(

@@ -16,7 +16,10 @@ def tell_end(state: JobState, recorded: Sequence[Recorded], dispatcher: Dispatch
 
     The process that commits the end calls this, so the end is told once.
     """
-    ends = [one for one in recorded if isinstance(one.event, JobEnded)]
+    ends: list[Recorded] = []
+    for one in recorded:
+        if isinstance(one.event, JobEnded):
+            ends.append(one)
     if not ends:
         return
     life = JobSpan(

@@ -46,7 +46,9 @@ def replanning(
 def _standing(step: StepState) -> str:
     if step.status is StepStatus.SETTLED and step.result_status:
         return step.result_status.value
-    return "not begun" if step.status is StepStatus.WAITING and step.attempt == 0 else "under way"
+    if step.status is StepStatus.WAITING and step.attempt == 0:
+        return "not begun"
+    return "under way"
 
 
 def record_patch(
@@ -88,7 +90,9 @@ def make_patch_event(
     if state.is_reviewed:
         patch = patch_after_review(patch, acting)
     made = apply_patch(plan, patch, unbegun_of(state), state.submitted.limits.max_steps)
-    text = made.plan.to_json() if made.plan else None
+    text = None
+    if made.plan:
+        text = made.plan.to_json()
     event = PlanPatched(
         result=proposal,
         plan=ref(text) if text else None,

@@ -70,7 +70,10 @@ class PlanCache:
                 return self._known[digest]
         plan = Plan.from_json(text())
         with self._lock:
-            self._steps += 0 if digest in self._known else len(plan.steps)
+            if digest in self._known:
+                self._steps += 0
+            else:
+                self._steps += len(plan.steps)
             self._known[digest] = plan
             while self._steps > MOST_PLAN_STEPS and len(self._known) > 1:
                 self._steps -= len(self._known.popitem(last=False)[1].steps)
@@ -125,14 +128,20 @@ class RoleBriefs:
     def there(self, state: JobState) -> Mapping[str, ServedSpecialist]:
         """Return the served specialists that this job may use, by name."""
         allowed, served = state.submitted.specialists, self._store.presence.served()
-        return {name: one for name, one in served.items() if name in allowed} if allowed else served
+        if allowed:
+            ones: dict[str, ServedSpecialist] = {}
+            for name, one in served.items():
+                if name in allowed:
+                    ones[name] = one
+            return ones
+        return served
 
     def _candidates(self, state: JobState) -> list[Candidate]:
         """Return the served specialists as planners see them."""
-        return [
-            Candidate(name, one.spec.description, one.spec.tools, one.queued)
-            for name, one in self.there(state).items()
-        ]
+        candidates: list[Candidate] = []
+        for name, one in self.there(state).items():
+            candidates.append(Candidate(name, one.spec.description, one.spec.tools, one.queued))
+        return candidates
 
     def _with_a_team(self, state: JobState) -> list[Candidate]:
         """Return the served specialists and, where allowed, a sub-supervisor."""
@@ -188,7 +197,9 @@ class RoleBriefs:
             into,
         )
         last = words.verdict(state.last_round) if state.last_round else None
-        gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]
+        gaps: list[str] = []
+        for gap in gaps_of(state, words):
+            gaps.append(f"{gap.step}: {gap.why}")
         vetoes = words.objections(state.turned_down) if state.turned_down else ()
         open_points = last.open_points if last else ()
         settled = [one.brief() for one in disputes_of(state, words)]
@@ -225,11 +236,13 @@ class RoleBriefs:
         def plan(ref: BlobRef) -> Plan:
             return Plan.from_json(self._loading.text(state, ref))
 
-        return [
-            RejectedPlanBrief(
-                plan=plan(one.plan),
-                note=self._loading.text(state, one.note) if one.note else "",
-                own=plan(one.own_plan) if one.own_plan else None,
+        rejected_plan_briefs: list[RejectedPlanBrief] = []
+        for one in state.rejected_plans:
+            rejected_plan_briefs.append(
+                RejectedPlanBrief(
+                    plan=plan(one.plan),
+                    note=self._loading.text(state, one.note) if one.note else "",
+                    own=plan(one.own_plan) if one.own_plan else None,
+                )
             )
-            for one in state.rejected_plans
-        ]
+        return rejected_plan_briefs

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
@@ -33,6 +34,9 @@ from handoff_queue.supervisor.roles.outcomes import earlier_results, outcome_of
 from handoff_queue.supervisor.roles.planner import PlanFormat, specialists_of_plan_schema
 from handoff_queue.supervisor.roles.replanner import patch_reading_of, status_of_result
 from handoff_queue.supervisor.roles.router import RouteFormat, specialists_of_route_schema
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.types.ids import StepId
 
 SLOT_WAIT_S = 0.02
 """Seconds to wait for a free slot. This costs less than a hand-over to another thread or process.
@@ -134,9 +138,9 @@ class RoleRunner:
                         needs_reading_of(handoff.expected_output_format, state, plan),
                         answer_rules="",
                     )
-                found = {
-                    step_id: status_of_result(result) for step_id, result in loaded.results.items()
-                }
+                found: dict[StepId, str] = {}
+                for step_id, result in loaded.results.items():
+                    found[step_id] = status_of_result(result)
                 return AgentSetup(
                     patch_reading_of(
                         handoff.expected_output_format,

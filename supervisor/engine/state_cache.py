@@ -42,15 +42,21 @@ class StateCache:
         """
         with self._lock:
             state, last = self._known.get(job_id, (None, None))
-        after = last.version - 1 if last else 0
-        events = read(after) if read else self._journal.read(job_id, after)
+        after = 0
+        if last:
+            after = last.version - 1
+        if read:
+            events = read(after)
+        else:
+            events = self._journal.read(job_id, after)
         if last is not None:
             if events and events[0] == last:
                 events = events[1:]
             else:
                 state, last, events = None, None, self._journal.read(job_id)
         state = fold(job_id, state, events)
-        last = events[-1] if events else last
+        if events:
+            last = events[-1]
         if state is None or last is None:
             self.forget(job_id)
             return None

@@ -139,11 +139,8 @@ class AnswerJudge:
         }
         above = [job, _RULES]
         for name, items in lists.items():
-            above += (
-                [f"{name}:", *(json.dumps(item, ensure_ascii=False) for item in items)]
-                if items
-                else []
-            )
+            if items:
+                above += [f"{name}:", *(json.dumps(item, ensure_ascii=False) for item in items)]
         task = "\n".join([*above, "", "Request:", asked])
         limits = JobLimits(max_seconds=JUDGE_S)
         return Request(
@@ -160,22 +157,27 @@ class AnswerJudge:
 
 def scores_in(judged: JobResult, rubric: Rubric) -> tuple[Score, ...]:
     """Return the first score for each criterion; empty if the judge failed."""
-    answer = judged.answer if isinstance(judged.answer, dict) else {}
+    if isinstance(judged.answer, dict):
+        answer = judged.answer
+    else:
+        answer = {}
     return _scores(_list(answer.get("scores")), rubric)
 
 
 def duel_in(judged: JobResult, rubric: Rubric) -> PairwiseJudgement | None:
     """Return the judgement, or None if the judge failed."""
-    answer = judged.answer if isinstance(judged.answer, dict) else {}
+    if isinstance(judged.answer, dict):
+        answer = judged.answer
+    else:
+        answer = {}
     with suppress(ValueError):
         better, scores = (
             Preference(str(answer.get("better"))),
             [one for one in _list(answer.get("scores")) if isinstance(one, dict)],
         )
-        by = {
-            side: _scores([one for one in scores if one.get("answer") == side.value], rubric)
-            for side in Preference
-        }
+        by: dict[Preference, tuple[Score, ...]] = {}
+        for side in Preference:
+            by[side] = _scores([one for one in scores if one.get("answer") == side.value], rubric)
         return PairwiseJudgement(
             better,
             clip(str(answer.get("why") or ""), MOST_WHY_CHARS),
@@ -194,12 +196,16 @@ def settle(one: PairwiseJudgement | None, swapped: PairwiseJudgement | None) -> 
     """
     if one is None or swapped is None:
         return None
-    return one.better if one.better is swapped.better.mirrored else Preference.NEITHER
+    if one.better is swapped.better.mirrored:
+        return one.better
+    return Preference.NEITHER
 
 
 def mean_of(scores: Sequence[Score]) -> float | None:
     """Return the mean of all criteria with equal weight."""
-    return sum(one.score for one in scores) / len(scores) if scores else None
+    if scores:
+        return sum(one.score for one in scores) / len(scores)
+    return None
 
 
 class _ScoreAnswer(LenientAnswer):
@@ -227,7 +233,9 @@ def _scores(values: Sequence[Any], rubric: Rubric) -> tuple[Score, ...]:
 
 
 def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def _shown(name: str, answer: JobResult) -> JsonValue:

@@ -79,22 +79,29 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
         who = " and ".join(side.name for side in (first, second) if side.is_cut)
         return f"Nothing can be said: {who} ran out of money."
     if bool(first.faults) != bool(second.faults):
-        good, bad = (second, first) if first.faults else (first, second)
+        if first.faults:
+            good, bad = (second, first)
+        else:
+            good, bad = (first, second)
         return f"Take {good.name}: its answer passes, and the answer of {bad.name} does not{_at(good, bad)}."
     if first.faults:
         return f"Take neither as it is: {first.name} does not pass ({first.faults[0].rstrip('.')}), nor does {second.name}."
     if better in (Preference.FIRST, Preference.SECOND):
-        good, bad = (first, second) if better is Preference.FIRST else (second, first)
+        if better is Preference.FIRST:
+            good, bad = (first, second)
+        else:
+            good, bad = (second, first)
         return f"Take {good.name}: its answer was found better in both orders{_at(good, bad)}."
-    same = (
-        "no difference was found that holds in both orders"
-        if better
-        else "both pass, and more was not judged"
-    )
+    same = "both pass, and more was not judged"
+    if better:
+        same = "no difference was found that holds in both orders"
     measure, (of_first, of_second) = _prices(first, second)
     if of_first == of_second:
         return f"Take either: {same}, at the same price."
-    cheap, dear = (first, second) if of_first < of_second else (second, first)
+    if of_first < of_second:
+        cheap, dear = (first, second)
+    else:
+        cheap, dear = (second, first)
     ratio = times(max(of_first, of_second), min(of_first, of_second))
     return f"Take {cheap.name}: {same}, and {dear.name} takes {ratio} the {measure}."
 
@@ -104,11 +111,9 @@ def _at(good: ComparedAnswer, bad: ComparedAnswer) -> str:
     measure, (of_good, of_bad) = _prices(good, bad)
     if of_good == of_bad:
         return ""
-    return (
-        f", at {times(of_good, of_bad)} the {measure}"
-        if of_good > of_bad
-        else f", and {bad.name} takes {times(of_bad, of_good)} the {measure}"
-    )
+    if of_good > of_bad:
+        return f", at {times(of_good, of_bad)} the {measure}"
+    return f", and {bad.name} takes {times(of_bad, of_good)} the {measure}"
 
 
 def _prices(one: ComparedAnswer, other: ComparedAnswer) -> tuple[str, tuple[float, float]]:
@@ -188,7 +193,10 @@ def _judged(
             budget did not suffice.
     """
     duels = [duel_in(result, rubric) for result in judged]
-    one, swapped = (duels[0], duels[1]) if len(duels) == 2 else (None, None)
+    if len(duels) == 2:
+        one, swapped = (duels[0], duels[1])
+    else:
+        one, swapped = (None, None)
     scores = [(duel.first, duel.second) for duel in (one,) if duel] + [
         (duel.second, duel.first) for duel in (swapped,) if duel
     ]

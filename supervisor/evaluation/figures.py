@@ -23,7 +23,9 @@ from handoff_queue.supervisor.lifecycle.gates import vetoes_of
 
 def times(more: float, less: float) -> str:
     """Return `5.2 times`, or a text without a quotient if `less` is zero."""
-    return f"{more / less:.1f} times" if less else "many times"
+    if less:
+        return f"{more / less:.1f} times"
+    return "many times"
 
 
 Z95 = 1.959963984540054
@@ -119,7 +121,10 @@ class ResourceUse:
 def took_by(result: JobResult) -> ResourceUse:
     usage = result.usage
     spans = ((one.get("started_at"), one.get("finished_at")) for one in result.handoffs)
-    own_s = sum(end - start for start, end in spans if start and end)
+    own_s = 0
+    for start, end in spans:
+        if start and end:
+            own_s += end - start
     return ResourceUse(
         usage["turns"],
         usage["input_tokens"],
@@ -138,11 +143,9 @@ def text_of(result: JobResult) -> str:
     """Return the answer as its user gets it, with a form as JSON; '' if there is none."""
     if result.answer is None:
         return ""
-    return (
-        result.answer
-        if isinstance(result.answer, str)
-        else json.dumps(result.answer, ensure_ascii=False)
-    )
+    if isinstance(result.answer, str):
+        return result.answer
+    return json.dumps(result.answer, ensure_ascii=False)
 
 
 def faults_of(result: JobResult, gates: Gates | None) -> tuple[str, ...]:
@@ -151,13 +154,16 @@ def faults_of(result: JobResult, gates: Gates | None) -> tuple[str, ...]:
     """
     text = text_of(result)
     if not text:
-        reason = result.notes[-1] if result.notes else result.status.value
+        if result.notes:
+            reason = result.notes[-1]
+        else:
+            reason = result.status.value
         return (f"There is no answer: {reason}",)
-    return (
-        vetoes_of(gates, text, len(result.citations), is_form=not isinstance(result.answer, str))
-        if gates
-        else ()
-    )
+    if gates:
+        return vetoes_of(
+            gates, text, len(result.citations), is_form=not isinstance(result.answer, str)
+        )
+    return ()
 
 
 def is_cut(result: JobResult) -> bool:

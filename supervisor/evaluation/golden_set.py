@@ -51,7 +51,9 @@ class GoldenCase(BaseModel):
     @field_validator("rubric", mode="before")
     @classmethod
     def _as_people_write_it(cls, value: Any) -> Any:
-        return Rubric.of_fields(value) if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            return Rubric.of_fields(value)
+        return value
 
     @model_validator(mode="after")
     def _can_be_measured(self) -> Self:
@@ -102,8 +104,7 @@ def _cases_in(path: Path, lines: list[str]) -> Iterator[GoldenCase]:
                 f"{path}:{number}: the id {case.id} is line {known[case.id]}'s as well: each needs its own"
             )
         known[case.id] = number
-        yield (
-            case.model_copy(update={"docs": str(path.parent / case.docs)})
-            if case.docs is not None
-            else case
-        )
+        if case.docs is not None:
+            yield case.model_copy(update={"docs": str(path.parent / case.docs)})
+        else:
+            yield case

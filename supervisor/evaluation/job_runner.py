@@ -33,11 +33,9 @@ class EvaluationBudget:
     @property
     def left(self) -> int | None:
         """Return the free amount; None: no limit."""
-        return (
-            None
-            if self.total is None
-            else max(0, self.total - self.spent - sum(self.aside.values()))
-        )
+        if self.total is None:
+            return None
+        return max(0, self.total - self.spent - sum(self.aside.values()))
 
     @property
     def next_limit(self) -> int | None:
@@ -54,11 +52,9 @@ class EvaluationBudget:
         Args:
             limit: None reserves nothing.
         """
-        return (
-            self
-            if self.total is None or limit is None
-            else replace(self, aside={**self.aside, job: limit})
-        )
+        if self.total is None or limit is None:
+            return self
+        return replace(self, aside={**self.aside, job: limit})
 
     def ended(self, job: str, cost: int | None) -> EvaluationBudget:
         """Return the budget after the end of a job.
@@ -66,7 +62,10 @@ class EvaluationBudget:
         Args:
             cost: None if unknown; then its whole limit counts.
         """
-        rest = {name: limit for name, limit in self.aside.items() if name != job}
+        rest: dict[str, int] = {}
+        for name, limit in self.aside.items():
+            if name != job:
+                rest[name] = limit
         return replace(
             self, aside=rest, spent=self.spent + (self.aside.get(job, 0) if cost is None else cost)
         )
@@ -123,8 +122,13 @@ class JobRunner:
             self.check()
             try:
                 self._begin()
-                ended = self._ended() if self.running else []
-                results = [(self.running[job_id], self.jobs.result(job_id)) for job_id in ended]
+                if self.running:
+                    ended = self._ended()
+                else:
+                    ended = []
+                results: list[tuple[EvaluationJob, JobResult]] = []
+                for job_id in ended:
+                    results.append((self.running[job_id], self.jobs.result(job_id)))
             except StoreUnavailable as error:
                 self._patience.bear(error)
                 time.sleep(RECONNECT_EVERY_S)
@@ -143,7 +147,10 @@ class JobRunner:
         while self.waiting and len(self.running) < self.purse.slots:
             errand = self.waiting[0]
             there = self._there(errand)
-            limit = there.limits.max_microusd if there else self.purse.next_limit
+            if there:
+                limit = there.limits.max_microusd
+            else:
+                limit = self.purse.next_limit
             if limit == 0:
                 return
             if there is None:
@@ -155,12 +162,15 @@ class JobRunner:
 
     def _ended(self) -> list[JobId]:
         """Return the ended jobs, and the deleted jobs: reading their result raises."""
-        going_on = {
-            one.job_id
-            for one in self.jobs.store.jobs.standings(list(self.running))
-            if not one.status.ended
-        }
-        return [job_id for job_id in self.running if job_id not in going_on]
+        going_on: set[JobId] = set()
+        for one in self.jobs.store.jobs.standings(list(self.running)):
+            if not one.status.ended:
+                going_on.add(one.job_id)
+        job_ids: list[JobId] = []
+        for job_id in self.running:
+            if job_id not in going_on:
+                job_ids.append(job_id)
+        return job_ids
 
     def _there(self, errand: EvaluationJob) -> JobSubmitted | None:
         """Return the job of an earlier run of the same name; None if there is none yet.
@@ -181,4 +191,6 @@ class JobRunner:
 
 def _microusd_of(result: JobResult) -> int | None:
     cost: float | None = result.usage["cost_usd"]
-    return None if cost is None else round(cost * MICROUSD)
+    if cost is None:
+        return None
+    return round(cost * MICROUSD)

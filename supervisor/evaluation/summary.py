@@ -45,7 +45,10 @@ class SummaryRow:
 
 
 def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
-    mine = [one for one in outcomes if one.trial.variant == variant]
+    mine: list[TrialOutcome] = []
+    for outcome in outcomes:
+        if outcome.trial.variant == variant:
+            mine.append(outcome)
     whole = [one for one in mine if not one.is_cut]
     by_case: dict[str, list[float]] = {}
     for one in whole:
@@ -110,9 +113,13 @@ def shortfalls(
     found = []
     for row in rows:
         if min_pass_rate is not None and (row.passing is None or row.passing.value < min_pass_rate):
-            passes = f"passes {row.passing.value:.1%}" if row.passing else "was not measured"
+            passes = "was not measured"
+            if row.passing:
+                passes = f"passes {row.passing.value:.1%}"
             found.append(f"{row.variant.name} {passes}, at least {min_pass_rate:.1%} is wanted")
         if min_score is not None and (row.score is None or row.score.value < min_score):
-            scored = f"is scored {row.score.value:.2f}" if row.score else "was not scored"
+            scored = "was not scored"
+            if row.score:
+                scored = f"is scored {row.score.value:.2f}"
             found.append(f"{row.variant.name} {scored}, at least {min_score:.2f} is wanted")
     return found

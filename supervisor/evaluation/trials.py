@@ -34,7 +34,9 @@ class Variant:
 
     @property
     def name(self) -> str:
-        return f"{self.mode} {self.model}" if self.model else self.mode.value
+        if self.model:
+            return f"{self.mode} {self.model}"
+        return self.mode.value
 
     def request(
         self,
@@ -48,7 +50,9 @@ class Variant:
         Args:
             workflow: needed by mode `pipeline`.
         """
-        steps = workflow if self.mode is Mode.PIPELINE else None
+        steps = None
+        if self.mode is Mode.PIPELINE:
+            steps = workflow
         return Request(
             text,
             documents=documents,
@@ -120,23 +124,28 @@ class EvaluationPlan:
         variants equally often.
         """
         numbers = range(1, self.repeat + 1)
-        return tuple(
-            Trial(case, variant, number)
-            for number in numbers
-            for case in self.cases
-            for variant in self.variants
-        )
+        trials: list[Trial] = []
+        for number in numbers:
+            for case in self.cases:
+                for variant in self.variants:
+                    trials.append(Trial(case, variant, number))
+        return tuple(trials)
 
     @property
     def judgements(self) -> int:
         """Return the maximum number of judgements."""
-        return sum(self.is_judged(trial) for trial in self.trials)
+        total = 0
+        for trial in self.trials:
+            total += self.is_judged(trial)
+        return total
 
     def is_judged(self, trial: Trial) -> bool:
         return self.judging is not None and trial.case.rubric is not None
 
     def errand(self, trial: Trial) -> EvaluationJob:
-        documents = self.documents[trial.case.docs] if trial.case.docs else None
+        documents = None
+        if trial.case.docs:
+            documents = self.documents[trial.case.docs]
         return EvaluationJob(
             self._key(trial),
             trial.variant.request(trial.case.request, documents, self.limits, self.workflow),
@@ -197,9 +206,11 @@ class Evaluation:
     @property
     def not_run(self) -> tuple[Trial, ...]:
         """Return the trials that did not fit into the budget."""
-        return tuple(
-            self._trials[errand.key] for errand in self.runner.waiting if errand.key in self._trials
-        )
+        items: list[Trial] = []
+        for errand in self.runner.waiting:
+            if errand.key in self._trials:
+                items.append(self._trials[errand.key])
+        return tuple(items)
 
     @property
     def not_judged(self) -> int:

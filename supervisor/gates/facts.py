@@ -118,11 +118,10 @@ def _facts(file: Path, rows: Iterable[_Placed], columns: Mapping[str, str]) -> F
             raise UserError(
                 f"{file} has more than {MOST_FACTS:,} facts; keep the facts that answers mention"
             )
-        wrong = [
-            f"{where}: column {columns[part]!r:.80} {problem}"
-            for part in columns
-            if (problem := _problem(part, cells.get(part, "")))
-        ]
+        wrong: list[str] = []
+        for part in columns:
+            if problem := _problem(part, cells.get(part, "")):
+                wrong.append(f"{where}: column {columns[part]!r:.80} {problem}")
         if wrong:
             problems += wrong
         else:
@@ -249,7 +248,11 @@ def _there(
     for part in columns:
         if columns[part].casefold() not in there and (part in _NEEDED or part in asked):
             raise _no_column(file, columns[part], part, stored)
-    return [part for part in columns if columns[part].casefold() in there]
+    parts: list[str] = []
+    for column in columns:
+        if columns[column].casefold() in there:
+            parts.append(column)
+    return parts
 
 
 def _may_read(table: str) -> Any:
@@ -263,9 +266,9 @@ def _may_read(table: str) -> Any:
         is_read = (
             action == sqlite3.SQLITE_READ and of is not None and of.casefold() == table.casefold()
         )
-        return (
-            sqlite3.SQLITE_OK if action == sqlite3.SQLITE_SELECT or is_read else sqlite3.SQLITE_DENY
-        )
+        if action == sqlite3.SQLITE_SELECT or is_read:
+            return sqlite3.SQLITE_OK
+        return sqlite3.SQLITE_DENY
 
     return allowed
 
@@ -274,4 +277,6 @@ def _cell(value: object) -> str:
     """Return the cell as a person would type it. A value that is not text is shown, and refused."""
     if value is None:
         return ""
-    return "\0" if isinstance(value, bytes) else str(value).strip()
+    if isinstance(value, bytes):
+        return "\0"
+    return str(value).strip()

@@ -65,9 +65,9 @@ def gates_in(
             json.dumps({name: value for name, value in fields.items() if name != FACTS})
         )
         place, kind = (FACTS,), FactsFile
-        written = (
-            FactsFile.model_validate_json(json.dumps(fields[FACTS])) if FACTS in fields else None
-        )
+        written = None
+        if FACTS in fields:
+            written = FactsFile.model_validate_json(json.dumps(fields[FACTS]))
     except ValidationError as error:
         raise UserError(
             _told(where, [((*place, *inside), said) for inside, said in each_problem(error, kind)])
@@ -81,10 +81,9 @@ def gates_in(
 def _told(
     where: Callable[[Sequence[str]], str], problems: Sequence[tuple[Sequence[str], str]]
 ) -> str:
-    found = [
-        f"{where(place)}: {'.'.join(place)}{': ' if place else ''}{said}"
-        for place, said in problems
-    ]
+    found: list[str] = []
+    for place, said in problems:
+        found.append(f"{where(place)}: {'.'.join(place)}{': ' if place else ''}{said}")
     return "; ".join(
         [
             *found[:_MOST_TOLD],

@@ -56,7 +56,9 @@ def rows_in(
 
 
 def _checked_header(where: str, fields: list[str], taken: Collection[str]) -> list[str]:
-    names = [" ".join(field.split()) for field in fields]
+    names: list[str] = []
+    for field in fields:
+        names.append(" ".join(field.split()))
     for place, name in enumerate(names):
         if not name:
             raise UserError(

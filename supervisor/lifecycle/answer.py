@@ -48,7 +48,10 @@ def usable_sinks(state: JobState) -> tuple[StepId, ...]:
     """
     usable = [step_id for step_id, step in state.steps.items() if step.usable]
     skipped = [step_id for step_id, step in state.steps.items() if step.is_skipped]
-    sinks = _not_built_upon(state, usable, (*usable, *skipped)) if skipped else ()
+    if skipped:
+        sinks = _not_built_upon(state, usable, (*usable, *skipped))
+    else:
+        sinks = ()
     return sinks or _not_built_upon(state, usable, usable)
 
 
@@ -62,7 +65,11 @@ def _not_built_upon(
             if dependency not in built_upon:
                 built_upon.add(dependency)
                 frontier.append(dependency)
-    return tuple(step_id for step_id in usable if step_id not in built_upon)
+    step_ids: list[StepId] = []
+    for step_id in usable:
+        if step_id not in built_upon:
+            step_ids.append(step_id)
+    return tuple(step_ids)
 
 
 def choose_method(state: JobState) -> AnswerMethod:
@@ -77,7 +84,9 @@ def choose_method(state: JobState) -> AnswerMethod:
     if state.submitted.answer_schema is not None:
         return AnswerMethod.SYNTHESIZED
     reconcile = state.plan is not None and state.plan.synthesis is Synthesis.RECONCILE
-    return AnswerMethod.SYNTHESIZED if reconcile else AnswerMethod.MERGED
+    if reconcile:
+        return AnswerMethod.SYNTHESIZED
+    return AnswerMethod.MERGED
 
 
 def parts_of(state: JobState) -> tuple[BlobRef, ...]:
@@ -89,7 +98,11 @@ def sources_of_answer(state: JobState) -> dict[StepId, BlobRef]:
     """Return the results that are the answer, by step."""
     if state.synthesis is not None:
         return {StepId("synthesizer"): state.synthesis}
-    return {step_id: ref for step_id in usable_sinks(state) if (ref := state.steps[step_id].result)}
+    sources: dict[StepId, BlobRef] = {}
+    for step_id in usable_sinks(state):
+        if ref := state.steps[step_id].result:
+            sources[step_id] = ref
+    return sources
 
 
 def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
@@ -133,7 +146,9 @@ def content_of(state: JobState, words: ResultTexts) -> AnswerContent:
     Args:
         words: texts of `parts_of(state)`.
     """
-    parts = [words.result(ref) for ref in parts_of(state)]
+    parts: list[HandoffResult] = []
+    for ref in parts_of(state):
+        parts.append(words.result(ref))
     claims = {claim.id: claim for part in parts for claim in part.claims}
     has_the_form = (
         state.synthesis is not None
@@ -167,15 +182,22 @@ def assemble(state: JobState, status: JobStatus, words: ResultTexts, label: str 
     """
     content, disputes = content_of(state, words), disputes_of(state, words)
     gaps, open_points = gaps_of(state, words), _open_points(state, words)
-    parts = [words.result(ref) for ref in parts_of(state)]
+    parts: list[HandoffResult] = []
+    for ref in parts_of(state):
+        parts.append(words.result(ref))
     text, citations = content.text, content.citations
     aside: tuple[str, ...] = ()
     if content.is_form:  # a form has no place for notes
         aside = (*beside(disputes, parts[0]), *map(gap_line, gaps), *open_points)
     else:
-        claims = {claim.id: claim for one in disputes for claim in one.conflict.claims}
+        claims: dict[str, Claim] = {}
+        for one in disputes:
+            for claim in one.conflict.claims:
+                claims[claim.id] = claim
         disputed, citations = number_citations(section(disputes, content.body), claims, citations)
-        footer = f"_{label}_" if label else ""
+        footer = ""
+        if label:
+            footer = f"_{label}_"
         text = "\n\n".join(
             block
             for block in (f"{text}{disputed}", gap_text(gaps), open_text(open_points), footer)
@@ -249,7 +271,9 @@ def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Num
 def _number(numbers: _Numbers, claim_id: str, claim: str, citation: Citation) -> int:
     place = (citation.digest, citation.start, citation.end)
     if place not in numbers:
-        step = StepId(claim_id.partition(".")[0]) if "." in claim_id else None
+        step = None
+        if "." in claim_id:
+            step = StepId(claim_id.partition(".")[0])
         numbers[place] = NumberedCitation(
             n=len(numbers) + 1, claim=claim, citation=citation, step=step
         )
@@ -282,12 +306,17 @@ def _headings(state: JobState, step_ids: list[StepId]) -> list[str]:
 
 
 def _as_text(output: JsonValue) -> str:
-    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2)
+    if isinstance(output, str):
+        return output
+    return json.dumps(output, ensure_ascii=False, indent=2)
 
 
 def _open_points(state: JobState, words: ResultTexts) -> tuple[str, ...]:
     checked = state.fact_checks.said
-    wrong = words.objections(checked.result) if checked and checked.wrong and checked.result else ()
+    if checked and checked.wrong and checked.result:
+        wrong = words.objections(checked.result)
+    else:
+        wrong = ()
     return (
         *_of_the_review(state, words),
         *words.vetoes(state.gated),
@@ -296,7 +325,9 @@ def _open_points(state: JobState, words: ResultTexts) -> tuple[str, ...]:
 
 
 def _of_the_review(state: JobState, words: ResultTexts) -> tuple[str, ...]:
-    last = words.verdict(state.last_round) if state.last_round else None
+    last = None
+    if state.last_round:
+        last = words.verdict(state.last_round)
     if last is None:
         return ()
     rulings = rulings_of(state, words)
@@ -305,9 +336,9 @@ def _of_the_review(state: JobState, words: ResultTexts) -> tuple[str, ...]:
 
 
 def open_text(points: tuple[str, ...]) -> str:
-    return (
-        "\n".join(["**Open points:**", "", *(f"- {point}" for point in points)]) if points else ""
-    )
+    if points:
+        return "\n".join(["**Open points:**", "", *(f"- {point}" for point in points)])
+    return ""
 
 
 def of_the_plan(plan: PlanMade | None, words: ResultTexts) -> tuple[str, ...]:
@@ -315,7 +346,10 @@ def of_the_plan(plan: PlanMade | None, words: ResultTexts) -> tuple[str, ...]:
     answer.
     """
     if plan and plan.noted:
-        return tuple(f"The plan: {note}." for note in words.result(plan.noted).notes)
+        lines: list[str] = []
+        for note in words.result(plan.noted).notes:
+            lines.append(f"The plan: {note}.")
+        return tuple(lines)
     if plan is None or not plan.degraded:
         return ()
     return (
@@ -329,11 +363,10 @@ def _own_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
         notes.append(
             f"A team got the job: {state.routed.problem}{_in_brackets(words.why(state.routed.result))}."
         )
-    failed = [
-        words.why(one.result)
-        for one in state.patches.made_now
-        if one.problem and words.patch(one.result) is None
-    ]
+    failed: list[str | None] = []
+    for one in state.patches.made_now:
+        if one.problem and words.patch(one.result) is None:
+            failed.append(words.why(one.result))
     notes += dict.fromkeys(
         f"The plan was not changed after the results: the replanner failed{_in_brackets(why)}."
         for why in failed
@@ -374,4 +407,6 @@ def _unsettled(state: JobState, words: ResultTexts) -> list[str]:
 
 
 def _in_brackets(why: str | None) -> str:
-    return f" ({why})" if why else ""
+    if why:
+        return f" ({why})"
+    return ""

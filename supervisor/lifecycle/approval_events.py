@@ -77,17 +77,15 @@ def heard(state: JobState, event: ApprovalEvent, recorded: Recorded) -> dict[str
         return answered | _rejected(state.model_copy(update=answered), question, event, recorded.at)
     if question.what in (ApprovalOf.STEP, ApprovalOf.FAILURE):
         is_failure = question.what is ApprovalOf.FAILURE
-        steps = (
-            _let_go(state, question)
-            if is_failure
-            else _with_answer(state, question, event.steps, is_approved=True)
-        )
+        if is_failure:
+            steps = _let_go(state, question)
+        else:
+            steps = _with_answer(state, question, event.steps, is_approved=True)
         return {**answered, "steps": steps}
-    edited = (
-        {**apply_plan(event.plan), "quote": None}
-        if event.plan and question.what is ApprovalOf.PLAN
-        else {}
-    )
+    if event.plan and question.what is ApprovalOf.PLAN:
+        edited = {**apply_plan(event.plan), "quote": None}
+    else:
+        edited = {}
     return {**answered, **edited, "approved": (*state.approved, question.what)}
 
 
@@ -171,7 +169,11 @@ def _with_answer(
 
 
 def _asked_about(state: JobState, question: Question) -> dict[StepId, StepState]:
-    return {step_id: state.steps[step_id] for step_id in question.steps if step_id in state.steps}
+    by_step_id: dict[StepId, StepState] = {}
+    for step_id in question.steps:
+        if step_id in state.steps:
+            by_step_id[step_id] = state.steps[step_id]
+    return by_step_id
 
 
 def _let_go(state: JobState, question: Question) -> PersistentMap[StepId, StepState]:

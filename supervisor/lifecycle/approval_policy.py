@@ -80,18 +80,20 @@ def _of_the_end(state: JobState, command: Command) -> tuple[ApprovalOf, ...]:
         if step.usable
         for remark in step.remarks
     )
-    return (ApprovalOf.RESEARCH,) if is_unmended else ()
+    if is_unmended:
+        return (ApprovalOf.RESEARCH,)
+    return ()
 
 
 def release_question(state: JobState, commands: Sequence[Command]) -> tuple[Command, ...]:
     """Return the commands for a job without time or money for anything but its end. Then only the
     answer and rejected research need approval.
     """
-    return tuple(
-        asked if isinstance(command, EndJob) else command
-        for command in commands
-        for asked in ask_first(state, (command,))
-    )
+    items: list[Command] = []
+    for command in commands:
+        for asked in ask_first(state, (command,)):
+            items.append(asked if isinstance(command, EndJob) else command)
+    return tuple(items)
 
 
 def _is_dear(state: JobState) -> bool:
@@ -162,7 +164,10 @@ def waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
         later: the state after the events that the fields are written with; None: the open
             question was just answered.
     """
-    answered = {f"approval:{before.question.version}": ""} if before.question else {}
+    if before.question:
+        answered = {f"approval:{before.question.version}": ""}
+    else:
+        answered = {}
     if later is None:
         return answered
     fields = {**answered, "asks": reason_for_decision(later)}
@@ -171,5 +176,8 @@ def waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
         fields[f"approval:{question.version}"] = question.what.value
         fields["asked_last"] = str(question.version)
         since = question.at
-    fields["asked_at"] = "" if since is None else str(int(since * 1000))
+    if since is None:
+        fields["asked_at"] = ""
+    else:
+        fields["asked_at"] = str(int(since * 1000))
     return fields

@@ -25,7 +25,9 @@ from handoff_queue.supervisor.lifecycle.steps import again
 def quarrels(state: JobState) -> tuple[StepId, ...]:
     """Return the steps that the last review sends back for the same fault again."""
     last = state.last_round
-    return last.repeats if last is not None and last.decision is Decision.REVISE else ()
+    if last is not None and last.decision is Decision.REVISE:
+        return last.repeats
+    return ()
 
 
 def may_quarrel(state: JobState) -> bool:
@@ -44,7 +46,9 @@ def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
         or now >= state.working_deadline
     ):
         return None
-    return () if state.has_open(JUDGE) else (ask_role(state, JUDGE),)
+    if state.has_open(JUDGE):
+        return ()
+    return (ask_role(state, JUDGE),)
 
 
 def settled_disputes(state: JobState) -> frozenset[StepId]:
@@ -110,18 +114,18 @@ def is_for_arbitration(state: JobState) -> bool:
 
 
 def _without_judge(state: JobState) -> dict[HandoffId, HandoffIssued]:
-    return {
-        handoff_id: handoff
-        for handoff_id, handoff in state.open.items()
-        if handoff.assigned_to != JUDGE
-    }
+    handoffs: dict[HandoffId, HandoffIssued] = {}
+    for handoff_id, handoff in state.open.items():
+        if handoff.assigned_to != JUDGE:
+            handoffs[handoff_id] = handoff
+    return handoffs
 
 
 def payloads_for_arbitration(state: JobState) -> tuple[BlobRef, ...]:
     """Return the payloads that `rulings_of` reads."""
-    return (
-        (state.arbitrated.result,) if state.arbitrated and state.arbitrated.problem is None else ()
-    )
+    if state.arbitrated and state.arbitrated.problem is None:
+        return (state.arbitrated.result,)
+    return ()
 
 
 def rulings_of(state: JobState, words: ResultTexts) -> dict[StepId, Ruling]:
@@ -130,10 +134,15 @@ def rulings_of(state: JobState, words: ResultTexts) -> dict[StepId, Ruling]:
     Args:
         words: texts of `payloads_for_arbitration`.
     """
-    found = [Rulings.of(words.result(ref).output) for ref in payloads_for_arbitration(state)]
-    return {
-        one.step: one for rulings in found for one in rulings.rulings if one.step in quarrels(state)
-    }
+    found: list[Rulings] = []
+    for ref in payloads_for_arbitration(state):
+        found.append(Rulings.of(words.result(ref).output))
+    ones: dict[StepId, Ruling] = {}
+    for rulings in found:
+        for one in rulings.rulings:
+            if one.step in quarrels(state):
+                ones[one.step] = one
+    return ones
 
 
 def standing(state: JobState, revision: Revision, ruling: Ruling | None) -> str | None:
@@ -143,7 +152,9 @@ def standing(state: JobState, revision: Revision, ruling: Ruling | None) -> str 
         return point
     if revision.step in settled_disputes(state):
         return None
-    why = f": {ruling.why}" if ruling.why else ""
+    why = ""
+    if ruling.why:
+        why = f": {ruling.why}"
     if revision.step in state.arbitrated.reviewer:
         return f"{point} (the judge says so, too{why})"
     return f"Disputed between reviewer and writer: {point} (the judge could not settle it{why})"
@@ -158,10 +169,13 @@ def settled_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
             f"What reviewer and writer do not agree on was not settled: {state.arbitrated.problem}.",
         )
     said = rulings_of(state, words)
-    verdict = words.verdict(state.last_round) if state.last_round else None
-    dropped = (
-        [one for one in verdict.revisions if one.step in settled_disputes(state)] if verdict else []
-    )
+    verdict = None
+    if state.last_round:
+        verdict = words.verdict(state.last_round)
+    if verdict:
+        dropped = [one for one in verdict.revisions if one.step in settled_disputes(state)]
+    else:
+        dropped = []
     return tuple(
         f"Settled for the writer: {one.step}: {one.problem} (the judge: {said[one.step].why or 'no reason given'})"
         for one in dropped

@@ -43,16 +43,16 @@ def why_spent(state: JobState) -> str:
 
 def reason_for_decision(state: JobState) -> str:
     """Return why the job waits for a decision of its user, or '' if it does not."""
-    return why_spent(state) if state.asked_at is not None and not state.ended else ""
+    if state.asked_at is not None and not state.ended:
+        return why_spent(state)
+    return ""
 
 
 def amount(name: str, value: int) -> str:
     """Return the amount of a limit of this name: `12 turns`, `$0.5`."""
-    return (
-        f"${cost_usd(value):.6g}"
-        if name == "max_microusd"
-        else f"{value} {name.removeprefix('max_')}"
-    )
+    if name == "max_microusd":
+        return f"${cost_usd(value):.6g}"
+    return f"{value} {name.removeprefix('max_')}"
 
 
 def _all_of(limits: JobLimits) -> str:
@@ -101,7 +101,11 @@ def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str,
         "keep_usd": limits.max_microusd
         and _part_for(sum(call.microusd or 0 for call in foreseen), limits.max_microusd),
     }
-    return {name: value for name, value in kept.items() if value}
+    values: dict[str, int] = {}
+    for name, value in kept.items():
+        if value:
+            values[name] = value
+    return values
 
 
 def _part_for(needed: int, most: int) -> int:

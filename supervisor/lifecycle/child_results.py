@@ -56,15 +56,26 @@ def result_for_parent(
     parent = state.submitted.parent
     step, _, attempt = parent.handoff_id.rpartition(".")
     is_new = answer is not None and not (answer_stands(state) and state.held.is_known_above)
-    status = _STATUS.get(state.ended.status, ResultStatus.FAILED) if is_new else ResultStatus.FAILED
-    output, claims = _said(state, words, answer, StepId(step)) if answer else (None, ())
+    if is_new:
+        status = _STATUS.get(state.ended.status, ResultStatus.FAILED)
+    else:
+        status = ResultStatus.FAILED
+    if answer:
+        output, claims = _said(state, words, answer, StepId(step))
+    else:
+        output, claims = (None, ())
     if status is not ResultStatus.FAILED and output is None:
         status = ResultStatus.FAILED
-    parts = [words.result(ref) for ref in parts_of(state)] if answer else []
+    if answer:
+        parts = [words.result(ref) for ref in parts_of(state)]
+    else:
+        parts = []
     why = words.why(state.ended.because) or state.ended.reason or "it has no answer"
     if answer and output is None:
         why = "its answer is not in the form that the step asks for"
-    error = f"its team {state.job_id}: {why}" if status is ResultStatus.FAILED else None
+    error = None
+    if status is ResultStatus.FAILED:
+        error = f"its team {state.job_id}: {why}"
     if answer and answer.gaps and (status is ResultStatus.PARTIAL or not is_new):
         error = f"its team {state.job_id} lacks {lacking(answer.gaps)}"
     return HandoffResult(
@@ -109,7 +120,10 @@ def _said(
         )
         output = "\n\n".join(block for block in blocks if block)
     all_claims = (*(one.conflict.claims for one in disputes), *(part.claims for part in parts))
-    known = {claim.id: claim for claims in all_claims for claim in claims}
+    known: dict[str, Claim] = {}
+    for all_claim in all_claims:
+        for claim in all_claim:
+            known[claim.id] = claim
     names: dict[str, str] = {}
 
     def name_of(claim_id: str) -> str:

@@ -99,7 +99,11 @@ def find_uncited_sentences(
                 proven.add(_bare(sentence))
             elif _has_a_figure(sentence) or _bare(sentence) in known:
                 found.append(sentence)
-    return tuple(one for one in found if _bare(one) not in proven)
+    ones: list[str] = []
+    for one in found:
+        if _bare(one) not in proven:
+            ones.append(one)
+    return tuple(ones)
 
 
 def _passages(text: str) -> Iterator[list[str]]:
@@ -176,8 +180,13 @@ def _stated(sentence: str) -> Iterator[str]:
     """Yield the clauses that do not say that something is unknown."""
     for clause in (*_ASIDE.findall(sentence), *_NEXT.split(_ASIDE.sub(",", sentence))):
         first, *others = _AND.split(clause)
-        parts = [first, *others] if _A_VERB.search(first) else [clause]
-        yield from (part for part in parts if not _OPEN.search(part))
+        if _A_VERB.search(first):
+            parts = [first, *others]
+        else:
+            parts = [clause]
+        for part in parts:
+            if not _OPEN.search(part):
+                yield part
 
 
 def _is_figure(found: re.Match[str]) -> bool:

@@ -57,7 +57,9 @@ def make_skip_event(
     state: JobState, steps: Sequence[StepId], why: str
 ) -> tuple[ConditionsChecked, list[HandoffResult]]:
     """Return the event of steps that are skipped with the steps before them, and their results."""
-    results = [_skipped(state, step_id, why) for step_id in steps]
+    results: list[HandoffResult] = []
+    for step_id in steps:
+        results.append(_skipped(state, step_id, why))
     return ConditionsChecked(skipped=_references(results)), results
 
 
@@ -99,4 +101,7 @@ def _ended(state: JobState, step_id: StepId, why: str) -> HandoffResult:
 
 
 def _references(results: Sequence[HandoffResult]) -> tuple[Abandoned, ...]:
-    return tuple(Abandoned(step=one.step_id, result=ref(one.to_json())) for one in results)
+    references: list[Abandoned] = []
+    for one in results:
+        references.append(Abandoned(step=one.step_id, result=ref(one.to_json())))
+    return tuple(references)

@@ -119,9 +119,16 @@ def _beside_the_question(state: JobState, seen: Observations, now: float) -> tup
 
     The job's time stands still while it only waits for the answer.
     """
-    clock = min(now, state.as_of) if state.is_only_asking else now
+    if state.is_only_asking:
+        clock = min(now, state.as_of)
+    else:
+        clock = now
     commands = _unasked(state, seen, clock, ())
-    return tuple(one for one in commands if not isinstance(one, AskApproval | AskUser))
+    ones: list[Command] = []
+    for one in commands:
+        if not isinstance(one, AskApproval | AskUser):
+            ones.append(one)
+    return tuple(ones)
 
 
 def _unasked(
@@ -133,17 +140,22 @@ def _unasked(
         over := end_now(state, f"the job's {state.submitted.limits.max_seconds} s are over")
     ):
         return release_question(state, over)
-    on_limit = state.submitted.limits.on_limit if state.spent else None
+    on_limit = None
+    if state.spent:
+        on_limit = state.submitted.limits.on_limit
     if on_limit is OnLimit.STOP and (at_once := end_now(state, why_over(state))):
         return release_question(state, at_once)
-    what_next = (
-        _ask(state) if on_limit is OnLimit.ASK else ask_first(state, _next(state, seen, now))
-    )
+    if on_limit is OnLimit.ASK:
+        what_next = _ask(state)
+    else:
+        what_next = ask_first(state, _next(state, seen, now))
     return (*recovered, *what_next)
 
 
 def _ask(state: JobState) -> tuple[Command, ...]:
-    return () if state.asked_at is not None else (AskUser(why_over(state)),)
+    if state.asked_at is not None:
+        return ()
+    return (AskUser(why_over(state)),)
 
 
 def _next(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:  # noqa: PLR0911 (one case a phase)
@@ -160,11 +172,9 @@ def _next(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
             return _synthesise(state, now)
         case Phase.ANSWERING:
             first = check_facts(state, seen, now)
-            return (
-                first
-                if first is not None
-                else (leave(state, may_send_back=may_send_back(state, now)),)
-            )
+            if first is not None:
+                return first
+            return (leave(state, may_send_back=may_send_back(state, now)),)
         case Phase.ENDED:
             return ()
         case _:
@@ -238,7 +248,9 @@ def _check_conditions(state: JobState, now: float) -> tuple[Command, ...] | None
         return None
     can_begin = may_begin(state, ready(state, now))
     found = [one for one in can_begin if has_open_condition(state.steps[one])]
-    return (CheckConditions(tuple(found[:MOST_CONDITIONS])),) if found else None
+    if found:
+        return (CheckConditions(tuple(found[:MOST_CONDITIONS])),)
+    return None
 
 
 def _ask_about_failure(state: JobState, steps: tuple[StepId, ...]) -> tuple[Command, ...]:
@@ -254,8 +266,12 @@ def _without_a_pass(state: JobState, now: float) -> tuple[Command, ...] | None:
     The judge decides first if reviewer and writer do not agree. None: there are no such steps.
     """
     steps = find_blocked_steps(state)
-    judge_first = arbitrate(state, now) if steps and state.review_over else None
-    return judge_first if judge_first is not None else steps or None
+    judge_first = None
+    if steps and state.review_over:
+        judge_first = arbitrate(state, now)
+    if judge_first is not None:
+        return judge_first
+    return steps or None
 
 
 def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
@@ -263,13 +279,11 @@ def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
     if answer_stands(state):
         return (leave(state, may_send_back=False),)
     first = look_into(state, now)
-    return (
-        first
-        if first is not None
-        else (_review(state, now),)
-        if state.is_reviewed and not state.review_over
-        else _synthesise(state, now)
-    )
+    if first is not None:
+        return first
+    if state.is_reviewed and not state.review_over:
+        return (_review(state, now),)
+    return _synthesise(state, now)
 
 
 def _groups(state: JobState, ready: list[StepId], seen: Observations) -> list[Command]:
@@ -282,14 +296,16 @@ def _groups(state: JobState, ready: list[StepId], seen: Observations) -> list[Co
     together: dict[frozenset[StepId], list[StepId]] = {}
     for step_id in ready:
         together.setdefault(dependents[step_id], []).append(step_id)
-    return [
-        IssueGroup(
-            f"g{state.groups + n}",
-            tuple(steps),
-            tuple((step, others[step]) for step in steps if step in others),
+    groups: list[Command] = []
+    for n, steps in enumerate(together.values(), start=1):
+        groups.append(
+            IssueGroup(
+                f"g{state.groups + n}",
+                tuple(steps),
+                tuple((step, others[step]) for step in steps if step in others),
+            )
         )
-        for n, steps in enumerate(together.values(), start=1)
-    ]
+    return groups
 
 
 def _answer_needs(state: JobState, needy: Sequence[StepId]) -> Command:

@@ -46,11 +46,11 @@ def look_into(state: JobState, now: float) -> tuple[Command, ...] | None:
 
 def results_in(state: JobState) -> tuple[BlobRef, ...]:
     """Return the results whose claims are compared."""
-    return tuple(
-        step.result
-        for step in state.steps.values()
-        if step.usable and step.comparable and step.result
-    )
+    results: list[BlobRef] = []
+    for step in state.steps.values():
+        if step.usable and step.comparable and step.result:
+            results.append(step.result)
+    return tuple(results)
 
 
 def find_conflicts(state: JobState, words: ResultTexts) -> tuple[ConflictsFound, str | None]:
@@ -62,7 +62,9 @@ def find_conflicts(state: JobState, words: ResultTexts) -> tuple[ConflictsFound,
     found, left_out = conflicts_in(
         claim for result in results_in(state) for claim in words.result(result).claims
     )
-    ledger = found.to_json() if found.conflicts else None
+    ledger = None
+    if found.conflicts:
+        ledger = found.to_json()
     named = tuple(tuple(claim.id for claim in conflict.claims) for conflict in found.conflicts)
     return ConflictsFound(
         conflicts=named, ledger=ref(ledger) if ledger else None, left_out=left_out
@@ -85,7 +87,9 @@ def apply_conflicts(state: JobState, event: ConflictsFound | Judged) -> dict[str
 
 def keep_good_judgement(state: JobState) -> Judged | None:
     """Return the judge's event to keep when the job is retried. A judge that failed is asked again."""
-    return state.judged if state.judged and state.judged.problem is None else None
+    if state.judged and state.judged.problem is None:
+        return state.judged
+    return None
 
 
 def payloads_for_disputes(state: JobState) -> tuple[BlobRef, ...]:
@@ -93,7 +97,9 @@ def payloads_for_disputes(state: JobState) -> tuple[BlobRef, ...]:
     found, judged = state.conflicts, state.judged
     if found is None or found.ledger is None:
         return ()
-    return (found.ledger, judged.result) if judged else (found.ledger,)
+    if judged:
+        return (found.ledger, judged.result)
+    return (found.ledger,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +115,20 @@ class Dispute:
 
     @property
     def stands(self) -> tuple[Claim, ...]:
-        return tuple(claim for claim in self.conflict.claims if claim.id in self.settlement.stands)
+        stands: list[Claim] = []
+        for claim in self.conflict.claims:
+            if claim.id in self.settlement.stands:
+                stands.append(claim)
+        return tuple(stands)
 
     @property
     def falls(self) -> tuple[Claim, ...]:
         """The claims that are not to be used; none, while it is disputed."""
-        return tuple(
-            claim
-            for claim in self.conflict.claims
-            if self.is_settled and claim.id not in self.settlement.stands
-        )
+        falls: list[Claim] = []
+        for claim in self.conflict.claims:
+            if self.is_settled and claim.id not in self.settlement.stands:
+                falls.append(claim)
+        return tuple(falls)
 
     @property
     def about(self) -> str:
@@ -140,7 +150,9 @@ class Dispute:
             ", ".join(_said(claim, marked=marked) for claim in claims)
             for claims in (self.stands, self.falls)
         )
-        why = f" {self.settlement.why}" if self.settlement.why else ""
+        why = ""
+        if self.settlement.why:
+            why = f" {self.settlement.why}"
         return f"{self.about}: {stands}; not: {falls}.{why}"
 
     def brief(self) -> dict[str, JsonValue]:
@@ -168,24 +180,22 @@ def disputes_of(state: JobState, words: ResultTexts) -> tuple[Dispute, ...]:
     said: dict[str, Settlement] = {}
     if judged is not None and judged.settled:
         kept = Settlements.of(words.result(judged.result).output).settlements
-        said = {
-            settlement.conflict: settlement
-            for settlement in kept
-            if settlement.conflict in judged.settled
-        }
-    return tuple(
-        Dispute(conflict, said.get(conflict.id, Settlement(conflict=conflict.id)))
-        for conflict in words.conflicts(found.ledger).conflicts
-    )
+        said = {}
+        for settlement in kept:
+            if settlement.conflict in judged.settled:
+                said[settlement.conflict] = settlement
+    disputes: list[Dispute] = []
+    for conflict in words.conflicts(found.ledger).conflicts:
+        disputes.append(Dispute(conflict, said.get(conflict.id, Settlement(conflict=conflict.id))))
+    return tuple(disputes)
 
 
 def section(disputes: Collection[Dispute], body: str) -> str:
     """Return the section below an answer: open disputes, and rejected claims that the answer uses."""
-    used = {
-        claim_id
-        for match in MARKER.finditer(body)
-        for claim_id in re.split(r"\s*[,;]\s*", match[1])
-    }
+    used: set[str | Any] = set()
+    for match in MARKER.finditer(body):
+        for claim_id in re.split(r"\s*[,;]\s*", match[1]):
+            used.add(claim_id)
     blocks = []
     for title, told in (
         ("Disputed", _disputed(disputes)),
@@ -214,11 +224,19 @@ def beside(disputes: Collection[Dispute], form: HandoffResult) -> tuple[str, ...
 
 
 def _disputed(disputes: Collection[Dispute]) -> list[Dispute]:
-    return [one for one in disputes if not one.is_settled]
+    ones: list[Dispute] = []
+    for one in disputes:
+        if not one.is_settled:
+            ones.append(one)
+    return ones
 
 
 def _settled_against(disputes: Collection[Dispute], used: Collection[str]) -> list[Dispute]:
-    return [one for one in disputes if any(claim.id in used for claim in one.falls)]
+    ones: list[Dispute] = []
+    for one in disputes:
+        if any(claim.id in used for claim in one.falls):
+            ones.append(one)
+    return ones
 
 
 def _said(claim: Claim, *, marked: bool) -> str:

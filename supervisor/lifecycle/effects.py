@@ -28,7 +28,9 @@ NOT_APPROVED = "a person rejected it before it began"
 
 def after_review(state: JobState) -> frozenset[StepId]:
     """Return the steps that wait for the review, and the steps that depend on those."""
-    return shape_of(state.plan.steps).after_review if state.plan else frozenset()
+    if state.plan:
+        return shape_of(state.plan.steps).after_review
+    return frozenset()
 
 
 def is_ready_for_review(state: JobState) -> bool:
@@ -43,18 +45,21 @@ def is_ready_for_review(state: JobState) -> bool:
 def reviewed_steps(state: JobState) -> tuple[StepId, ...]:
     """Return the steps that a review sees now: all that are settled and were not skipped."""
     steps = state.steps.items()
-    return tuple(
-        step_id
-        for step_id, step in steps
-        if step.status is StepStatus.SETTLED and not step.is_skipped
-    )
+    items: list[StepId] = []
+    for step_id, step in steps:
+        if step.status is StepStatus.SETTLED and not step.is_skipped:
+            items.append(step_id)
+    return tuple(items)
 
 
 def find_blocked_steps(state: JobState) -> tuple[AbandonSteps, ...]:
     """Return the steps that can't begin any more: no review has passed, or a person said no."""
     unbegun = state.overview.next
     if state.review_over or not state.is_reviewed:
-        waiting = after_review(state) if not is_passed(state) else frozenset[StepId]()
+        if not is_passed(state):
+            waiting = after_review(state)
+        else:
+            waiting = frozenset[StepId]()
         late = tuple(step_id for step_id in unbegun if step_id in waiting)
         if late:
             return (AbandonSteps(late, NOT_PASSED),)
@@ -62,7 +67,9 @@ def find_blocked_steps(state: JobState) -> tuple[AbandonSteps, ...]:
     if rejected:
         return (AbandonSteps(rejected, NOT_APPROVED),)
     acted = tuple(step_id for step_id in unbegun if state.steps[step_id].acted)
-    return (AbandonSteps(acted, CUT_SHORT),) if acted else ()
+    if acted:
+        return (AbandonSteps(acted, CUT_SHORT),)
+    return ()
 
 
 def is_passed(state: JobState) -> bool:
@@ -75,7 +82,11 @@ def may_begin(state: JobState, steps: Sequence[StepId]) -> list[StepId]:
     waiting = after_review(state)
     if not waiting or is_passed(state):
         return list(steps)
-    return [step_id for step_id in steps if step_id not in waiting]
+    step_ids: list[StepId] = []
+    for step_id in steps:
+        if step_id not in waiting:
+            step_ids.append(step_id)
+    return step_ids
 
 
 def find_unapproved_steps(
@@ -83,7 +94,10 @@ def find_unapproved_steps(
 ) -> tuple[StepId, ...]:
     """Return the steps among these that a person must approve before they begin."""
     is_covered = {*state.submitted.approvals.what} & {ApprovalOf.ANSWER, ApprovalOf.RESEARCH}
-    helpers = helpers_of(state) if is_covered else frozenset[StepId]()
+    if is_covered:
+        helpers = helpers_of(state)
+    else:
+        helpers = frozenset[StepId]()
     found = []
     for step_id in steps:
         step = state.steps[step_id]
@@ -108,13 +122,20 @@ def has_open_condition(step: StepState) -> bool:
 
 def ask_about(steps: Sequence[StepId]) -> AskApproval:
     """Return the question whether these steps may begin."""
-    named = f"step {steps[0]} is" if len(steps) == 1 else f"{len(steps)} steps are"
+    if len(steps) == 1:
+        named = f"step {steps[0]} is"
+    else:
+        named = f"{len(steps)} steps are"
     return AskApproval(ApprovalOf.STEP, f"{named} ready to begin", steps=tuple(steps))
 
 
 def sinks_to_redo(state: JobState) -> tuple[StepId, ...]:
     """Return the steps that the answer is made of, without steps that may have acted."""
-    return tuple(step_id for step_id in usable_sinks(state) if not state.steps[step_id].acted)
+    sinks: list[StepId] = []
+    for step_id in usable_sinks(state):
+        if not state.steps[step_id].acted:
+            sinks.append(step_id)
+    return tuple(sinks)
 
 
 # What planners make
@@ -139,9 +160,11 @@ def patch_after_review(patch: Patch, acting: Collection[str]) -> Patch:
 
 
 def _marked(steps: Sequence[Step], acting: Collection[str]) -> tuple[Step, ...]:
-    return tuple(
-        step.model_copy(update={"after": AFTER_REVIEW})
-        if step.specialist in acting and step.after is None
-        else step
-        for step in steps
-    )
+    items: list[Step] = []
+    for step in steps:
+        items.append(
+            step.model_copy(update={"after": AFTER_REVIEW})
+            if step.specialist in acting and step.after is None
+            else step
+        )
+    return tuple(items)

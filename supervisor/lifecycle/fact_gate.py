@@ -80,7 +80,9 @@ def _is_due(state: JobState) -> bool:
 
 def _known(state: JobState) -> BlobRef | None:
     """Return the outcome of the check if it was of this answer."""
-    return state.fact_checks.result if state.fact_checks.parts == parts_of(state) else None
+    if state.fact_checks.parts == parts_of(state):
+        return state.fact_checks.result
+    return None
 
 
 def apply_fact_check(state: JobState, command: TakeFactCheck, words: ResultTexts) -> FactsChecked:
@@ -96,7 +98,10 @@ def apply_fact_check(state: JobState, command: TakeFactCheck, words: ResultTexts
         return FactsChecked(result=command.result, problem=UNSURE)
     if not check.wrong:
         return FactsChecked(result=command.result)
-    steps = sinks_to_redo(state) if command.may_send_back and state.synthesis is None else ()
+    if command.may_send_back and state.synthesis is None:
+        steps = sinks_to_redo(state)
+    else:
+        steps = ()
     may_send_back = command.may_send_back and (bool(steps) or state.synthesis is not None)
     return FactsChecked(
         result=command.result,
@@ -114,7 +119,10 @@ def check_came(state: JobState, event: HandoffFinished) -> dict[str, Any]:
     raised the budget.
     """
     is_nothing = event.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK
-    found = FactChecks() if is_nothing else FactChecks(result=event.result, parts=parts_of(state))
+    if is_nothing:
+        found = FactChecks()
+    else:
+        found = FactChecks(result=event.result, parts=parts_of(state))
     return {
         "fact_checks": found,
         "role_costs": {**state.role_costs, FACT_GATE: event.usage.cost_microusd or 0},
@@ -129,20 +137,18 @@ def make_fact_check_event(state: JobState, event: FactsChecked, at: float) -> di
 
 
 def _without_check(state: JobState) -> dict[HandoffId, HandoffIssued]:
-    return {
-        handoff_id: handoff
-        for handoff_id, handoff in state.open.items()
-        if not handoff.is_fact_check
-    }
+    handoffs: dict[HandoffId, HandoffIssued] = {}
+    for handoff_id, handoff in state.open.items():
+        if not handoff.is_fact_check:
+            handoffs[handoff_id] = handoff
+    return handoffs
 
 
 def unsaid(state: JobState) -> FactChecks:
     """Return the state for an answer that is made again, perhaps from the same parts."""
-    return (
-        state.fact_checks.model_copy(update={"said": None})
-        if state.fact_checks.said
-        else state.fact_checks
-    )
+    if state.fact_checks.said:
+        return state.fact_checks.model_copy(update={"said": None})
+    return state.fact_checks
 
 
 def reset_checks(state: JobState) -> dict[str, Any]:
@@ -150,5 +156,8 @@ def reset_checks(state: JobState) -> dict[str, Any]:
     asked again.
     """
     said = state.fact_checks.said
-    known = FactChecks() if said and said.problem else unsaid(state)
+    if said and said.problem:
+        known = FactChecks()
+    else:
+        known = unsaid(state)
     return {"gated": None, "gate_rounds": 0, "turned_down": None, "fact_checks": known}

@@ -28,14 +28,18 @@ def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
     """Return the results to pass on: parts of the answer, then other usable results, then the job's
     own inputs.
     """
-    found = {StepId("synthesizer"): state.synthesis} if state.synthesis else {}
+    if state.synthesis:
+        found = {StepId("synthesizer"): state.synthesis}
+    else:
+        found = {}
     found |= {
         step_id: ref for step_id in usable_sinks(state) if (ref := state.steps[step_id].result)
     }
     found |= {
         step_id: step.result for step_id, step in state.steps.items() if step.usable and step.result
     }
-    found |= {one.step: one.result for one in state.submitted.given}
+    for one in state.submitted.given:
+        found[one.step] = one.result
     return dict(list(found.items())[:MOST_GIVEN])
 
 
@@ -60,23 +64,23 @@ def results_as_given(
         answers: results that answer the whole request.
     """
     given, texts = [], []
-    before = {one.step: one for one in state.submitted.given}
+    before: dict[StepId, Given] = {}
+    for one in state.submitted.given:
+        before[one.step] = one
     for step_id, result in results.items():
         step = state.steps.get(step_id)
-        title = (
-            step.outline.title
-            if step
-            else before[step_id].title
-            if step_id in before
-            else "The answer"
-        )
-        specialist = (
-            step.specialist
-            if step
-            else before[step_id].specialist
-            if step_id in before
-            else step_id
-        )
+        if step:
+            title = step.outline.title
+        elif step_id in before:
+            title = before[step_id].title
+        else:
+            title = "The answer"
+        if step:
+            specialist = step.specialist
+        elif step_id in before:
+            specialist = before[step_id].specialist
+        else:
+            specialist = step_id
         text = _under(earlier(step_id), words.result(result)).to_json()
         is_answer = result in answers
         given.append(
@@ -97,7 +101,10 @@ def earlier(step_id: StepId) -> StepId:
     different.
     """
     match = _BEFORE.fullmatch(step_id)
-    name = f"prev{int(match[1] or 1) + 1}_{match[2]}" if match else f"prev_{step_id}"
+    if match:
+        name = f"prev{int(match[1] or 1) + 1}_{match[2]}"
+    else:
+        name = f"prev_{step_id}"
     return StepId(
         name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}_{digest_of(step_id)[:8]}"
     )
@@ -118,7 +125,9 @@ def _under(name: StepId, result: HandoffResult) -> HandoffResult:
 
 def _claim(claim: Claim) -> Claim:
     step, dot, number = claim.id.rpartition(".")
-    return claim.model_copy(update={"id": f"{earlier(StepId(step))}.{number}"}) if dot else claim
+    if dot:
+        return claim.model_copy(update={"id": f"{earlier(StepId(step))}.{number}"})
+    return claim
 
 
 def _renamed(text: str) -> str:

@@ -17,16 +17,18 @@ from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 def gaps_of(state: JobState, words: ResultTexts) -> tuple[Gap, ...]:
     """Return the steps whose results are missing or incomplete, and why."""
     prices = _prices(state)
-    return tuple(
-        Gap(
-            step=step_id,
-            specialist=step.specialist,
-            why=_why(step, words),
-            likely_microusd=prices[step_id],
-        )
-        for step_id, step in state.steps.items()
-        if not step.is_whole
-    )
+    gaps: list[Gap] = []
+    for step_id, step in state.steps.items():
+        if not step.is_whole:
+            gaps.append(
+                Gap(
+                    step=step_id,
+                    specialist=step.specialist,
+                    why=_why(step, words),
+                    likely_microusd=prices[step_id],
+                )
+            )
+    return tuple(gaps)
 
 
 def _why(step: StepState, words: ResultTexts) -> str:
@@ -36,8 +38,12 @@ def _why(step: StepState, words: ResultTexts) -> str:
         bool(step.remarks) and step.remarks[-1].asks_for_the_rest
     )
     if step.result_status is ResultStatus.PARTIAL:
-        sent_back = "" if is_as_before else "it was sent back, and the new attempt failed: "
-        return f"incomplete: {sent_back}{why}" if why else "incomplete"
+        sent_back = "it was sent back, and the new attempt failed: "
+        if is_as_before:
+            sent_back = ""
+        if why:
+            return f"incomplete: {sent_back}{why}"
+        return "incomplete"
     if step.acted:
         why = f"{why or 'it has no result'} (not tried again: it may have acted)"
     return why or ("it was stopped before it had a result" if step.attempt else "it did not run")
@@ -48,7 +54,10 @@ def to_finish(state: JobState) -> int | None:
     the later roles. None: there is no gap, or a price is unknown.
     """
     again = list(_prices(state).values())
-    known = [cost for cost in again if cost is not None]
+    known: list[int] = []
+    for cost in again:
+        if cost is not None:
+            known.append(cost)
     if not again or len(known) < len(again):
         return None
     return sum(known) + sum(state.role_costs.get(role, 0) for role in (*CLOSING_ROLES, FACT_GATE))
@@ -68,11 +77,9 @@ def _prices(state: JobState) -> dict[StepId, int | None]:
         goes_on = (
             step.specialist == SUB_SUPERVISOR and step.team_knows_all and step_id not in follow
         )
-        return (
-            step.to_finish_microusd
-            if goes_on and step.to_finish_microusd is not None
-            else costs.of(step.specialist)
-        )
+        if goes_on and step.to_finish_microusd is not None:
+            return step.to_finish_microusd
+        return costs.of(step.specialist)
 
     return {step_id: price(step_id) for step_id in (*missing, *(follow - missing))}
 
@@ -103,8 +110,13 @@ def likely_costs(state: JobState) -> StepCosts:
 
 
 def _average(costs: Sequence[int | None]) -> int | None:
-    known = [cost for cost in costs if cost is not None]
-    return round(sum(known) / len(known)) if known and len(known) == len(costs) else None
+    known: list[int] = []
+    for cost in costs:
+        if cost is not None:
+            known.append(cost)
+    if known and len(known) == len(costs):
+        return round(sum(known) / len(known))
+    return None
 
 
 def gap_text(gaps: tuple[Gap, ...]) -> str:
@@ -120,7 +132,9 @@ def lacking(gaps: Sequence[Gap]) -> str:
 
 def gap_line(gap: Gap) -> str:
     cost = cost_usd(gap.likely_microusd)
-    price = f"{cost:.6f}".rstrip("0").rstrip(".") if cost else ""
+    price = ""
+    if cost:
+        price = f"{cost:.6f}".rstrip("0").rstrip(".")
     return f"{gap.step} ({gap.specialist}): {gap.why}" + (
         f" (doing it would cost about ${price})" if price else ""
     )

@@ -72,7 +72,10 @@ def check_gates(
     found = result_by_code(
         state.job_id, WHOLE, state.gate_rounds + 1, "\n".join(vetoes), StopReason.FINISHED
     )
-    steps = sinks_to_redo(state) if may_send_back and state.synthesis is None else ()
+    if may_send_back and state.synthesis is None:
+        steps = sinks_to_redo(state)
+    else:
+        steps = ()
     may_send_back = may_send_back and (bool(steps) or state.synthesis is not None)
     return GatesChecked(
         vetoes=len(vetoes), result=ref(found.to_json()), is_sent_back=may_send_back, steps=steps
@@ -98,9 +101,9 @@ def vetoes_of(
         *what_it_says,
         *_sources(gates, text, sources),
     )
-    return (
-        vetoes if is_form or not sources else (*vetoes, *_sentences(gates, text, sources, claims))
-    )
+    if is_form or not sources:
+        return vetoes
+    return (*vetoes, *_sentences(gates, text, sources, claims))
 
 
 def _length(gates: Gates, text: str) -> Iterator[str]:
@@ -112,7 +115,10 @@ def _length(gates: Gates, text: str) -> Iterator[str]:
 
 
 def _sections(gates: Gates, text: str) -> Iterator[str]:
-    there = {heading.casefold() for heading in headings_in(text)} if gates.sections else set()
+    if gates.sections:
+        there = {heading.casefold() for heading in headings_in(text)}
+    else:
+        there = set()
     for section in gates.sections:
         if to_nfc(section).strip().casefold() not in there:
             yield f'It has no section "{section}": write a heading with these words.'
@@ -131,7 +137,10 @@ def _required(gates: Gates, text: str) -> Iterator[str]:
 
 
 def _numbers(gates: Gates, text: str) -> Iterator[str]:
-    there = set(numbers_in(_MARK.sub(" ", text))) if gates.numbers else set()
+    if gates.numbers:
+        there = set(numbers_in(_MARK.sub(" ", text)))
+    else:
+        there = set()
     for number in gates.numbers:
         if Fraction(str(number)) not in there:
             yield f"The number {number:,.12g} is missing."
@@ -143,17 +152,25 @@ def _sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
     if not sources:
         yield "It has no sources: every statement of fact needs one."
     elif unproven := text.count(UNPROVEN):
-        point = "points to a claim" if unproven == 1 else "point to claims"
+        point = "point to claims"
+        if unproven == 1:
+            point = "points to a claim"
         yield f"{unproven:,} of its statements {point} without a source: give a verbatim quote for each, or drop it."
 
 
 def _sentences(gates: Gates, text: str, sources: int, claims: Collection[str]) -> Iterator[str]:
     if gates.cited and (found := find_uncited_sentences(text, sources, claims)):
-        hold = "states a fact" if len(found) == 1 else "state facts"
+        hold = "state facts"
+        if len(found) == 1:
+            hold = "states a fact"
         shown = "; ".join(f'"{_shortened(one)}"' for one in found[:_MOST_SHOWN])
-        more = f"; and {len(found) - _MOST_SHOWN:,} more" if len(found) > _MOST_SHOWN else ""
+        more = ""
+        if len(found) > _MOST_SHOWN:
+            more = f"; and {len(found) - _MOST_SHOWN:,} more"
         yield f"{len(found):,} of its sentences {hold} without a source: {shown}{more}. Let each point to a claim, or drop it."
 
 
 def _shortened(sentence: str) -> str:
-    return sentence if len(sentence) <= _MOST_SHOWN_CHARS else f"{sentence[:_MOST_SHOWN_CHARS]}…"
+    if len(sentence) <= _MOST_SHOWN_CHARS:
+        return sentence
+    return f"{sentence[:_MOST_SHOWN_CHARS]}…"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, ContextResult
@@ -21,6 +21,9 @@ from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.types.handoff import BlobRef
 
 
 def reassigned_steps(
@@ -62,7 +65,9 @@ def context_for(state: JobState, depends_on: tuple[StepId, ...]) -> tuple[Contex
     Raises:
         HandoffError: a step has no result, so the handoff cannot be built.
     """
-    given = {one.step: one.result for one in state.submitted.given}
+    given: dict[StepId, BlobRef] = {}
+    for one in state.submitted.given:
+        given[one.step] = one.result
     found = []
     for step_id in depends_on:
         if (
@@ -97,13 +102,15 @@ def step_handoff(
     )
     there = tuple(one for one in ended if one not in state.steps or not state.steps[one].is_skipped)
     attempt = current.attempt + 1
-    form = (
-        dict(answer_schema)
-        if answer_schema is not None and state.sinks == (step.id,)
-        else planned.output_schema
-    )
+    if answer_schema is not None and state.sinks == (step.id,):
+        form = dict(answer_schema)
+    else:
+        form = planned.output_schema
     asked = state.submitted.limits.max_turns_per_handoff
-    max_turns = min(spec.max_turns, asked) if asked else spec.max_turns
+    if asked:
+        max_turns = min(spec.max_turns, asked)
+    else:
+        max_turns = spec.max_turns
     return AgentHandoff(
         handoff_id=handoff_id(step.id, attempt),
         job_id=state.job_id,
@@ -138,14 +145,19 @@ def _effects_allowed(
     of_a_team = state.steps[step_id].outline.specialist == SUB_SUPERVISOR
     if state.submitted.parent or of_a_team or step_id in helpers_of(state):
         return ()
-    return planned.tools if planned is not spec else None
+    if planned is not spec:
+        return planned.tools
+    return None
 
 
 def _within(spec: SpecialistSpec, contract: SpecialistSpec) -> SpecialistSpec:
     """Return `spec` with the lower limits of the two on the money and the time of one handoff."""
     lowest: dict[str, Any] = {}
     for name in ("max_usd", "max_seconds"):
-        limits = [getattr(one, name) for one in (spec, contract) if getattr(one, name) is not None]
+        limits: list[Any] = []
+        for one in (spec, contract):
+            if getattr(one, name) is not None:
+                limits.append(getattr(one, name))
         lowest[name] = min(limits, default=None)
     return spec.model_copy(update=lowest)
 
@@ -202,7 +214,10 @@ def fact_check_handoff(
     and quotes, and the job's documents.
     """
     parts, asked = sources_of_answer(state), state.submitted.limits.max_turns_per_handoff
-    max_turns = min(spec.max_turns, asked) if asked else spec.max_turns
+    if asked:
+        max_turns = min(spec.max_turns, asked)
+    else:
+        max_turns = spec.max_turns
     return AgentHandoff(
         handoff_id=handoff_id(FACT_GATE, attempt),
         job_id=state.job_id,
@@ -226,7 +241,10 @@ def fact_check_handoff(
 
 def _task(step: Step, ended: tuple[StepId, ...]) -> str:
     """Return the task with the names of running dependencies that its join did not wait for."""
-    missing = [one for one in step.depends_on if one not in ended]
+    missing: list[StepId] = []
+    for one in step.depends_on:
+        if one not in ended:
+            missing.append(one)
     if not missing:
         return step.task
     return (

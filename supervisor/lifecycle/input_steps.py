@@ -12,16 +12,16 @@ HANDOFFS_OF_A_NEED = 3
 
 def room(state: JobState) -> int:
     """Return the number of steps that may be added. A single agent has no team that could help."""
-    return (
-        0
-        if state.mode is Mode.SINGLE
-        else max(0, state.submitted.limits.max_steps - len(state.steps))
-    )
+    if state.mode is Mode.SINGLE:
+        return 0
+    return max(0, state.submitted.limits.max_steps - len(state.steps))
 
 
 def can_help(state: JobState) -> bool:
     """Return whether another added step is still possible."""
-    waiting = sum(step.status is StepStatus.WAITING for step in state.steps.values())
+    waiting = 0
+    for step in state.steps.values():
+        waiting += step.status is StepStatus.WAITING
     return (
         bool(room(state))
         and state.handoffs + waiting + HANDOFFS_OF_A_NEED <= state.submitted.limits.max_handoffs
@@ -30,4 +30,8 @@ def can_help(state: JobState) -> bool:
 
 def helpers_of(state: JobState) -> frozenset[StepId]:
     """Return the steps that were added as helpers. They get no helpers."""
-    return frozenset(helper for step in state.steps.values() for helper in step.outline.helpers)
+    helpers: set[StepId] = set()
+    for step in state.steps.values():
+        for helper in step.outline.helpers:
+            helpers.add(helper)
+    return frozenset(helpers)

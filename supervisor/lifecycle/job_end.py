@@ -52,11 +52,9 @@ def why_over(state: JobState) -> str:
 
 
 def why_cancelled(state: JobState) -> str:
-    return (
-        "cancelled by the user"
-        if state.cancelled_by == "user"
-        else f"{state.cancelled_by} does not wait for it any more"
-    )
+    if state.cancelled_by == "user":
+        return "cancelled by the user"
+    return f"{state.cancelled_by} does not wait for it any more"
 
 
 def leave(state: JobState, *, may_send_back: bool) -> Command:
@@ -64,7 +62,9 @@ def leave(state: JobState, *, may_send_back: bool) -> Command:
     is_unchecked = (
         state.submitted.gates is not None and state.gated is None and state.synthesised is not None
     )
-    return CheckGates(may_send_back) if is_unchecked and parts_of(state) else end(state)
+    if is_unchecked and parts_of(state):
+        return CheckGates(may_send_back)
+    return end(state)
 
 
 def end(state: JobState) -> EndJob:
@@ -79,7 +79,9 @@ def end(state: JobState) -> EndJob:
         and state.synthesised.problem is None
         and not (state.gated and state.gated.vetoes)
     )
-    why = why_over(state) if state.spent else None
+    why = None
+    if state.spent:
+        why = why_over(state)
     is_whole = planned and whole and accepted and settled and not is_doubted(state)
     return EndJob(JobStatus.OK if is_whole else JobStatus.PARTIAL, why)
 
@@ -127,7 +129,9 @@ def _stop_working(state: JobState, why: str) -> Command:
     if answer_stands(state):
         return leave(state, may_send_back=False)
     needs_review = state.is_reviewed and not state.review_over
-    return SkipReview(why) if needs_review else _put_together(state)
+    if needs_review:
+        return SkipReview(why)
+    return _put_together(state)
 
 
 def _put_together(state: JobState) -> ChooseAnswer:
@@ -137,7 +141,9 @@ def _put_together(state: JobState) -> ChooseAnswer:
 def after_the_end(state: JobState, now: float) -> tuple[Command, ...]:
     """Return who is told of the end now: its parent, or the host's task and the webhook."""
     if state.submitted.parent:
-        return () if state.parent_told else (TellParent(),)
+        if state.parent_told:
+            return ()
+        return (TellParent(),)
     task_due, webhook_due = _end_task_due(state), _webhook_due(state)
     commands: list[Command] = []
     if task_due is not None and task_due <= now:
@@ -148,7 +154,9 @@ def after_the_end(state: JobState, now: float) -> tuple[Command, ...]:
 
 
 def _end_task_due(state: JobState) -> float | None:
-    return None if state.submitted.on_end is None else _due(state.end_task)
+    if state.submitted.on_end is None:
+        return None
+    return _due(state.end_task)
 
 
 def _webhook_due(state: JobState) -> float | None:
@@ -193,11 +201,16 @@ def next_due(
             must begin, unless it is on hold.
     """
     if state.ended and state.submitted.parent:
-        return None if state.parent_told else max(now, state.as_of) + TELL_AGAIN_AFTER_S
+        if state.parent_told:
+            return None
+        return max(now, state.as_of) + TELL_AGAIN_AFTER_S
     if state.ended:
         dues = (_end_task_due(state), _webhook_due(state))
         return min((due for due in dues if due is not None), default=None)
-    until = question_due(state, state.question) if state.question else state.deadline
+    if state.question:
+        until = question_due(state, state.question)
+    else:
+        until = state.deadline
     time_runs = state.question is None or (state.asks_about_steps and not state.is_only_asking)
     if time_runs:
         until = min(until, state.deadline)

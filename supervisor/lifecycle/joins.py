@@ -44,7 +44,9 @@ def fan_in_of(state: JobState, step_id: StepId) -> FanIn:
 
 
 def last_fan_in(state: JobState) -> FanIn:
-    join = state.plan.join if state.plan and not state.waits_for_all else None
+    join = None
+    if state.plan and not state.waits_for_all:
+        join = state.plan.join
     return FanIn(None, state.sinks if join else (), join)
 
 
@@ -73,11 +75,10 @@ def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinStanding, 
 
 def _never(state: JobState, join: Join, usable: int, left: int) -> str:
     """Return why the join can never be satisfied; '' if it still can."""
-    failed = [
-        must
-        for must in join.must
-        if state.steps[must].status is StepStatus.SETTLED and not state.steps[must].usable
-    ]
+    failed: list[StepId] = []
+    for must in join.must:
+        if state.steps[must].status is StepStatus.SETTLED and not state.steps[must].usable:
+            failed.append(must)
     if failed:
         return f"it must have {', '.join(failed)}, which failed"
     if usable + left < join.at_least:
@@ -92,11 +93,9 @@ def _enough(state: JobState, fan_in: FanIn, join: Join, usable: int, left: int, 
     if not left or usable >= (join.enough or len(fan_in.parts)):
         return f"{usable} of {len(fan_in.parts)} results were enough"
     until = _until(state, fan_in)
-    return (
-        f"{usable} of {len(fan_in.parts)} results were there after {join.within_s} s"
-        if until is not None and now >= until
-        else ""
-    )
+    if until is not None and now >= until:
+        return f"{usable} of {len(fan_in.parts)} results were there after {join.within_s} s"
+    return ""
 
 
 def is_wanted(state: JobState, dependents: frozenset[StepId], now: float) -> bool:
@@ -105,7 +104,10 @@ def is_wanted(state: JobState, dependents: frozenset[StepId], now: float) -> boo
     Args:
         dependents: dependents of that step.
     """
-    fan_ins = [fan_in_of(state, one) for one in dependents] if dependents else [last_fan_in(state)]
+    if dependents:
+        fan_ins = [fan_in_of(state, one) for one in dependents]
+    else:
+        fan_ins = [last_fan_in(state)]
     return any(
         one.join is None or standing(state, one, now)[0] is not JoinStanding.MET for one in fan_ins
     )
@@ -138,7 +140,9 @@ def hopeless(state: JobState, now: float) -> tuple[AbandonSteps | SkipSteps, ...
             elif how is JoinStanding.BROKEN:
                 broken.setdefault(why, []).append(step_id)
     lost = tuple(AbandonSteps(tuple(steps), why) for why, steps in broken.items())
-    return (*lost, SkipSteps(tuple(skipped), ALL_SKIPPED)) if skipped else lost
+    if skipped:
+        return (*lost, SkipSteps(tuple(skipped), ALL_SKIPPED))
+    return lost
 
 
 def _lacks_only_skipped(state: JobState, fan_in: FanIn) -> bool:
@@ -179,28 +183,33 @@ def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[Co
     """
     if dependents and not any(state.steps[one].outline.join for one in dependents):
         return ()  # of a plain one, which thousands may share, not even the parts are looked for
-    fan_ins = (
-        [fan_in_of(state, one) for one in sorted(dependents)]
-        if dependents
-        else [last_fan_in(state)]
-    )
-    return tuple(
-        Counted(fan_in=one.step or LAST, wakes_from=_wakes_from(one.join, len(one.parts)))
-        for one in fan_ins
-        if one.join
-    )
+    if dependents:
+        fan_ins = [fan_in_of(state, one) for one in sorted(dependents)]
+    else:
+        fan_ins = [last_fan_in(state)]
+    counteds: list[Counted] = []
+    for fan_in in fan_ins:
+        if fan_in.join:
+            counteds.append(
+                Counted(
+                    fan_in=fan_in.step or LAST,
+                    wakes_from=_wakes_from(fan_in.join, len(fan_in.parts)),
+                )
+            )
+    return tuple(counteds)
 
 
 def _joined(state: JobState) -> list[FanIn]:
     """Return the waiting fan-ins with a join."""
     if state.plan is None or state.waits_for_all:
         return []
-    waiting = [
-        fan_in_of(state, step_id)
-        for step_id in state.overview.next
-        if state.steps[step_id].outline.join
-    ]
-    return [*waiting, last_fan_in(state)] if state.plan.join else waiting
+    waiting: list[FanIn] = []
+    for step_id in state.overview.next:
+        if state.steps[step_id].outline.join:
+            waiting.append(fan_in_of(state, step_id))
+    if state.plan.join:
+        return [*waiting, last_fan_in(state)]
+    return waiting
 
 
 def _late_for(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:
@@ -215,14 +224,20 @@ def _late_for(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:
         if all(state.steps[one].status is not StepStatus.WAITING for one in waiting):
             late[step_id] = None
             frontier += state.steps[step_id].outline.depends_on
-    return tuple(step_id for step_id in state.steps if step_id in late)
+    step_ids: list[StepId] = []
+    for step in state.steps:
+        if step in late:
+            step_ids.append(step)
+    return tuple(step_ids)
 
 
 def _wakes_from(join: Join, parts: int) -> int:
     """Return the number of usable results from which the fan-in may continue: after its time limit,
     the smallest useful number.
     """
-    return join.at_least if join.within_s else join.enough or parts
+    if join.within_s:
+        return join.at_least
+    return join.enough or parts
 
 
 def _until(state: JobState, fan_in: FanIn) -> float | None:
@@ -239,4 +254,6 @@ def _until(state: JobState, fan_in: FanIn) -> float | None:
         if part.began_at >= since
     )
     began_at = min(begun, default=None)
-    return None if began_at is None else began_at + fan_in.join.within_s
+    if began_at is None:
+        return None
+    return began_at + fan_in.join.within_s

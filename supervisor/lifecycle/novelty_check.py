@@ -36,11 +36,13 @@ conclusions.
 
 def results_for_novelty_check(state: JobState) -> tuple[BlobRef, ...]:
     """Return the results that `nothing_new_in` reads; empty if no added step has a result."""
-    return (
-        tuple(step.result for step in state.steps.values() if step.usable and step.result)
-        if _to_be_judged(state)
-        else ()
-    )
+    if _to_be_judged(state):
+        results: list[BlobRef] = []
+        for step in state.steps.values():
+            if step.usable and step.result:
+                results.append(step.result)
+        return tuple(results)
+    return ()
 
 
 def nothing_new_in(state: JobState, words: ResultTexts) -> tuple[StepId, ...]:
@@ -113,25 +115,27 @@ def _is_said_again(new: ResultFingerprint, earlier: ResultFingerprint) -> bool:
 
 def _to_be_judged(state: JobState) -> tuple[StepId, ...]:
     added, shown = _rounds(state), {*state.patches.shown}
-    return tuple(
-        step_id
-        for step_id, step in state.steps.items()
-        if step_id in added
-        and step.handoff_id in shown
-        and step.status is StepStatus.SETTLED
-        and step.usable
-    )
+    items: list[StepId] = []
+    for step_id, step in state.steps.items():
+        if (
+            step_id in added
+            and step.handoff_id in shown
+            and step.status is StepStatus.SETTLED
+            and step.usable
+        ):
+            items.append(step_id)
+    return tuple(items)
 
 
 def _rounds(state: JobState) -> dict[StepId, int]:
     """Return the number of the patch that added each step, from 1. Steps of the plan itself are
     left out.
     """
-    return {
-        step.id: number
-        for number, patch in enumerate(state.patches.made, start=1)
-        for step in patch.added
-    }
+    rounds: dict[StepId, int] = {}
+    for number, patch in enumerate(state.patches.made, start=1):
+        for step in patch.added:
+            rounds[step.id] = number
+    return rounds
 
 
 def _upstream(state: JobState, step_id: StepId) -> set[StepId]:
@@ -160,4 +164,6 @@ def _is_cited(source: Citation, claim: Claim) -> bool:
 
 def _share(ours: frozenset[tuple[str, ...]], theirs: frozenset[tuple[str, ...]]) -> float:
     """Return the part of our runs of words that theirs contain; 0 for too few."""
-    return len(ours & theirs) / len(ours) if len(ours) >= LEAST_SHINGLES else 0.0
+    if len(ours) >= LEAST_SHINGLES:
+        return len(ours & theirs) / len(ours)
+    return 0.0

@@ -44,7 +44,9 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
 
     def __contains__(self, key: object) -> bool:
         found = self._top.get(key, _UNKNOWN)  # type: ignore[arg-type]
-        return key in self._ground if found is _UNKNOWN else found is not _GONE
+        if found is _UNKNOWN:
+            return key in self._ground
+        return found is not _GONE
 
     def __len__(self) -> int:
         return self._size
@@ -76,20 +78,23 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
 
     def without(self, key: Key) -> PersistentMap[Key, Value]:
         """Return the items without a key, if it exists."""
-        return (
-            self._made(self._ground, self._top | {key: _GONE}, self._size - 1)
-            if key in self
-            else self
-        )
+        if key in self:
+            return self._made(self._ground, self._top | {key: _GONE}, self._size - 1)
+        return self
 
     def changed_since(self, before: PersistentMap[Key, Value]) -> tuple[Key, ...]:
         """Return the keys whose values differ from an earlier version, in order of the new version,
         then the removed keys.
         """
         is_same_ground = self._ground is before._ground
-        now, was = (self._top, before._top) if is_same_ground else (self._all, before._all)
+        if is_same_ground:
+            now, was = (self._top, before._top)
+        else:
+            now, was = (self._all, before._all)
         others = [key for key, value in now.items() if was.get(key, _UNKNOWN) is not value]
-        others += [key for key in was if key not in now]
+        for wa in was:
+            if wa not in now:
+                others.append(wa)
         return tuple(
             key for key in others if key in self or key in before
         )  # some have come and gone in between
@@ -124,4 +129,6 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
 
 def layers(items: Mapping[Key, Value]) -> PersistentMap[Key, Value]:
     """Return the items as a PersistentMap; a PersistentMap is returned unchanged."""
-    return items if isinstance(items, PersistentMap) else PersistentMap(items)
+    if isinstance(items, PersistentMap):
+        return items
+    return PersistentMap(items)

@@ -63,7 +63,10 @@ def shape_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
 def _after_review(
     steps: tuple[StepOutline, ...], dependents: Mapping[StepId, frozenset[StepId]]
 ) -> frozenset[StepId]:
-    found = {step.id for step in steps if step.after is not None}
+    found = set()
+    for step in steps:
+        if step.after is not None:
+            found.add(step.id)
     frontier = list(found)
     while frontier:
         later = dependents[frontier.pop()] - found

@@ -101,7 +101,9 @@ class _Asked:
             (similarity_to_earlier_task(wording, self._wording(one)), one.id) for one in shortest
         ]
         most, of = max(alike, default=(0.0, StepId("")))
-        return Repeat(step=new.id, earlier=of) if most > 0 else None
+        if most > 0:
+            return Repeat(step=new.id, earlier=of)
+        return None
 
     def _wording(self, step: Step) -> NormalizedTask:
         if step.task not in self._wordings:
@@ -122,7 +124,9 @@ def similarity_to_earlier_task(new: NormalizedTask, earlier: NormalizedTask) -> 
         return 0.0
     if not narrows(ours, earlier.parts):
         return 0.0
-    return len(ours) / len(theirs) if theirs else float(new.text == earlier.text)
+    if theirs:
+        return len(ours) / len(theirs)
+    return float(new.text == earlier.text)
 
 
 def is_other_work(new: NormalizedTask, earlier: NormalizedTask) -> bool:
@@ -175,12 +179,18 @@ class PatchHistory(Message):
     @property
     def changes(self) -> int:
         """Return the number of changes of the plan since the submission or the latest retry."""
-        return sum(one.plan is not None for one in self.made_now)
+        total = 0
+        for one in self.made_now:
+            total += one.plan is not None
+        return total
 
     @property
     def loop(self) -> PlanPatched | None:
         """Return the patch that only repeated earlier requests, or None."""
-        return next((one for one in self.made_now if one.repeats and one.plan is None), None)
+        for one in self.made_now:
+            if one.repeats and one.plan is None:
+                return one
+        return None
 
     @property
     def fruitless(self) -> tuple[StepId, ...]:
@@ -188,7 +198,9 @@ class PatchHistory(Message):
         known = {step_id for one in self.made_now for step_id in one.nothing_new}
         rounds = [{step.id for step in one.added} for one in self.made_now if one.added]
         latest = list(takewhile(lambda added: added <= known, reversed(rounds)))
-        return tuple(sorted(set().union(*latest))) if len(latest) >= FRUITLESS_ROUNDS else ()
+        if len(latest) >= FRUITLESS_ROUNDS:
+            return tuple(sorted(set().union(*latest)))
+        return ()
 
     @property
     def is_final(self) -> bool:

@@ -30,7 +30,9 @@ def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> di
     this decision, or by a person before the first step.
     """
     if not later.steps:
-        return {"plan_short": ""} if state.steps else {}
+        if state.steps:
+            return {"plan_short": ""}
+        return {}
     if not any(map(_changes, events)) and _has_begun(state):
         return {}
     return {"plan_short": in_short([one.outline for one in later.steps.values()])}

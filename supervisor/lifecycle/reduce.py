@@ -81,7 +81,9 @@ def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> J
     run = iter(events)
     if state is None and (first := next(run, None)):
         state = begin(job_id, first)
-    return fold_on(state, run) if state else None
+    if state:
+        return fold_on(state, run)
+    return None
 
 
 def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
@@ -89,11 +91,9 @@ def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
     later = state
     for recorded in events:
         later = _one_further(later, recorded)
-    return (
-        later
-        if later is state
-        else later.model_copy(update={"overview": overview_after(state, later)})
-    )
+    if later is state:
+        return later
+    return later.model_copy(update={"overview": overview_after(state, later)})
 
 
 def begin(job_id: JobId, recorded: Recorded) -> JobState:
@@ -142,11 +142,9 @@ def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:
     event = recorded.event
     if isinstance(event, ApprovalEvent):
         return heard(state, event, recorded)
-    return (
-        _of_job(state, event, recorded)
-        if isinstance(event, JobEvent)
-        else _of_steps(state, event, recorded.at)
-    )
+    if isinstance(event, JobEvent):
+        return _of_job(state, event, recorded)
+    return _of_steps(state, event, recorded.at)
 
 
 def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
@@ -240,7 +238,9 @@ def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  
             }
             return {**made, "gated": None, "fact_checks": unsaid(state)}
         case GatesChecked():
-            return send_back_answer(state, event, at) if event.is_sent_back else {"gated": event}
+            if event.is_sent_back:
+                return send_back_answer(state, event, at)
+            return {"gated": event}
         case FactsChecked():
             return make_fact_check_event(state, event, at)
         case _:
@@ -327,7 +327,10 @@ def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
         or {*event.steps} <= acted
     ):
         is_done = all(step.status is StepStatus.SETTLED for step in steps.values())
-        phase = Phase.SYNTHESISING if is_done else Phase.WORKING
+        if is_done:
+            phase = Phase.SYNTHESISING
+        else:
+            phase = Phase.WORKING
         return {"rounds": rounds, "phase": phase, "open": still_open, "review_over": True}
     for step_id in {*named, *state.downstream(named)}:
         step = steps[step_id]
@@ -345,8 +348,8 @@ def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
 
 def _without(state: JobState, role: str) -> dict[HandoffId, HandoffIssued]:
     """Return the open handoffs without those of a role whose answer is no longer needed."""
-    return {
-        handoff_id: handoff
-        for handoff_id, handoff in state.open.items()
-        if handoff.assigned_to != role
-    }
+    handoffs: dict[HandoffId, HandoffIssued] = {}
+    for handoff_id, handoff in state.open.items():
+        if handoff.assigned_to != role:
+            handoffs[handoff_id] = handoff
+    return handoffs

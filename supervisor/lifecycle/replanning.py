@@ -75,11 +75,11 @@ def room(state: JobState) -> int:
 
 def unbegun_of(state: JobState) -> tuple[StepId, ...]:
     """Return the steps that can still be changed or dropped."""
-    return tuple(
-        step_id
-        for step_id, step in state.steps.items()
-        if step.status is StepStatus.WAITING and step.attempt == 0
-    )
+    items: list[StepId] = []
+    for step_id, step in state.steps.items():
+        if step.status is StepStatus.WAITING and step.attempt == 0:
+            items.append(step_id)
+    return tuple(items)
 
 
 def why_no_more(state: JobState) -> str | None:
@@ -103,7 +103,9 @@ def reason_for_no_replanning(state: JobState) -> str | None:
         return f"the replanner asked for the same work again, in other words ({asked})"
     if fruitless := state.patches.fruitless:
         return f"what the replanner asked for brought nothing new, {FRUITLESS_ROUNDS} rounds in a row ({', '.join(fruitless)})"
-    return why_no_more(state) if has_news(state) and not state.patches.is_final else None
+    if has_news(state) and not state.patches.is_final:
+        return why_no_more(state)
+    return None
 
 
 # A patch is made
@@ -163,7 +165,10 @@ def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
     """
     if event.plan is None or state.plan is None:
         return {}
-    steps = {step_id: step for step_id, step in state.steps.items() if step_id not in event.dropped}
+    steps = {}
+    for step_id, step in state.steps.items():
+        if step_id not in event.dropped:
+            steps[step_id] = step
     steps |= {outline.id: StepState(outline=outline) for outline in (*event.changed, *event.added)}
     plan = state.plan.model_copy(
         update={"plan": event.plan, "steps": _outlines(steps), **_synthesis(event)}
@@ -182,7 +187,9 @@ def _outlines(steps: dict[StepId, StepState]) -> tuple[StepOutline, ...]:
 
 
 def _synthesis(event: PlanPatched) -> dict[str, Synthesis]:
-    return {"synthesis": Synthesis.RECONCILE} if event.added else {}
+    if event.added:
+        return {"synthesis": Synthesis.RECONCILE}
+    return {}
 
 
 def remember_event(state: JobState, event: Event) -> PatchHistory:
@@ -236,8 +243,8 @@ def _finished(known: PatchHistory, issued: HandoffIssued, event: HandoffFinished
 def news_of(state: JobState) -> tuple[StepId, ...]:
     """Return the steps whose results the replanner has not seen."""
     news: set[HandoffId] = set(state.patches.news)
-    return tuple(
-        step_id
-        for step_id, step in state.steps.items()
-        if step.handoff_id in news and step.status is StepStatus.SETTLED
-    )
+    items: list[StepId] = []
+    for step_id, step in state.steps.items():
+        if step.handoff_id in news and step.status is StepStatus.SETTLED:
+            items.append(step_id)
+    return tuple(items)

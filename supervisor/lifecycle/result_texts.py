@@ -107,9 +107,13 @@ def sources_of_words(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one
         case ConditionsChecked():
             return tuple(item.result for item in (*event.skipped, *event.undecided))
         case HandoffFinished():
-            ref = event.result if event.status is not ResultStatus.OK else None
+            ref = None
+            if event.status is not ResultStatus.OK:
+                ref = event.result
         case Routed():
-            ref = event.result if event.problem else None
+            ref = None
+            if event.problem:
+                ref = event.result
         case PlanMade():
             ref = event.degraded or event.noted
         case PlanPatched() | NeedsResolved():
@@ -117,27 +121,40 @@ def sources_of_words(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one
         case Judged():
             ref = event.result
         case Arbitrated():
-            ref = event.result if event.problem is None else None
+            ref = None
+            if event.problem is None:
+                ref = event.result
         case Reviewed():
-            ref = (
-                event.result if event.decision is None or event.steps or event.open_points else None
-            )
+            ref = None
+            if event.decision is None or event.steps or event.open_points:
+                ref = event.result
         case Synthesised():
-            ref = event.result if event.problem else None
+            ref = None
+            if event.problem:
+                ref = event.result
         case GatesChecked():
             ref = event.result
         case FactsChecked():
-            ref = event.result if event.wrong or event.problem else None
+            ref = None
+            if event.wrong or event.problem:
+                ref = event.result
         case JobEnded():
             ref = event.because
         case Rejected():
             ref = event.note
-    return (ref,) if ref else ()
+    if ref:
+        return (ref,)
+    return ()
 
 
 def remarks_want(step: StepState) -> tuple[BlobRef, ...]:
     """Return the payloads that `ResultTexts.feedback` reads for the remarks on a step."""
-    return tuple(ref for remark in step.remarks for ref in (remark.result, remark.ruling) if ref)
+    remarks: list[BlobRef] = []
+    for remark in step.remarks:
+        for ref in (remark.result, remark.ruling):
+            if ref:
+                remarks.append(ref)
+    return tuple(remarks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +192,9 @@ class ResultTexts:
 
     def vetoes(self, look: GatesChecked | None) -> tuple[str, ...]:
         """Return the findings of the gates, one sentence each."""
-        return self.objections(look.result) if look and look.result else ()
+        if look and look.result:
+            return self.objections(look.result)
+        return ()
 
     def fact_check(self, ref: BlobRef) -> FactCheck | None:
         """Return the fact-checker's findings. None: the result holds no findings."""
@@ -208,11 +227,15 @@ class ResultTexts:
         if ref is None:
             return None
         reasons = _reasons(self.result(ref))
-        return title_of("; ".join(reasons), WHY_CHARS) if reasons else None
+        if reasons:
+            return title_of("; ".join(reasons), WHY_CHARS)
+        return None
 
     def why_unchecked(self, look: FactsChecked) -> str | None:
         """Return the fact-checker's reason, in one line."""
-        check = self.fact_check(look.result) if look.result else None
+        check = None
+        if look.result:
+            check = self.fact_check(look.result)
         said = self.why(look.result) or (check.why if check else "")
         return " ".join(said.split())[:WHY_CHARS] or None
 
@@ -223,18 +246,18 @@ class ResultTexts:
         """Return the patch that the replanner proposes. None: its handoff failed."""
         result = self.result(ref)
         with suppress(MalformedMessage):
-            return Patch.of(result.output) if result.status is ResultStatus.OK else None
+            if result.status is ResultStatus.OK:
+                return Patch.of(result.output)
+            return None
         return None
 
     def verdict(self, review: Reviewed) -> Verdict | None:
         """Return the verdict, or None if there is none."""
         if review.decision is None or review.result is None:
             return None
-        return (
-            Verdict.of(self.result(review.result).output)
-            if sources_of_words(review)
-            else Verdict(verdict=review.decision)
-        )
+        if sources_of_words(review):
+            return Verdict.of(self.result(review.result).output)
+        return Verdict(verdict=review.decision)
 
     def feedback(self, step_id: StepId, remark: AttemptFeedback) -> Feedback:
         """Return a remark in the form that the step's next attempt gets."""
@@ -269,29 +292,47 @@ class ResultTexts:
 
     def _ruling(self, step_id: StepId, remark: AttemptFeedback) -> str:
         """Return the judge's note on the remark."""
-        said = Rulings.of(self.result(remark.ruling).output).rulings if remark.ruling else ()
-        why = next((one.why for one in said if one.step == step_id), None)
-        return (
-            ""
-            if why is None
-            else f"\n\nA judge has seen your result and its evidence, and agrees: {why}"
-        )
+        if remark.ruling:
+            said = Rulings.of(self.result(remark.ruling).output).rulings
+        else:
+            said = ()
+        why = None
+        for one in said:
+            if one.step == step_id:
+                why = one.why
+                break
+        if why is None:
+            return ""
+        return f"\n\nA judge has seen your result and its evidence, and agrees: {why}"
 
 
 def _reasons(result: HandoffResult) -> list[str]:
     """Return the faults that the specialist reports or that code sees in its result."""
-    needs = f"needs: {result.needs}" if result.needs else ""
+    needs = ""
+    if result.needs:
+        needs = f"needs: {result.needs}"
     is_question = result.status is ResultStatus.NEEDS_INPUT and needs
-    told = [needs] if is_question else [result.error or "", needs]
+    if is_question:
+        told = [needs]
+    else:
+        told = [result.error or "", needs]
     if any(told):
-        return [one for one in told if one]
+        reasons: list[str] = []
+        for one in told:
+            if one:
+                reasons.append(one)
+        return reasons
     if result.stop_reason is not StopReason.FINISHED:
         return [STOPPED_BY[result.stop_reason]]
     if result.status is not ResultStatus.PARTIAL:
         return []
-    unproven = sum(not claim.sources for claim in result.claims)
+    unproven = 0
+    for claim in result.claims:
+        unproven += not claim.sources
     if unproven:
-        verb = "has" if unproven == 1 else "have"
+        verb = "have"
+        if unproven == 1:
+            verb = "has"
         claims = count_of(len(result.claims), "claim")
         return [f"{unproven} of its {claims} {verb} no source that could be checked"]
     return [UNEXPLAINED]
@@ -300,4 +341,6 @@ def _reasons(result: HandoffResult) -> list[str]:
 def _line(text: str) -> str:
     """Return a model's text as a part of one line."""
     line = " ".join(text.split())
-    return line if len(line) <= MOST_LINE_CHARS else f"{line[:MOST_LINE_CHARS]}…"
+    if len(line) <= MOST_LINE_CHARS:
+        return line
+    return f"{line[:MOST_LINE_CHARS]}…"

@@ -39,11 +39,16 @@ USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
 def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:
     """Return the changes for a job that has ended, or waits for a decision; none for other jobs."""
     if not state.ended:
-        return _gone_on(state, event) if state.asked_at is not None else {}
+        if state.asked_at is not None:
+            return _gone_on(state, event)
+        return {}
     roots = _roots(state, event)
     downstream = state.downstream(roots) - roots
     holds = event.holds and event.from_step is None
-    held = downstream if holds else frozenset()
+    if holds:
+        held = downstream
+    else:
+        held = frozenset()
     keeps_answer = holds and event.whole and bool(roots) and state.synthesised is not None
     is_known = event.taken_up is not None and event.taken_up.is_known
     steps = {**state.steps} | {
@@ -113,7 +118,10 @@ def drop_held_answer(
         return {}
     if not again and event.handoff_id.rpartition(".")[0] in helpers_of(state):
         return {}
-    changes = _answered_anew(state) if state.held.answer else {}
+    if state.held.answer:
+        changes = _answered_anew(state)
+    else:
+        changes = {}
     return {
         **changes,
         "held": Held(steps=tuple(one for one in state.held.steps if one not in again)),
@@ -139,7 +147,9 @@ def answer_stands(state: JobState) -> bool:
 
 def first_phase(mode: Mode) -> Phase:
     """Return the first phase of a job without a plan."""
-    return Phase.ROUTING if mode is Mode.AUTO else Phase.PLANNING
+    if mode is Mode.AUTO:
+        return Phase.ROUTING
+    return Phase.PLANNING
 
 
 def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
@@ -159,9 +169,10 @@ def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
 def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
     """Return the step as untried if the retry raises the budget that was too small for its team."""
     has_more = event.max_turns or event.max_tokens or event.max_microusd
-    to_the_team = (
-        {"given_to": None} if has_more and step.outline.specialist == SUB_SUPERVISOR else {}
-    )
+    if has_more and step.outline.specialist == SUB_SUPERVISOR:
+        to_the_team = {"given_to": None}
+    else:
+        to_the_team = {}
     return step.model_copy(update={"failures": 0, "tried": (), "is_let_go": False, **to_the_team})
 
 
@@ -169,7 +180,9 @@ def _done_again(step: StepState, event: RetryRequested) -> StepState:
     """Return the step for another attempt. A request for missing parts gives a team no new remarks.
     A remark that the team has not received is not a gap.
     """
-    remark = AttemptFeedback(author="user", previous=step.result) if step.result else None
+    remark = None
+    if step.result:
+        remark = AttemptFeedback(author="user", previous=step.result)
     is_named = step.outline.id == event.from_step
     if step.acted and not is_named:
         return _not_again(step)
@@ -226,4 +239,6 @@ def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
 
 def _status_again(state: JobState) -> JobStatus:
     """Return the status of the continued job. A job without a plan has not begun."""
-    return JobStatus.QUEUED if state.plan is None else JobStatus.RUNNING
+    if state.plan is None:
+        return JobStatus.QUEUED
+    return JobStatus.RUNNING

@@ -79,11 +79,10 @@ def _cut_short(state: JobState, from_step: str | None) -> list[StepId]:
     """Return the steps whose teams would start again and reach the end of the same slice. A team
     with an answer only fills its gaps, with a new slice.
     """
-    again = (
-        {from_step}
-        if from_step
-        else {step_id for step_id, step in state.steps.items() if not step.usable}
-    )
+    if from_step:
+        again = {from_step}
+    else:
+        again = {step_id for step_id, step in state.steps.items() if not step.usable}
     return [
         step_id
         for step_id, step in state.steps.items()

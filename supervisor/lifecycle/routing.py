@@ -40,7 +40,9 @@ def plan(state: JobState, seen: Observations) -> tuple[Command, ...]:
         case Mode.PIPELINE:
             return (MakePlan(),)
         case Mode.SINGLE:
-            chosen = state.routed.specialist if state.routed else None
+            chosen = None
+            if state.routed:
+                chosen = state.routed.specialist
             return (MakePlan(chosen or all_rounder(seen.roles)),)
         case Mode.TEAM | Mode.ADAPTIVE:
             return (ask_role(state, "planner"),)
@@ -55,8 +57,13 @@ def all_rounder(specialists: Collection[str]) -> str:
     specialist. If no specialist is served, it is the generalist: the handoff waits in its queue,
     and the job reports that no worker serves the queue.
     """
-    agents = [name for name in specialists if name != SUB_SUPERVISOR]
-    return GENERALIST if GENERALIST in agents or not agents else min(agents)
+    agents: list[str] = []
+    for name in specialists:
+        if name != SUB_SUPERVISOR:
+            agents.append(name)
+    if GENERALIST in agents or not agents:
+        return GENERALIST
+    return min(agents)
 
 
 def one_step(request: str, specialist: str, why: str, given: tuple[StepId, ...] = ()) -> Plan:

@@ -389,7 +389,9 @@ class JobState(Message):
         """Return whether the answer still lacks a person's approval, or the research was rejected
         or waits for its approval.
         """
-        unanswered = self.question.what if self.question else None
+        unanswered = None
+        if self.question:
+            unanswered = self.question.what
         is_unapproved = (
             ApprovalOf.ANSWER in self.submitted.approvals.what
             and ApprovalOf.ANSWER not in self.approved
@@ -403,7 +405,9 @@ class JobState(Message):
 
     @property
     def last_round(self) -> Reviewed | None:
-        return self.rounds_now[-1] if self.rounds_now else None
+        if self.rounds_now:
+            return self.rounds_now[-1]
+        return None
 
     @property
     def synthesis(self) -> BlobRef | None:
@@ -411,7 +415,9 @@ class JobState(Message):
         results of steps.
         """
         made = self.synthesised
-        return made.result if made is not None and made.method is AnswerMethod.SYNTHESIZED else None
+        if made is not None and made.method is AnswerMethod.SYNTHESIZED:
+            return made.result
+        return None
 
     @property
     def handed_over(self) -> tuple[HandoffId, ...]:
@@ -436,12 +442,16 @@ class JobState(Message):
     @property
     def dependents(self) -> Mapping[StepId, frozenset[StepId]]:
         """Return the dependents of each step."""
-        return shape_of(self.plan.steps).dependents if self.plan else {}
+        if self.plan:
+            return shape_of(self.plan.steps).dependents
+        return {}
 
     @property
     def sinks(self) -> tuple[StepId, ...]:
         """The plan's last steps, in its order."""
-        return shape_of(self.plan.steps).sinks if self.plan else ()
+        if self.plan:
+            return shape_of(self.plan.steps).sinks
+        return ()
 
     def downstream(self, roots: frozenset[StepId]) -> frozenset[StepId]:
         """Return the direct and indirect dependents of the given steps."""

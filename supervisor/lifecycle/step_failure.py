@@ -60,7 +60,9 @@ def second_chances(state: JobState, seen: Observations, now: float) -> tuple[Sec
     unusable = ((step_id, state.steps[step_id]) for step_id in state.overview.unusable)
     failed = ((step_id, step) for step_id, step in unusable if _may_try(state, step_id, step))
     chances = [chance for step_id, step in failed if (chance := _chance(step_id, step, seen))]
-    return _wanted(state, chances, now) if chances else ()
+    if chances:
+        return _wanted(state, chances, now)
+    return ()
 
 
 def _wanted(
@@ -112,7 +114,10 @@ def steps_to_ask_about(state: JobState, seen: Observations, now: float) -> tuple
 
 def reason_of_failure(state: JobState, steps: Sequence[StepId]) -> str:
     """Return the reason for the question about steps that failed, in words of our own."""
-    acted = [step_id for step_id in steps if state.steps[step_id].acted]
+    acted: list[StepId] = []
+    for step_id in steps:
+        if state.steps[step_id].acted:
+            acted.append(step_id)
     named = f"; {', '.join(acted)} may have acted already: name the step to run it again"
     return (
         f"{', '.join(steps)} failed: approve to continue without a result, or reject with a note to"
@@ -153,8 +158,11 @@ def _chance(step_id: StepId, step: StepState, seen: Observations) -> SecondChanc
     if step.stop_reason in RETRIED and step.failures <= MOST_RETRIES and not is_child:
         return SecondChance(step=step_id)
     others = (*seen.able(step.outline.specialist), *({GENERALIST} & seen.roles))
-    untried = next(
-        (name for name in others if name not in step.tried and name != step.outline.specialist),
-        None,
-    )
-    return SecondChance(step=step_id, specialist=untried) if untried else None
+    untried = None
+    for name in others:
+        if name not in step.tried and name != step.outline.specialist:
+            untried = name
+            break
+    if untried:
+        return SecondChance(step=step_id, specialist=untried)
+    return None

@@ -43,11 +43,9 @@ def overview_after(before: JobState, later: JobState) -> StepIndex:
         before: state with its index. The index of `later` is ignored.
     """
     if later.steps is before.steps:
-        return (
-            before.overview
-            if later.open is before.open
-            else replace(before.overview, apart=_apart(before, later))
-        )
+        if later.open is before.open:
+            return before.overview
+        return replace(before.overview, apart=_apart(before, later))
     if before.plan is None or later.plan is None or before.plan.steps is not later.plan.steps:
         return overview_of(later)
     known, shape, changed = (
@@ -63,7 +61,10 @@ def overview_after(before: JobState, later: JobState) -> StepIndex:
             for one in shape.dependents[step_id]:
                 waiting[one] = waiting.get(one, 0) + more
     moved = {one: known.waits_for[one] + more for one, more in waiting.items() if more}
-    waits_for = known.waits_for | moved if moved else known.waits_for
+    if moved:
+        waits_for = known.waits_for | moved
+    else:
+        waits_for = known.waits_for
     touched = {one: later.steps[one] for one in (*changed, *waiting)}
     return StepIndex(
         next=_moved(known.next, touched, lambda one: _is_next(touched[one], waits_for[one]), shape),
@@ -92,7 +93,13 @@ def _moved(
     come = [one for one in touched if one not in known and belongs(one)]
     gone = {one for one in touched if one in known and not belongs(one)}
     if not come:
-        return tuple(one for one in members if one not in gone) if gone else members
+        if gone:
+            ones: list[StepId] = []
+            for member in members:
+                if member not in gone:
+                    ones.append(member)
+            return tuple(ones)
+        return members
     return tuple(sorted((*(known - gone), *come), key=shape.places.__getitem__))
 
 
@@ -107,7 +114,10 @@ def _apart(before: JobState, later: JobState) -> tuple[HandoffId, ...]:
 
 
 def _waits_for(step: StepState, steps: Steps) -> int:
-    return sum(not _is_settled(steps[one]) for one in {*step.outline.depends_on})
+    total = 0
+    for one in {*step.outline.depends_on}:
+        total += not _is_settled(steps[one])
+    return total
 
 
 def _is_settled(step: StepState) -> bool:
@@ -127,4 +137,8 @@ def _is_unusable(step: StepState) -> bool:
 
 
 def _size(steps: Collection[StepState]) -> int:
-    return sum(step.result.size for step in steps if step.result)
+    total = 0
+    for step in steps:
+        if step.result:
+            total += step.result.size
+    return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from handoff_queue.shared.types.events import (
     ConditionsChecked,
@@ -25,6 +25,10 @@ from handoff_queue.supervisor.lifecycle.state import (
     StepState,
     StepStatus,
 )
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.types.ids import HandoffId
+    from handoff_queue.shared.types.step_events import HandoffIssued
 
 BY_CODE = frozenset({StopReason.DEFECT, StopReason.TOO_MANY_CLAIMS})
 """The result was made without the agent loop, which knows whether a tool with effects has run."""
@@ -106,9 +110,10 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
     for step_id in asked.keys() & {*event.given_up}:
         step = asked[step_id]
         given_up = step.model_copy(update={"status": StepStatus.SETTLED})
-        steps[step_id] = (
-            stood_in_for(step, step.trouble, step.stop_reason) if step.sent_back else given_up
-        )
+        if step.sent_back:
+            steps[step_id] = stood_in_for(step, step.trouble, step.stop_reason)
+        else:
+            steps[step_id] = given_up
     is_as_thought = (
         state.plan is not None
         and event.added_to == state.plan.plan
@@ -143,12 +148,14 @@ def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
         }
         given_up = step.model_copy(update={**failed, "stop_reason": None})
         has_another = step.sent_back is not None and step.sent_back != step.result
-        steps[item.step] = stood_in_for(step, item.result, None) if has_another else given_up
-    still_open = {
-        handoff_id: handoff
-        for handoff_id, handoff in state.open.items()
-        if handoff.step_id not in gone
-    }
+        if has_another:
+            steps[item.step] = stood_in_for(step, item.result, None)
+        else:
+            steps[item.step] = given_up
+    still_open: dict[HandoffId, HandoffIssued] = {}
+    for handoff_id, handoff in state.open.items():
+        if handoff.step_id not in gone:
+            still_open[handoff_id] = handoff
     after = state.steps | steps
     return {
         "steps": after,
@@ -159,9 +166,9 @@ def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
 
 def apply_conditions(state: JobState, event: ConditionsChecked) -> dict[str, Any]:
     """Return the steps whose conditions were checked."""
-    steps = {
-        step_id: state.steps[step_id].model_copy(update={"is_met": True}) for step_id in event.met
-    }
+    steps: dict[StepId, StepState] = {}
+    for step_id in event.met:
+        steps[step_id] = state.steps[step_id].model_copy(update={"is_met": True})
     for items, status in (
         (event.skipped, ResultStatus.SKIPPED),
         (event.undecided, ResultStatus.FAILED),
@@ -176,9 +183,10 @@ def apply_conditions(state: JobState, event: ConditionsChecked) -> dict[str, Any
             }
             step = state.steps[item.step]
             stands = step.sent_back is not None and status is ResultStatus.FAILED
-            steps[item.step] = (
-                stood_in_for(step, item.result, None) if stands else step.model_copy(update=ended)
-            )
+            if stands:
+                steps[item.step] = stood_in_for(step, item.result, None)
+            else:
+                steps[item.step] = step.model_copy(update=ended)
     after = state.steps | steps
     return {"steps": after, "question": keep_open_question(state.question, after)}
 
@@ -199,7 +207,9 @@ def keep_open_question(
         and step_id in steps
         and steps[step_id].status is StepStatus.WAITING
     )
-    return question.model_copy(update={"steps": left}) if left else None
+    if left:
+        return question.model_copy(update={"steps": left})
+    return None
 
 
 def retry_steps(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:
@@ -227,12 +237,11 @@ def send_back_answer(
     changes = {"synthesised": None, "gate_rounds": state.gate_rounds + 1}
     if not look.steps:
         return {**changes, "phase": Phase.SYNTHESISING, "turned_down": look.result}
-    remarks = {
-        step_id: AttemptFeedback(
-            author="gate", result=look.result, previous=state.steps[step_id].result
+    remarks: dict[StepId, AttemptFeedback] = {}
+    for step in look.steps:
+        remarks[step] = AttemptFeedback(
+            author="gate", result=look.result, previous=state.steps[step].result
         )
-        for step_id in look.steps
-    }
     steps = state.steps | {
         step_id: again(state.steps[step_id], remark) for step_id, remark in remarks.items()
     }

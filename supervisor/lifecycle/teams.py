@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import Child, JobSubmitted, StepOutline
@@ -24,6 +25,9 @@ from handoff_queue.supervisor.lifecycle.budget import amount, reserved_budget
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueToChild
 from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
 from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState
+
+if TYPE_CHECKING:
+    from handoff_queue.supervisor.lifecycle.state import StepState
 
 SHARES_OF_A_CHILD = 4
 """Shares of a child in its parent's budget; a step of one agent has one. A team calls at least a
@@ -81,16 +85,20 @@ def team_of(state: JobState, step_id: StepId, child: Child) -> PreviousTeam:
 def team_before(state: JobState, step_id: StepId) -> JobId | None:
     """Return the child job that only needs to fill its gaps; None if a new child does the step."""
     step = state.steps[step_id]
-    return (
-        step.team.job_id
-        if step.gaps_only and step.team and step.team.knows == _known_to(state, step_id)
-        else None
-    )
+    if step.gaps_only and step.team and step.team.knows == _known_to(state, step_id):
+        return step.team.job_id
+    return None
 
 
 def _known_to(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
-    parts = [state.steps[one] for one in state.steps[step_id].outline.depends_on]
-    return tuple(part.result for part in parts if part.usable and part.result)
+    parts: list[StepState] = []
+    for one in state.steps[step_id].outline.depends_on:
+        parts.append(state.steps[one])
+    results: list[BlobRef] = []
+    for part in parts:
+        if part.usable and part.result:
+            results.append(part.result)
+    return tuple(results)
 
 
 def has_gaps_alone(child: JobState) -> bool:
@@ -159,7 +167,9 @@ def bill_of(state: JobState) -> tuple[TeamLayer, ...]:
     """Return the jobs that the plan leads to before it runs, by depth. Empty: it has no
     sub-supervisors.
     """
-    planned = sum(step.outline.specialist == SUB_SUPERVISOR for step in state.steps.values())
+    planned = 0
+    for step in state.steps.values():
+        planned += step.outline.specialist == SUB_SUPERVISOR
     if not planned:
         return ()
     each, layers, many = _first_slice(state), [], planned
@@ -203,11 +213,11 @@ def lacking(state: JobState, first: WorstCase) -> str:
         f"{amount(name, most)} where a team needs room for {amount(name, least)}"
         for name, most, least in short
     ]
-    return (
-        f"too little: {', '.join(told)}; the generalist tries the parts that a team cannot do"
-        if told
-        else ""
-    )
+    if told:
+        return (
+            f"too little: {', '.join(told)}; the generalist tries the parts that a team cannot do"
+        )
+    return ""
 
 
 def _first_slice(state: JobState) -> JobLimits:
@@ -228,9 +238,15 @@ def bill_text(layers: Sequence[TeamLayer]) -> str:
 
 def _of_a_layer(layer: TeamLayer, *, is_first: bool) -> str:
     teams = f"{layer.at_most} sub-team{'s' if layer.at_most != 1 else ''}"
-    most = [f"{layer.max_turns} turns"] if layer.max_turns else []
-    most += [f"${cost_usd(layer.max_microusd):.6g}"] if layer.max_microusd else []
-    each = f" of at most {' and '.join(most)} each" if most else " without a limit of their own"
+    if layer.max_turns:
+        most = [f"{layer.max_turns} turns"]
+    else:
+        most = []
+    if layer.max_microusd:
+        most += [f"${cost_usd(layer.max_microusd):.6g}"]
+    each = " without a limit of their own"
+    if most:
+        each = f" of at most {' and '.join(most)} each"
     if is_first:
         return f"{teams}{each}"
     return (

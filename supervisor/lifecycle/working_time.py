@@ -33,4 +33,6 @@ def _worked_s(state: JobState, before: JobState | None) -> float:
     also at the end of the job.
     """
     question = state.question or (before.question if before and state.ended else None)
-    return question.at - state.started_at - state.waited_s if question else state.worked_s
+    if question:
+        return question.at - state.started_at - state.waited_s
+    return state.worked_s

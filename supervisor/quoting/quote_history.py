@@ -29,11 +29,9 @@ def quote_as_json(quote: Quote) -> dict[str, Any]:
     """
 
     def both(one: Estimate | None, unit: float, name: str) -> dict[str, float] | None:
-        return (
-            None
-            if one is None
-            else {f"likely_{name}": one.likely / unit, f"most_{name}": one.most / unit}
-        )
+        if one is None:
+            return None
+        return {f"likely_{name}": one.likely / unit, f"most_{name}": one.most / unit}
 
     cost, time = both(quote.microusd, MICROUSD, "usd"), both(quote.seconds, 1.0, "s")
     return {"cost": cost, "time": time, "handoffs": quote.handoffs, "jobs": quote.jobs}
@@ -65,7 +63,9 @@ def score_in(before: JobState, later: JobState) -> str | None:
     if not is_over or later.retries or later.quote is None:
         return None
     score = score_of(later.quote, later.usage.cost_microusd, later.worked_s)
-    return json.dumps(asdict(score)) if score else None
+    if score:
+        return json.dumps(asdict(score))
+    return None
 
 
 def _work(state: JobState) -> RemainingWork:

@@ -87,15 +87,18 @@ def quote_of(
         return Quote()
     dice = Random(seed)  # noqa: S311 (no secret)
     times = max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN_STEPS // max(1, len(work.steps))))
-    draws = [_draw(work, samples, dice) for _ in range(times)]
+    draws: list[tuple[float | None, float]] = []
+    for _ in range(times):
+        draws.append(_draw(work, samples, dice))
     costs = [cost for cost, _ in draws if cost is not None]
     has_prices = len(costs) == len(draws) and spent_microusd is not None
-    cost_scores = [
-        (one.cost_likely, one.cost_most)
-        for one in past.scores
-        if one.cost_likely is not None and one.cost_most is not None
-    ]
-    time_scores = [(one.time_likely, one.time_most) for one in past.scores]
+    cost_scores: list[tuple[float, float]] = []
+    for score in past.scores:
+        if score.cost_likely is not None and score.cost_most is not None:
+            cost_scores.append((score.cost_likely, score.cost_most))
+    time_scores: list[tuple[float, float]] = []
+    for one in past.scores:
+        time_scores.append((one.time_likely, one.time_most))
     return Quote(
         microusd=_estimate([(spent_microusd or 0) + cost for cost in costs], cost_scores)
         if has_prices
@@ -110,7 +113,9 @@ def score_of(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore |
     """Return the accuracy of the quote; None if it had no figures."""
     if quote.seconds is None:
         return None
-    cost = quote.microusd if microusd is not None else None
+    cost = None
+    if microusd is not None:
+        cost = quote.microusd
     return QuoteScore(
         cost_likely=_ratio(microusd or 0, cost.drawn_likely) if cost else None,
         cost_most=_ratio(microusd or 0, cost.drawn_most) if cost else None,
@@ -128,12 +133,18 @@ def _draw(
     for step_id, (name, depends_on) in work.steps.items():
         drawn = dice.choice(samples[name])
         ends[step_id] = max((ends[one] for one in depends_on), default=0.0) + drawn.seconds
-        cost = None if cost is None or drawn.microusd is None else cost + drawn.microusd
+        if cost is None or drawn.microusd is None:
+            cost = None
+        else:
+            cost = cost + drawn.microusd
     end = max(ends.values(), default=0.0)
     for name in work.then:
         drawn = dice.choice(samples[name])
         end += drawn.seconds
-        cost = None if cost is None or drawn.microusd is None else cost + drawn.microusd
+        if cost is None or drawn.microusd is None:
+            cost = None
+        else:
+            cost = cost + drawn.microusd
     return cost, end
 
 
@@ -158,4 +169,6 @@ def _quantile(values: Sequence[float], level: float) -> float:
 
 def _ratio(real: float, drawn: float) -> float:
     """Return the ratio; 1 if both figures are zero."""
-    return 1.0 if real == drawn == 0 else real / max(drawn, 1e-9)
+    if real == drawn == 0:
+        return 1.0
+    return real / max(drawn, 1e-9)

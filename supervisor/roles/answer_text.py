@@ -45,4 +45,6 @@ def name_of(text: str) -> str:
 def clip(text: str, most: int) -> str:
     """Return at most this many characters, with a mark if some are missing."""
     text = text.strip()
-    return text if len(text) <= most else text[: most - 4].rstrip() + " ..."
+    if len(text) <= most:
+        return text
+    return text[: most - 4].rstrip() + " ..."

@@ -59,7 +59,9 @@ class VerdictAnswer(LenientAnswer):
     @field_validator("scores", "revisions", "open_points", mode="before")
     @classmethod
     def _none_or_one_is_a_list(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str | dict) and value else value or []
+        if isinstance(value, str | dict) and value:
+            return [value]
+        return value or []
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,9 @@ class VerdictFormat:
     @property
     def scored(self) -> tuple[str, ...]:
         """Return the steps that are scored separately, in addition to the whole answer."""
-        return (
-            self.steps if len(self.rubric.criteria) * (1 + len(self.steps)) <= MOST_SCORES else ()
-        )
+        if len(self.rubric.criteria) * (1 + len(self.steps)) <= MOST_SCORES:
+            return self.steps
+        return ()
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
@@ -160,7 +162,10 @@ class VerdictFormat:
             raise InvalidAnswer(
                 f"REVISE must name, for each step to do again, the step (one of {steps}) and its problem; or answer PASS{remarks}"
             )
-        points = [point for raw in answer.open_points if (point := clip(raw, LONGEST_POINT))]
+        points: list[str] = []
+        for raw in answer.open_points:
+            if point := clip(raw, LONGEST_POINT):
+                points.append(point)
         verdict = Verdict(
             verdict=decision,
             revisions=tuple(revisions),
@@ -204,7 +209,10 @@ class VerdictFormat:
                 or not LOWEST <= raw.score <= HIGHEST
             ):
                 continue
-            of = None if step == WHOLE else StepId(step)
+            if step == WHOLE:
+                of = None
+            else:
+                of = StepId(step)
             kept.setdefault(
                 (step, criterion),
                 Score(

@@ -80,7 +80,10 @@ class RejectedPlanBrief:
     """The plan that the user would make."""
 
     def item(self) -> JsonValue:
-        own = {"users_own_plan": _whole(self.own)} if self.own else {}
+        if self.own:
+            own = {"users_own_plan": _whole(self.own)}
+        else:
+            own = {}
         return {"note": clip(self.note, MAX_NOTE_CHARS), **own, "steps": _steps(self.plan)}
 
 
@@ -138,11 +141,9 @@ def needs_brief(
     asked: list[JsonValue] = [
         {"step": step, "needs": clip(need, MAX_NEED_CHARS)} for step, need in sorted(needs.items())
     ]
-    how = (
-        f"answer it, add a step (at most {room}), or give it up"
-        if candidates
-        else "answer it, or give it up"
-    )
+    how = "answer it, or give it up"
+    if candidates:
+        how = f"answer it, add a step (at most {room}), or give it up"
     job = f"Steps of your plan cannot go on without something. Resolve each need: {how}."
     return _brief(job, request, specialists=_offered(candidates), plan=_steps(plan), needs=asked)
 
@@ -165,11 +166,10 @@ def replan_brief(
         most: number of steps that it may add.
         left: number of changes of the plan that are left, including this one.
     """
-    again = (
-        "this is the last time that it can be changed"
-        if left == 1
-        else f"it can be changed {left} more times"
-    )
+    if left == 1:
+        again = "this is the last time that it can be changed"
+    else:
+        again = f"it can be changed {left} more times"
     job = f"There are new results of {', '.join(news)}. Decide what the plan needs now: at most {most} new steps, and {again}."
     return _brief(
         job, request, specialists=_offered(candidates), **known.lists(), plan=_steps(plan, standing)
@@ -193,19 +193,19 @@ def assessment_brief(
         conflicts: the judge's settlements of contradicting claims.
         about: steps that have results; the other steps wait for the verdict. Empty: all steps.
     """
-    again = (
-        f"work may be sent back {left} more {'time' if left == 1 else 'times'}"
-        if left
-        else "nothing can be sent back any more"
-    )
+    again = "nothing can be sent back any more"
+    if left:
+        again = f"work may be sent back {left} more {'time' if left == 1 else 'times'}"
     job = f"Judge the results of round {round_number} against the request below ({again})."
     criteria: list[JsonValue] = [
         {"criterion": one.name, "means": one.means} for one in rubric.criteria
     ]
-    standing = {
-        step.id: "done" if step.id in about else "waits for a PASS of this review"
-        for step in plan.steps
-    }
+    standing: dict[StepId, str | str] = {}
+    for step in plan.steps:
+        if step.id in about:
+            standing[step.id] = "done"
+        else:
+            standing[step.id] = "waits for a PASS of this review"
     are_all_done = not about or len(about) == len(plan.steps)
     steps = _steps(plan, None if are_all_done else standing)
     return _brief(job, request, rubric=criteria, plan=steps, conflicts=conflicts)
@@ -252,16 +252,18 @@ def _offered(candidates: Sequence[Candidate]) -> list[JsonValue]:
 
 
 def _steps(plan: Plan, standing: Mapping[StepId, str] | None = None) -> list[JsonValue]:
-    return [
-        {
-            "step": step.id,
-            "specialist": step.specialist,
-            "task": clip(step.task, MAX_TASK_CHARS),
-            "depends_on": list(step.depends_on),
-            **({"status": standing[step.id]} if standing else {}),
-        }
-        for step in plan.steps
-    ]
+    steps: list[JsonValue] = []
+    for step in plan.steps:
+        steps.append(
+            {
+                "step": step.id,
+                "specialist": step.specialist,
+                "task": clip(step.task, MAX_TASK_CHARS),
+                "depends_on": list(step.depends_on),
+                **({"status": standing[step.id]} if standing else {}),
+            }
+        )
+    return steps
 
 
 def _whole(plan: Plan) -> JsonValue:

@@ -36,11 +36,17 @@ _JOB = (
 def judging_wants(state: JobState) -> tuple[BlobRef, ...]:
     """Return the payloads that `judging` reads."""
     if is_for_arbitration(state):
-        review = state.last_round.result if state.last_round else None
-        return tuple(
-            ref for ref in (review, *(state.steps[step].result for step in quarrels(state))) if ref
-        )
-    return (state.conflicts.ledger,) if state.conflicts and state.conflicts.ledger else ()
+        review = None
+        if state.last_round:
+            review = state.last_round.result
+        wants: list[BlobRef] = []
+        for ref in (review, *(state.steps[step].result for step in quarrels(state))):
+            if ref:
+                wants.append(ref)
+        return tuple(wants)
+    if state.conflicts and state.conflicts.ledger:
+        return (state.conflicts.ledger,)
+    return ()
 
 
 def judging(
@@ -70,11 +76,17 @@ def quarrel_brief(state: JobState, words: ResultTexts) -> str:
     Args:
         words: texts of `judging_wants(state)`.
     """
-    verdict = words.verdict(state.last_round) if state.last_round else None
-    points = [one for one in verdict.revisions if one.step in quarrels(state)] if verdict else []
-    results = {
-        step: words.result(ref) for step in quarrels(state) if (ref := state.steps[step].result)
-    }
+    verdict = None
+    if state.last_round:
+        verdict = words.verdict(state.last_round)
+    if verdict:
+        points = [one for one in verdict.revisions if one.step in quarrels(state)]
+    else:
+        points = []
+    results: dict[StepId, HandoffResult] = {}
+    for step in quarrels(state):
+        if ref := state.steps[step].result:
+            results[step] = words.result(ref)
     return "\n".join(
         [
             _JOB,
@@ -84,13 +96,12 @@ def quarrel_brief(state: JobState, words: ResultTexts) -> str:
 
 
 def _line(point: Revision, result: HandoffResult | None, most: int) -> str:
-    written = (
-        ""
-        if result is None
-        else result.output
-        if isinstance(result.output, str)
-        else json.dumps(result.output, ensure_ascii=False)
-    )
+    if result is None:
+        written = ""
+    elif isinstance(result.output, str):
+        written = result.output
+    else:
+        written = json.dumps(result.output, ensure_ascii=False)
     evidence: list[JsonValue] = []
     left = most // 2
     for claim in (result.claims if result else ())[:MOST_CLAIMS]:

@@ -87,7 +87,10 @@ def _drop(unbegun: Collection[str]) -> Tool:
 def _tool(
     name: str, description: str, arguments: dict[str, Any], optional: tuple[str, ...] = ()
 ) -> Tool:
-    required = [argument for argument in arguments if argument not in optional]
+    required: list[str] = []
+    for argument in arguments:
+        if argument not in optional:
+            required.append(argument)
     schema = {
         "type": "object",
         "properties": arguments,

@@ -172,11 +172,10 @@ class NeedsFormat:
                 continue
             task = clip(raw.task or "", LONGEST_ANSWER)
             if StepId(step) in self.helpers or not task:
-                found.problems[step] = (
-                    "finds something out itself: answer it, or give it up"
-                    if task
-                    else "needs a task for `add_step`"
-                )
+                if task:
+                    found.problems[step] = "finds something out itself: answer it, or give it up"
+                else:
+                    found.problems[step] = "needs a task for `add_step`"
                 continue
             helper = Step(
                 id=_free_id(step, taken),

@@ -52,7 +52,9 @@ class SettlementAnswer(LenientAnswer):
     @field_validator("stands", mode="before")
     @classmethod
     def _none_or_one_is_a_list(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) and value else value or []
+        if isinstance(value, str) and value:
+            return [value]
+        return value or []
 
 
 class SettlementsAnswer(LenientAnswer):
@@ -175,11 +177,10 @@ def show_claim(claim: Claim) -> JsonValue:
         {"source": source.source, "quote": clip(source.quote, MOST_TEXT_CHARS)}
         for source in claim.sources[:MOST_SOURCES]
     ]
-    parts = {
-        part: said
-        for part in ("subject", "attribute", "value", "unit", "date")
-        if (said := getattr(claim, part))
-    }
+    parts: dict[str | str | str | str | str, Any] = {}
+    for part in ("subject", "attribute", "value", "unit", "date"):
+        if said := getattr(claim, part):
+            parts[part] = said
     return {
         "id": claim.id,
         "text": clip(claim.text, MOST_TEXT_CHARS),

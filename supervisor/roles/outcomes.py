@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import (
@@ -48,6 +48,10 @@ from handoff_queue.supervisor.roles.planner import fallback_plan, specialists_of
 from handoff_queue.supervisor.roles.router import Route
 from handoff_queue.supervisor.text.markdown import title_of
 from handoff_queue.supervisor.text.task_similarity import asks_the_same
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.types.review import Revision
+    from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 
 
 def outcome_of(  # noqa: PLR0911 (one case a role)
@@ -121,7 +125,10 @@ def _routed(result: HandoffResult, ref: BlobRef) -> Routed:
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
             route = Route.of(result.output)
-            mode, who = (Mode.TEAM, None) if route.team else (Mode.SINGLE, route.specialist)
+            if route.team:
+                mode, who = (Mode.TEAM, None)
+            else:
+                mode, who = (Mode.SINGLE, route.specialist)
             return Routed(mode=mode, specialist=who, result=ref)
     return Routed(mode=Mode.TEAM, result=ref, problem="the router failed")
 
@@ -175,7 +182,9 @@ def outline_of(step: Step, given: Collection[StepId], acting: Collection[str] = 
 
 def _plan(result: HandoffResult) -> Plan | None:
     with suppress(HandoffError):
-        return Plan.of(result.output) if result.status is ResultStatus.OK else None
+        if result.status is ResultStatus.OK:
+            return Plan.of(result.output)
+        return None
     return None
 
 
@@ -186,18 +195,18 @@ def _resolved(
     said, steps = dict[StepId, Resolution](), [StepId(step) for step in asked]
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
-            said = {item.step: item for item in Resolutions.of(result.output).resolutions}
+            said = {}
+            for resolution in Resolutions.of(result.output).resolutions:
+                said[resolution.step] = resolution
     again = tuple(step for step in steps if _needs_again(state, step, words))
     left = [said[step] for step in steps if step in said and step not in again]
     by = {item.step: item.by for item in left if item.by}
     answered = tuple(item.step for item in left if item.answer and item.step not in by)
     given_up = tuple(step for step in steps if step not in answered and step not in by)
     event = NeedsResolved(result=ref, answered=answered, given_up=given_up, repeats=again)
-    return (
-        with_helpers(state, event, words.plan(state.plan.plan), by)
-        if by and state.plan
-        else (event, ())
-    )
+    if by and state.plan:
+        return with_helpers(state, event, words.plan(state.plan.plan), by)
+    return (event, ())
 
 
 def with_helpers(
@@ -246,11 +255,10 @@ def _needs_of(state: JobState, step_id: StepId) -> list[BlobRef]:
     """
     step = state.steps[step_id]
     helped = {one for one in step.outline.helpers if one in state.steps and state.steps[one].usable}
-    before = [
-        one
-        for one in step.remarks
-        if one.author == "planner" and (one.helper is None or one.helper in helped)
-    ]
+    before: list[AttemptFeedback] = []
+    for remark in step.remarks:
+        if remark.author == "planner" and (remark.helper is None or remark.helper in helped):
+            before.append(remark)
     return [ref for ref in (step.result, *(one.previous for one in before)) if ref]
 
 
@@ -261,7 +269,11 @@ def earlier_results(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ..
             return rounds_sent_back(state)
         case "planner" if state.plan is not None:
             asking = steps_of_schema(handoff.expected_output_format)
-            return tuple(ref for step_id in asking for ref in _needs_of(state, StepId(step_id)))
+            results: list[BlobRef] = []
+            for step_id in asking:
+                for ref in _needs_of(state, StepId(step_id)):
+                    results.append(ref)
+            return tuple(results)
         case _:
             return ()
 
@@ -270,20 +282,23 @@ def rounds_sent_back(state: JobState) -> tuple[BlobRef, ...]:
     """Return the results of the reviews that sent work back since the submission or the latest
     retry.
     """
-    return tuple(review.result for review in state.rounds_now if review.result and review.steps)
+    rounds: list[BlobRef] = []
+    for review in state.rounds_now:
+        if review.result and review.steps:
+            rounds.append(review.result)
+    return tuple(rounds)
 
 
 def _repeats(state: JobState, verdict: Verdict, words: ResultTexts) -> tuple[StepId, ...]:
-    before = [
-        revision
-        for ref in rounds_sent_back(state)
-        for revision in Verdict.of(words.result(ref).output).revisions
-    ]
-    return tuple(
-        new.step
-        for new in verdict.revisions
-        if any(old.step == new.step and asks_the_same(old.problem, new.problem) for old in before)
-    )
+    before: list[Revision] = []
+    for result in rounds_sent_back(state):
+        for revision in Verdict.of(words.result(result).output).revisions:
+            before.append(revision)
+    repeats: list[StepId] = []
+    for new in verdict.revisions:
+        if any(old.step == new.step and asks_the_same(old.problem, new.problem) for old in before):
+            repeats.append(new.step)
+    return tuple(repeats)
 
 
 def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, words: ResultTexts) -> Reviewed:
@@ -307,7 +322,9 @@ def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, words: Resul
 def _synthesised(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthesised:
     match result.status:
         case ResultStatus.OK | ResultStatus.PARTIAL if result.output not in (None, ""):
-            partial = None if result.status is ResultStatus.OK else "the synthesis is not whole"
+            partial = None
+            if result.status is not ResultStatus.OK:
+                partial = "the synthesis is not whole"
             return Synthesised(method=AnswerMethod.SYNTHESIZED, result=ref, problem=partial)
         case (
             ResultStatus.OK
@@ -316,7 +333,10 @@ def _synthesised(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthe
             | ResultStatus.NEEDS_INPUT
             | ResultStatus.SKIPPED
         ):
-            method = AnswerMethod.MERGED if usable_sinks(state) else AnswerMethod.NONE
+            if usable_sinks(state):
+                method = AnswerMethod.MERGED
+            else:
+                method = AnswerMethod.NONE
             return Synthesised(method=method, result=ref, problem="the synthesizer failed")
         case _:
             assert_never(result.status)

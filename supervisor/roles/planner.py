@@ -41,7 +41,11 @@ def failure_policies(*, may_ask: bool) -> tuple[str, ...]:
     A model cannot decide that the job waits for a person: `ask` needs `may_ask`, which is true only
     if the user asked for approvals.
     """
-    return tuple(each.value for each in OnFailure if may_ask or each is not OnFailure.ASK)
+    policies: list[str] = []
+    for each in OnFailure:
+        if may_ask or each is not OnFailure.ASK:
+            policies.append(each.value)
+    return tuple(policies)
 
 
 class JoinAnswer(LenientAnswer):
@@ -74,7 +78,9 @@ class StepAnswer(LenientAnswer):
     @field_validator("depends_on", mode="before")
     @classmethod
     def _none_or_one_is_a_list(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) and value.strip() else value or []
+        if isinstance(value, str) and value.strip():
+            return [value]
+        return value or []
 
     @field_validator("fallback", mode="before")
     @classmethod
@@ -197,7 +203,9 @@ class PlanFormat:
                 + "; ".join([*found, *name_problems(steps, self.specialists)])
             )
         steps, instead = _for_those_there(steps, self.specialists)
-        twice = [f"step {one.step} asks for the same as {one.earlier}" for one in twice_in(steps)]
+        twice: list[str] = []
+        for one in twice_in(steps):
+            twice.append(f"step {one.step} asks for the same as {one.earlier}")
         if twice and not last_try:
             raise InvalidAnswer(
                 "; ".join(twice)
@@ -261,11 +269,9 @@ def _synthesis_of(text: str | None) -> Synthesis:
     """Return the method of synthesis. An unclear value means `merge`, which costs no call, and
     makes no difference with a single sink.
     """
-    return (
-        Synthesis.RECONCILE
-        if (text or "").strip().lower() == Synthesis.RECONCILE
-        else Synthesis.MERGE
-    )
+    if (text or "").strip().lower() == Synthesis.RECONCILE:
+        return Synthesis.RECONCILE
+    return Synthesis.MERGE
 
 
 def _closed(properties: dict[str, Any]) -> dict[str, Any]:

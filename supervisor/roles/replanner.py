@@ -244,14 +244,17 @@ class PatchFormat:
 
     def _problems(self, asked: _Asked) -> list[str]:
         touched = dict.fromkeys((*asked.drop, *(step.id for step in asked.change)))
-        free = f"only {', '.join(self.unbegun)} can" if self.unbegun else "no step can any more"
+        free = "no step can any more"
+        if self.unbegun:
+            free = f"only {', '.join(self.unbegun)} can"
         known = {step.id for step in self.plan.steps}
-        found = [
-            f"{'step' if step_id in known else 'there is no step'} {step_id}{' has begun' if step_id in known else ''}: "
-            f"it cannot be changed or dropped ({free})"
-            for step_id in touched
-            if step_id not in self.unbegun
-        ]
+        found: list[str] = []
+        for step_id in touched:
+            if step_id not in self.unbegun:
+                found.append(
+                    f"{'step' if step_id in known else 'there is no step'} {step_id}{' has begun' if step_id in known else ''}: "
+                    f"it cannot be changed or dropped ({free})"
+                )
         if len(asked.add) > self.room:
             found.append(
                 f"{len(asked.add)} new steps, at most {self.room} are allowed: merge or leave out some"
@@ -263,7 +266,9 @@ class PatchFormat:
 
     def _told(self, repeat: Repeat) -> str:
         found = self.found.get(repeat.earlier)
-        result = f"its result is: {found}" if found else "it is not done yet"
+        result = "it is not done yet"
+        if found:
+            result = f"its result is: {found}"
         return f"step {repeat.step} asks for what {repeat.earlier} was asked for already; {result}"
 
 
@@ -272,8 +277,13 @@ _INSTEAD = "Use the existing results, ask for new work only, or answer with your
 
 def _patch(asked: _Asked, repeats: Sequence[Repeat]) -> Patch:
     """Return the patch without repeats. Dependents of a repeat depend on the earlier step."""
-    instead = {one.step: one.earlier for one in repeats}
-    kept = [step for step in asked.add if step.id not in instead]
+    instead: dict[StepId, StepId] = {}
+    for one in repeats:
+        instead[one.step] = one.earlier
+    kept: list[Step] = []
+    for step in asked.add:
+        if step.id not in instead:
+            kept.append(step)
     why = clip(" ".join(why if why[-1] in ".!?" else f"{why}." for why in asked.whys), LONGEST_WHY)
     return Patch(
         add=_waiting_for(kept, instead),
@@ -285,16 +295,18 @@ def _patch(asked: _Asked, repeats: Sequence[Repeat]) -> Patch:
 
 
 def _waiting_for(steps: Iterable[Step], instead: Mapping[StepId, StepId]) -> tuple[Step, ...]:
-    return tuple(
-        step.model_copy(
-            update={
-                "depends_on": tuple(
-                    dict.fromkeys(instead.get(before, before) for before in step.depends_on)
-                )
-            }
+    items: list[Step] = []
+    for step in steps:
+        items.append(
+            step.model_copy(
+                update={
+                    "depends_on": tuple(
+                        dict.fromkeys(instead.get(before, before) for before in step.depends_on)
+                    )
+                }
+            )
         )
-        for step in steps
-    )
+    return tuple(items)
 
 
 def _read(patch: Patch, notes: Iterable[str] = ()) -> AcceptedAnswer:
@@ -318,11 +330,10 @@ def patch_format(specialists: Sequence[str], unbegun: Sequence[str], room: int) 
 
 def status_of_result(result: HandoffResult) -> str:
     """Return the status of a result, and the first words of its text."""
-    said = (
-        result.output
-        if isinstance(result.output, str)
-        else json.dumps(result.output, ensure_ascii=False)
-    )
+    if isinstance(result.output, str):
+        said = result.output
+    else:
+        said = json.dumps(result.output, ensure_ascii=False)
     return f"{result.status}, {clip(' '.join((said if result.output else result.error or '').split()), FOUND_CHARS)}"
 
 

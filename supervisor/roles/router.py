@@ -76,10 +76,14 @@ class RouteFormat:
         """
         answer = parse(RouteAnswer, text)
         team, notes = _way_of(answer.route) is RouteChoice.TEAM, tuple[str, ...]()
-        named = name_of(answer.specialist) if answer.specialist else ""
+        named = ""
+        if answer.specialist:
+            named = name_of(answer.specialist)
         exists = named in self.specialists
         if not (exists or team):
-            what = f"there is no specialist {named}" if named else "no specialist was named"
+            what = "no specialist was named"
+            if named:
+                what = f"there is no specialist {named}"
             if not last_try:
                 there = ", ".join(sorted(self.specialists)) or all_rounder(())
                 raise InvalidAnswer(
@@ -88,7 +92,10 @@ class RouteFormat:
             notes = (
                 f"the router chose an unknown specialist ({what}): {all_rounder(self.specialists)} takes it",
             )
-        who = named if exists else all_rounder(self.specialists)
+        if exists:
+            who = named
+        else:
+            who = all_rounder(self.specialists)
         route = Route(team=team, specialist=who, why=clip(answer.why or "", LONGEST_WHY))
         return AcceptedAnswer(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
 

@@ -30,7 +30,10 @@ class Statement:
 
 def statement_of(said: Claim | KnownFact) -> Statement:
     subject, attribute, value = said.subject or "", said.attribute or "", said.value or ""
-    when = periods_of(said.date) if said.date else ()
+    if said.date:
+        when = periods_of(said.date)
+    else:
+        when = ()
     return Statement(matter_of(subject, attribute), read_value(value, said.unit, attribute), when)
 
 
@@ -124,16 +127,14 @@ def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, .
         _sentence(claim, facts)
         for claim, facts in find_contradicted_claims(known[:MOST_CLAIMS], table)
     ]
-    more = (
-        [f"And {count_of(rest, 'more claim')} like these."]
-        if (rest := len(wrong) - MOST_TOLD) > 0
-        else []
-    )
-    unread = (
-        [f"It has {count_of(rest, 'claim')} more than can be compared with the facts."]
-        if (rest := len(known) - MOST_CLAIMS) > 0
-        else []
-    )
+    if (rest := len(wrong) - MOST_TOLD) > 0:
+        more = [f"And {count_of(rest, 'more claim')} like these."]
+    else:
+        more = []
+    if (rest := len(known) - MOST_CLAIMS) > 0:
+        unread = [f"It has {count_of(rest, 'claim')} more than can be compared with the facts."]
+    else:
+        unread = []
     return (*wrong[:MOST_TOLD], *more, *unread)
 
 
@@ -142,7 +143,10 @@ def find_contradicted_claims(
 ) -> Iterator[tuple[Claim, tuple[KnownFact, ...]]]:
     """Yield each claim that contradicts the facts, with these facts."""
     said = [(claim, statement_of(claim)) for claim in claims if claim.is_comparable]
-    known = _by_matter(table.facts) if said else {}
+    if said:
+        known = _by_matter(table.facts)
+    else:
+        known = {}
     read: dict[KnownFact, Statement] = {}
     for claim, statement in said:
         facts = [
@@ -177,11 +181,18 @@ def _sentence(claim: Claim, facts: tuple[KnownFact, ...]) -> str:
 
 
 def _fact(fact: KnownFact) -> str:
-    value = f"{fact.value} {fact.unit}" if fact.unit else fact.value
-    when = f" ({_short(fact.date)})" if fact.date else ""
+    if fact.unit:
+        value = f"{fact.value} {fact.unit}"
+    else:
+        value = fact.value
+    when = ""
+    if fact.date:
+        when = f" ({_short(fact.date)})"
     return f"{_short(fact.subject)}, {_short(fact.attribute)}: {_short(value)}{when}, from {_short(fact.source)}"
 
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _MOST_SHOWN_CHARS else f"{line[:_MOST_SHOWN_CHARS]}…"
+    if len(line) <= _MOST_SHOWN_CHARS:
+        return line
+    return f"{line[:_MOST_SHOWN_CHARS]}…"

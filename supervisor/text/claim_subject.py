@@ -107,7 +107,9 @@ class ClaimSubject:
 
     @property
     def head(self) -> str:
-        return self.words[-1] if self.words else ""
+        if self.words:
+            return self.words[-1]
+        return ""
 
 
 def matter_of(subject: str, attribute: str) -> ClaimSubject:
@@ -169,7 +171,11 @@ def _turned(text: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    return [word for word in _WORD.findall(text) if word.casefold() not in _GRAMMAR]
+    words: list[str] = []
+    for word in _WORD.findall(text):
+        if word.casefold() not in _GRAMMAR:
+            words.append(word)
+    return words
 
 
 def _stem(word: str) -> str:

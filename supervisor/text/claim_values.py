@@ -120,9 +120,9 @@ def agree(one: ClaimValue, other: ClaimValue) -> bool:
         or (one.periods and other.periods)
     ):
         return True
-    is_read = [
-        value.yes is not None or bool(value.quantity or value.periods) for value in (one, other)
-    ]
+    is_read: list[bool] = []
+    for value in (one, other):
+        is_read.append(value.yes is not None or bool(value.quantity or value.periods))
     return (
         not any(is_read)
         and bool(one.words and other.words)
@@ -150,13 +150,15 @@ def _differ(one: ClaimValue, other: ClaimValue) -> bool:
 
 def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:
     """Return whether the words differ, and are not only fewer of the same words."""
-    figures = [
-        frozenset(word for word in words if any(map(str.isdigit, word))) for words in (ours, theirs)
-    ]
+    figures: list[frozenset[str]] = []
+    for words in (ours, theirs):
+        figures.append(frozenset(word for word in words if any(map(str.isdigit, word))))
     if all(figures) and not (figures[0] <= figures[1] or figures[1] <= figures[0]):
         return True
     shared, shorter = len(ours & theirs), min(len(ours), len(theirs))
-    return shared < shorter if shorter <= FEW else 2 * shared < shorter
+    if shorter <= FEW:
+        return shared < shorter
+    return 2 * shared < shorter
 
 
 def _without_initials(
@@ -183,6 +185,6 @@ def _without_initials(
 
 
 def _spelt(word: str, spelt: dict[str, str], other: tuple[str, ...]) -> str:
-    return (
-        spelt.get(word, word) if len(word) == 1 and word.isalpha() and word not in other else word
-    )
+    if len(word) == 1 and word.isalpha() and word not in other:
+        return spelt.get(word, word)
+    return word

@@ -79,4 +79,6 @@ def title_of(text: str, most: int = TITLE_CHARS) -> str:
     A text that is cut ends with an ellipsis.
     """
     line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+    if len(line) <= most:
+        return line
+    return line[: most - 1].rstrip() + "…"

@@ -247,7 +247,12 @@ def stands_in_it(root: str) -> bool:
 def _with_not(match: re.Match[str]) -> str:
     """Return can't, cannot as can not."""
     _, will, shall, other, do = match.groups()
-    verb = "will" if will else "shall" if shall else other or do or "can"
+    if will:
+        verb = "will"
+    elif shall:
+        verb = "shall"
+    else:
+        verb = other or do or "can"
     return f"{verb} not"
 
 
@@ -290,7 +295,8 @@ class _Reading:
             self._relation = small
         if (root := _root(small)) in _TURNS:
             self.turns.add(root)
-            self._relation = root if root in _NEGATIONS else self._relation
+            if root in _NEGATIONS:
+                self._relation = root
         elif kind is not None:
             self._relation = None
         elif small not in _GRAMMAR and small not in _ASKING:
@@ -298,7 +304,9 @@ class _Reading:
 
     def _order_in(self, small: str, gap: str) -> str | None:
         may_be = not self.spelled or self._last in _BEFORE_ORDERS or not _MARKS.isdisjoint(gap)
-        return _ORDER_OF.get(small) if may_be else None
+        if may_be:
+            return _ORDER_OF.get(small)
+        return None
 
     def _note(self, word: str, root: str, *, begins: bool) -> None:
         self.words.add(root)

@@ -27,11 +27,9 @@ def minutes_of(text: str) -> tuple[int, ...]:
     if (":" not in said and not found["half"]) or minute > 59 or hour > 24:
         return ()
     if found["half"]:
-        return (
-            ((hour % 12 + (12 if found["half"] == "p" else 0)) * 60 + minute,)
-            if 1 <= hour <= 12
-            else ()
-        )
+        if 1 <= hour <= 12:
+            return ((hour % 12 + (12 if found["half"] == "p" else 0)) * 60 + minute,)
+        return ()
     is_either = 1 <= hour <= 12 and not found["h"].startswith("0") and not found["sharp"]
     return tuple(
         dict.fromkeys(
@@ -97,7 +95,10 @@ def periods_of(text: str) -> tuple[Period, ...]:
             return _of_parts(found.groupdict())
     if found := _NUMERIC.fullmatch(said):
         year, one, two = found["y"], found[1], found[2]
-        orders = [(one, two)] if "." in said else [(one, two), (two, one)]
+        if "." in said:
+            orders = [(one, two)]
+        else:
+            orders = [(one, two), (two, one)]
         return tuple(
             dict.fromkeys(
                 period
@@ -122,21 +123,29 @@ def _of_parts(parts: dict[str, str | None]) -> tuple[Period, ...]:
     year, month, day = int(parts["y"] or 0), parts.get("m"), parts.get("d")
     if not month:
         return ((date(year, 1, 1), date(year, 12, 31)),)
-    number = int(month) if month.isdigit() else _MONTHS[month[:3].casefold()]
+    if month.isdigit():
+        number = int(month)
+    else:
+        number = _MONTHS[month[:3].casefold()]
     if not 1 <= number <= 12:
         return ()
     last = monthrange(year, number)[1]
     if not day:
         return ((date(year, number, 1), date(year, number, last)),)
-    return ((date(year, number, int(day)),) * 2,) if 1 <= int(day) <= last else ()
+    if 1 <= int(day) <= last:
+        return ((date(year, number, int(day)),) * 2,)
+    return ()
 
 
 def _of_year_part(parts: dict[str, str | None]) -> tuple[Period, ...]:
     is_half = (parts.get("k") or (parts.get("l") or "")[:1]).casefold() == "h"
-    number = (
-        int(parts["n"] or 0) if parts.get("n") else _QUARTERS[(parts.get("w") or "").casefold()]
-    )
-    months = 6 if is_half else 3
+    if parts.get("n"):
+        number = int(parts["n"] or 0)
+    else:
+        number = _QUARTERS[(parts.get("w") or "").casefold()]
+    months = 3
+    if is_half:
+        months = 6
     year, last = int(parts["y"] or 0), months * number
     if last > 12:
         return ()

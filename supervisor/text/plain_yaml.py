@@ -33,7 +33,10 @@ def read_bounded(path: Path, most: int, mend: str) -> bytes:
         with path.open("rb") as stream:
             data = stream.read(most + 1)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
+        else:
+            reason = str(error)
         raise UserError(
             f"{str(path)!r:.200} cannot be read ({reason}); check the path and its permissions"
         ) from error
@@ -52,7 +55,9 @@ class _Loader(PlainLoader):
     def refused(self, event: Any) -> str | None:
         if event.anchor is not None:
             return f"anchors and aliases (&{event.anchor}, *{event.anchor}) are not supported"
-        return f"tags ({tag}) are not supported" if (tag := getattr(event, "tag", None)) else None
+        if tag := getattr(event, "tag", None):
+            return f"tags ({tag}) are not supported"
+        return None
 
 
 def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
@@ -137,7 +142,10 @@ def texts_of(where: str, node: yaml.Node) -> tuple[str, ...]:
         UserError: something else.
     """
     if isinstance(node, yaml.SequenceNode):
-        return tuple(text_of(where, each) for each in node.value)
+        texts: list[str] = []
+        for each in node.value:
+            texts.append(text_of(where, each))
+        return tuple(texts)
     return (text_of(where, node),)
 
 
@@ -147,7 +155,9 @@ def truth_of(where: str, node: yaml.Node) -> bool:
     Raises:
         UserError: neither true nor false.
     """
-    truth = _BOOLEANS.get(node.value.lower()) if isinstance(node, yaml.ScalarNode) else None
+    truth = None
+    if isinstance(node, yaml.ScalarNode):
+        truth = _BOOLEANS.get(node.value.lower())
     if truth is None:
         raise UserError(f"{where} must be true or false")
     return truth
@@ -196,4 +206,6 @@ def line_of(node: yaml.Node) -> int:
 
 
 def _line(error: yaml.MarkedYAMLError) -> int:
-    return error.problem_mark.line + 1 if error.problem_mark else 1
+    if error.problem_mark:
+        return error.problem_mark.line + 1
+    return 1

@@ -111,7 +111,9 @@ def unit_of(text: str) -> Unit | None:
 
 def readings_of(unit: Unit) -> tuple[Unit, ...]:
     """Return the possible units: MB means 1,000² bytes or 1,024²."""
-    return (unit, _BINARY[unit]) if unit in _BINARY else (unit,)
+    if unit in _BINARY:
+        return (unit, _BINARY[unit])
+    return (unit,)
 
 
 def is_unit(text: str) -> bool:
@@ -123,13 +125,14 @@ def is_unit(text: str) -> bool:
 def _one(text: str) -> Unit:
     text = text.strip(" .")
     if _SQUARE.match(text.casefold()) or _CUBIC.match(text.casefold()):
-        power, side = (2, "area") if _SQUARE.match(text.casefold()) else (3, "volume")
+        if _SQUARE.match(text.casefold()):
+            power, side = (2, "area")
+        else:
+            power, side = (3, "volume")
         length = _one(text.split(maxsplit=1)[1])
-        return (
-            Unit(side, length.factor**power * (1 if power == 2 else 1000))
-            if length.dimension == "length"
-            else Unit(COUNT)
-        )
+        if length.dimension == "length":
+            return Unit(side, length.factor**power * (1 if power == 2 else 1000))
+        return Unit(COUNT)
     degree = _DEGREE.fullmatch(text)
     if degree and (text not in _EXACT):
         factor, offset = _DEGREES[degree[1][0].casefold()]
@@ -282,12 +285,12 @@ def squeeze_blanks(text: str) -> str:
 
 
 def _readings_of_both(one: Quantity, other: Quantity) -> list[tuple[Quantity, Quantity]]:
-    return [
-        (a, b)
-        for a in _readings(one, other.unit)
-        for b in _readings(other, one.unit)
-        if _comparable(a, b)
-    ]
+    readings: list[tuple[Quantity, Quantity]] = []
+    for a in _readings(one, other.unit):
+        for b in _readings(other, one.unit):
+            if _comparable(a, b):
+                readings.append((a, b))
+    return readings
 
 
 def _readings(quantity: Quantity, beside: Unit | None) -> list[Quantity]:
@@ -299,20 +302,20 @@ def _readings(quantity: Quantity, beside: Unit | None) -> list[Quantity]:
     )
     if quantity.unit is None and beside is not None and beside.dimension == "percent":
         units = (*units, Unit("percent"))
-    return [
-        Quantity(
-            _in_base(quantity.low, unit), _in_base(quantity.high, unit), unit, quantity.is_about
+    readings: list[Quantity] = []
+    for unit in units:
+        readings.append(
+            Quantity(
+                _in_base(quantity.low, unit), _in_base(quantity.high, unit), unit, quantity.is_about
+            )
         )
-        for unit in units
-    ]
+    return readings
 
 
 def _in_base(amount: Amount | None, unit: Unit) -> Amount | None:
-    return (
-        Amount((amount.value + unit.offset) * unit.factor, amount.grain * unit.factor)
-        if amount
-        else None
-    )
+    if amount:
+        return Amount((amount.value + unit.offset) * unit.factor, amount.grain * unit.factor)
+    return None
 
 
 def _comparable(one: Quantity, other: Quantity) -> bool:
@@ -324,7 +327,10 @@ def _comparable(one: Quantity, other: Quantity) -> bool:
 
 
 def _agree(one: Quantity, other: Quantity) -> bool:
-    share = ABOUT if one.is_about or other.is_about else ROUNDED
+    if one.is_about or other.is_about:
+        share = ABOUT
+    else:
+        share = ROUNDED
     if one.low == one.high and other.low == other.high and one.low and other.low:
         return _same(one.low, other.low, share, is_about=one.is_about or other.is_about)
     if None in (one.low, one.high, other.low, other.high):
@@ -355,9 +361,15 @@ def _same(one: Amount, other: Amount, share: Fraction, *, is_about: bool) -> boo
     """
     if one.value == other.value:
         return True
-    coarse, fine = (one, other) if one.grain >= other.grain else (other, one)
+    if one.grain >= other.grain:
+        coarse, fine = (one, other)
+    else:
+        coarse, fine = (other, one)
     is_near = abs(one.value - other.value) <= share * max(abs(one.value), abs(other.value))
-    grain = _rounded_to(coarse) if fine.grain < coarse.grain else coarse.grain
+    if fine.grain < coarse.grain:
+        grain = _rounded_to(coarse)
+    else:
+        grain = coarse.grain
     half = grain / 2
     is_even = bool(grain) and (coarse.value / grain) % 2 == 0
     is_rounded = coarse.value - half <= fine.value < coarse.value + half or (
@@ -388,7 +400,9 @@ def _ends(first: str, second: str, unit: str | None) -> tuple[Amount, Amount, Un
         return None
     if low[1] is not None and high[1] is not None and low[1] != high[1]:
         return None
-    return (low[0], high[0], high[1] or low[1]) if low[0].value < high[0].value else None
+    if low[0].value < high[0].value:
+        return (low[0], high[0], high[1] or low[1])
+    return None
 
 
 def _measured(text: str, unit: str | None) -> tuple[Amount, Unit | None] | None:
@@ -401,14 +415,16 @@ def _measured(text: str, unit: str | None) -> tuple[Amount, Unit | None] | None:
         if found is None:
             return None
         amount, currency, behind = found
-        next_at = (
-            re.search(r"(?:,|\band\b)?\s*\d", behind) if is_unit(_until_number(behind)) else None
-        )
-        said, rest = (
-            (behind[: next_at.start()], behind[next_at.start() :].lstrip(", ").removeprefix("and "))
-            if next_at
-            else (behind, "")
-        )
+        next_at = None
+        if is_unit(_until_number(behind)):
+            next_at = re.search(r"(?:,|\band\b)?\s*\d", behind)
+        if next_at:
+            said, rest = (
+                behind[: next_at.start()],
+                behind[next_at.start() :].lstrip(", ").removeprefix("and "),
+            )
+        else:
+            said, rest = (behind, "")
         measured = _unit_behind(currency or said.strip(" ,-()"), unit)
         if measured is None and re.search(r"\d", said):
             return None
@@ -424,7 +440,9 @@ def _measured(text: str, unit: str | None) -> tuple[Amount, Unit | None] | None:
             total = Amount(total.value + amount.value * times, amount.grain * times)
         else:
             return None
-    return (total, base) if total else None
+    if total:
+        return (total, base)
+    return None
 
 
 def _unit_behind(said: str, unit: str | None) -> Unit | None:
@@ -447,7 +465,10 @@ def _leading(text: str) -> tuple[Amount, str, str] | None:
 def _valued(found: re.Match[str]) -> Amount:
     digits = found["digits"]
     grouped = re.fullmatch(r"\d+(?:[,  '’_]\d{3})+(?:\.\d+)?", digits)
-    plain = re.sub(r"[,  '’_]", "", digits) if grouped else digits.replace(",", ".")
+    if grouped:
+        plain = re.sub(r"[,  '’_]", "", digits)
+    else:
+        plain = digits.replace(",", ".")
     power = (
         int((found["e"] or "0")[:4])
         + int((found["ten"] or "0")[:4])
@@ -488,4 +509,6 @@ def _in_words(text: str) -> tuple[Amount, str, str] | None:
         else:
             continue
         end = word.end()
-    return (Amount(Fraction(total + current), Fraction(grain)), "", text[end:]) if end else None
+    if end:
+        return (Amount(Fraction(total + current), Fraction(grain)), "", text[end:])
+    return None

@@ -37,11 +37,10 @@ class ResultFingerprint:
 
     def __init__(self, result: HandoffResult) -> None:
         self.claims = result.claims
-        said = (
-            result.output
-            if isinstance(result.output, str)
-            else json.dumps(result.output, ensure_ascii=False)
-        )
+        if isinstance(result.output, str):
+            said = result.output
+        else:
+            said = json.dumps(result.output, ensure_ascii=False)
         self.text = MARKER.sub(" ", said)
         """Text without markers, because markers name the step."""
 
@@ -68,7 +67,11 @@ class ResultFingerprint:
     @cached_property
     def values(self) -> frozenset[tuple[str, ...]]:
         """Return the values of its claims, with unit and date."""
-        return frozenset(_value(claim) for claim in self.claims if claim.is_comparable)
+        values: set[tuple[str, ...]] = set()
+        for claim in self.claims:
+            if claim.is_comparable:
+                values.add(_value(claim))
+        return frozenset(values)
 
     @cached_property
     def stems(self) -> frozenset[str]:
@@ -127,17 +130,18 @@ def _matter(claim: Claim) -> ClaimSubject:
 
 
 def _value(claim: Claim) -> tuple[str, ...]:
-    return tuple(
-        " ".join((part or "").casefold().split()) for part in (claim.value, claim.unit, claim.date)
-    )
+    items: list[str] = []
+    for part in (claim.value, claim.unit, claim.date):
+        items.append(" ".join((part or "").casefold().split()))
+    return tuple(items)
 
 
 def _words(sentence: str) -> tuple[str, ...]:
-    return tuple(
-        word
-        for word in (one.strip(_ROUND_A_WORD) for one in sentence.split())
-        if word not in _ARTICLES
-    )
+    words: list[str] = []
+    for word in (one.strip(_ROUND_A_WORD) for one in sentence.split()):
+        if word not in _ARTICLES:
+            words.append(word)
+    return tuple(words)
 
 
 def _letters(text: str) -> frozenset[str]:

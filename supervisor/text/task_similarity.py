@@ -96,9 +96,8 @@ class TaskPhrases:
             self._opens(is_listed=(is_order and small != "use") or small in _OF_THEIR_OWN)
             self._listed_from = None
         elif "," in gap and not is_order:
-            self._listed_from = (
-                len(self._parts) - 1 if self._listed_from is None else self._listed_from
-            )
+            if self._listed_from is None:
+                self._listed_from = len(self._parts) - 1
             self._opens(follows=True)
         elif not _BREAKS.isdisjoint(gap):
             self._opens(follows=True)
@@ -116,10 +115,12 @@ class TaskPhrases:
             self._parts[-1].words.add(root)
 
     def read(self) -> tuple[TaskPhrase, ...]:
-        return tuple(
-            TaskPhrase(frozenset(one.words), one.is_listed, one.follows, one.is_named)
-            for one in self._parts
-        )
+        task_phrases: list[TaskPhrase] = []
+        for one in self._parts:
+            task_phrases.append(
+                TaskPhrase(frozenset(one.words), one.is_listed, one.follows, one.is_named)
+            )
+        return tuple(task_phrases)
 
     @property
     def _is_filled(self) -> bool:
@@ -131,7 +132,10 @@ class TaskPhrases:
         self._parts[-1].is_listed, self._parts[-1].follows = is_listed, follows
 
     def _joins(self) -> None:
-        first = len(self._parts) - 1 if self._listed_from is None else self._listed_from
+        if self._listed_from is None:
+            first = len(self._parts) - 1
+        else:
+            first = self._listed_from
         self._opens(is_listed=True)
         for one in self._parts[first:]:
             one.is_listed = one.is_listed or not one.leads
@@ -172,7 +176,9 @@ def likeness(one: str, other: str) -> float:
         return 0.0
     ours, theirs = frozenset(stems_in(one)), frozenset(stems_in(other))
     shorter = min(len(ours), len(theirs))
-    return len(ours & theirs) / shorter if shorter else float(ours == theirs)
+    if shorter:
+        return len(ours & theirs) / shorter
+    return float(ours == theirs)
 
 
 def asks_the_same(one: str, other: str) -> bool:
@@ -186,7 +192,9 @@ def stems_in(text: str) -> tuple[str, ...]:
 
 def _is_one_pattern(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
     """Return whether both are the same sentence with different words at some places."""
-    alike = sum(one == other for one, other in zip(ours, theirs, strict=False))
+    alike = 0
+    for one, other in zip(ours, theirs, strict=False):
+        alike += one == other
     return len(ours) == len(theirs) != alike and 2 * alike > len(ours)
 
 

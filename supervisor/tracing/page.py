@@ -159,8 +159,8 @@ def absent_from(tree: Sequence[TracedJob]) -> list[JobId]:
     file, which holds one job.
     """
     there = {one.record.job.job_id for one in tree}
-    return [
-        job_id
-        for job_id in dict.fromkeys(bar.child for one in tree for bar in one.timeline.bars)
-        if job_id and job_id not in there
-    ]
+    job_ids: list[JobId] = []
+    for job_id in dict.fromkeys(bar.child for one in tree for bar in one.timeline.bars):
+        if job_id and job_id not in there:
+            job_ids.append(job_id)
+    return job_ids

@@ -45,7 +45,9 @@ def report_sections(report: JobResult) -> dict[str, Any]:
 
 def _gap(gap: Mapping[str, Any]) -> str:
     cost = gap["likely_usd"]
-    price = f" It would cost about ${cost:.4f}." if cost else ""
+    price = ""
+    if cost:
+        price = f" It would cost about ${cost:.4f}."
     return f"{gap['step']} ({gap['specialist']}): {gap['why']}.{price}"
 
 
@@ -66,22 +68,31 @@ def _verdict(verdict: Mapping[str, Any]) -> Iterator[str]:
     for point in verdict["open_points"]:
         yield f"{round_}, open: {point}"
     for one in verdict["scores"]:
-        of = f" of {one['step']}" if one["step"] else ""
-        why = f": {one['why']}" if one["why"] else "."
+        of = ""
+        if one["step"]:
+            of = f" of {one['step']}"
+        why = "."
+        if one["why"]:
+            why = f": {one['why']}"
         yield f"{round_}, {one['criterion']}{of}: {one['score']} of {_HIGHEST}{why}"
 
 
 def _conflict(conflict: Mapping[str, Any]) -> str:
     claims = "; ".join(f"\u201c{one['text']}\u201d ({one['id']})" for one in conflict["claims"])
     stands = ", ".join(conflict["stands"])
-    end = f"{stands} stands" if stands else "it is disputed"
+    end = "it is disputed"
+    if stands:
+        end = f"{stands} stands"
     return f"Not all of these can be right: {claims}. Decision: {end}. {conflict['why']}".strip()
 
 
 def _gates(gates: Mapping[str, Any]) -> Iterator[str]:
     for number, look in enumerate(gates.get("looks", ()), start=1):
         vetoes = "; ".join(look["vetoes"])
-        yield f"Check {number}: {vetoes}" if vetoes else f"Check {number}: the answer passed."
+        if vetoes:
+            yield f"Check {number}: {vetoes}"
+        else:
+            yield f"Check {number}: the answer passed."
     for number, check in enumerate(gates.get("fact_checks", ()), start=1):
         wrong = "; ".join(f"\u201c{one['statement']}\u201d: {one['why']}" for one in check["wrong"])
         end = check.get("problem") or "no statement was found to be wrong"
@@ -90,14 +101,22 @@ def _gates(gates: Mapping[str, Any]) -> Iterator[str]:
 
 def _approval(approval: Mapping[str, Any]) -> str:
     decision = approval["decision"] or "waits for a person"
-    by = f" by {approval['by']}" if approval.get("by") else ""
-    note = f": {approval['note']}" if approval.get("note") else ""
-    why = f" ({approval['why']})" if approval.get("why") else ""
+    by = ""
+    if approval.get("by"):
+        by = f" by {approval['by']}"
+    note = ""
+    if approval.get("note"):
+        note = f": {approval['note']}"
+    why = ""
+    if approval.get("why"):
+        why = f" ({approval['why']})"
     return f"Approval of the {approval['what']}{why}: {decision}{by}{note}"
 
 
 def _route(route: Mapping[str, Any]) -> list[str]:
-    who = f"The specialist {route['specialist']}" if route["specialist"] else "A team"
+    who = "A team"
+    if route["specialist"]:
+        who = f"The specialist {route['specialist']}"
     why = route["problem"] or route["why"]
     return [f"{who} got the job{f': {why}' if why else ''}"]
 
@@ -134,7 +153,9 @@ def answer_html(
     """
     if is_form or not isinstance(answer, str):
         return f"<pre>{escape(json.dumps(answer, ensure_ascii=False, indent=2))}</pre>"
-    quotes = {one["n"]: f"{one['source']}: \u201c{one['quote']}\u201d" for one in citations}
+    quotes: dict[Any, str] = {}
+    for one in citations:
+        quotes[one["n"]] = f"{one['source']}: \u201c{one['quote']}\u201d"
     return str(_markdown().render(answer, {"prefix": prefix, "quotes": quotes}))
 
 
@@ -154,11 +175,9 @@ def _source(citation: Mapping[str, Any], prefix: str) -> str:
     name = escape(citation["source"])
     if _WEB.match(citation["source"]):
         name = f'<a href="{name}" rel="{_REL}">{name}</a>'
-    step = (
-        f' <span class="soft">found by {escape(citation["step"])}</span>'
-        if citation["step"]
-        else ""
-    )
+    step = ""
+    if citation["step"]:
+        step = f' <span class="soft">found by {escape(citation["step"])}</span>'
     return (
         f'<li id="{escape(source_id(prefix, citation["n"]))}" value="{citation["n"]}">'
         f"<strong>{name}</strong>{step}<blockquote>{escape(citation['quote'])}</blockquote></li>"
@@ -188,7 +207,10 @@ def _link_citations(state: StateCore) -> None:
 def _linked(tokens: Sequence[Token], prefix: str, quotes: Mapping[int, str]) -> Iterator[Token]:
     depth = 0
     for token in tokens:
-        depth += token.nesting if token.type in ("link_open", "link_close") else 0
+        if token.type in ("link_open", "link_close"):
+            depth += token.nesting
+        else:
+            depth += 0
         if token.type != "text" or depth or not _NUMBER.search(token.content):
             yield token
         else:

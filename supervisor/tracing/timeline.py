@@ -69,7 +69,10 @@ class TimelineBar:
 
     def waited_s(self, now: float) -> float:
         """Return the seconds without a claim so far: before the first claim, and between claims."""
-        until = self.ended_at if self.ended_at is not None else now
+        if self.ended_at is not None:
+            until = self.ended_at
+        else:
+            until = now
         return max(0.0, until - self.issued_at - self.worked_s(now))
 
 
@@ -113,11 +116,15 @@ def critical(bars: Sequence[TimelineBar]) -> frozenset[HandoffId]:
 
 
 def _until(bar: TimelineBar) -> float:
-    return bar.ended_at if bar.ended_at is not None else float("inf")
+    if bar.ended_at is not None:
+        return bar.ended_at
+    return float("inf")
 
 
 def _end(record: JobRecord) -> float:
-    return record.journal[-1].at if record.job.status.ended else record.at
+    if record.job.status.ended:
+        return record.journal[-1].at
+    return record.at
 
 
 @dataclass(slots=True)
@@ -151,18 +158,20 @@ class _Past:
         that attempt.
         """
         earlier = self.by_step.get(issued.step_id)
-        steps = [self.by_step[step] for step in needed if step in self.by_step]
+        steps = []
+        for step in needed:
+            if step in self.by_step:
+                steps.append(self.by_step[step])
         cause = self.role
         if issued.is_of_a_role:
             self.seen[issued.handoff_id] = len(self.place)
             steps = list(self.since)
         elif earlier is not None:
             steps = [one for one in steps if self.place[one] > self.place[earlier]]
-            cause = (
-                self.role
-                if self.role and self.seen.get(self.role, 0) > self.place[earlier]
-                else earlier
-            )
+            if self.role and self.seen.get(self.role, 0) > self.place[earlier]:
+                cause = self.role
+            else:
+                cause = earlier
         after = tuple(steps) or ((cause,) if cause else ())
         for one in after:
             self.since.pop(one, None)
@@ -225,16 +234,13 @@ def _given_up(bar: TimelineBar, at: float) -> TimelineBar:
 
 def _stints(standing: HandoffStanding) -> tuple[PastClaim, ...]:
     """Return all claims, including the one that holds or that ended with a result."""
-    began_at = (
-        standing.claimed_at
-        if standing.stints or standing.claimed_at is not None
-        else standing.started_at
-    )
-    return (
-        standing.stints
-        if began_at is None
-        else (*standing.stints, PastClaim(standing.worker, began_at, standing.finished_at))
-    )
+    if standing.stints or standing.claimed_at is not None:
+        began_at = standing.claimed_at
+    else:
+        began_at = standing.started_at
+    if began_at is None:
+        return standing.stints
+    return (*standing.stints, PastClaim(standing.worker, began_at, standing.finished_at))
 
 
 def _bar(

@@ -40,11 +40,10 @@ def read_items(path: Path) -> Items:
             f"{path} {reason}; give lines of text, or a .csv or .tsv with a header"
         ) from reason
     delimiter = DELIMITERS.get(path.suffix.lower())
-    found = (
-        Items(lines=tuple(line for line in text.split("\n") if line.strip()))
-        if delimiter is None
-        else Items(rows=tuple(row for _, row in rows_in(path, text, delimiter, OWN_NAMES)))
-    )
+    if delimiter is None:
+        found = Items(lines=tuple(line for line in text.split("\n") if line.strip()))
+    else:
+        found = Items(rows=tuple(row for _, row in rows_in(path, text, delimiter, OWN_NAMES)))
     count = len(found.lines) + len(found.rows)
     if not count:
         raise UserError(

@@ -27,7 +27,10 @@ def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
     """
     if Path(name_or_path).suffix.lower() in _SUFFIXES or "/" in name_or_path:
         return workflow_from(Path(name_or_path))
-    known = {name: path for folder in (BUILT_IN, *dirs) for name, path in _files_of(folder).items()}
+    known: dict[str, Path] = {}
+    for folder in (BUILT_IN, *dirs):
+        for name, path in _files_of(folder).items():
+            known[name] = path
     if name_or_path not in known:
         otherwise = "name one of these, or a .yaml file by its path"
         mend = suggestion(name_or_path, sorted(known), otherwise=otherwise)
@@ -37,7 +40,10 @@ def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
 
 def built_in_workflows() -> list[Workflow]:
     """Return the built-in workflows, sorted by name."""
-    return [workflow_from(path) for _, path in sorted(_files_of(BUILT_IN).items())]
+    workflows: list[Workflow] = []
+    for _, path in sorted(_files_of(BUILT_IN).items()):
+        workflows.append(workflow_from(path))
+    return workflows
 
 
 def _files_of(folder: Path) -> dict[str, Path]:

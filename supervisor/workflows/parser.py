@@ -151,20 +151,23 @@ def _gates(path: Path, fields: Mapping[str, yaml.Node]) -> GateSet | None:
 def _step(path: Path, node: yaml.Node) -> WorkflowStep:
     place = f"{path}:{line_of(node)}"
     fields = fields_of(f"{place}: a step", node)
-    name = text_of(f"{place}: id", fields["id"]) if "id" in fields else ""
-    where = f"{place}: step {name!r:.60}" if name else f"{place}: a step"
+    name = ""
+    if "id" in fields:
+        name = text_of(f"{place}: id", fields["id"])
+    if name:
+        where = f"{place}: step {name!r:.60}"
+    else:
+        where = f"{place}: a step"
     _check_keys(where, fields, STEP_FIELDS, ("id", "specialist", "task"))
     task = text_of(f"{where}: task", fields["task"])
-    fallback = (
-        text_of(f"{where}: fallback", fields["fallback"])
-        if "fallback" in fields
-        else DEFAULT_FALLBACK
-    )
-    depends_on = (
-        tuple(map(StepId, texts_of(f"{where}: depends_on", fields["depends_on"])))
-        if "depends_on" in fields
-        else ()
-    )
+    if "fallback" in fields:
+        fallback = text_of(f"{where}: fallback", fields["fallback"])
+    else:
+        fallback = DEFAULT_FALLBACK
+    if "depends_on" in fields:
+        depends_on = tuple(map(StepId, texts_of(f"{where}: depends_on", fields["depends_on"])))
+    else:
+        depends_on = ()
     specialist = text_of(f"{where}: specialist", fields["specialist"])
     title = _title(where, fields)
     try:  # before placeholders are filled: names, and texts that are too long already
@@ -232,7 +235,9 @@ def _check_condition(step: WorkflowStep, by_id: Mapping[StepId, WorkflowStep]) -
             f'{step.where}: when: item is a row; name a column, as in item["Order no."]'
         )
     if condition.columns and step.for_each is not ForEach.ROWS:
-        what = "line" if step.for_each is ForEach.LINES else "path"
+        what = "path"
+        if step.for_each is ForEach.LINES:
+            what = "line"
         raise UserError(
             f"{step.where}: when: item is a {what} and has no field {condition.columns[0]};"
             " write item alone, or use `for_each: rows`"
@@ -339,7 +344,10 @@ def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[i
         first, *others = [
             (line[problem.step], f"{problem.said:.300}") for problem in found[:_MOST_TOLD]
         ]
-        more = [f"and {len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []
+        if len(found) > _MOST_TOLD:
+            more = [f"and {len(found) - _MOST_TOLD} more"]
+        else:
+            more = []
         told = "; ".join([first[1], *(f"line {number}: {said}" for number, said in others), *more])
         raise UserError(
             f"{path}:{first[0]}: {told}; correct the steps' `id` and `depends_on` (there are: {', '.join(by_id):.300})"
@@ -369,7 +377,9 @@ def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, Workflow
             id_ in by_id and by_id[id_].for_each is step.for_each for id_ in step.depends_on
         )
         if not follows and set(step.task.names) <= {REQUEST}:
-            what = "{item}" if step.for_each is not ForEach.ROWS else "{item} or a {column}"
+            what = "{item} or a {column}"
+            if step.for_each is not ForEach.ROWS:
+                what = "{item}"
             raise UserError(
                 f"{step.where}: its copies would all be the same; put {what} into the task, or remove for_each"
             )
@@ -403,4 +413,6 @@ def _choice(
 
 
 def _at(path: Path, fields: Mapping[str, yaml.Node], key: str) -> str:
-    return f"{path}:{line_of(fields[key])}: {key}" if key in fields else f"{path}: {key}"
+    if key in fields:
+        return f"{path}:{line_of(fields[key])}: {key}"
+    return f"{path}: {key}"

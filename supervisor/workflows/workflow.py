@@ -49,7 +49,9 @@ class Share:
 
     def of(self, parts: int) -> int:
         """Return the number of parts, at least one."""
-        return max(1, -(-parts * self.number // 100)) if self.is_percent else self.number
+        if self.is_percent:
+            return max(1, -(-parts * self.number // 100))
+        return self.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +255,11 @@ class Workflow:
     @property
     def repeats_over(self) -> frozenset[ForEach]:
         """Return the kinds of items that a job must provide."""
-        return frozenset(step.for_each for step in self.steps if step.for_each)
+        repeats: set[ForEach] = set()
+        for step in self.steps:
+            if step.for_each:
+                repeats.add(step.for_each)
+        return frozenset(repeats)
 
     @property
     def specialists(self) -> tuple[str, ...]:
@@ -298,7 +304,10 @@ class Workflow:
         chars = 0
         for written in self.steps:
             for step in self._copies(written, by_id, values, keys):
-                chars += len(step.when.to_json()) if step.when else 0
+                if step.when:
+                    chars += len(step.when.to_json())
+                else:
+                    chars += 0
                 chars += len(step.task) + len(step.fallback) + len(step.title or "")
                 if chars > MOST_PLAN_CHARS:
                     problem = f"the plan has more than {MOST_PLAN_CHARS:,} characters"
@@ -345,8 +354,13 @@ class Workflow:
         for place, (own_id, known) in enumerate(
             zip(own_ids, values[written.for_each], strict=True)
         ):
-            where = f"{written.where}, item {place + 1}" if written.for_each else written.where
-            key = keys[written.for_each][place].heading if written.for_each else ""
+            if written.for_each:
+                where = f"{written.where}, item {place + 1}"
+            else:
+                where = written.where
+            key = ""
+            if written.for_each:
+                key = keys[written.for_each][place].heading
             try:
                 yield Step(
                     id=own_id,
@@ -368,7 +382,10 @@ class Workflow:
                 )
             except KeyError as error:
                 column = error.args[0]
-                columns = [name for name in known if name not in OWN_NAMES]
+                columns: list[str] = []
+                for name in known:
+                    if name not in OWN_NAMES:
+                        columns.append(name)
                 otherwise = "correct the placeholder, or write {{ for a brace"
                 mend = suggestion(column, columns, otherwise=otherwise)
                 raise UserError(f"{where}: there is no column {column!r:.80}; {mend}") from error
@@ -381,7 +398,10 @@ class Workflow:
         self, files: Sequence[str], lines: Sequence[str], rows: Sequence[Mapping[str, str]]
     ) -> _Keys:
         """Return the key of each item. Raises: UserError: the key column does not name each row."""
-        of_rows = self._keys_of_rows(self.key, rows) if self.key and rows else row_keys(rows)
+        if self.key and rows:
+            of_rows = self._keys_of_rows(self.key, rows)
+        else:
+            of_rows = row_keys(rows)
         named = {ForEach.FILES: files, ForEach.LINES: lines, ForEach.ROWS: of_rows}
         return {each: _keys_in(texts) for each, texts in named.items()}
 
@@ -408,7 +428,9 @@ class Workflow:
     def _check_given(self, given: set[ForEach]) -> None:
         for step in self.steps:
             if step.for_each and step.for_each not in given:
-                others = f" (there are {' and '.join(sorted(given))})" if given else ""
+                others = ""
+                if given:
+                    others = f" (there are {' and '.join(sorted(given))})"
                 raise UserError(
                     f"{step.where}: is repeated over {step.for_each}, and none are given{others}; give some with the job"
                 )
@@ -463,8 +485,13 @@ def _when(
     }
     item: str | dict[str, str] | None = None
     if condition.has_item:
-        fields = {column: known[column] for column in condition.columns}
-        item = fields if step.for_each is ForEach.ROWS else known[ITEM]
+        fields: dict[str, str] = {}
+        for column in condition.columns:
+            fields[column] = known[column]
+        if step.for_each is ForEach.ROWS:
+            item = fields
+        else:
+            item = known[ITEM]
     return When(text=condition.text, steps=ids, item=item)
 
 
@@ -486,9 +513,10 @@ def _keys_in(texts: Sequence[str]) -> list[_Key]:
 def _ids_of(step: WorkflowStep, values: _Values) -> tuple[StepId, ...]:
     if step.for_each is None:
         return (step.id,)
-    return tuple(
-        StepId(copy_name(step.id, number)) for number in range(1, len(values[step.for_each]) + 1)
-    )
+    step_ids: list[StepId] = []
+    for number in range(1, len(values[step.for_each]) + 1):
+        step_ids.append(StepId(copy_name(step.id, number)))
+    return tuple(step_ids)
 
 
 def _title(
@@ -502,7 +530,9 @@ def _title(
     if written.title and (title := title_of(written.title.fill(known))):
         return title
     own = f" ({step_id})"
-    return title_of(key, TITLE_CHARS - len(own)) + own if written.for_each and key.strip() else None
+    if written.for_each and key.strip():
+        return title_of(key, TITLE_CHARS - len(own)) + own
+    return None
 
 
 def _is_beside(step: WorkflowStep, other: WorkflowStep) -> bool:

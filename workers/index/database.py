@@ -60,7 +60,9 @@ class Database:
     @property
     def generation(self) -> int | None:
         """The one in use; None: nothing is open."""
-        return self._generation if self._pid == os.getpid() else None
+        if self._pid == os.getpid():
+            return self._generation
+        return None
 
     @contextmanager
     def connection(self) -> Iterator[tuple[int, sqlite3.Connection]]:
@@ -133,10 +135,9 @@ class Database:
     def _opened_newest(self) -> tuple[int, sqlite3.Connection]:
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            known = [
-                int(file.stem.partition("-")[2])
-                for file in self._folder.glob(f"v{SCHEMA_VERSION}-*.sqlite")
-            ]
+            known: list[int] = []
+            for file in self._folder.glob(f"v{SCHEMA_VERSION}-*.sqlite"):
+                known.append(int(file.stem.partition("-")[2]))
             generation = max(known, default=0)
             for _ in range(100):
                 if not self._file(generation).with_suffix(".bad").exists():

@@ -52,9 +52,10 @@ def best(
     """
     words = words_of(query)
     for enough, expression in _expressions(connection, words, limit):
-        candidates = (
-            connection.execute(_MATCHES, (expression, ids_json)).fetchall() if expression else []
-        )
+        if expression:
+            candidates = connection.execute(_MATCHES, (expression, ids_json)).fetchall()
+        else:
+            candidates = []
         if len(candidates) >= enough:
             ranked = _ranked([(number, -score) for number, score in candidates], words, paths)
             return _shown(connection, _varied(ranked, limit))

@@ -62,7 +62,9 @@ def passages(text: str) -> Iterator[Passage]:
 
 
 def _trail(title: str, section: str) -> str:
-    return section if section == title else f"{title} {section}".strip()
+    if section == title:
+        return section
+    return f"{title} {section}".strip()
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:
@@ -100,11 +102,10 @@ def _best_cut(text: str, start: int) -> int:
     """Return the start of the rest of a long paragraph."""
     window_end = start + MOST_CHARS
     for cut in _CUTS:
-        ends = [
-            found.end()
-            for found in cut.finditer(text, start + 1, window_end)
-            if found.end() - start <= MOST_CHARS
-        ]
+        ends: list[int] = []
+        for found in cut.finditer(text, start + 1, window_end):
+            if found.end() - start <= MOST_CHARS:
+                ends.append(found.end())
         if ends and ends[-1] - start >= AIM_CHARS // 2:
             return ends[-1]
     return window_end
@@ -125,7 +126,9 @@ def fill(database: Database, manifest: Manifest, text_of: Callable[[str], str]) 
     Processes that fill the index at the same time take random batches and check again after each.
     So they share the work without a protocol, and a dead process leaves nothing to clean up.
     """
-    sizes = {document.digest: document.chars for document in manifest.documents}
+    sizes: dict[str, int] = {}
+    for document in manifest.documents:
+        sizes[document.digest] = document.chars
     unavailable: set[str] = set()
     while True:
         wanted = sizes.keys() - unavailable

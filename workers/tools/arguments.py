@@ -42,10 +42,9 @@ def make_builtin_tool(
 def _schema_of(arguments: type[Arguments]) -> dict[str, Any]:
     """Return the schema without pydantic's titles and our docstrings, which tell a model nothing."""
     schema = arguments.model_json_schema()
-    fields = {
-        name: {key: value for key, value in field.items() if key != "title"}
-        for name, field in schema.get("properties", {}).items()
-    }
+    fields: dict[Any, dict[Any, Any]] = {}
+    for name, field in schema.get("properties", {}).items():
+        fields[name] = {key: value for key, value in field.items() if key != "title"}
     return {
         "type": "object",
         "properties": fields,

@@ -221,11 +221,17 @@ def _body(response: httpx2.Response, url: str, max_bytes: int, deadline: Deadlin
         raise ToolFailed(
             f"{url} comes compressed in a way that was not asked for ({encoding[:40]})"
         )
-    unpacker = None if encoding in ("identity", "") else zlib.decompressobj(zlib.MAX_WBITS | 32)
+    if encoding in ("identity", ""):
+        unpacker = None
+    else:
+        unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
     data = bytearray()
     for piece in response.iter_raw():
         deadline.left_s()
-        data += piece if unpacker is None else unpacker.decompress(piece, max_bytes + 1 - len(data))
+        if unpacker is None:
+            data += piece
+        else:
+            data += unpacker.decompress(piece, max_bytes + 1 - len(data))
         if len(data) > max_bytes:
             raise ToolFailed(f"{url} is larger than {max_bytes / 1e6:,.1f} MB: try another page")
     return bytes(data)

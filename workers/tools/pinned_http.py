@@ -115,7 +115,9 @@ class Deadline:
         left = self._end - time.monotonic()
         if left <= 0:
             raise httpcore2.ReadTimeout("took too long")
-        return left if most_s is None else min(left, most_s)
+        if most_s is None:
+            return left
+        return min(left, most_s)
 
 
 class PinnedTransport(httpx2.BaseTransport):

@@ -48,14 +48,15 @@ def _named(source: str, documents: Sequence[Document]) -> Document:
         ToolFailed: there is no unique match; the message names the most likely paths.
     """
     wanted = to_nfc(source.strip().removeprefix("./"))
-    by_path = {to_nfc(document.path): document for document in documents}
+    by_path: dict[str, Document] = {}
+    for document in documents:
+        by_path[to_nfc(document.path)] = document
     if wanted in by_path:
         return by_path[wanted]
-    meant = [
-        path
-        for path in by_path
-        if path.rpartition("/")[2].casefold() == wanted.rpartition("/")[2].casefold()
-    ]
+    meant: list[str] = []
+    for path in by_path:
+        if path.rpartition("/")[2].casefold() == wanted.rpartition("/")[2].casefold():
+            meant.append(path)
     if len(meant) == 1:
         return by_path[meant[0]]
     if not by_path:

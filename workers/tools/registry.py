@@ -79,15 +79,14 @@ def build_registry(settings: Settings, index: DocumentIndex) -> Registry:
     )
     tools = {tool.name: tool for tool in built_in}
     sources = [("an installed package", find_installed_tools())]
-    sources += [(str(folder), load_tools(folder)) for folder in settings.tools_dirs]
+    for folder in settings.tools_dirs:
+        sources.append((str(folder), load_tools(folder)))
     for where, own in sources:
         for tool in own:
             if tool.name in tools or tool.name == READ_RESULT:
-                taken = (
-                    "is the name of a built-in tool"
-                    if tool.name in (*BUILT_IN, READ_RESULT)
-                    else "is taken by another of your tools"
-                )
+                taken = "is taken by another of your tools"
+                if tool.name in (*BUILT_IN, READ_RESULT):
+                    taken = "is the name of a built-in tool"
                 raise InvalidTool(f"{where}: tool {tool.name}: {taken}: rename it")
             tools[tool.name] = tool
     not_offered: dict[str, str] = {}

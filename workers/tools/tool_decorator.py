@@ -54,7 +54,10 @@ def secrets_of(function: Callable[..., object]) -> tuple[str, ...]:
         ValueError: the names are invalid.
     """
     named = getattr(function, "secrets", ())
-    names = (named,) if isinstance(named, str) else tuple(named)
+    if isinstance(named, str):
+        names = (named,)
+    else:
+        names = tuple(named)
     if not all(isinstance(name, str) and name.isidentifier() for name in names):
         raise ValueError("its secrets must be names of environment variables")
     return names

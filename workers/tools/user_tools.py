@@ -46,10 +46,8 @@ def load_tools(folder: Path) -> tuple[Tool, ...]:
     tools: list[tuple[str, Tool]] = []
     for file in files_with_suffix(folder, {".py"}):
         if not file.name.startswith(("_", ".")):
-            tools += [
-                (file.name, _as_tool(function, name, file.name))
-                for name, function in _functions_of(_loaded(file))
-            ]
+            for name, function in _functions_of(_loaded(file)):
+                tools.append((file.name, _as_tool(function, name, file.name)))
     return _each_name_once(tools)
 
 
@@ -102,17 +100,20 @@ def _loaded(file: Path) -> ModuleType:
 def _line_of(error: BaseException, file: Path) -> str:
     if isinstance(error, SyntaxError) and error.lineno:
         return f" line {error.lineno}"
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == str(file)
-    ]
-    return f" line {lines[-1]}" if lines else ""
+    lines: list[int | None] = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == str(file):
+            lines.append(frame.lineno)
+    if lines:
+        return f" line {lines[-1]}"
+    return ""
 
 
 def _in_one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())[:200]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if text:
+        return f"{type(error).__name__}: {text}"
+    return type(error).__name__
 
 
 def _functions_of(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -125,7 +126,10 @@ def _functions_of(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]
     for name, member in sorted(vars(module).items()):
         is_function = inspect.isroutine(member) or hasattr(member, "__wrapped__")
         is_own = getattr(member, "__module__", None) == module.__name__
-        is_meant = is_own if is_function else is_tool(member)
+        if is_function:
+            is_meant = is_own
+        else:
+            is_meant = is_tool(member)
         is_candidate = callable(member) and not inspect.isclass(member) and id(member) not in seen
         if is_candidate and is_meant and not name.startswith("_"):
             seen.add(id(member))
@@ -162,7 +166,10 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
     assert run is not None
 
     def guarded(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
-        missing = [name for name in secrets if not os.environ.get(name)]
+        missing: list[str] = []
+        for name in secrets:
+            if not os.environ.get(name):
+                missing.append(name)
         if missing:
             raise ToolFailed(
                 f"{tool.name} is not set up: the worker's environment lacks {', '.join(missing)}"
@@ -199,7 +206,8 @@ def _blacked_out(text: str, secrets: tuple[str, ...]) -> str:
             json.dumps(value)[1:-1],
             json.dumps(value, ensure_ascii=False)[1:-1],
         ):
-            text = text.replace(written, f"[{name}]") if written else text
+            if written:
+                text = text.replace(written, f"[{name}]")
     return text
 
 

@@ -96,4 +96,6 @@ def _of_this_copy(sent: dict[str, Any]) -> dict[str, Any]:
 def _of_first(sent: dict[str, Any]) -> re.Match[str] | None:
     """Match the job's id, which is the first argument of `supervisor.advance`."""
     arguments = sent.get("args") or ("",)
-    return _JOB.fullmatch(arguments[0]) if isinstance(arguments[0], str) else None
+    if isinstance(arguments[0], str):
+        return _JOB.fullmatch(arguments[0])
+    return None

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -41,11 +42,15 @@ class SpanIds(RandomIdGenerator):
 
     def generate_span_id(self) -> int:
         asked: int | None = getattr(self._asked, "for_span", None)
-        return super().generate_span_id() if asked is None else asked
+        if asked is None:
+            return super().generate_span_id()
+        return asked
 
     def generate_trace_id(self) -> int:
         asked: int | None = getattr(self._asked, "for_trace", None)
-        return super().generate_trace_id() if asked is None else asked
+        if asked is None:
+            return super().generate_trace_id()
+        return asked
 
     @contextmanager
     def span(self, span_id: int, trace_id: int | None = None) -> Iterator[None]:
@@ -84,7 +89,9 @@ class Redacting(_Before):
         return self._exporter.export([self._clean(span) for span in spans])
 
     def _clean(self, span: ReadableSpan) -> ReadableSpan:
-        described = span.status.description if self._keeps_errors else None
+        described = None
+        if self._keeps_errors:
+            described = span.status.description
         return ReadableSpan(
             name=self._redactor.text(span.name),
             context=span.context,
@@ -106,11 +113,13 @@ class Redacting(_Before):
         )
 
     def _without_secrets(self, attributes: Attributes) -> Attributes:
-        return {
-            name: self._redactor.value(list(value) if isinstance(value, tuple) else value, name)
-            for name, value in (attributes or {}).items()
-            if self._keeps_errors or name not in _TEXT_OF_ERRORS
-        }
+        secrets: dict[str, Any] = {}
+        for name, value in (attributes or {}).items():
+            if self._keeps_errors or name not in _TEXT_OF_ERRORS:
+                secrets[name] = self._redactor.value(
+                    list(value) if isinstance(value, tuple) else value, name
+                )
+        return secrets
 
 
 class FirstWarning:
@@ -243,6 +252,9 @@ def make_provider(
     else:
         sender = WarnOnceExporter(sender, line)
     exporter = Redacting(sender, redactor, keeps_errors=keeps_errors)
-    end_within_s = END_WITHIN_S if flush_s is None else flush_s
+    if flush_s is None:
+        end_within_s = END_WITHIN_S
+    else:
+        end_within_s = flush_s
     provider.add_span_processor(BoundedBatchProcessor(exporter, end_within_s, line))
     return provider

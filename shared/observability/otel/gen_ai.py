@@ -44,7 +44,9 @@ providers.
 
 
 def provider_of(settings: Settings) -> str:
-    return OFFLINE_MODEL if settings.is_offline else _PROVIDERS[settings.model_provider]
+    if settings.is_offline:
+        return OFFLINE_MODEL
+    return _PROVIDERS[settings.model_provider]
 
 
 def of_job(life: JobSpan) -> Attributes:
@@ -127,7 +129,9 @@ def of_tool_call(call: Block, name: str) -> Attributes:
 
 
 def content_of_call(call: ModelCall) -> Attributes:
-    messages = [{"role": one["role"], "parts": _parts(one["content"])} for one in call.messages]
+    messages: list[dict[str, Any]] = []
+    for one in call.messages:
+        messages.append({"role": one["role"], "parts": _parts(one["content"])})
     return {
         "gen_ai.system_instructions": _json([{"type": "text", "content": call.system}]),
         "gen_ai.input.messages": _json(messages),
@@ -162,8 +166,14 @@ def _used(input_tokens: int, output_tokens: int, cache_read: int, cache_write: i
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    return [_part(block) for block in blocks]
+    if isinstance(content, str):
+        blocks = [{"type": "text", "text": content}]
+    else:
+        blocks = content
+    parts: list[dict[str, Any]] = []
+    for block in blocks:
+        parts.append(_part(block))
+    return parts
 
 
 def _part(block: Block) -> dict[str, Any]:

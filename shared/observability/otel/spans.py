@@ -183,20 +183,25 @@ class OpenTelemetry(Telemetry):
         """
         place, began_ns, claimed = self._place(handoff.job_id), time.time_ns(), _Claimed()
         current, encloses = trace.get_current_span().get_span_context(), _is_open_since(started_at)
-        above = (
-            current
-            if current.trace_id == place.trace_id and encloses
-            else _context(place, place.span_id)
-        )
+        if current.trace_id == place.trace_id and encloses:
+            above = current
+        else:
+            above = _context(place, place.span_id)
         own_id = handoff_span(handoff.job_id, handoff.handoff_id)
         with _in(_context(place, own_id)):
             yield claimed
         result = claimed.result
         if result is None and not claimed.is_dropped:
             return
-        came_to = gen_ai.of_result(result) if result else gen_ai.DROPPED
+        if result:
+            came_to = gen_ai.of_result(result)
+        else:
+            came_to = gen_ai.DROPPED
         attributes = gen_ai.of_handoff(handoff, self._model_provider, model) | came_to
-        since_ns = min(began_ns, int(started_at * 1e9)) if started_at else began_ns
+        if started_at:
+            since_ns = min(began_ns, int(started_at * 1e9))
+        else:
+            since_ns = began_ns
         with self._ids.span(own_id):
             span = self._tracer.start_span(
                 f"invoke_agent {handoff.assigned_to}",
@@ -211,13 +216,19 @@ class OpenTelemetry(Telemetry):
     @contextmanager
     def chat(self, call: ModelCall) -> Iterator[Span]:
         attributes = gen_ai.of_call(call, self._model_provider)
-        content = gen_ai.content_of_call(call) if self._captures else {}
+        if self._captures:
+            content = gen_ai.content_of_call(call)
+        else:
+            content = {}
         with self._working(f"chat {call.model}", SpanKind.CLIENT, attributes | content) as span:
             yield _Told(span, captures=self._captures)
 
     @contextmanager
     def tool(self, call: Block, name: str) -> Iterator[Span]:
-        content = gen_ai.content_of_tool_call(call) if self._captures else {}
+        if self._captures:
+            content = gen_ai.content_of_tool_call(call)
+        else:
+            content = {}
         with self._working(
             f"execute_tool {name}", SpanKind.INTERNAL, gen_ai.of_tool_call(call, name) | content
         ) as span:
@@ -228,12 +239,14 @@ class OpenTelemetry(Telemetry):
         below the first.
         """
         place = self._place(life.job_id)
-        own_id, above = (
-            (job_span(life.job_id), place.parent_id)
-            if life.retries == 0
-            else (self._ids.generate_span_id(), place.span_id)
-        )
-        parent = _below(_context(place, above)) if above else context.Context()
+        if life.retries == 0:
+            own_id, above = (job_span(life.job_id), place.parent_id)
+        else:
+            own_id, above = (self._ids.generate_span_id(), place.span_id)
+        if above:
+            parent = _below(_context(place, above))
+        else:
+            parent = context.Context()
         with self._ids.span(own_id, place.trace_id):
             span = self._tracer.start_span(
                 f"invoke_workflow {life.mode}",
@@ -247,11 +260,9 @@ class OpenTelemetry(Telemetry):
 
     def ids(self) -> dict[str, str]:
         it = trace.get_current_span().get_span_context()
-        return (
-            {"trace_id": f"{it.trace_id:032x}", "span_id": f"{it.span_id:016x}"}
-            if it.is_valid
-            else {}
-        )
+        if it.is_valid:
+            return {"trace_id": f"{it.trace_id:032x}", "span_id": f"{it.span_id:016x}"}
+        return {}
 
     def stop(self) -> None:
         self._provider.shutdown()

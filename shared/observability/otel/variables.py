@@ -55,7 +55,11 @@ def problems_of_exporter(environment: Mapping[str, str]) -> Iterator[str]:
     """Yield the name of each invalid variable and the fault of its value. No text holds a value."""
     for part, check in _CHECKS.items():
         names = (f"OTEL_EXPORTER_OTLP_TRACES_{part}", f"OTEL_EXPORTER_OTLP_{part}")
-        used = next((name for name in names if environment.get(name)), None)
+        used = None
+        for name in names:
+            if environment.get(name):
+                used = name
+                break
         if used is None:
             continue
         try:

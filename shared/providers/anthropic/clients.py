@@ -74,18 +74,21 @@ def _offline() -> anthropic.AsyncAnthropic:
 
 
 def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
-    key = settings.anthropic_api_key.get_secret_value() if settings.anthropic_api_key else None
-    token = (
-        settings.anthropic_auth_token.get_secret_value()
-        if settings.anthropic_auth_token and not key
-        else None
-    )
+    key = None
+    if settings.anthropic_api_key:
+        key = settings.anthropic_api_key.get_secret_value()
+    token = None
+    if settings.anthropic_auth_token and not key:
+        token = settings.anthropic_auth_token.get_secret_value()
     given = settings.anthropic_base_url
     if given is None and "ANTHROPIC_BASE_URL" in os.environ:
         given = (
             DEFAULT_BASE_URL  # the SDK would take an empty variable, as Compose sets it, for a URL
         )
-    base_url, headers = split_credentials(given) if given else (None, {})
+    if given:
+        base_url, headers = split_credentials(given)
+    else:
+        base_url, headers = (None, {})
     if headers and key:
         headers["X-Api-Key"] = key  # the SDK's own place for it has the user and the password
     if not key and not token and settings.anthropic_base_url:
@@ -112,7 +115,9 @@ def _most_connections() -> int:
     SDK's own limit is 1,000). Only the system's limit of open files makes a call wait.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _NO_LIMIT if files == resource.RLIM_INFINITY else max(1, files - _OTHER_FILES)
+    if files == resource.RLIM_INFINITY:
+        return _NO_LIMIT
+    return max(1, files - _OTHER_FILES)
 
 
 def _http_client() -> httpx2.AsyncClient:

@@ -105,7 +105,9 @@ def as_ours(sending: RequestProgress, settings: ClientSettings) -> Iterator[None
         if not sending.has_begun:
             raise unsent(error, settings) from error
         if isinstance(error, _BROKEN):
-            cause = error.__cause__ if isinstance(error, anthropic.APIError) else None
+            cause = None
+            if isinstance(error, anthropic.APIError):
+                cause = error.__cause__
             raise ModelUnreachable(
                 f"the connection to the model's server broke ({type(cause or error).__name__})"
             ) from error
@@ -122,11 +124,9 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
         return _of_no_error_status(error, said)
     match status:
         case 429 | 529:
-            what = (
-                "the model's server is overloaded"
-                if status == 529
-                else "rate limit of the model's server"
-            )
+            what = "rate limit of the model's server"
+            if status == 529:
+                what = "the model's server is overloaded"
             headers = error.response.headers
             return ModelBusy(
                 f"{what} ({status}){said}",
@@ -185,8 +185,12 @@ def error_of_event(data: str) -> ModelError:
         body = json.loads(data)
     except ValueError:
         body = data
-    inner = body.get("error") if isinstance(body, dict) else None
-    kind = (inner.get("type") or inner.get("code")) if isinstance(inner, dict) else None
+    inner = None
+    if isinstance(body, dict):
+        inner = body.get("error")
+    kind = None
+    if isinstance(inner, dict):
+        kind = inner.get("type") or inner.get("code")
     return _of_stream_event(in_whole_characters(" ".join(str(kind or "").split())), _said(body))
 
 
@@ -214,7 +218,10 @@ def _said(body: Any) -> str:
         message = body.get("error") or body.get("errors") or body
     for _ in range(3):  # such as {"detail": [{"msg": "..."}]} of FastAPI
         if isinstance(message, list):
-            message = message[0] if message else None
+            if message:
+                message = message[0]
+            else:
+                message = None
         if isinstance(message, dict):
             message = next((message[name] for name in _WORDS if message.get(name)), None)
     if not isinstance(message, str) or not message.strip() or "<html" in message.lower():

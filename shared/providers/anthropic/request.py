@@ -43,7 +43,10 @@ def request_of(call: ModelCall, *, plainly: bool = False) -> dict[str, Any]:
         "stream": True,
     }
     if call.output_schema is not None:
-        schema = None if plainly else strict(call.output_schema)
+        if plainly:
+            schema = None
+        else:
+            schema = strict(call.output_schema)
         if schema is not None:
             request["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         else:
@@ -81,7 +84,10 @@ def _prepared(node: Any) -> dict[str, Any]:
         raise ValueError("not a strict schema")
     if isinstance(node.get("type"), list):
         rest = {key: value for key, value in node.items() if key not in ("type", "description")}
-        about = {"description": node["description"]} if "description" in node else {}
+        if "description" in node:
+            about = {"description": node["description"]}
+        else:
+            about = {}
         return {
             **about,
             "anyOf": [
@@ -125,7 +131,9 @@ def _tool(marked: tuple[dict[str, Any], bool], plainly: bool) -> dict[str, Any]:
     if plainly or not may_be_strict:
         return tool
     schema = strict(tool["input_schema"])
-    return tool if schema is None else {**tool, "input_schema": schema, "strict": True}
+    if schema is None:
+        return tool
+    return {**tool, "input_schema": schema, "strict": True}
 
 
 def _with_cached_end(messages: tuple[MessageParam, ...]) -> list[MessageParam]:

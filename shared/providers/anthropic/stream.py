@@ -154,11 +154,10 @@ class PartialReply:
 
     def pulse(self) -> Pulse:
         with self._lock:
-            texts = [
-                self._text_of(index)
-                for index in sorted(self.blocks)
-                if self.blocks[index].get("type") == "text"
-            ]
+            texts: list[str] = []
+            for index in sorted(self.blocks):
+                if self.blocks[index].get("type") == "text":
+                    texts.append(self._text_of(index))
             text = "".join(texts)
             so_far = (
                 text[:-1] if "\ud800" <= text[-1:] <= "\udbff" else text
@@ -246,11 +245,9 @@ def usage_of(reported: dict[str, Any]) -> Usage:
 
 def _count(values: dict[str, Any], name: str) -> int:
     value = values.get(name)
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS
-        else 0
-    )
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS:
+        return value
+    return 0
 
 
 def _text(value: object) -> str:
@@ -260,7 +257,9 @@ def _text(value: object) -> str:
 
 
 def _word(value: object) -> str | None:
-    return None if value is None else in_whole_characters(_text(value))
+    if value is None:
+        return None
+    return in_whole_characters(_text(value))
 
 
 def _place(value: object) -> int:
@@ -292,11 +291,13 @@ def _known(usage: object) -> dict[str, Any]:
     """Return the fields that a later event contains. They are totals; absent fields keep the
     earlier values.
     """
-    return (
-        {name: value for name, value in usage.items() if value is not None}
-        if isinstance(usage, dict)
-        else {}
-    )
+    if isinstance(usage, dict):
+        values: dict[str, Any] = {}
+        for name, value in usage.items():
+            if value is not None:
+                values[name] = value
+        return values
+    return {}
 
 
 def _arguments(text: str) -> Any:

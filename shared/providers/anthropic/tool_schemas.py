@@ -65,14 +65,20 @@ def tool_from(
     signature = _Signature.of(function, name)
     try:
         wrapped = anthropic.beta_tool(signature.as_the_model_calls_it(function, name))
-        schema = {key: value for key, value in dict(wrapped.input_schema).items() if key != "title"}
+        schema: dict[str, object] = {}
+        for key, value in dict(wrapped.input_schema).items():
+            if key != "title":
+                schema[key] = value
     # any error that pydantic raises for a user's annotations is about that file
     except Exception as error:
         raise InvalidTool(
             f"tool {name}: its parameters cannot be described as JSON ({type(error).__name__})"
         ) from error
     _check_definition(name, wrapped.description, schema)
-    may_repeat = getattr(function, "repeatable", True) if repeatable is None else repeatable
+    if repeatable is None:
+        may_repeat = getattr(function, "repeatable", True)
+    else:
+        may_repeat = repeatable
     return Tool(
         name=name,
         description=wrapped.description,

@@ -83,7 +83,9 @@ def unsent(error: Exception, settings: ClientSettings) -> ModelError:
         f"the request to the model's server could not be made ({name}): "
         f"check {settings.credentials}, and {settings.address}"
     )
-    return NeverSent(message) if _may_pass(causes) else Unsendable(message)
+    if _may_pass(causes):
+        return NeverSent(message)
+    return Unsendable(message)
 
 
 def _of_connector(error: aiohttp.ClientConnectorError, settings: ClientSettings) -> ModelError:
@@ -149,7 +151,9 @@ def _of_tls(error: aiohttp.ClientConnectorSSLError, settings: ClientSettings) ->
         f"check the scheme and the port in {_address_variable(error, settings)}"
     )
     is_cut = isinstance(reason, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
-    return NeverSent(message) if is_cut else Unsendable(message)
+    if is_cut:
+        return NeverSent(message)
+    return Unsendable(message)
 
 
 def _may_pass(causes: tuple[BaseException, ...]) -> bool:

@@ -77,7 +77,10 @@ def _behind_sentinels(address: RedisAddress, options: dict[str, Any]) -> redis.R
     """Return a client whose new connections ask the sentinels for the primary."""
     sentinels: Any = Sentinel(address.hosts, sentinel_kwargs=address.sentinel_options)  # type: ignore[no-untyped-call]
     secure, name = address.tls is not None, address.master_name
-    options["connection_class"] = ManagedTlsConnection if secure else ManagedConnection
+    if secure:
+        options["connection_class"] = ManagedTlsConnection
+    else:
+        options["connection_class"] = ManagedConnection
     client: redis.Redis = sentinels.master_for(
         name, DirectClient, max_connections=UNBOUNDED, ssl=secure, **options
     )

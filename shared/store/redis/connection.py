@@ -168,10 +168,10 @@ class Connection:
             answers = around(
                 "script", name, lambda: pipe.execute(raise_on_error=False), redis.ConnectionError
             )
-        return [
-            _in_our_words(answer) if isinstance(answer, redis.RedisError) else answer
-            for answer in answers[1:]
-        ]
+        anies: list[Any] = []
+        for answer in answers[1:]:
+            anies.append(_in_our_words(answer) if isinstance(answer, redis.RedisError) else answer)
+        return anies
 
     def now(self) -> float:
         """Return Unix time in seconds by Redis's clock. Redis is asked once a minute; between two
@@ -281,4 +281,6 @@ def _in_our_words(error: redis.RedisError) -> StoreError:
         return UnusableRedis(NO_DATABASE)
     if found in (FULL, READ_ONLY):
         return StoreRefusesWrites(found)
-    return StoreUnavailable(found) if found else StoreError(f"Redis refused the command: {text}")
+    if found:
+        return StoreUnavailable(found)
+    return StoreError(f"Redis refused the command: {text}")

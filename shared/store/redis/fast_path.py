@@ -84,7 +84,9 @@ class DirectClient(redis.Redis):
             pool.release(connection)
         callbacks: Any = self.response_callbacks
         read = callbacks.get(command[0])
-        return answer if read is None else read(answer)
+        if read is None:
+            return answer
+        return read(answer)
 
 
 def _answer_of(connection: Any, command: Sequence[Any]) -> Any:
@@ -135,7 +137,9 @@ class DirectPool(redis.BlockingConnectionPool):
         super().__init__(most, timeout_s, connection_class, slots, **options)  # type: ignore[no-untyped-call]
 
     def get_connection(self, *_: Any, **__: Any) -> Any:
-        connection = self._ready() if self.pid == os.getpid() else None
+        connection = None
+        if self.pid == os.getpid():
+            connection = self._ready()
         if connection is None:
             connection = connection_from(super().get_connection)
         connection.answered_at = 0.0  # an unread answer would go to the next command
@@ -159,7 +163,9 @@ class DirectPool(redis.BlockingConnectionPool):
         finally:
             if not is_ready:
                 self.pool.put_nowait(connection)
-        return connection if is_ready else None
+        if is_ready:
+            return connection
+        return None
 
     def release(self, connection: Any) -> None:
         if self.pid == os.getpid() == connection.pid and not should_reconnect(connection):

@@ -94,7 +94,10 @@ def _let_the_system_keep(one: socket.socket, seconds: float | None) -> None:
     """Set the kernel's timeout for reads. It is at least the kernel's smallest timeout, because 0
     means no limit there.
     """
-    micros = 0 if seconds is None else max(1, round(seconds * 1e6))
+    if seconds is None:
+        micros = 0
+    else:
+        micros = max(1, round(seconds * 1e6))
     one.setsockopt(
         socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", *divmod(micros, 1_000_000))
     )

@@ -70,4 +70,6 @@ def with_prefix(prefix: str, command: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _prefixed(prefix: str, key: str | bytes) -> str | bytes:
-    return prefix.encode() + key if isinstance(key, bytes) else prefix + key
+    if isinstance(key, bytes):
+        return prefix.encode() + key
+    return prefix + key

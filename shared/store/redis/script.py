@@ -50,17 +50,16 @@ def source_of(name: str) -> str:
 @cache
 def _definitions() -> tuple[tuple[frozenset[str], str], ...]:
     """Return all parts: the names that each defines, and its text."""
-    texts = [
-        one
-        for part in PARTS
-        for one in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE)
-        if one.strip()
-    ]
-    return tuple(
-        (frozenset(WORD.findall(match[1])), text)
-        for text in texts
-        if (match := DEFINED.match(text))
-    )
+    texts: list[str | Any] = []
+    for part in PARTS:
+        for one in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE):
+            if one.strip():
+                texts.append(one)
+    definitions: list[tuple[frozenset[str], str]] = []
+    for text in texts:
+        if match := DEFINED.match(text):
+            definitions.append((frozenset(WORD.findall(match[1])), text))
+    return tuple(definitions)
 
 
 def _code_of(name: str) -> str:
@@ -108,7 +107,9 @@ class Script:
             prefix: prefix of every key that the script uses. Letters, digits and `.:_-`, because it
                 becomes part of Lua's text.
         """
-        header = _HEADER % {"prefix": prefix, "length": len(prefix)} if prefix else ""
+        header = ""
+        if prefix:
+            header = _HEADER % {"prefix": prefix, "length": len(prefix)}
         self._plain = text
         self._prefix = prefix
         self.text = header + text
@@ -116,7 +117,9 @@ class Script:
 
     def under(self, prefix: str) -> Script:
         """Return this script with a prefix in front of every key."""
-        return _under(self._plain, prefix) if prefix else self
+        if prefix:
+            return _under(self._plain, prefix)
+        return self
 
     def _real(self, order: Sequence[Any]) -> Sequence[Any]:
         """Return number of keys, keys and arguments, with the prefix before each key."""

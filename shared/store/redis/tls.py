@@ -48,11 +48,9 @@ def share_contexts(pool: Any) -> None:
 
 @cache
 def _sharing(kind: type) -> type:
-    return (
-        kind
-        if issubclass(kind, _SharesContexts)
-        else type(kind.__name__, (_SharesContexts, kind), {})
-    )
+    if issubclass(kind, _SharesContexts):
+        return kind
+    return type(kind.__name__, (_SharesContexts, kind), {})
 
 
 def _written_at(place: Path) -> int:

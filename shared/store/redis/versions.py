@@ -19,14 +19,18 @@ def driver_info() -> dict[str, Any]:
     All connections share the object. Otherwise each connection reads the version of redis-py from
     the file system. redis-py below 7.2 reads its version when it is imported, and needs no option.
     """
-    return {"driver_info": redis.DriverInfo()} if hasattr(redis, "DriverInfo") else {}
+    if hasattr(redis, "DriverInfo"):
+        return {"driver_info": redis.DriverInfo()}
+    return {}
 
 
 def connection_from(get_connection: Any) -> Any:
     """Return a connection of a pool. redis-py below 5.3 wants the name of a command, and
     ignores it.
     """
-    return get_connection() if _VERSION >= (5, 3) else get_connection("_")
+    if _VERSION >= (5, 3):
+        return get_connection()
+    return get_connection("_")
 
 
 def should_reconnect(connection: Any) -> bool:
