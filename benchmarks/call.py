@@ -37,14 +37,14 @@ class Call:
         Raises:
             argparse.ArgumentTypeError: the text is not a call.
         """
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)(?::(\w+))?", text)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(?::(\w+))?", text)
         if (
-            not found
-            or (found[2] and found[2] not in list(Way))
-            or (found[2] and not float(found[1]))
+            not match
+            or (match[2] and match[2] not in list(Way))
+            or (match[2] and not float(match[1]))
         ):
             raise argparse.ArgumentTypeError(f"{text!r} is not like 0, 1, 1:streamed or 1:whole")
-        return cls(float(found[1]), Way(found[2] or Way.FUNCTION))
+        return cls(float(match[1]), Way(match[2] or Way.FUNCTION))
 
     @property
     def is_over_http(self) -> bool:

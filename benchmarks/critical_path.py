@@ -77,22 +77,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {calls}, {SLOTS} slots a process\n"
     )
     print("| DAG | steps | sinks | critical path s | took s | ratio |\n|---|---|---|---|---|---|")
-    found = []
+    walks = []
     with tempfile.TemporaryDirectory() as folder:
-        for one in walked(Path(folder), range(asked.seed, asked.seed + asked.dags), *asked.calls):
-            dag = one.dag
+        for walk in walked(Path(folder), range(asked.seed, asked.seed + asked.dags), *asked.calls):
+            dag = walk.dag
             cells = (
                 dag.number,
                 len(dag.depends_on),
                 len(dag.sinks),
                 f"{dag.critical_path_s:.2f}",
-                f"{one.took_s:.2f}",
-                f"{one.ratio:.3f}",
+                f"{walk.took_s:.2f}",
+                f"{walk.ratio:.3f}",
             )
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
-            found.append(one.ratio)
+            walks.append(walk.ratio)
     print(
-        f"\nOver the critical path: median **{median(found):.3f}**, worst **{max(found):.3f}** (wanted: at most 1.03)"
+        f"\nOver the critical path: median **{median(walks):.3f}**, worst **{max(walks):.3f}** (wanted: at most 1.03)"
     )
 
 

@@ -56,8 +56,8 @@ class Driver:
         return float(self._asked(f"run {count}"))
 
     def each_s(self) -> list[float]:
-        found: list[float] = json.loads(self._asked("each"))
-        return found
+        seconds: list[float] = json.loads(self._asked("each"))
+        return seconds
 
     def _asked(self, line: str) -> str:
         assert self._process.stdin

@@ -241,12 +241,12 @@ def seconds(text: str) -> float:
         argparse.ArgumentTypeError: the text is not a number of seconds.
     """
     try:
-        found = float(text)
+        value = float(text)
     except ValueError:
-        found = math.nan
-    if not 0 < found < math.inf:
+        value = math.nan
+    if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return found
+    return value
 
 
 def pool_and_slots(text: str) -> tuple[str, int]:
@@ -285,18 +285,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     for (pool, slots), turns in product(asked.pools, asked.turns):
         with tempfile.TemporaryDirectory() as folder:
-            one = held(Path(folder), pool, slots, turns, asked.handoffs, asked.seconds)
-        rate, cpu_ms = one.calls / one.took_s, one.cpu_s / one.calls * 1000
+            result = held(Path(folder), pool, slots, turns, asked.handoffs, asked.seconds)
+        rate, cpu_ms = result.calls / result.took_s, result.cpu_s / result.calls * 1000
         told = (
             pool,
             slots,
             turns,
-            one.calls,
-            one.most,
-            f"{one.mean:.0f}",
+            result.calls,
+            result.most,
+            f"{result.mean:.0f}",
             f"{rate:.0f}",
             f"{cpu_ms:.1f}",
-            f"{one.memory_mb:.0f}",
+            f"{result.memory_mb:.0f}",
         )
         print("| " + " | ".join(map(str, told)) + " |", flush=True)
 

@@ -27,13 +27,13 @@ OTHERS = "what all jobs share"
 
 def bytes_by_kind(client: Any) -> Counter[str]:
     """Return the MEMORY USAGE of every key, by kind."""
-    found: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
     for name in client.scan_iter(count=1_000):
         kind = next(
             (kind for pattern, kind in KINDS if re.fullmatch(pattern, name.decode())), OTHERS
         )
-        found[kind] += client.memory_usage(name, samples=0) or 0
-    return found
+        sizes[kind] += client.memory_usage(name, samples=0) or 0
+    return sizes
 
 
 def main() -> None:

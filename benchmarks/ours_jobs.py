@@ -60,7 +60,7 @@ class Ours:
 
     def _ended_at(self, job_id: JobId) -> float:
         return next(
-            one.at
-            for one in self._jobs.store.journal.read(job_id)
-            if isinstance(one.event, JobEnded)
+            recorded.at
+            for recorded in self._jobs.store.journal.read(job_id)
+            if isinstance(recorded.event, JobEnded)
         )

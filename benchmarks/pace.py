@@ -70,8 +70,8 @@ def model(request: Json) -> Reply:
     """Plan parallel steps, answer each step in one turn, and pass the review."""
     properties = asked_for(request)
     if "steps" in properties:
-        said = said_in(request)
-        count = int((re.search(r"plan (\d+)", said) or ["", "1"])[1])
+        text = said_in(request)
+        count = int((re.search(r"plan (\d+)", text) or ["", "1"])[1])
         steps: list[dict[str, Any]] = [
             {
                 "id": f"s{n}",
@@ -122,7 +122,9 @@ def paced(
         for job_id in ids:
             ended.append(jobs.wait(job_id, 60 + 3 * calls * window_s / limit))
         jobs.store.connection.close()
-        return Paced(limited.buckets, time.monotonic() - began, tuple(one.value for one in ended))
+        return Paced(
+            limited.buckets, time.monotonic() - began, tuple(status.value for status in ended)
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -150,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"refused with 429 {seen.refused}")
     print(f"quota used       {bucket.used:.1%}")
     print(
-        f"jobs             {', '.join(f'{seen.statuses.count(one)} {one}' for one in sorted(set(seen.statuses)))}"
+        f"jobs             {', '.join(f'{seen.statuses.count(status)} {status}' for status in sorted(set(seen.statuses)))}"
     )
 
 

@@ -22,6 +22,6 @@ def forget_peak(pid: int) -> None:
 
 def peak_mb(pid: int) -> float:
     """Return the peak memory in MB, including memory that it shares with other processes."""
-    found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    assert found
-    return int(found[1]) / 1024
+    match = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert match
+    return int(match[1]) / 1024

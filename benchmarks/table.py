@@ -92,7 +92,7 @@ def measure(
     """Measure the rows in turn. Each row has its own processes, which end before the next row
     begins. Yields the table after each turn.
     """
-    found: Table = {}
+    table: Table = {}
     kinds = list(calls)
     for _ in range(repeats):
         for call in kinds:
@@ -100,8 +100,8 @@ def measure(
                 with running(row, call, synthesis) as (driver, pids):
                     for count in sorted(at_once):  # what many have taken is not given back
                         load = Load(call, count)
-                        found.setdefault((load, row), []).append(measured(driver, pids, load))
-                yield found
+                        table.setdefault((load, row), []).append(measured(driver, pids, load))
+                yield table
 
 
 def ratio(table: Table, load: Load, row: Row, to: Iterable[Row]) -> float | None:
@@ -212,11 +212,11 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
 def _best(
     table: Table, load: Load, rows: Sequence[Row], to: Sequence[Row], of: str, wanted: str
 ) -> str:
-    found: list[tuple[float, str]] = []
+    candidates: list[tuple[float, str]] = []
     for row in rows:
         if (times := ratio(table, load, row, to)) is not None:
-            found.append((times, row.name))
-    if not found:
+            candidates.append((times, row.name))
+    if not candidates:
         return f"- Of {of}, {load.at_once} at once: not measured"
-    times, name = max(found)
+    times, name = max(candidates)
     return f"- Of {of}, {load.at_once} at once: **{times:.2f}x** ({name}; wanted: {wanted})"

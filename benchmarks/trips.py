@@ -118,8 +118,8 @@ def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
     busy machine's list may be incomplete, so it is read again.
     """
     ends: list[str] = []
-    for one in (port, server):
-        ends.append(f"0100007F:{one:04X}")
+    for each_port in (port, server):
+        ends.append(f"0100007F:{each_port:04X}")
     for _ in range(5):
         lines = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
         inode = None
@@ -140,7 +140,7 @@ def seen(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tuple[str, st
     """Count commands by process and name during the block; a script has the name of its file."""
     names = [path.stem for path in (ROOT / "shared" / "store" / "lua").glob("*.lua")]
     scripts = {hashlib.sha1(source_of(name).encode()).hexdigest(): name for name in names}
-    found: Counter[tuple[str, str]] = Counter()
+    commands: Counter[tuple[str, str]] = Counter()
     ports: dict[int, str] = {}
     server = int(client.connection_pool.connection_kwargs["port"])
 
@@ -158,12 +158,12 @@ def seen(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tuple[str, st
                 name = f"script {scripts.get(words[1], 'kombu or Celery')}"
             else:
                 name = words[0]
-            found[ports[port], name] += 1
+            commands[ports[port], name] += 1
 
     with client.monitor() as monitor:
         thread = Thread(target=listen, args=(monitor,))
         thread.start()
-        yield found
+        yield commands
         client.echo("over")
         thread.join()
 

@@ -53,7 +53,9 @@ class Dag:
         """The roles' calls come before and after all steps; one sink is the answer, without a call."""
         done: dict[str, float] = {}
         for step, needed in self.depends_on.items():  # each step after its dependencies
-            done[step] = self.calls_s[step] + max((done[one] for one in needed), default=0.0)
+            done[step] = self.calls_s[step] + max(
+                (done[dependency] for dependency in needed), default=0.0
+            )
         roles = ["planner", "assessor", *(["synthesizer"] if len(self.sinks) > 1 else [])]
         return max(done.values()) + sum(self.calls_s[role] for role in roles)
 
@@ -92,11 +94,11 @@ class UnevenModel:
         self._bounds = (shortest_s, longest_s)
 
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
-        said = json.dumps(call.messages)
-        named = _NAMED.search(said)
-        assert named, said
+        text = json.dumps(call.messages)
+        named = _NAMED.search(text)
+        assert named, text
         dag = dag_of(int(named[1]), *self._bounds)
-        part, answer = _part_of(dag, call, said)
+        part, answer = _part_of(dag, call, text)
         wait(dag.calls_s[part], on_pulse)
         return ModelReply(
             ({"type": "text", "text": json.dumps(answer)},),
@@ -106,7 +108,7 @@ class UnevenModel:
         )
 
 
-def _part_of(dag: Dag, call: ModelCall, said: str) -> tuple[str, dict[str, Any]]:
+def _part_of(dag: Dag, call: ModelCall, text: str) -> tuple[str, dict[str, Any]]:
     properties = (call.output_schema or {}).get("properties", {})
     if "steps" in properties:
         return "planner", dag.plan()
@@ -114,8 +116,8 @@ def _part_of(dag: Dag, call: ModelCall, said: str) -> tuple[str, dict[str, Any]]
         return "assessor", {"verdict": "PASS", "revisions": [], "open_points": []}
     if "You are the synthesizer" in call.system:
         return "synthesizer", _envelope("All of it.")
-    step = _STEP.search(said)
-    assert step, said
+    step = _STEP.search(text)
+    assert step, text
     return f"step_{step[1]}", _envelope(f"What came of step {step[1]}.")
 
 

@@ -142,14 +142,14 @@ def _look(job: PlannedJob, request: Json) -> Reply:
             asked.append((f"hand_off_to_{step.specialist}", arguments))
         if step.is_dropped and standing.get(step.id) == "not begun":
             asked.append(("drop_step", {"step": step.id, "why": "It says nothing new."}))
-            for one in step.after:
-                if standing.get(one) == "not begun":
+            for dependency in step.after:
+                if standing.get(dependency) == "not begun":
                     asked.append(
                         (
                             "change_step",
                             {
-                                "step": one,
-                                "task": f"Do {one} of {job.name}. And nothing else.",
+                                "step": dependency,
+                                "task": f"Do {dependency} of {job.name}. And nothing else.",
                                 "why": "It is the last.",
                             },
                         )

@@ -46,42 +46,42 @@ class Asked:
     """
 
     def key_of(self, request: Json) -> CallKey:
-        said = said_in(request)
+        text = said_in(request)
         turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
-        attempt = 1 + said.count("<feedback author=")
-        if step := _STEP.search(said):
+        attempt = 1 + text.count("<feedback author=")
+        if step := _STEP.search(text):
             return CallKey(step[2], f"{step[1]}.{attempt}", turn)
-        if whole := _WHOLE.search(said):  # one step that is all of a request
+        if whole := _WHOLE.search(text):  # one step that is all of a request
             above, _, step_id = whole[1].rpartition("-")
-            stands_in = _STANDS_IN in said  # for a team that has come to nothing
+            stands_in = _STANDS_IN in text  # for a team that has come to nothing
             if stands_in:
                 return CallKey(above, f"{step_id}.{attempt}", turn)
             return CallKey(whole[1], f"answer.{attempt}", turn)
-        if check := _CHECK.search(said):
-            return CallKey(check[1], f"{FACT_GATE}.{self._look(FACT_GATE, check[1], said)}", turn)
+        if check := _CHECK.search(text):
+            return CallKey(check[1], f"{FACT_GATE}.{self._look(FACT_GATE, check[1], text)}", turn)
         role = next(
             (role for mark, role in ASKED_OF.items() if mark in asked_for(request)), "synthesizer"
         )
         if role == "judge":
-            return CallKey("".join(_CLAIMS.findall(said)[0]), JUDGED, turn)
+            return CallKey("".join(_CLAIMS.findall(text)[0]), JUDGED, turn)
         return self._of_a_role(role, request, turn)
 
     def _of_a_role(self, role: str, request: Json, turn: int) -> CallKey:
-        said, number = said_in(request), 1
-        name = _REQUEST.findall(said)[-1]
+        text, number = said_in(request), 1
+        name = _REQUEST.findall(text)[-1]
         if role == "replanner":
-            number = self._look(role, name, said)
+            number = self._look(role, name, text)
         elif role == "planner":
-            number += len(_REJECTED.findall(said))
-        elif again := _ROUND.search(said):
+            number += len(_REJECTED.findall(text))
+        elif again := _ROUND.search(text):
             number = int(again[1])
         return CallKey(
             name, RESOLVER if "resolutions" in asked_for(request) else f"{role}.{number}", turn
         )
 
-    def _look(self, who: str, name: str, said: str) -> int:
+    def _look(self, who: str, name: str, text: str) -> int:
         """Return the number of this request for this job, from 1."""
         looks = self.looks.setdefault((who, name), [])
-        if said not in looks:
-            looks.append(said)
-        return 1 + looks.index(said)
+        if text not in looks:
+            looks.append(text)
+        return 1 + looks.index(text)

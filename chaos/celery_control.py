@@ -108,8 +108,8 @@ def notes_of(name: str) -> str:
 
 
 def _plan(app: Celery, model: Model, name: str) -> None:
-    said = _converse(model, f"<task>Make the plan.\n\nRequest:\nchaos {name}</task>", PLANS)
-    plan = json.loads(said)
+    text = _converse(model, f"<task>Make the plan.\n\nRequest:\nchaos {name}</task>", PLANS)
+    plan = json.loads(text)
     _note(app, name, "planner.1")
     work = {
         "name": name,
@@ -139,17 +139,17 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
         _fan_out(app, work, [step for step in left if set(step["depends_on"]) <= set(work["done"])])
         return
     name, round_ = work["name"], work["round"]
-    said = _converse(
+    text = _converse(
         model,
         f"<task>Judge the results of round {round_} against the request.\n\nRequest:\nchaos {name}</task>",
         REVIEWS,
     )
     _note(app, name, f"assessor.{round_}")
-    review = json.loads(said)
+    review = json.loads(text)
     if review["verdict"] == "REVISE":
         again: set[Any] = set()
-        for one in review["revisions"]:
-            again.add(one["step"])
+        for revision in review["revisions"]:
+            again.add(revision["step"])
         _fan_out(
             app,
             {**work, "round": round_ + 1},
@@ -186,9 +186,9 @@ def _note(app: Celery, name: str, what: str) -> None:
         pipe.execute()
 
 
-def _converse(model: Model, said: str, schema: dict[str, Any]) -> str:
+def _converse(model: Model, prompt: str, schema: dict[str, Any]) -> str:
     """Call the model until there is an answer: run its tools, and repeat after invalid JSON."""
-    messages: list[MessageParam] = [{"role": "user", "content": [{"type": "text", "text": said}]}]
+    messages: list[MessageParam] = [{"role": "user", "content": [{"type": "text", "text": prompt}]}]
     while True:
         content = _reply(model, messages, schema)
         messages.append({"role": "assistant", "content": list(content)})

@@ -118,9 +118,9 @@ class Errand:
             return []
         letters = self.on.system.client.store.dead_letters.newest()
         letter = None
-        for one in letters:
-            if (named := handoff_in(one.body)) and named[:2] == self._unread:
-                letter = one
+        for candidate in letters:
+            if (named := handoff_in(candidate.body)) and named[:2] == self._unread:
+                letter = candidate
                 break
         if letter is None:
             if not (self._is_unread(self._unread)):
@@ -135,7 +135,7 @@ class Errand:
         return next(
             job
             for job in self.on.jobs.values()
-            if any(ids[one.name] == job_id for one in job.family)
+            if any(ids[member.name] == job_id for member in job.family)
         )
 
     def _is_unread(self, named: Named) -> bool:

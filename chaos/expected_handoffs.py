@@ -57,8 +57,8 @@ def course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
 @cache
 def _course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
     ones: dict[str, PlannedHandoff] = {}
-    for one in (*_before_the_steps(job), *_steps(job), *_looks(job), *_closing(job)):
-        ones[one.id] = one
+    for handoff in (*_before_the_steps(job), *_steps(job), *_looks(job), *_closing(job)):
+        ones[handoff.id] = handoff
     return ones
 
 
@@ -69,18 +69,18 @@ def needs_of(job: PlannedJob) -> Counter[CallKey]:
     return Counter(
         {
             key: job.tries(key)
-            for one in course_of(job).values()
-            if one.is_needed and not one.instead_of
-            for key in keys_of(job, one)
+            for handoff in course_of(job).values()
+            if handoff.is_needed and not handoff.instead_of
+            for key in keys_of(job, handoff)
         }
     )
 
 
-def keys_of(job: PlannedJob, one: PlannedHandoff) -> list[CallKey]:
+def keys_of(job: PlannedJob, handoff: PlannedHandoff) -> list[CallKey]:
     """Return the calls of a handoff."""
     keys: list[CallKey] = []
-    for turn in range(1, one.turns + 1):
-        keys.append(CallKey(job.name, one.id, turn))
+    for turn in range(1, handoff.turns + 1):
+        keys.append(CallKey(job.name, handoff.id, turn))
     return keys
 
 
@@ -168,9 +168,9 @@ def _looks(job: PlannedJob) -> Iterator[PlannedHandoff]:
         added = any(step.is_added for step in job.steps)
         again: list[str] = []
         for together in _afterwards(job):
-            for one in together:
-                if step_of(job, one):
-                    again.append(one)
+            for handoff_id in together:
+                if step_of(job, handoff_id):
+                    again.append(handoff_id)
         most = 2 + sum(len(step.attempts) for step in job.steps) + len(again)
         first = frozenset(
             step.last for step in job.steps if not step.after and step.is_there_from_the_beginning
@@ -183,15 +183,15 @@ def _closing(job: PlannedJob) -> Iterator[PlannedHandoff]:
     """Yield the handoffs after the steps, each after all earlier ones."""
     before = {*(step.last for step in job.steps), *_base(job)}
     for together in _afterwards(job):
-        for one in together:
+        for handoff_id in together:
             yield PlannedHandoff(
-                one, frozenset(before), is_needed=job.shape is not Shape.CALLED_OFF
+                handoff_id, frozenset(before), is_needed=job.shape is not Shape.CALLED_OFF
             )
             if job.is_planned and step_of(
-                job, one
+                job, handoff_id
             ):  # the one step of a plan by code is sent back as well
                 yield PlannedHandoff(
-                    f"answer.{one.rpartition('.')[2]}",
+                    f"answer.{handoff_id.rpartition('.')[2]}",
                     frozenset(before),
                     instead_of=last_plan_of(job),
                 )
@@ -211,7 +211,11 @@ def _afterwards(job: PlannedJob) -> list[tuple[str, ...]]:
     """
     is_reviewed = job.has_team
     reviewed = [
-        tuple(one for one in together if is_reviewed or not one.startswith("assessor."))
+        tuple(
+            handoff_id
+            for handoff_id in together
+            if is_reviewed or not handoff_id.startswith("assessor.")
+        )
         for together in _as_reviewed(job)
     ]
     return [together for together in reviewed if together]
@@ -239,10 +243,14 @@ def _as_reviewed(job: PlannedJob) -> list[tuple[str, ...]]:
 
 def hanging_on(job: PlannedJob, handoffs: Iterable[str]) -> set[str]:
     """Return these handoffs, and all handoffs that received their results."""
-    course, found = course_of(job), set(handoffs)
-    while more := {one.id for one in course.values() if one.id not in found and one.after & found}:
-        found |= more
-    return found
+    course, dependents = course_of(job), set(handoffs)
+    while more := {
+        handoff.id
+        for handoff in course.values()
+        if handoff.id not in dependents and handoff.after & dependents
+    }:
+        dependents |= more
+    return dependents
 
 
 def step_of(job: PlannedJob, handoff: str) -> PlannedStep | None:

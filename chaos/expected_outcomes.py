@@ -76,9 +76,9 @@ class Story:
             end.status == "failed" or end.stop_reason in {TOO_MANY_CLAIMS, *_SPENT}
         )
 
-    def is_there(self, one: PlannedHandoff) -> bool:
+    def is_there(self, handoff: PlannedHandoff) -> bool:
         """Return whether the job may have this handoff after its actual course."""
-        return not one.instead_of or self.has_come_to_nothing(one.instead_of)
+        return not handoff.instead_of or self.has_come_to_nothing(handoff.instead_of)
 
     @property
     def is_not_looked_at_any_more(self) -> bool:
@@ -168,9 +168,9 @@ def _wrong_handoff(job: PlannedJob, stories: Mapping[str, Story], cut: set[str])
     excused = hanging_on(job, cut)
     reasons = {OK.stop_reason, TOO_MANY_CLAIMS, *(_SPENT if _may_be_spent(job) else ())}
     needed: set[str] = set()
-    for one in course.values():
-        if one.is_needed and not one.instead_of:
-            needed.add(one.id)
+    for expected in course.values():
+        if expected.is_needed and not expected.instead_of:
+            needed.add(expected.id)
     for handoff in sorted(needed | story.results.keys()):
         end, planned = story.results.get(handoff), course.get(handoff)
         if planned is None or not story.is_there(planned):
@@ -197,8 +197,8 @@ def _wrong_join(job: PlannedJob, story: Story, killed: set[str]) -> str:
         if step.enough is None or f"{step.id}.1" not in story.results:
             continue
         parts: set[str] = set()
-        for one in step.after:
-            parts.add(f"{one}.1")
+        for dependency in step.after:
+            parts.add(f"{dependency}.1")
         there: set[str] = set()
         for part in parts:
             if part in story.results:
@@ -232,7 +232,7 @@ def _wrong_status(job: PlannedJob, story: Story, cut: set[str]) -> str:
         return f"{story.status}, though every handoff is as planned"
     if story.status == "ok" and job.is_planned and story.has_come_to_nothing(last_plan_of(job)):
         return "ok, though it was planned by code"
-    if story.status == "ok" and any(one.startswith(f"{FACT_GATE}.") for one in cut):
+    if story.status == "ok" and any(handoff_id.startswith(f"{FACT_GATE}.") for handoff_id in cut):
         return "ok, though nobody has looked at its facts"
     has_answer = any(_is_usable(job, handoff, end) for handoff, end in story.results.items())
     if has_answer:

@@ -90,7 +90,7 @@ class Trial:
                 self._arm(case)
             self._nudge()
             self._stops.wake(only_due=True)
-            self._armed = [one for one in self._armed if not self._is_over(one)]
+            self._armed = [armed for armed in self._armed if not self._is_over(armed)]
             self.on.look()
             if time.monotonic() - told_at > 10:
                 told_at = time.monotonic()
@@ -103,7 +103,7 @@ class Trial:
         """Return a case that can be armed now. Enough processes must be left to reach its point,
         and to recover before the next action.
         """
-        armed = [one.case for one in self._armed]
+        armed = [each.case for each in self._armed]
         if sum(
             case.kind != CLIENT for case in armed
         ) >= ARMED_AT_ONCE or not self.on.fleet.is_ready(REDIS):
@@ -208,13 +208,13 @@ class Trial:
                 )
 
     def _needs(self, need: Need) -> bool:
-        return any(one.case.need is need for one in self._armed)
+        return any(armed.case.need is need for armed in self._armed)
 
     def _nudge(self) -> None:
         """Start the work that makes a process reach the point."""
         needs: dict[Need, str] = {}
-        for one in self._armed:
-            needs[one.case.need] = one.case.kind
+        for armed in self._armed:
+            needs[armed.case.need] = armed.case.kind
         if Need.LOSE in needs:
             with suppress(StoreError), in_our_words():
                 lose_all(self.on.fleet.connection.redis, SUBMISSIONS_QUEUE)
@@ -231,7 +231,10 @@ class Trial:
         """Make a supervisor raise an internal error while no other case runs, for the time that
         this is needed.
         """
-        if any((one.case.kind, one.case.point) == (SUPERVISOR, STUMBLES_AT) for one in self._armed):
+        if any(
+            (armed.case.kind, armed.case.point) == (SUPERVISOR, STUMBLES_AT)
+            for armed in self._armed
+        ):
             return
         points = self.on.fleet.points(SUPERVISOR)
         if is_needed:

@@ -139,13 +139,17 @@ def running_fleet(
 def _start(
     processes: Processes, folder: Path, common: dict[str, str], members: Sequence[Member]
 ) -> None:
-    for one in members:
-        points = points_in(folder, one.kind)
+    for member in members:
+        points = points_in(folder, member.kind)
         points.mkdir(parents=True, exist_ok=True)
-        own = {CUSTOM_HEADERS: f"{PROCESS}: {one.name}", FAILPOINTS: str(points), **one.environment}
-        command = celery_command(one.app, "worker", "-n", f"{one.name}@%h", *one.options)
+        own = {
+            CUSTOM_HEADERS: f"{PROCESS}: {member.name}",
+            FAILPOINTS: str(points),
+            **member.environment,
+        }
+        command = celery_command(member.app, "worker", "-n", f"{member.name}@%h", *member.options)
         processes.start(
-            ChildSpec(one.name, command, {**common, **own}, is_hunted=True, hopeless=BAD_INPUT)
+            ChildSpec(member.name, command, {**common, **own}, is_hunted=True, hopeless=BAD_INPUT)
         )
 
 

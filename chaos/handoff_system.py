@@ -135,9 +135,9 @@ class Ours:
         for name in names:
             by_id[self.ids[name]] = name
         items: set[str] = set()
-        for one in self.client.store.jobs.standings(list(by_id)):
-            if JobStatus(one.status).ended:
-                items.add(by_id[one.job_id])
+        for standing in self.client.store.jobs.standings(list(by_id)):
+            if JobStatus(standing.status).ended:
+                items.add(by_id[standing.job_id])
         return items
 
     def stuck(self, _names: Collection[str]) -> set[str]:
@@ -145,7 +145,7 @@ class Ours:
         return set()
 
     def stored(self, names: Collection[str], called: Collection[CallKey]) -> set[CallKey]:
-        found = set()
+        stored_calls = set()
         by_name = defaultdict[str, set[HandoffId]](set)
         for key in called:
             by_name[key.job].add(HandoffId(key.handoff))
@@ -155,15 +155,18 @@ class Ours:
                 self.ids[name], handoffs
             ).items():
                 replies = 0
-                for one in checkpoints:
-                    replies += isinstance(one, ModelReplied)
+                for checkpoint in checkpoints:
+                    replies += isinstance(checkpoint, ModelReplied)
                 for turn in range(1, replies + 1):
-                    found.add(CallKey(name, handoff, turn))
-        return found
+                    stored_calls.add(CallKey(name, handoff, turn))
+        return stored_calls
 
     def holders(self, jobs: Collection[PlannedJob]) -> Mapping[tuple[str, str], tuple[int, int]]:
         handoffs = [
-            (job.name, one.id) for job in jobs for one in course_of(job).values() if one.turns
+            (job.name, expected.id)
+            for job in jobs
+            for expected in course_of(job).values()
+            if expected.turns
         ]  # others are held by child jobs
         with in_our_words():
             pipe = self.client.store.connection.redis.pipeline(transaction=False)
@@ -171,10 +174,10 @@ class Ours:
                 pipe.hmget(
                     keys.handoff(self.ids[name], HandoffId(handoff)), "worker", "claims", "fence"
                 )
-            found = zip(handoffs, pipe.execute(), strict=True)
+            answers = zip(handoffs, pipe.execute(), strict=True)
         return {
             whose: (int(worker.rpartition(b":")[2]), int(claims))
-            for whose, (worker, claims, fence) in found
+            for whose, (worker, claims, fence) in answers
             if fence
         }
 
@@ -196,7 +199,9 @@ class Ours:
         waits_for = (
             ()
             if ends
-            else self._unfinished(job_id, [one.handoff_id for _, one in _of(events, HandoffIssued)])
+            else self._unfinished(
+                job_id, [issued.handoff_id for _, issued in _of(events, HandoffIssued)]
+            )
         )
         return Story(
             status=status,
@@ -221,11 +226,11 @@ class Ours:
 
     def _unfinished(self, job_id: JobId, handoffs: Sequence[HandoffId]) -> tuple[str, ...]:
         """Return the reasons why a job has not ended."""
-        found = self.client.store.jobs.handoffs(job_id, handoffs)
+        standings = self.client.store.jobs.handoffs(job_id, handoffs)
         lines: list[str] = []
-        for id_, one in found.items():
-            if one.state not in ("done", "dropped"):
-                lines.append(f"{id_} {'held' if one.held else one.state}")
+        for id_, standing in standings.items():
+            if standing.state not in ("done", "dropped"):
+                lines.append(f"{id_} {'held' if standing.held else standing.state}")
         return tuple(lines)
 
     def point(self, point: str, _kind: str, _to: str = "") -> str | None:
@@ -239,7 +244,7 @@ def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
     """Return whether a step of a child has made its call, which takes long enough to be cancelled,
     or the job has no children.
     """
-    below = {one.name for one in job.family} - {job.name}
+    below = {member.name for member in job.family} - {job.name}
     steps: set[CallKey] = set()
     for key in called:
         if key.job in below and key.handoff.partition(".")[0] not in ROLES:
@@ -252,24 +257,24 @@ def _given_up(events: Iterable[Recorded]) -> dict[str, float]:
     step.
     """
     newest: dict[str, str] = {}
-    found: dict[str, float] = {}
-    for one in events:
-        match one.event:
+    times: dict[str, float] = {}
+    for recorded in events:
+        match recorded.event:
             case HandoffIssued(step_id=step_id, handoff_id=handoff_id):
                 newest[step_id] = handoff_id
             case StepsAbandoned(steps=steps):
                 for step in steps:
                     if step.step in newest:
-                        found[newest[step.step]] = one.at
-    return found
+                        times[newest[step.step]] = recorded.at
+    return times
 
 
 def asked_in(events: Sequence[Recorded]) -> tuple[tuple[float, float], ...]:
     """Return the periods in which the job waited for its user's answer."""
     answered = dict[int, float]()
-    for one in events:
-        if isinstance(one.event, Approved | Rejected):
-            answered.setdefault(one.event.asked, one.at)
+    for recorded in events:
+        if isinstance(recorded.event, Approved | Rejected):
+            answered.setdefault(recorded.event.asked, recorded.at)
     items: list[tuple[float, float]] = []
     for event in events:
         if isinstance(event.event, ApprovalAsked):
@@ -279,9 +284,9 @@ def asked_in(events: Sequence[Recorded]) -> tuple[tuple[float, float], ...]:
 
 def _of(events: Iterable[Recorded], kind: type[Event]) -> list[tuple[float, Event]]:
     items: list[tuple[float, Event]] = []
-    for one in events:
-        if isinstance(one.event, kind):
-            items.append((one.at, one.event))
+    for recorded in events:
+        if isinstance(recorded.event, kind):
+            items.append((recorded.at, recorded.event))
     return items
 
 

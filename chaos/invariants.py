@@ -66,19 +66,19 @@ class Books:
 
     @cached_property
     def _by_handoff(self) -> dict[Handoff, list[Call]]:
-        found = defaultdict[Handoff, list[Call]](list)
+        calls = defaultdict[Handoff, list[Call]](list)
         for call in sorted(self.calls, key=lambda call: call.at):
-            found[call.key.job, call.key.handoff].append(call)
-        return found
+            calls[call.key.job, call.key.handoff].append(call)
+        return calls
 
     @cached_property
     def everyone(self) -> list[PlannedJob]:
         """Return all jobs. A child may never have begun, if no handoff needed it."""
         planned_jobs: list[PlannedJob] = []
         for job in self.jobs:
-            for one in job.family:
-                if one is job or self.stories.get(one.name, NO_STORY).status:
-                    planned_jobs.append(one)
+            for member in job.family:
+                if member is job or self.stories.get(member.name, NO_STORY).status:
+                    planned_jobs.append(member)
         return planned_jobs
 
     @property
@@ -219,11 +219,14 @@ class Books:
 
         def need(key: CallKey) -> int:
             job = planned.get(key.job)
-            one = None
+            handoff = None
             if job:
-                one = course_of(job).get(key.handoff)
+                handoff = course_of(job).get(key.handoff)
             is_planned = (
-                job and one and key.turn <= one.turns and self.stories[key.job].is_there(one)
+                job
+                and handoff
+                and key.turn <= handoff.turns
+                and self.stories[key.job].is_there(handoff)
             )
             if job and is_planned:
                 return job.tries(key)
@@ -254,8 +257,8 @@ class Books:
             if call.key == key:
                 copies.append(call)
         planned = len(copies) - self._surplus[key]
-        for one, two in list(pairwise(copies))[max(0, planned - 1) :]:
-            yield [strike for strike in self.strikes if self._explains(strike, one, two)]
+        for first, second in list(pairwise(copies))[max(0, planned - 1) :]:
+            yield [strike for strike in self.strikes if self._explains(strike, first, second)]
 
     def story_of(self, key: CallKey) -> str:
         """Return a call's copies and the events between them, in seconds after the first."""
@@ -284,10 +287,14 @@ class Books:
         by = [strikes for key in self._surplus for strikes in self._explained(key) if strikes]
         return Counter(max(strikes, key=lambda strike: strike.at).fault for strikes in by)
 
-    def _explains(self, strike: Strike, one: Call, two: Call) -> bool:
-        if self._air.has_held_back(strike, two, one.at):
+    def _explains(self, strike: Strike, first: Call, second: Call) -> bool:
+        if self._air.has_held_back(strike, second, first.at):
             return True  # another process made the call in the meantime
-        return strike.at <= two.at and self._air.had(one, strike) and not self._air.is_too_late(two)
+        return (
+            strike.at <= second.at
+            and self._air.had(first, strike)
+            and not self._air.is_too_late(second)
+        )
 
     @cached_property
     def _air(self) -> Air:
@@ -345,7 +352,7 @@ class Books:
         """Return the recovery of every struck handoff: until its next call, its end, or the end of
         its job.
         """
-        found = []
+        recoveries = []
         for strike in self.strikes:
             for handoff in self._hit_by(strike):
                 signs = [
@@ -359,18 +366,20 @@ class Books:
                 if after := [at for at in signs if at > strike.at]:
                     until = min(after)
                     alone = not any(strike.at < other.at < until for other in self.strikes)
-                    found.append(Recovery(strike, handoff, until - strike.at, alone))
-        return found
+                    recoveries.append(Recovery(strike, handoff, until - strike.at, alone))
+        return recoveries
 
     @property
     def longest_recovery_s(self) -> float | None:
         """Return the longest recovery without another strike; None if there was no such recovery."""
-        return max((one.seconds for one in self.recoveries if one.is_alone), default=None)
+        return max(
+            (recovery.seconds for recovery in self.recoveries if recovery.is_alone), default=None
+        )
 
     @property
     def longest_recovery_in_a_row_s(self) -> float | None:
         """Return the longest recovery with other strikes, each of which may restart it."""
-        return max((one.seconds for one in self.recoveries), default=None)
+        return max((recovery.seconds for recovery in self.recoveries), default=None)
 
     @property
     def overruns(self) -> list[str]:
@@ -380,16 +389,16 @@ class Books:
     def for_nobody(self) -> list[str]:
         """Return calls that arrived when no job needed their results."""
         quiet = Quiet({job.name: job for job in self.everyone}, self.stories)
-        found = []
+        unneeded = []
         for call in self.calls:
             since = quiet.since(call.key, call.at)
             if since is not None and not any(
                 self._air.has_held_back(strike, call, since) for strike in self.strikes
             ):
-                found.append(
+                unneeded.append(
                     f"{call.key.job} {call.key.handoff}, turn {call.key.turn}, {call.at - since:.1f} s after, by {call.process}"
                 )
-        return found
+        return unneeded
 
     def count(self, fault: Fault) -> int:
         total = 0

@@ -118,8 +118,8 @@ class Killer:
         size = self.fleet.size
         workers, supervisors = self.fleet.ready(WORKER), self.fleet.ready(SUPERVISOR)
         up: list[int] = []
-        for found in (workers, supervisors):
-            up.append(len([name for name in found if name not in self._stops.targets]))
+        for names in (workers, supervisors):
+            up.append(len([name for name in names if name not in self._stops.targets]))
         return up[0] >= max(1, size.workers // 2) and up[1] >= 1 and self.fleet.is_ready(REDIS)
 
     def _do(self, fault: Fault, dice: random.Random) -> None:

@@ -59,16 +59,16 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
             its index has them.
     """
     names = [name.decode() for name in client.scan_iter(match="handoff:*", count=1_000)]
-    found = [f"{name}: no TTL" for name in keys_for_ever(client)]
-    found += [f"{name}: turns of a handoff" for name in names if re.search(r"\}:t:", name)]
+    leaks = [f"{name}: no TTL" for name in keys_for_ever(client)]
+    leaks += [f"{name}: turns of a handoff" for name in names if re.search(r"\}:t:", name)]
     for name in names:
         if name == "handoff:due" or name.startswith(("handoff:waiting:", "handoff:out:")):
             for member in client.zrange(name, 0, -1):
-                found.append(f"{name}: {member.decode()}")
+                leaks.append(f"{name}: {member.decode()}")
         elif name.startswith("handoff:fair:"):
-            found.append(f"{name}: of messages that are gone")
+            leaks.append(f"{name}: of messages that are gone")
     return sorted(
-        [*found, *_reserved(client, names), *_messages(client, queues, was_struck=was_struck)]
+        [*leaks, *_reserved(client, names), *_messages(client, queues, was_struck=was_struck)]
     )
 
 
@@ -76,31 +76,31 @@ def _reserved(client: Any, names: Iterable[str]) -> list[str]:
     """Return the reservations at every level: handoffs, jobs, days of tenants and of the
     installation.
     """
-    found = []
+    leaks = []
     for name in names:
         if re.fullmatch(r"handoff:(\{[^}]+\}|day:.+)", name):
             reserved = [int(value or 0) for value in client.hmget(name, *RESERVED)]
             if any(reserved):
-                found += [f"{name}: reserved {reserved}"]
+                leaks += [f"{name}: reserved {reserved}"]
         elif re.fullmatch(r"handoff:\{[^}]+\}:h:.+", name):
             own = [
                 value.decode() for value in client.hmget(name, *RESERVATION) if value is not None
             ]
             if own:
-                found += [f"{name}: has set aside {own}"]
-    return found
+                leaks += [f"{name}: has set aside {own}"]
+    return leaks
 
 
 def _messages(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
-    found: list[str] = []
+    leaks: list[str] = []
     for queue in queues:
         if count := client.llen(queue):
-            found.append(f"{queue}: {count} messages")
+            leaks.append(f"{queue}: {count} messages")
     out, indexed = set(client.hkeys(UNACKED)), set(client.zrange(UNACKED_INDEX, 0, -1))
     if out and not was_struck:
-        found.append(f"{UNACKED}: {len(out)} messages")
+        leaks.append(f"{UNACKED}: {len(out)} messages")
     if out != indexed:
-        found.append(
+        leaks.append(
             f"{UNACKED}: {len(out - indexed)} messages that never come back, {len(indexed - out)} that come back as nothing"
         )
-    return found
+    return leaks

@@ -62,7 +62,7 @@ class Model(MessagesServer):
 
     def add(self, jobs: Iterable[PlannedJob]) -> None:
         """Add jobs and their children."""
-        self._jobs |= {one.name: one for job in jobs for one in job.family}
+        self._jobs |= {member.name: member for job in jobs for member in job.family}
 
     def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
         with self._lock:

@@ -36,20 +36,20 @@ class Promise:
 
 def promises_of(books: Books) -> list[Promise]:
     """Return every promise that a run can break. A promise that the system does not make is named."""
-    found = _promises_of(books)
+    all_promises = _promises_of(books)
     promises: list[Promise] = []
-    for one in found:
+    for promise in all_promises:
         promises.append(
-            replace(one, figure="-", allowed=NOT_THERE, is_kept=True, broken_by=())
-            if one.what in books.absent
-            else one
+            replace(promise, figure="-", allowed=NOT_THERE, is_kept=True, broken_by=())
+            if promise.what in books.absent
+            else promise
         )
     return promises
 
 
 def _promises_of(books: Books) -> list[Promise]:
-    def none(what: str, found: list[str]) -> Promise:
-        return Promise(what, str(len(found)), "0", not found, tuple(found))
+    def none(what: str, breaches: list[str]) -> Promise:
+        return Promise(what, str(len(breaches)), "0", not breaches, tuple(breaches))
 
     return [
         none("jobs lost", [f"{name} ({books.stories[name].why})" for name in books.lost]),
@@ -88,10 +88,11 @@ def _recovery(books: Books) -> Promise:
     """
     within = books.lease_s + RECOVERY_S
     late: list[str] = []
-    for one in books.recoveries:
-        if one.is_alone and one.seconds > within:
+    for recovery in books.recoveries:
+        if recovery.is_alone and recovery.seconds > within:
             late.append(
-                f"{one.strike.fault} {one.strike.target} {one.strike.point}: {' '.join(one.handoff)} after {one.seconds:.1f} s"
+                f"{recovery.strike.fault} {recovery.strike.target} {recovery.strike.point}: "
+                f"{' '.join(recovery.handoff)} after {recovery.seconds:.1f} s"
             )
     longest = books.longest_recovery_s
     is_kept = not late and (longest is not None or not books.was_hit)
@@ -183,20 +184,20 @@ def control_json(control: Control) -> dict[str, Any]:
 
 def is_control_kept(control: Control) -> bool:
     """Return whether plain Celery has kept everything, too. Then the run proves nothing."""
-    outcomes = [one for found in control.holes.values() for one in found.values()]
+    outcomes = [outcome for by_hole in control.holes.values() for outcome in by_hole.values()]
     return (
         is_kept(control.kills)
         and is_kept(control.failpoints)
-        and all(one.calm and one.was_hit and one.ended for one in outcomes)
+        and all(outcome.calm and outcome.was_hit and outcome.ended for outcome in outcomes)
     )
 
 
-def holes_table(found: Mapping[str, Mapping[Hole, Outcome]]) -> str:
+def holes_table(by_system: Mapping[str, Mapping[Hole, Outcome]]) -> str:
     """Return a table with a line for each gap, and a column for each system."""
-    lines = [f"| | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
+    lines = [f"| | {' | '.join(by_system)} |", f"|---|{'---|' * len(by_system)}"]
     for hole in Hole:
         lines.append(
-            f"| {hole} | {' | '.join(_word(outcomes[hole]) for outcomes in found.values())} |"
+            f"| {hole} | {' | '.join(_word(outcomes[hole]) for outcomes in by_system.values())} |"
         )
     return "\n".join(lines)
 
@@ -211,9 +212,9 @@ def _word(outcome: Outcome) -> str:
     return "**stuck**"
 
 
-def holes_json(found: Mapping[str, Mapping[Hole, Outcome]]) -> dict[str, Any]:
+def holes_json(by_system: Mapping[str, Mapping[Hole, Outcome]]) -> dict[str, Any]:
     holes: dict[str, Any] = {}
-    for name, outcomes in found.items():
+    for name, outcomes in by_system.items():
         holes[name] = {hole.name: asdict(outcome) for hole, outcome in outcomes.items()}
     return holes
 
@@ -241,13 +242,13 @@ def json_of(books: Books) -> dict[str, Any]:
         "lease_s": books.lease_s,
         "promises": [
             {
-                "what": one.what,
-                "figure": one.figure,
-                "allowed": one.allowed,
-                "kept": one.is_kept,
-                "broken_by": list(one.broken_by),
+                "what": promise.what,
+                "figure": promise.figure,
+                "allowed": promise.allowed,
+                "kept": promise.is_kept,
+                "broken_by": list(promise.broken_by),
             }
-            for one in promises_of(books)
+            for promise in promises_of(books)
         ],
         "kept": is_kept(books),
     }

@@ -80,8 +80,8 @@ def _strike_alone(on: Stage[System], killer: Killer, options: Options, draw: Dra
             time.sleep(LOOK_EVERY_S)
         is_struck = False
         family: dict[str, PlannedJob] = {}
-        for one in job.family:
-            family[one.name] = one
+        for member in job.family:
+            family[member.name] = member
         while on.open and not is_struck:
             last = on.model.calls[-1]
             own = family.get(last.key.job)

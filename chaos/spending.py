@@ -28,7 +28,7 @@ def overruns_of(
     for job in jobs:
         for spent, limit, what in kinds:
             if (most := _limit(job, stories[job.name], limit)) is not None and (
-                used := sum(spent[one.name] for one in job.family)
+                used := sum(spent[member.name] for member in job.family)
             ) > most:
                 overruns.append(f"{job.name}: {used} of {most} {what}")
     return overruns
@@ -36,5 +36,5 @@ def overruns_of(
 
 def _limit(job: PlannedJob, story: Story, name: str) -> int | None:
     """Return a limit of the job. A child's limit is its slice."""
-    found: int | None = getattr((story.limits if job.parent else None) or job, name)
-    return found
+    limit: int | None = getattr((story.limits if job.parent else None) or job, name)
+    return limit

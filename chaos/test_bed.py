@@ -78,7 +78,7 @@ class Stage(Generic[Made_co]):
             with in_our_words():
                 self.fleet.connection.redis.ping()
             self.answered_at.append(asked_at)
-            for key in self.system.stored({one.name for one in self._at_work()}, called):
+            for key in self.system.stored({running.name for running in self._at_work()}, called):
                 self.stored_at.setdefault(key, time.time())
             self._see_claims()
             self.system.attend([self.jobs[name] for name in self.open], called)
@@ -91,8 +91,8 @@ class Stage(Generic[Made_co]):
         """Return jobs that may have a running handoff, including children."""
         planned_jobs: list[PlannedJob] = []
         for name in self.open:
-            for one in self.jobs[name].family:
-                planned_jobs.append(one)
+            for member in self.jobs[name].family:
+                planned_jobs.append(member)
         return planned_jobs
 
     def _see_claims(self) -> None:
@@ -145,9 +145,9 @@ class Stage(Generic[Made_co]):
             calls=list(self.model.calls),
             strikes=with_outages(strikes, self.answered_at),
             stories={
-                one.name: self.system.story(one.name)
+                member.name: self.system.story(member.name)
                 for job in self.jobs.values()
-                for one in job.family
+                for member in job.family
             },
             lease_s=self.fleet.size.lease_s,
             left_behind=rest,

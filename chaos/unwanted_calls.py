@@ -135,23 +135,23 @@ def strikes_at(held: Sequence[Held], strikes: Sequence[Strike], finished_at: flo
     Args:
         held: the claims in order.
     """
-    before = [one for one in held if one.at <= finished_at]
+    before = [claim for claim in held if claim.at <= finished_at]
     in_a_row = {
-        one.count: one for one in before[_last_first(before) :]
+        claim.count: claim for claim in before[_last_first(before) :]
     }  # a claim that was handed back does not count: another claim took its number
     counted: list[Held] = []
     for count in range(1, MAX_CLAIMS + 1):
         if count in in_a_row:
             counted.append(in_a_row[count])
     used = set[Strike]()
-    seen_at = [-inf, *(one.at for one in counted), finished_at]
-    for one, (earlier, _), (_, later) in zip(
+    seen_at = [-inf, *(claim.at for claim in counted), finished_at]
+    for claim, (earlier, _), (_, later) in zip(
         counted, pairwise(seen_at[:-1]), pairwise(seen_at[1:]), strict=True
     ):
-        found = (strike for strike in strikes if strike not in used and strike.hits(one.process))
+        hits = (strike for strike in strikes if strike not in used and strike.hits(claim.process))
         ends = [
             strike
-            for strike in found
+            for strike in hits
             if strike.at <= later and strike.until + strike.outage_s >= earlier
         ]
         used |= set(sorted(ends, key=lambda strike: strike.at)[:1])
@@ -160,7 +160,7 @@ def strikes_at(held: Sequence[Held], strikes: Sequence[Strike], finished_at: flo
 
 def _last_first(held: Sequence[Held]) -> int:
     """Return the start of the last row of claims without progress."""
-    return max((number for number, one in enumerate(held) if one.count == 1), default=0)
+    return max((number for number, claim in enumerate(held) if claim.count == 1), default=0)
 
 
 SENT_WITHIN_S = STORED_WITHIN_S

@@ -29,22 +29,23 @@ def main() -> None:
         name: (measured_in_pairs(name), pairs_of(name)[0]) for name in PAIRS
     }
     print("| set | contradictions | consistent | recall | false alarms |\n|---|---|---|---|---|")
-    for name, (found, _) in sets.items():
+    for name, (result, _) in sets.items():
         print(
-            f"| {name} | {len(found.planted)} | {found.consistent} | {found.recall:.1%} | {len(found.false_alarms)} |"
+            f"| {name} | {len(result.planted)} | {result.consistent} | {result.recall:.1%} | {len(result.false_alarms)} |"
         )
     if options.wrong:
-        for name, (found, claims) in sets.items():
-            _list(name, found, claims)
+        for name, (result, claims) in sets.items():
+            _list(name, result, claims)
 
 
-def _list(name: str, found: Found, claims: Mapping[str, Claim]) -> None:
-    for what, pairs in (("missed", found.missed), ("false alarm", found.false_alarms)):
+def _list(name: str, result: Found, claims: Mapping[str, Claim]) -> None:
+    for what, pairs in (("missed", result.missed), ("false alarm", result.false_alarms)):
         for pair in sorted(map(sorted, pairs)):
             print(
                 f"\n{name}, {what}: "
                 + "\n  ".join(
-                    str(claims[one].model_dump(exclude_none=True, exclude={"text"})) for one in pair
+                    str(claims[claim_id].model_dump(exclude_none=True, exclude={"text"}))
+                    for claim_id in pair
                 )
             )
 

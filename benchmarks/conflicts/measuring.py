@@ -76,12 +76,12 @@ def pairs_of(name: str) -> tuple[dict[str, Claim], frozenset[Pair], frozenset[Pa
 def measured() -> Found:
     """Measure the planted set, each claim against each."""
     claims, planted = labelled()
-    found = frozenset(
-        Pair((one.id, other.id))
-        for one, other in combinations(claims.values(), 2)
-        if contradicts(one, other)
+    reported = frozenset(
+        Pair((claim.id, other.id))
+        for claim, other in combinations(claims.values(), 2)
+        if contradicts(claim, other)
     )
-    return Found(planted, found, len(claims) - 2 * len(planted))
+    return Found(planted, reported, len(claims) - 2 * len(planted))
 
 
 def measured_in_pairs(name: str) -> Found:
@@ -89,7 +89,7 @@ def measured_in_pairs(name: str) -> Found:
     claims, pairs, planted = pairs_of(name)
     return Found(
         planted,
-        frozenset(pair for pair in pairs if contradicts(*(claims[one] for one in pair))),
+        frozenset(pair for pair in pairs if contradicts(*(claims[claim_id] for claim_id in pair))),
         len(pairs - planted),
     )
 

@@ -57,8 +57,8 @@ def rows_of_one_job(sizes: Sequence[int], each: int, shape: str) -> tuple[list[f
         return idle_ms, [fleet.steps(rows, max(1, each // rows)) for rows in sizes]
 
 
-def print_steps(idle_ms: Sequence[float], found: Sequence[Steps]) -> None:
-    first = found[0]
+def print_steps(idle_ms: Sequence[float], measured: Sequence[Steps]) -> None:
+    first = measured[0]
     processes = list(first.cpu_ms)
     columns = (
         "CPU ms a step",
@@ -77,16 +77,16 @@ def print_steps(idle_ms: Sequence[float], found: Sequence[Steps]) -> None:
     print(
         f"| none |{' |' * (len(processes) + len(columns) - 2)} {statistics.median(idle_ms):.0f} ms | {max(idle_ms):.0f} ms |"
     )
-    for one in found:
-        cpu = " | ".join(f"{one.cpu_ms[name]:.2f}" for name in processes)
-        grown = f"{one.total_ms:.2f} | {one.total_ms / first.total_ms:.2f} | {one.wall_ms:.2f} | {one.wall_ms / first.wall_ms:.2f}"
-        shows = f"{one.show_ms:.0f} | {one.handoff_ms:.0f} | {one.all_ms:.0f}"
-        others = f"{statistics.median(one.others_ms):.0f} ms | {max(one.others_ms):.0f} ms"
-        print(f"| {one.rows:,} | {cpu} | {grown} | {one.memory_kb:.2f} | {shows} | {others} |")
+    for steps in measured:
+        cpu = " | ".join(f"{steps.cpu_ms[name]:.2f}" for name in processes)
+        grown = f"{steps.total_ms:.2f} | {steps.total_ms / first.total_ms:.2f} | {steps.wall_ms:.2f} | {steps.wall_ms / first.wall_ms:.2f}"
+        shows = f"{steps.show_ms:.0f} | {steps.handoff_ms:.0f} | {steps.all_ms:.0f}"
+        others = f"{statistics.median(steps.others_ms):.0f} ms | {max(steps.others_ms):.0f} ms"
+        print(f"| {steps.rows:,} | {cpu} | {grown} | {steps.memory_kb:.2f} | {shows} | {others} |")
     kinds = ", ".join(
-        f"{kind} {kb:.2f}" for kind, kb in found[-1].by_kind_kb.items() if kb >= 0.005
+        f"{kind} {kb:.2f}" for kind, kb in measured[-1].by_kind_kb.items() if kb >= 0.005
     )
-    print(f"\nKeys of a finished step, with {found[-1].rows:,} rows (KB): {kinds}\n")
+    print(f"\nKeys of a finished step, with {measured[-1].rows:,} rows (KB): {kinds}\n")
 
 
 def print_queued(jobs: int) -> None:

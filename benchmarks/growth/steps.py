@@ -149,12 +149,12 @@ class Fleet:
                 ended = self._wait(job_id)
             assert ended is JobStatus.OK, f"{job_id} ended {ended}"
         took_s, cpu_after = time.perf_counter() - began, cpu_of(self._pids)
-        one = [HandoffId(f"check_{rows // 2:04d}.1")]
+        handoff_ids = [HandoffId(f"check_{rows // 2:04d}.1")]
         show_ms, handoff_ms = (
             median(shown_ms(what) for _ in range(ROUNDS))
             for what in (
                 lambda: show_what_matters(self.jobs, job_id, as_json=False),
-                lambda: show_handoffs(self.jobs, job_id, one, as_json=False),
+                lambda: show_handoffs(self.jobs, job_id, handoff_ids, as_json=False),
             )
         )
         kinds, steps = bytes_by_kind(self._redis), self._steps_of_a_row * rows * jobs
@@ -214,6 +214,6 @@ def steps_fleet(
     with fleet(
         folder / "ours", environment_of(url, 0.0, Synthesis.MERGE), PARTS, slots=SLOTS
     ) as pids:
-        found = Fleet(folder, url, redis, {**pids, **server}, shape)
-        found.wait_for_workers()
-        yield found
+        steps = Fleet(folder, url, redis, {**pids, **server}, shape)
+        steps.wait_for_workers()
+        yield steps

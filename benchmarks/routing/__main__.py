@@ -31,8 +31,8 @@ def main() -> None:
         "| requests | | route right | specialist right, where one is | calls a request |\n|---|---|---|---|---|"
     )
     for part, wanted in (("tuned", (False,)), ("held out", (True,)), ("all", (False, True))):
-        for name, found in ways.items():
-            _print_row(part, name, [each for each in found if each.label.held_out in wanted])
+        for name, results in ways.items():
+            _print_row(part, name, [each for each in results if each.label.held_out in wanted])
     if options.wrong:
         for each in ways["router"]:
             if not each.label.held_out and not each.is_right:
@@ -45,10 +45,10 @@ def main() -> None:
                 )
 
 
-def _print_row(part: str, name: str, found: list[Routed]) -> None:
-    calls = sum(each.calls for each in found) / len(found)
+def _print_row(part: str, name: str, results: list[Routed]) -> None:
+    calls = sum(each.calls for each in results) / len(results)
     print(
-        f"| {len(found)} {part} | {name} | {way_accuracy(found):.1%} | {specialist_accuracy(found):.1%} | {calls:.2f} |"
+        f"| {len(results)} {part} | {name} | {way_accuracy(results):.1%} | {specialist_accuracy(results):.1%} | {calls:.2f} |"
     )
 
 

@@ -101,7 +101,13 @@ def routed(labels: Iterable[Labelled]) -> Iterator[Routed]:
     for label in labels:
         result = _result(
             label.request,
-            [*built_in, *(Candidate(name, said, OWN_TOOLS) for name, said in label.own.items())],
+            [
+                *built_in,
+                *(
+                    Candidate(name, description, OWN_TOOLS)
+                    for name, description in label.own.items()
+                ),
+            ],
             model,
         )
         assert result.output is not None, f"{label.request[:60]}: {result.error}"
@@ -114,13 +120,13 @@ def share(cases: Iterable[bool]) -> float:
     return sum(known) / len(known)
 
 
-def way_accuracy(found: Iterable[Routed]) -> float:
-    return share(each.is_way_right for each in found)
+def way_accuracy(results: Iterable[Routed]) -> float:
+    return share(each.is_way_right for each in results)
 
 
-def specialist_accuracy(found: Iterable[Routed]) -> float:
+def specialist_accuracy(results: Iterable[Routed]) -> float:
     """Return the accuracy for requests for one specialist."""
-    return share(each.is_specialist_right for each in found if not each.label.team)
+    return share(each.is_specialist_right for each in results if not each.label.team)
 
 
 def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffResult:
@@ -134,7 +140,9 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
         assigned_to=spec.name,
         specialist=digest_of(spec.to_json()),
         task_description=route_brief(request, candidates),
-        expected_output_format=dict(RouteFormat(tuple(one.name for one in candidates)).schema),
+        expected_output_format=dict(
+            RouteFormat(tuple(candidate.name for candidate in candidates)).schema
+        ),
         limits=HandoffLimits(max_turns=spec.max_turns, max_output_tokens=spec.max_output_tokens),
     )
     equipment = RunDependencies(

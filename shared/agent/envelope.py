@@ -95,12 +95,12 @@ class _Claim(LenientAnswer):
             if value:
                 return "yes"
             return "no"
-        said = ""
+        text = ""
         if isinstance(value, str | int | float):
-            said = to_nfc(str(value).strip())
-        if said.lower() in _NOTHING or len(said) > LONGEST_PART:
+            text = to_nfc(str(value).strip())
+        if text.lower() in _NOTHING or len(text) > LONGEST_PART:
             return None
-        return said
+        return text
 
     @property
     def parts(self) -> dict[str, str | None]:
@@ -335,8 +335,8 @@ class EnvelopeFormat:
         if envelope.status is not ResultStatus.OK:
             return []
         doubts = []
-        if said := envelope.problem or envelope.needs:
-            doubts.append(f"its status is ok, but it also names a fault or a gap: {said}")
+        if fault := envelope.problem or envelope.needs:
+            doubts.append(f"its status is ok, but it also names a fault or a gap: {fault}")
         if is_empty_form(envelope.output, self.output_schema):
             doubts.append("the output only fills its form, and says nothing")
         if is_unproven:
@@ -369,11 +369,11 @@ class EnvelopeFormat:
                     )
                 )
                 continue
-            found: list[Citation | str] = []
+            sources: list[Citation | str] = []
             for source in given.sources:
-                found.append(self.sources.citation(source.source, source.quote))
-            problems += [f"{given.id}: {item}" for item in found if isinstance(item, str)]
-            kept = tuple(item for item in found if isinstance(item, Citation))
+                sources.append(self.sources.citation(source.source, source.quote))
+            problems += [f"{given.id}: {item}" for item in sources if isinstance(item, str)]
+            kept = tuple(item for item in sources if isinstance(item, Citation))
             claims[name] = Claim(id=name, text=given.text, sources=kept, **given.parts)
         return claims, problems
 

@@ -119,10 +119,10 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
     left = [value]
     while left:
         match left.pop():
-            case dict() as found:
-                left += found.values()
-            case list() as found:
-                left += found
+            case dict() as container:
+                left += container.values()
+            case list() as container:
+                left += container
             case leaf:
                 yield leaf
 
@@ -387,14 +387,14 @@ def _largest_object(text: str) -> dict[str, Any] | None:
     for _ in range(_MOST_STARTS):
         if position < 0:
             break
-        found = _object_at(text, position, may_repair=repairs > 0)
-        if found is None:
+        candidate = _object_at(text, position, may_repair=repairs > 0)
+        if candidate is None:
             if position == begins:
                 return None
             repairs -= 1
             position = text.find("{", position + 1)
             continue
-        value, behind = found
+        value, behind = candidate
         if best is None or behind - position > best[0]:
             best = (behind - position, value)
         position = text.find("{", behind)

@@ -242,14 +242,14 @@ def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffRes
 
 
 def _feedback(item: Feedback, previous: HandoffResult | None) -> str:
-    said = f'<feedback author="{item.author}">{_inside(item.text)}</feedback>'
+    tagged = f'<feedback author="{item.author}">{_inside(item.text)}</feedback>'
     if previous is None:
-        return said
+        return tagged
     text = data_of(previous)
     note = ""
     if len(text) > MOST_PASTED_CHARS:
         note = f"\n[cut: {MOST_PASTED_CHARS} of {len(text)} characters]"
-    return f"{said}  <previous><data>{text[:MOST_PASTED_CHARS]}</data>{note}</previous>"
+    return f"{tagged}  <previous><data>{text[:MOST_PASTED_CHARS]}</data>{note}</previous>"
 
 
 def _documents(manifest: Manifest) -> str:

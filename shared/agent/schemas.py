@@ -106,13 +106,13 @@ def _check_references(schema: Mapping[str, Any]) -> None:
         CycleError: a value would be checked against the same part for ever.
         TooCostly: the schema has too many parts.
     """
-    found: dict[int, list[int]] = {}
+    references: dict[int, list[int]] = {}
     waiting: list[tuple[Any, Any]] = [
         (schema, _NOWHERE.resolver_with_root(DRAFT202012.create_resource(schema)))
     ]
     while waiting:
         part, resolver = waiting.pop()
-        if not isinstance(part, Mapping) or id(part) in found:
+        if not isinstance(part, Mapping) or id(part) in references:
             continue
         spend()
         for name, instead in UNSUPPORTED.items():
@@ -126,10 +126,11 @@ def _check_references(schema: Mapping[str, Any]) -> None:
         for inner in resource.subresources():
             waiting.append((inner.contents, resolver))
         waiting += [(target.contents, target.resolver) for target in targets]
-        found[id(part)] = [
-            id(one) for one in (*_at_the_same_place(part), *(target.contents for target in targets))
+        references[id(part)] = [
+            id(contents)
+            for contents in (*_at_the_same_place(part), *(target.contents for target in targets))
         ]
-    _check_expanded(found)
+    _check_expanded(references)
 
 
 def _check_expanded(applied: Mapping[int, list[int]]) -> None:

@@ -136,10 +136,12 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         message.reject_log_error(log, self.connection_errors)
         if self.event_dispatcher and isinstance(task_id := message.headers.get("id"), str):
             if is_dead:
-                kind, said = ("task-failed", "dead letter")
+                kind, outcome = ("task-failed", "dead letter")
             else:
-                kind, said = ("task-retried", "left to another version")
-            self.event_dispatcher.send(kind, uuid=task_id, exception=f"{said}: {why}", traceback="")
+                kind, outcome = ("task-retried", "left to another version")
+            self.event_dispatcher.send(
+                kind, uuid=task_id, exception=f"{outcome}: {why}", traceback=""
+            )
 
     def _flush_now(self) -> None:
         self._is_flush_due = False

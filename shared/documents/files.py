@@ -50,22 +50,22 @@ def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> 
         raise InvalidDocuments(
             f"{folder} is neither a folder nor a regular file: give one of these to --docs"
         )
-    found: list[FoundFile] = []
+    files: list[FoundFile] = []
     for path, entry in _walked(root, folder):
-        found.append(
+        files.append(
             entry
             if isinstance(entry, FoundFile)
             else _looked_at(path, entry, root, max_document_bytes)
         )
-        if len(found) > max_documents:
+        if len(files) > max_documents:
             raise InvalidDocuments(
                 f"{folder} holds more than {max_documents:,} files: give a smaller folder to --docs, or raise HANDOFF_MAX_DOCUMENTS"
             )
-    if not found:
+    if not files:
         raise InvalidDocuments(
             f"{folder} holds no files: put documents into it, or leave --docs out (hidden files do not count)"
         )
-    return sorted(found, key=lambda file: file.path)
+    return sorted(files, key=lambda file: file.path)
 
 
 def read_bytes(file: FoundFile, max_document_bytes: int) -> bytes:

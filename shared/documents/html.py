@@ -47,9 +47,9 @@ _CHARSET = re.compile(
 
 def find_declared_charset(data: bytes) -> str | None:
     """Return the encoding that the page declares in its first kilobyte, as browsers do."""
-    found = _CHARSET.search(data[:2048])
-    if found:
-        return found.group(1).decode("ascii")
+    match = _CHARSET.search(data[:2048])
+    if match:
+        return match.group(1).decode("ascii")
     return None
 
 

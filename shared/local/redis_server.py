@@ -110,11 +110,11 @@ def find_server() -> Path:
         UserError: there is none, or its version is too old; the message says how to install it.
     """
     own = Path(sys.prefix) / "bin" / "redis-server"
-    found: list[Path] = []
+    candidates: list[Path] = []
     for name in NAMES:
         if path := shutil.which(name):
-            found.append(Path(path))
-    for server in [*found, own]:
+            candidates.append(Path(path))
+    for server in [*candidates, own]:
         if server.exists() and version_of(server) >= OLDEST:
             return server
     raise UserError(MISSING)

@@ -197,15 +197,15 @@ def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     the trace, if there is one.
     """
     record = event.get("_record")
-    said = getattr(record, "data", None)
+    data = getattr(record, "data", None)
     if (
-        isinstance(said, Mapping)
+        isinstance(data, Mapping)
         and "job_id" not in event
-        and (found := _MESSAGE.search(f"{said.get('id')} {said.get('args')}"))
+        and (match := _MESSAGE.search(f"{data.get('id')} {data.get('args')}"))
     ):
-        event["job_id"] = found["job"]
-        if found["handoff"]:
-            event["handoff_id"] = found["handoff"]
+        event["job_id"] = match["job"]
+        if match["handoff"]:
+            event["handoff_id"] = match["handoff"]
     return {**telemetry().ids(), **event}
 
 

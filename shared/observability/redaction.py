@@ -97,7 +97,7 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
     the passwords of all URLs in both.
     """
     variables = os.environ if environment is None else environment
-    found = {value for name, value in variables.items() if _SECRET_VARIABLE.search(name)}
+    secrets = {value for name, value in variables.items() if _SECRET_VARIABLE.search(name)}
     settled = {value.get_secret_value() for _, value in settings if isinstance(value, SecretStr)}
     urls = {
         part
@@ -106,7 +106,7 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
         for part in value.split(";")
     }
     passwords = {password for url in urls for password in _passwords_in(url)}
-    found |= {
+    secrets |= {
         secret
         for name, value in variables.items()
         if _HEADERS.search(name)
@@ -114,11 +114,11 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
     }
     basic_auth = {
         part.partition(":")[2]
-        for value in found
+        for value in secrets
         for part in value.split(",")
         if ":" in part and "://" not in part
     }
-    return frozenset(found | settled | passwords | basic_auth) - {""}
+    return frozenset(secrets | settled | passwords | basic_auth) - {""}
 
 
 def _values_of_headers(headers: str) -> Iterator[str]:
@@ -141,10 +141,10 @@ def _values_of_headers(headers: str) -> Iterator[str]:
 def _passwords_in(url: str) -> set[str]:
     try:
         parts = urlsplit(url)
-        found = {
+        passwords = {
             unquote(parts.password or ""),
             *(value for name, value in parse_qsl(parts.query) if _SECRET_NAME.search(name)),
         }
     except ValueError:
         return set()
-    return found - {""}
+    return passwords - {""}

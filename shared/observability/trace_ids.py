@@ -58,9 +58,9 @@ def place_of(job_id: JobId, kept: Callable[[JobId], StoredTrace]) -> TracePositi
     if known.parent is not None:
         above = place_of(known.parent, kept)
         return TracePosition(above.trace_id, job_span(job_id), above.span_id, above.is_sampled)
-    if found := _TRACEPARENT.fullmatch(known.traceparent or ""):
+    if match := _TRACEPARENT.fullmatch(known.traceparent or ""):
         return TracePosition(
-            int(found[1], 16), job_span(job_id), int(found[2], 16), bool(int(found[3], 16) & 1)
+            int(match[1], 16), job_span(job_id), int(match[2], 16), bool(int(match[3], 16) & 1)
         )
     return TracePosition(_derived(f"trace {job_id}", 16), job_span(job_id), None, None)
 

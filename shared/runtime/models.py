@@ -95,8 +95,8 @@ class Models:
             return None
         secrets = (self.settings.anthropic_api_key, self.settings.anthropic_auth_token)
         key = None
-        for one in secrets:
-            if one:
-                key = one.get_secret_value()
+        for secret in secrets:
+            if secret:
+                key = secret.get_secret_value()
                 break
         return f"{account_of(self.settings.model_provider, self.settings.anthropic_base_url, key)}:{name}"

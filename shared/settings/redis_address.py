@@ -165,7 +165,7 @@ def _split(part: str) -> SplitResult:
 
 
 def _options(scheme: str, query: str) -> dict[str, Any]:
-    found, known = {}, OPTIONS[scheme]
+    options, known = {}, OPTIONS[scheme]
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in known:
             raise ValueError(
@@ -177,7 +177,7 @@ def _options(scheme: str, query: str) -> dict[str, Any]:
         if not value:
             raise ValueError(f"its option {name} is empty")
         if values is None:
-            found[name] = value
+            options[name] = value
         else:
-            found[name] = values[value]
-    return found
+            options[name] = values[value]
+    return options

@@ -55,24 +55,24 @@ class LintWarning:
 def lint(specs: Iterable[SpecialistSpec]) -> list[LintWarning]:
     """Return all warnings about a set of specialists that serve together, by name."""
     ordered = sorted(specs, key=lambda spec: spec.name)
-    found = [remark for spec in ordered for check in _CHECKS for remark in check(spec)]
-    found += _overlaps(ordered)
-    return sorted(found, key=lambda remark: (remark.specialist, remark.rule))
+    warnings = [remark for spec in ordered for check in _CHECKS for remark in check(spec)]
+    warnings += _overlaps(ordered)
+    return sorted(warnings, key=lambda remark: (remark.specialist, remark.rule))
 
 
 def sections_of(instructions: str) -> dict[str, str]:
     """Return the `## ` sections of a body by heading, each with its heading line. Text before the
     first heading is under ''.
     """
-    found: dict[str, list[str]] = {"": []}
+    lines_by_heading: dict[str, list[str]] = {"": []}
     heading, in_code = "", False
     for line in instructions.splitlines():
         in_code ^= line.lstrip().startswith("```")
         if line.startswith("## ") and not in_code:
             heading = line[3:].strip()
-        found.setdefault(heading, []).append(line)
+        lines_by_heading.setdefault(heading, []).append(line)
     sections: dict[str, str] = {}
-    for title, lines in found.items():
+    for title, lines in lines_by_heading.items():
         sections[title] = "\n".join(lines)
     return sections
 

@@ -83,12 +83,12 @@ def read_specialist(
     try:
         spec = SpecialistSpec(**values, instructions=parts.body)
     except ValidationError as error:
-        wrong += _wrong_values(parts, error, {one.field for one in wrong})
+        wrong += _wrong_values(parts, error, {fault.field for fault in wrong})
     if wrong or spec is None:
-        first, *others = sorted(wrong, key=lambda one: one.line)
+        first, *others = sorted(wrong, key=lambda fault: fault.line)
         told = [
             f"{path}:{first.line}: {first.what}",
-            *(f"{path.name}:{one.line}: {one.what}" for one in others),
+            *(f"{path.name}:{fault.line}: {fault.what}" for fault in others),
         ]
         raise InvalidSpecialist("; ".join(told))
     return spec
@@ -112,7 +112,7 @@ def load_specialists(
     Raises:
         InvalidSpecialist: the first fault, or a name that one folder has twice.
     """
-    found: dict[str, SpecialistSpec] = {}
+    specialists: dict[str, SpecialistSpec] = {}
     for folder in folders:
         here: dict[str, Path] = {}
         for path in _files_of(folder):
@@ -122,8 +122,8 @@ def load_specialists(
                     f"{path}: name: {spec.name} is taken by {here[spec.name]}; rename or remove one of the two"
                 )
             here[spec.name] = path
-            found[spec.name] = spec
-    return dict(sorted(found.items()))
+            specialists[spec.name] = spec
+    return dict(sorted(specialists.items()))
 
 
 _TIER_OF_ALIAS = {"haiku": Tier.CHEAP, "sonnet": Tier.CAPABLE, "opus": Tier.CAPABLE}

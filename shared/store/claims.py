@@ -167,11 +167,13 @@ class Claims:
             for handoff_id in handoff_ids:
                 pipe.lrange(keys.turns(job_id, handoff_id), 0, -1)
             if handoff_ids:
-                found = [_read(one)[0] for one in pipe.execute()]
+                checkpoints = [_read(stored)[0] for stored in pipe.execute()]
             else:
-                found = []
+                checkpoints = []
         return {
-            handoff_id: turns for handoff_id, turns in zip(handoff_ids, found, strict=True) if turns
+            handoff_id: turns
+            for handoff_id, turns in zip(handoff_ids, checkpoints, strict=True)
+            if turns
         }
 
     def _order(self, wanted: ClaimRequest) -> list[Any]:
@@ -239,8 +241,8 @@ class Claims:
         )
 
 
-def _earlier(one: float | None, other: float | None) -> float | None:
-    return min((at for at in (one, other) if at is not None), default=None)
+def _earlier(first: float | None, second: float | None) -> float | None:
+    return min((at for at in (first, second) if at is not None), default=None)
 
 
 def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], str | None]:

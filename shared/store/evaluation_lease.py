@@ -83,14 +83,14 @@ class EvaluationLease:
             )
         if verdict == b"crowded":
             raise TooManyEvaluators(f"the processes that evaluate {self.job_id} now may be frozen")
-        found: list[Recorded] = []
+        recorded: list[Recorded] = []
         for entry_id, fields in entries:
-            found.append(
+            recorded.append(
                 parse_stream_entry((entry_id, dict(zip(fields[::2], fields[1::2], strict=True))))
             )
-        if len(found) < READ_AT_MOST:
-            return found
-        return found + self.journal.read(self.job_id, found[-1].version)
+        if len(recorded) < READ_AT_MOST:
+            return recorded
+        return recorded + self.journal.read(self.job_id, recorded[-1].version)
 
     @property
     def sign_of_life(self) -> ScriptCall:

@@ -129,8 +129,8 @@ class Health:
             for count in pipe.execute():
                 counts.append(int(count))
         depths: list[QueueDepth] = []
-        for one in zip(queues, counts[::2], counts[1::2], strict=True):
-            depths.append(QueueDepth(*one))
+        for values in zip(queues, counts[::2], counts[1::2], strict=True):
+            depths.append(QueueDepth(*values))
         return depths
 
     def _setting(self, name: str) -> str | None:

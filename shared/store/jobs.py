@@ -179,22 +179,22 @@ class Jobs:
             place = f"({int(where.submitted_before * 1000)}"
         while place:
             order = [place, look_at, count, where.tenant, *sorted(where.statuses)]
-            go_on, found = self._connection.script("list_jobs", [keys.JOBS], order)
+            go_on, entries = self._connection.script("list_jobs", [keys.JOBS], order)
             place = go_on.decode()
-            for job_id in found:
+            for job_id in entries:
                 yield JobId(job_id.decode())
 
     def beginning_with(self, prefix: str, most: int) -> list[JobId]:
         """Return jobs, and child jobs, with an id that begins so; at most `most`, the newest first."""
-        found: list[JobId] = []
+        job_ids: list[JobId] = []
         place = "+inf"
-        while place and len(found) < most:
+        while place and len(job_ids) < most:
             order = [place, LOOK_AT, prefix]
             go_on, names = self._connection.script("find_jobs", [keys.JOBS], order)
             place = go_on.decode()
             for name in names:
-                found.append(JobId(name.decode()))
-        return found[:most]
+                job_ids.append(JobId(name.decode()))
+        return job_ids[:most]
 
     def handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
@@ -236,7 +236,7 @@ class Jobs:
         Each job is returned once, until a supervisor has evaluated it or the wake-up is lost. Any
         number of sweepers share the work.
         """
-        found, fresh, more = self._connection.script(
+        members, fresh, more = self._connection.script(
             "sweep",
             [keys.DUE, keys.QUEUES],
             [
@@ -247,7 +247,7 @@ class Jobs:
             ],
         )
         due: dict[JobId, list[HandoffId]] = {}
-        for member in found:
+        for member in members:
             job_id, _, handoff_id = member.decode().partition("/")
             suspects = due.setdefault(JobId(job_id), [])
             if handoff_id:

@@ -125,7 +125,9 @@ class Journal:
         Raises:
             StoreUnavailable: it is unknown which decisions were written.
         """
-        answers = self._connection.script_for_each("commit", [self._order(one) for one in commits])
+        answers = self._connection.script_for_each(
+            "commit", [self._order(each) for each in commits]
+        )
         store_errors: list[StoreError | None] = []
         for commit, answer in zip(commits, answers, strict=True):
             store_errors.append(
@@ -239,17 +241,17 @@ class Journal:
 
     def read(self, job_id: JobId, after: int = 0) -> list[Recorded]:
         """Return the events after a version, oldest first."""
-        found: list[Recorded] = []
+        recorded: list[Recorded] = []
         while True:
             with in_our_words():
                 part = self._connection.redis.xrange(
                     keys.log(job_id), min=f"{after + 1}-0", count=READ_AT_MOST
                 )
             for entry in part:
-                found.append(parse_stream_entry(entry))
+                recorded.append(parse_stream_entry(entry))
             if len(part) < READ_AT_MOST:
-                return found
-            after = found[-1].version
+                return recorded
+            after = recorded[-1].version
 
     def first_events(self, job_ids: Sequence[JobId]) -> dict[JobId, Event]:
         """Return the first event of each existing job, in one round trip."""
@@ -257,10 +259,10 @@ class Journal:
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.xrange(keys.log(job_id), count=1)
-            found = pipe.execute()
+            answers = pipe.execute()
         return {
             job_id: parse_stream_entry(entries[0]).event
-            for job_id, entries in zip(job_ids, found, strict=True)
+            for job_id, entries in zip(job_ids, answers, strict=True)
             if entries
         }
 
@@ -406,7 +408,9 @@ def _issue(event: HandoffIssued) -> dict[str, Any]:
     if event.child:
         fields |= {"child": event.child.job_id}
     if event.counts:
-        fields |= {"counts": json.dumps({one.fan_in: one.wakes_from for one in event.counts})}
+        fields |= {
+            "counts": json.dumps({counted.fan_in: counted.wakes_from for counted in event.counts})
+        }
     if event.group is None:
         return {"id": event.handoff_id, "fields": fields}
     queue = queue_of(event.assigned_to)

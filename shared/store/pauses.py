@@ -55,8 +55,8 @@ class Pauses:
     def all(self) -> dict[str, Pause]:
         """Return all pauses by role."""
         with in_our_words():
-            found = self._connection.redis.hgetall(keys.PAUSED)
-        return pauses_in(found)
+            stored = self._connection.redis.hgetall(keys.PAUSED)
+        return pauses_in(stored)
 
     def roles(self) -> frozenset[str]:
         """Return the names of the paused roles."""

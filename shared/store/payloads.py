@@ -202,12 +202,12 @@ class PayloadStore:
         missing: set[str] = set()
         for start in range(0, len(digests), 1_000):
             part = digests[start : start + 1_000]
-            found = self._connection.script(
+            flags = self._connection.script(
                 "extend_ttl",
                 [keys.document(digest) for digest in part],
                 [1000 * self._stay_s(work_s)],
             )
-            missing.update(digest for digest, there in zip(part, found, strict=True) if not there)
+            missing.update(digest for digest, there in zip(part, flags, strict=True) if not there)
         return missing
 
     def put_new_documents(self, texts: Mapping[str, str], work_s: float) -> None:

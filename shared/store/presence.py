@@ -72,8 +72,8 @@ class ServedSpecialist:
 def acting(served: Mapping[str, ServedSpecialist]) -> frozenset[str]:
     """Return the specialists that have a tool with effects."""
     items: set[str] = set()
-    for name, one in served.items():
-        if one.effects:
+    for name, served_specialist in served.items():
+        if served_specialist.effects:
             items.add(name)
     return frozenset(items)
 
@@ -252,13 +252,13 @@ class PresenceStore:
                 answers = pipe.execute()
             else:
                 answers = []
-        found = {}
+        specialists = {}
         for name, depth, held, paused in zip(
             names, answers[::3], answers[1::3], answers[2::3], strict=True
         ):
             digest, serving = max(by_name[name].items(), key=lambda item: (len(item[1]), item[0]))
             everyone = [announcement for one in by_name[name].values() for announcement, _ in one]
-            found[name] = ServedSpecialist(
+            specialists[name] = ServedSpecialist(
                 spec=serving[0][1],
                 digest=digest,
                 workers=tuple(sorted(one.worker for one in everyone)),
@@ -268,7 +268,7 @@ class PresenceStore:
                 paused=pause_in(paused) if paused else None,
                 effects=_effects(serving[0][1], everyone),
             )
-        return found
+        return specialists
 
 
 def _effects(spec: SpecialistSpec, announcements: Iterable[Announcement]) -> frozenset[str]:

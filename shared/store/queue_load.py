@@ -96,14 +96,14 @@ class FleetLoad:
     def busy(self, queue: str) -> int:
         """Return the number of slots that run messages of this queue."""
         total = 0
-        for one in self.at_work:
-            total += queue_of(one.role) == queue and one.parked_until is None
+        for handoff in self.at_work:
+            total += queue_of(handoff.role) == queue and handoff.parked_until is None
         return total
 
     def throttled(self, queue: str) -> int:
         total = 0
-        for one in self.at_work:
-            total += queue_of(one.role) == queue and one.parked_until is not None
+        for handoff in self.at_work:
+            total += queue_of(handoff.role) == queue and handoff.parked_until is not None
         return total
 
 
@@ -121,7 +121,7 @@ class FleetLoadReader:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        at_ms, open_jobs, waiting_jobs, found = self._connection.script(
+        at_ms, open_jobs, waiting_jobs, entries = self._connection.script(
             "running_handoffs",
             [keys.DUE, *(keys.WAITING + queue for queue in (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))],
             [MOST_AT_WORK],
@@ -148,7 +148,7 @@ class FleetLoadReader:
             open_jobs=int(open_jobs),
             waiting_jobs=int(waiting_jobs),
             supervisors=members.count(SUPERVISOR_QUEUE),
-            at_work=tuple(_at_work(*one) for one in found),
+            at_work=tuple(_at_work(*entry) for entry in entries),
             waiting=self._waiting(sorted(roles)),
             paused=frozenset(role.decode(errors="replace") for role in paused),
             lanes=self._lanes([lane.decode(errors="replace") for lane in lanes], at),
@@ -165,12 +165,12 @@ class FleetLoadReader:
                     pipe.zcard(waiting)
                     pipe.zrange(waiting, 0, 0, withscores=True)
             answers = iter(pipe.execute() if roles else [])
-        found = {}
+        backlogs = {}
         for role in roles:
             counts, oldest = zip(*((next(answers), next(answers)) for _ in range(2)), strict=True)
-            since = min((score / 1000 for one in oldest for _, score in one), default=None)
-            found[role] = QueueBacklog(sum(map(int, counts)), since)
-        return found
+            since = min((score / 1000 for scores in oldest for _, score in scores), default=None)
+            backlogs[role] = QueueBacklog(sum(map(int, counts)), since)
+        return backlogs
 
     def _lanes(self, names: list[str], at: float) -> tuple[RateLimitBucket, ...]:
         with in_our_words():

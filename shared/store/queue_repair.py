@@ -82,9 +82,9 @@ class QueueRepair:
             gone = {
                 job_id for job_id, there in zip(named, pipe.execute(), strict=True) if not there
             }
-        found = enumerate(zip(frames, messages, strict=True), start=1)
+        numbered = enumerate(zip(frames, messages, strict=True), start=1)
         orphans = [
-            (place, frame, entry) for place, (frame, (job_id, entry)) in found if job_id in gone
+            (place, frame, entry) for place, (frame, (job_id, entry)) in numbered if job_id in gone
         ]
         piece = [-passed - len(frames), -passed - 1]
         dropped = (

@@ -147,22 +147,22 @@ class RateLimiter:
             name: (limit, left - flows_back.get(name, 0))
             for name, (limit, left) in _limits(limits).items()
         }
-        said = {
+        report = {
             "why": why,
             "retry_after": wait_ms,
             "dice": random.random(),  # noqa: S311
             **backoff,
             "limits": left,
         }
-        self._tell(self.taken, said)
+        self._tell(self.taken, report)
 
-    def _tell(self, taken: AdmittedCall, said: dict[str, Any]) -> None:
+    def _tell(self, taken: AdmittedCall, report: dict[str, Any]) -> None:
         about = {"lane": taken.lane, "window": self._window_ms, "asked_at": taken.at_ms}
         with suppress(
             StoreUnavailable
         ):  # the call is paid for, and worth more than this: the next reply says it again
             self.connection.script(
-                "report_limits", [keys.pace(taken.lane)], [self.member, json.dumps(about | said)]
+                "report_limits", [keys.pace(taken.lane)], [self.member, json.dumps(about | report)]
             )
 
     @property
@@ -182,7 +182,7 @@ def _limits(limits: RateLimits) -> dict[str, tuple[int, int]]:
         "output": limits.output_tokens,
     }
     by_name: dict[str, tuple[int, int]] = {}
-    for name, one in named.items():
-        if one is not None and one.limit > 0:
-            by_name[name] = (one.limit, one.remaining)
+    for name, allowance in named.items():
+        if allowance is not None and allowance.limit > 0:
+            by_name[name] = (allowance.limit, allowance.remaining)
     return by_name

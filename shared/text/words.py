@@ -44,8 +44,8 @@ def close_names(
     0 to 1.
     """
     by_form: dict[str, str] = {}
-    for one in list(dict.fromkeys(known))[:_COMPARED_NAMES]:
-        by_form.setdefault(_form(one), one)
+    for candidate in list(dict.fromkeys(known))[:_COMPARED_NAMES]:
+        by_form.setdefault(_form(candidate), candidate)
     forms = get_close_matches(_form(name), by_form, n=most, cutoff=alike)
     names: list[str] = []
     for form in forms:

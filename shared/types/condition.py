@@ -138,8 +138,8 @@ def condition_of(text: str) -> Condition:
         name = _step_named(node)
         if name is not None:
             if id(node) not in of_a_step:
-                said = f"{_text(node)} is a step; write {_text(node)}.output or .status"
-                raise InvalidCondition(said)
+                advice = f"{_text(node)} is a step; write {_text(node)}.output or .status"
+                raise InvalidCondition(advice)
             steps[name] = None
         if isinstance(node, ast.Name) and node.id == ITEM:
             has_item = True
@@ -310,10 +310,10 @@ def evaluate_condition(
     values = ""
     if seen:
         values = f" ({'; '.join(seen[:_MOST_VALUES])})"
-    said = "is not met"
+    outcome = "is not met"
     if is_met:
-        said = "is met"
-    return Decided(is_met, f"its condition {said}: {' '.join(condition.text.split())}{values}")
+        outcome = "is met"
+    return Decided(is_met, f"its condition {outcome}: {' '.join(condition.text.split())}{values}")
 
 
 def show_value(value: JsonValue) -> str:
@@ -340,9 +340,9 @@ class _Evaluation:
     def value(self, node: ast.expr) -> Any:  # noqa: PLR0911 (one case a node)
         match node:
             case ast.BoolOp(op=ast.And()):
-                return all(self.truth(one) for one in node.values)
+                return all(self.truth(operand) for operand in node.values)
             case ast.BoolOp():
-                return any(self.truth(one) for one in node.values)
+                return any(self.truth(operand) for operand in node.values)
             case ast.UnaryOp(op=ast.Not()):
                 return not self.truth(node.operand)
             case ast.UnaryOp():
@@ -425,8 +425,8 @@ def _holds(op: ast.cmpop, left: Any, right: Any, names: tuple[str, str]) -> bool
         return _is_in(left, right, names) is isinstance(op, ast.In)
     if isinstance(op, ast.Eq | ast.NotEq):
         return _equal(left, right, names) is isinstance(op, ast.Eq)
-    one, other = _ordered(left, right, names)
-    return bool(_ORDERS[type(op)](one, other))
+    first, second = _ordered(left, right, names)
+    return bool(_ORDERS[type(op)](first, second))
 
 
 def _equal(left: Any, right: Any, names: tuple[str, str]) -> bool:
@@ -463,7 +463,7 @@ def _is_in(left: Any, right: Any, names: tuple[str, str]) -> bool:
     if isinstance(right, dict):
         return left in _hashable(right)
     if isinstance(right, list):
-        return any(_equal(left, one, names) for one in _scalars(right))
+        return any(_equal(left, scalar, names) for scalar in _scalars(right))
     raise Undecided(f"{names[1]} is {show_value(right)}, which holds nothing")
 
 

@@ -356,9 +356,9 @@ class Earlier(Message):
 def answers_in(given: Sequence[Given]) -> tuple[StepId, ...]:
     """Return the results that a step without a planner receives."""
     answers: list[StepId] = []
-    for one in given:
-        if one.is_answer:
-            answers.append(one.step)
+    for result in given:
+        if result.is_answer:
+            answers.append(result.step)
     return tuple(answers)
 
 

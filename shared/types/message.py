@@ -115,22 +115,22 @@ def each_problem(
         kind: the type that was parsed. With it, an unknown field comes with the closest known
             field.
     """
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    places = [problem["loc"] for problem in found]
-    for problem in found:
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    places = [problem["loc"] for problem in errors]
+    for problem in errors:
         place = problem["loc"]
         is_led_to = problem["type"] == "too_short" and any(
-            len(one) > len(place) and one[: len(place)] == place for one in places
+            len(longer) > len(place) and longer[: len(place)] == place for longer in places
         )
         if not is_led_to:
-            said = in_our_words(problem["type"], problem["msg"])
+            message = in_our_words(problem["type"], problem["msg"])
             if problem["type"] == "extra_forbidden" and kind is not None:
                 close = close_names(str(place[-1]), _fields_at(kind, place[:-1]))
                 if close:
-                    said += f": did you mean {close[0]}?"
+                    message += f": did you mean {close[0]}?"
                 else:
-                    said += ""
-            yield tuple(map(str, place)), said
+                    message += ""
+            yield tuple(map(str, place)), message
 
 
 def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> tuple[str, ...]:
@@ -169,24 +169,24 @@ _SHORTER = {"greater than or equal to": "at least", "less than or equal to": "at
 _MEMBER = re.compile(r"<[\w.]+: ('[^']*')>")
 
 
-def in_our_words(kind: str, said: str) -> str:
+def in_our_words(kind: str, message: str) -> str:
     """Return pydantic's problem in words for a person who does not know Python's types."""
     for longer, shorter in _SHORTER.items():
-        said = said.replace(longer, shorter)
+        message = message.replace(longer, shorter)
     if kind in ("enum", "literal_error"):
-        said = _MEMBER.sub(r"\1", said)
+        message = _MEMBER.sub(r"\1", message)
     return _PLAINER.get(
-        kind, said.removeprefix("Value error, ").replace("Input should be", "must be")
+        kind, message.removeprefix("Value error, ").replace("Input should be", "must be")
     )
 
 
 def problems_of(error: ValidationError, most: int = 3, kind: type[BaseModel] | None = None) -> str:
     """Return the problems and their places in one line. `kind`: see `each_problem`."""
     problems = each_problem(error, kind)
-    found: list[str] = []
+    lines: list[str] = []
     for where, what in problems:
-        found.append(f"{'.'.join(where)}: {what}" if where else what)
+        lines.append(f"{'.'.join(where)}: {what}" if where else what)
     rest = ""
-    if len(found) > most:
-        rest = f" (and {len(found) - most} more)"
-    return "; ".join(found[:most]) + rest
+    if len(lines) > most:
+        rest = f" (and {len(lines) - most} more)"
+    return "; ".join(lines[:most]) + rest

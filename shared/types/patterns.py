@@ -100,11 +100,11 @@ def _compiled(pattern: str) -> Any:
 def _reason(error: Exception) -> str:
     """Return RE2's reason as a text that says how to fix the pattern."""
     if error.args and isinstance(error.args[0], bytes):
-        said = str(error.args[0], "utf-8", "replace")
+        message = str(error.args[0], "utf-8", "replace")
     else:
-        said = str(error)
-    if said.startswith(("invalid repetition size", "pattern too large")):
+        message = str(error)
+    if message.startswith(("invalid repetition size", "pattern too large")):
         return "it repeats more than 1,000 times, repetitions in one another multiplied"
-    if said.startswith(("invalid perl operator", "invalid escape sequence")):
+    if message.startswith(("invalid perl operator", "invalid escape sequence")):
         return "no looking ahead or back, no back-references"
-    return said[:_MOST_SHOWN_CHARS]
+    return message[:_MOST_SHOWN_CHARS]

@@ -75,18 +75,18 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
         return ["waits for nothing: give the step something to depend on, or leave the join out"]
     most = max(join.enough or 1, join.at_least)
     if most > len(waits_for):
-        found = [f"needs {most} results of {len(waits_for)}: ask for fewer"]
+        problems = [f"needs {most} results of {len(waits_for)}: ask for fewer"]
     else:
-        found = []
+        problems = []
     if join.enough and join.at_least > join.enough:
-        found.append(
+        problems.append(
             f"has enough with {join.enough} and needs at least {join.at_least}: the two contradict each other"
         )
     known, others = set(waits_for), ", ".join(waits_for)
-    return found + [
-        f"must have {one}, which it does not wait for (it does for {others:.300})"
-        for one in join.must
-        if one not in known
+    return problems + [
+        f"must have {required}, which it does not wait for (it does for {others:.300})"
+        for required in join.must
+        if required not in known
     ]
 
 
@@ -198,11 +198,11 @@ class Plan(Message):
 
     @model_validator(mode="after")
     def _is_a_dag(self) -> Self:
-        if found := [
+        if problems := [
             *shape_problems(self.steps, self.given),
             *last_join_problems(self.steps, self.join),
         ]:
-            raise ValueError("; ".join(found))
+            raise ValueError("; ".join(problems))
         return self
 
     @cached_property
@@ -276,23 +276,28 @@ def problems_by_step(steps: Sequence[Step], given: Collection[StepId] = ()) -> l
     """Return the same problems, each with its step."""
     known = Counter(step.id for step in steps)
     taken = [
-        (one, f"step id {one} is the name of a result that is there already: choose another")
-        for one in known
-        if one in given
+        (
+            step_id,
+            f"step id {step_id} is the name of a result that is there already: choose another",
+        )
+        for step_id in known
+        if step_id in given
     ]
-    found = [
+    problems = [
         *taken,
         *(
-            (one, f"step id {one} is used {count} times")
-            for one, count in known.items()
+            (step_id, f"step id {step_id} is used {count} times")
+            for step_id, count in known.items()
             if count > 1
         ),
     ]
     there = {*known, *given}
-    found += [(step.id, said) for step in steps for said in _of_one_step(step, there, given)]
+    problems += [(step.id, text) for step in steps for text in _of_one_step(step, there, given)]
     for cycle in _cycles(steps):
-        found.append((cycle[0], f"cycle: {' -> '.join(cycle)} (each waits for the one before it)"))
-    return [*(StepProblem(*problem) for problem in found), *_nothing_to_review(steps)]
+        problems.append(
+            (cycle[0], f"cycle: {' -> '.join(cycle)} (each waits for the one before it)")
+        )
+    return [*(StepProblem(*problem) for problem in problems), *_nothing_to_review(steps)]
 
 
 def _of_one_step(step: Step, there: Collection[StepId], given: Collection[StepId]) -> Iterator[str]:
@@ -317,13 +322,13 @@ def _of_one_step(step: Step, there: Collection[StepId], given: Collection[StepId
 
 def after_review_in(steps: Sequence[Step]) -> set[StepId]:
     """Return the steps that begin after the review: the steps that say so, and their dependents."""
-    found = {step.id for step in steps if step.after == AFTER_REVIEW}
-    grown = bool(found)
+    after_review = {step.id for step in steps if step.after == AFTER_REVIEW}
+    grown = bool(after_review)
     while grown:
-        later = {step.id for step in steps if not found.isdisjoint(step.depends_on)}
-        grown = not later <= found
-        found |= later
-    return found
+        later = {step.id for step in steps if not after_review.isdisjoint(step.depends_on)}
+        grown = not later <= after_review
+        after_review |= later
+    return after_review
 
 
 def _nothing_to_review(steps: Sequence[Step]) -> list[StepProblem]:
@@ -334,8 +339,8 @@ def _nothing_to_review(steps: Sequence[Step]) -> list[StepProblem]:
             break
     if first is None or len(after_review_in(steps)) < len(steps):
         return []
-    said = f"step {first} waits for the review, and no step is reviewed before it"
-    return [StepProblem(first, said)]
+    problem = f"step {first} waits for the review, and no step is reviewed before it"
+    return [StepProblem(first, problem)]
 
 
 def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
@@ -355,13 +360,13 @@ def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
     for step in steps:
         if step.depends_on:
             graph[step.id] = set(step.depends_on)
-    found: list[list[StepId]] = []
+    cycles: list[list[StepId]] = []
     while graph:
         try:
             TopologicalSorter(graph).prepare()
         except CycleError as error:
             cycle: list[StepId] = error.args[1]
-            found.append(cycle)
+            cycles.append(cycle)
             graph = {
                 step_id: waits_for - set(cycle)
                 for step_id, waits_for in graph.items()
@@ -369,7 +374,7 @@ def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
             }
         else:
             break
-    return found
+    return cycles
 
 
 class Repeat(Message):

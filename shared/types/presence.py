@@ -33,9 +33,9 @@ class RateLimitWait:
 
 def waiting_in(doing: str) -> RateLimitWait | None:
     """Parse the sentence. None: the handoff does not wait."""
-    found = _WAITING.fullmatch(doing)
-    if found:
-        return RateLimitWait(found["what"], int(found["left_s"]) if found["left_s"] else None)
+    match = _WAITING.fullmatch(doing)
+    if match:
+        return RateLimitWait(match["what"], int(match["left_s"]) if match["left_s"] else None)
     return None
 
 

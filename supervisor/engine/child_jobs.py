@@ -265,9 +265,9 @@ class ChildJobs:
             if before is None or before.ended is None:
                 continue
             results: dict[StepId, BlobRef] = {}
-            for step, one in results_to_give(before).items():
+            for step, result in results_to_give(before).items():
                 if not {step, earlier(step)} & {*taken}:
-                    results[step] = one
+                    results[step] = result
             refs = [*results.values(), *([before.ended.answer] if before.ended.answer else [])]
             texts = self._texts(before, refs)
             answer = _answer_in(texts, before.ended.answer)
@@ -318,7 +318,9 @@ class ChildJobs:
         )
 
     def _texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
-        return self._library.payloads(state.job_id, [], results=[one.digest for one in results])
+        return self._library.payloads(
+            state.job_id, [], results=[result.digest for result in results]
+        )
 
 
 def _answer_in(texts: Mapping[str, str], answer: BlobRef | None) -> Answer | None:
@@ -336,7 +338,10 @@ def request_of(handoff: AgentHandoff) -> str:
     return "\n\n".join(
         [
             handoff.task_description,
-            *(f"An earlier attempt was not good enough: {said.text}" for said in handoff.feedback),
+            *(
+                f"An earlier attempt was not good enough: {feedback.text}"
+                for feedback in handoff.feedback
+            ),
         ]
     )
 

@@ -267,11 +267,13 @@ class DecisionMaker:
         return Observations(
             roles=frozenset(there),
             loads={
-                name: SpecialistLoad(one.spec.capability, one.queued, one.slots)
-                for name, one in there.items()
-                if one.spec.capability
+                name: SpecialistLoad(
+                    specialist.spec.capability, specialist.queued, specialist.slots
+                )
+                for name, specialist in there.items()
+                if specialist.spec.capability
             },
-            handoffs={i: _seen(found) for i, found in standings.items()},
+            handoffs={i: _seen(standing) for i, standing in standings.items()},
             acting=acting(there),
             is_fact_checker_away=checker is not None
             and checker not in self._store.presence.served(),
@@ -300,11 +302,15 @@ def _damaged(state: JobState, prepared: PendingWrites) -> set[StepId]:
 def _dropped(decision: Decision) -> tuple[HandoffId, ...]:
     later = decision.state.open
     return tuple(
-        sorted(one for one in later.changed_since(decision.before.open) if one not in later)
+        sorted(
+            handoff_id
+            for handoff_id in later.changed_since(decision.before.open)
+            if handoff_id not in later
+        )
     )
 
 
-def _seen(found: HandoffStanding) -> ObservedHandoff:
+def _seen(standing: HandoffStanding) -> ObservedHandoff:
     return ObservedHandoff(
-        found.state, found.lease_until, found.lost, bool(found.queue), found.held
+        standing.state, standing.lease_until, standing.lost, bool(standing.queue), standing.held
     )

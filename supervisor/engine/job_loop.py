@@ -199,7 +199,8 @@ class JobLoop:
         if made.dropped:
             standings = self._store.jobs.handoffs(made.state.job_id, made.dropped[:MOST_TOLD])
             self._dispatcher.tell_dropped(
-                made.state.job_id, [one for one, found in standings.items() if found.held]
+                made.state.job_id,
+                [handoff_id for handoff_id, standing in standings.items() if standing.held],
             )
         sequences: list[Sequence[Recorded] | None] = []
         for effect in made.prepared.effects:

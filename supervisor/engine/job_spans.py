@@ -17,9 +17,9 @@ def tell_end(state: JobState, recorded: Sequence[Recorded], dispatcher: Dispatch
     The process that commits the end calls this, so the end is told once.
     """
     ends: list[Recorded] = []
-    for one in recorded:
-        if isinstance(one.event, JobEnded):
-            ends.append(one)
+    for each in recorded:
+        if isinstance(each.event, JobEnded):
+            ends.append(each)
     if not ends:
         return
     life = JobSpan(

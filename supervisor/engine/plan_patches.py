@@ -39,7 +39,7 @@ def replanning(
     return (
         task,
         (*plan.given, *about),
-        patch_format([one.name for one in candidates], unbegun_of(state), most),
+        patch_format([candidate.name for candidate in candidates], unbegun_of(state), most),
     )
 
 

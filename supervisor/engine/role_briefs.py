@@ -130,17 +130,21 @@ class RoleBriefs:
         allowed, served = state.submitted.specialists, self._store.presence.served()
         if allowed:
             ones: dict[str, ServedSpecialist] = {}
-            for name, one in served.items():
+            for name, specialist in served.items():
                 if name in allowed:
-                    ones[name] = one
+                    ones[name] = specialist
             return ones
         return served
 
     def _candidates(self, state: JobState) -> list[Candidate]:
         """Return the served specialists as planners see them."""
         candidates: list[Candidate] = []
-        for name, one in self.there(state).items():
-            candidates.append(Candidate(name, one.spec.description, one.spec.tools, one.queued))
+        for name, specialist in self.there(state).items():
+            candidates.append(
+                Candidate(
+                    name, specialist.spec.description, specialist.spec.tools, specialist.queued
+                )
+            )
         return candidates
 
     def _with_a_team(self, state: JobState) -> list[Candidate]:
@@ -157,7 +161,7 @@ class RoleBriefs:
             return (
                 route_brief(request, candidates, self._known(state)),
                 (),
-                RouteFormat(tuple(one.name for one in candidates)).schema,
+                RouteFormat(tuple(each.name for each in candidates)).schema,
             )
         if role == "planner" and state.plan is None:
             return self._planning(state, request)
@@ -172,7 +176,7 @@ class RoleBriefs:
             needs = {str(step_id): words.result(ref).needs or "" for step_id, ref in asking.items()}
             about = tuple(step_id for step_id, step in state.steps.items() if step.result)
             others = self._candidates(state) if can_help(state) else []
-            schema = NeedsFormat(tuple(needs), tuple(one.name for one in others)).schema
+            schema = NeedsFormat(tuple(needs), tuple(each.name for each in others)).schema
             return needs_brief(request, plan, needs, others, room(state)), about, schema
         if role == REPLANNER:
             return replanning(state, request, plan, self._with_a_team(state), self._known(state))
@@ -180,8 +184,8 @@ class RoleBriefs:
             return judging(state, self._loading.words(state, judging_wants(state), into))
         if role == "assessor":
             settled = [
-                one.brief()
-                for one in disputes_of(
+                each.brief()
+                for each in disputes_of(
                     state, self._loading.words(state, payloads_for_disputes(state), into)
                 )
             ]
@@ -202,7 +206,7 @@ class RoleBriefs:
             gaps.append(f"{gap.step}: {gap.why}")
         vetoes = words.objections(state.turned_down) if state.turned_down else ()
         open_points = last.open_points if last else ()
-        settled = [one.brief() for one in disputes_of(state, words)]
+        settled = [each.brief() for each in disputes_of(state, words)]
         brief = synthesis_brief(request, plan, gaps, open_points, vetoes, settled)
         return brief, usable_sinks(state), self._loading.answer_schema(state)
 
@@ -237,12 +241,12 @@ class RoleBriefs:
             return Plan.from_json(self._loading.text(state, ref))
 
         rejected_plan_briefs: list[RejectedPlanBrief] = []
-        for one in state.rejected_plans:
+        for rejected in state.rejected_plans:
             rejected_plan_briefs.append(
                 RejectedPlanBrief(
-                    plan=plan(one.plan),
-                    note=self._loading.text(state, one.note) if one.note else "",
-                    own=plan(one.own_plan) if one.own_plan else None,
+                    plan=plan(rejected.plan),
+                    note=self._loading.text(state, rejected.note) if rejected.note else "",
+                    own=plan(rejected.own_plan) if rejected.own_plan else None,
                 )
             )
         return rejected_plan_briefs

@@ -138,14 +138,14 @@ class RoleRunner:
                         needs_reading_of(handoff.expected_output_format, state, plan),
                         answer_rules="",
                     )
-                found: dict[StepId, str] = {}
+                fetched: dict[StepId, str] = {}
                 for step_id, result in loaded.results.items():
-                    found[step_id] = status_of_result(result)
+                    fetched[step_id] = status_of_result(result)
                 return AgentSetup(
                     patch_reading_of(
                         handoff.expected_output_format,
                         plan,
-                        found,
+                        fetched,
                         may_ask=state.submitted.approvals.are_wanted,
                     ),
                     answer_rules="",

@@ -104,7 +104,7 @@ class AnswerJudge:
             why={**text, "description": "one or two sentences: what decided it"},
             better={
                 **text,
-                "enum": [one.value for one in Preference],
+                "enum": [preference.value for preference in Preference],
                 "description": "by the rubric as a whole; neither: none is worth choosing",
             },
         )
@@ -128,7 +128,7 @@ class AnswerJudge:
     ) -> Request:
         asked = clip(request, MOST_REQUEST_CHARS)
         criteria: list[JsonValue] = [
-            {"criterion": one.name, "means": one.means} for one in rubric.criteria
+            {"criterion": criterion.name, "means": criterion.means} for criterion in rubric.criteria
         ]
         lists: dict[str, list[JsonValue]] = {
             "Rubric": criteria,
@@ -173,11 +173,13 @@ def duel_in(judged: JobResult, rubric: Rubric) -> PairwiseJudgement | None:
     with suppress(ValueError):
         better, scores = (
             Preference(str(answer.get("better"))),
-            [one for one in _list(answer.get("scores")) if isinstance(one, dict)],
+            [score for score in _list(answer.get("scores")) if isinstance(score, dict)],
         )
         by: dict[Preference, tuple[Score, ...]] = {}
         for side in Preference:
-            by[side] = _scores([one for one in scores if one.get("answer") == side.value], rubric)
+            by[side] = _scores(
+                [score for score in scores if score.get("answer") == side.value], rubric
+            )
         return PairwiseJudgement(
             better,
             clip(str(answer.get("why") or ""), MOST_WHY_CHARS),
@@ -187,24 +189,26 @@ def duel_in(judged: JobResult, rubric: Rubric) -> PairwiseJudgement | None:
     return None
 
 
-def settle(one: PairwiseJudgement | None, swapped: PairwiseJudgement | None) -> Preference | None:
+def settle(
+    shown_first: PairwiseJudgement | None, swapped: PairwiseJudgement | None
+) -> Preference | None:
     """Return the answer that is better in both orders, or neither if the orders disagree. None: it
     was not judged in both orders.
 
     Args:
         swapped: judgement with the second answer shown first.
     """
-    if one is None or swapped is None:
+    if shown_first is None or swapped is None:
         return None
-    if one.better is swapped.better.mirrored:
-        return one.better
+    if shown_first.better is swapped.better.mirrored:
+        return shown_first.better
     return Preference.NEITHER
 
 
 def mean_of(scores: Sequence[Score]) -> float | None:
     """Return the mean of all criteria with equal weight."""
     if scores:
-        return sum(one.score for one in scores) / len(scores)
+        return sum(score.score for score in scores) / len(scores)
     return None
 
 
@@ -218,15 +222,15 @@ def _scores(values: Sequence[Any], rubric: Rubric) -> tuple[Score, ...]:
     kept: dict[str, Score] = {}
     for value in values:
         with suppress(ValidationError):
-            said = _ScoreAnswer.model_validate(value)
-            name = name_of(said.criterion)
-            if name in rubric.names and LOWEST <= said.score <= HIGHEST:
+            answer = _ScoreAnswer.model_validate(value)
+            name = name_of(answer.criterion)
+            if name in rubric.names and LOWEST <= answer.score <= HIGHEST:
                 kept.setdefault(
                     name,
                     Score(
                         criterion=name,
-                        score=round(said.score),
-                        why=clip(said.why, MOST_WHY_CHARS),
+                        score=round(answer.score),
+                        why=clip(answer.why, MOST_WHY_CHARS),
                     ),
                 )
     return tuple(kept.values())
@@ -241,11 +245,11 @@ def _list(value: Any) -> list[Any]:
 def _shown(name: str, answer: JobResult) -> JsonValue:
     sources: list[JsonValue] = [
         {
-            "n": one["n"],
-            "source": _fitting(one["source"], MOST_QUOTE_CHARS),
-            "quote": _fitting(one["quote"], MOST_QUOTE_CHARS),
+            "n": citation["n"],
+            "source": _fitting(citation["source"], MOST_QUOTE_CHARS),
+            "quote": _fitting(citation["quote"], MOST_QUOTE_CHARS),
         }
-        for one in answer.citations[:MOST_SOURCES]
+        for citation in answer.citations[:MOST_SOURCES]
     ]
     return {
         "answer": name,

@@ -116,11 +116,11 @@ def _at(good: ComparedAnswer, bad: ComparedAnswer) -> str:
     return f", and {bad.name} takes {times(of_bad, of_good)} the {measure}"
 
 
-def _prices(one: ComparedAnswer, other: ComparedAnswer) -> tuple[str, tuple[float, float]]:
+def _prices(first: ComparedAnswer, second: ComparedAnswer) -> tuple[str, tuple[float, float]]:
     """Return the costs in a unit that both have: money, or tokens if a price is unknown or zero."""
-    if one.took.cost_usd and other.took.cost_usd:
-        return "money", (one.took.cost_usd, other.took.cost_usd)
-    return "tokens", (one.took.tokens, other.took.tokens)
+    if first.took.cost_usd and second.took.cost_usd:
+        return "money", (first.took.cost_usd, second.took.cost_usd)
+    return "tokens", (first.took.tokens, second.took.tokens)
 
 
 @dataclass(slots=True)
@@ -194,16 +194,16 @@ def _judged(
     """
     duels = [duel_in(result, rubric) for result in judged]
     if len(duels) == 2:
-        one, swapped = (duels[0], duels[1])
+        in_order, swapped = (duels[0], duels[1])
     else:
-        one, swapped = (None, None)
-    scores = [(duel.first, duel.second) for duel in (one,) if duel] + [
+        in_order, swapped = (None, None)
+    scores = [(duel.first, duel.second) for duel in (in_order,) if duel] + [
         (duel.second, duel.first) for duel in (swapped,) if duel
     ]
     return Comparison(
         first=replace(first, score=mean_of([score for mine, _ in scores for score in mine])),
         second=replace(second, score=mean_of([score for _, mine in scores for score in mine])),
-        better=settle(one, swapped),
+        better=settle(in_order, swapped),
         duels=tuple(duels),
         judging_took=took_together(map(took_by, judged)),
         judged_by=tuple(result.job_id for result in judged),

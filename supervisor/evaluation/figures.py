@@ -120,7 +120,7 @@ class ResourceUse:
 
 def took_by(result: JobResult) -> ResourceUse:
     usage = result.usage
-    spans = ((one.get("started_at"), one.get("finished_at")) for one in result.handoffs)
+    spans = ((handoff.get("started_at"), handoff.get("finished_at")) for handoff in result.handoffs)
     own_s = 0
     for start, end in spans:
         if start and end:
@@ -171,6 +171,6 @@ def is_cut(result: JobResult) -> bool:
     of its mode.
     """
     return any(
-        one["stop_reason"] in (StopReason.JOB_BUDGET, StopReason.DAY_BUDGET)
-        for one in result.results
+        part["stop_reason"] in (StopReason.JOB_BUDGET, StopReason.DAY_BUDGET)
+        for part in result.results
     )

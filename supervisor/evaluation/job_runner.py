@@ -163,9 +163,9 @@ class JobRunner:
     def _ended(self) -> list[JobId]:
         """Return the ended jobs, and the deleted jobs: reading their result raises."""
         going_on: set[JobId] = set()
-        for one in self.jobs.store.jobs.standings(list(self.running)):
-            if not one.status.ended:
-                going_on.add(one.job_id)
+        for standing in self.jobs.store.jobs.standings(list(self.running)):
+            if not standing.status.ended:
+                going_on.add(standing.job_id)
         job_ids: list[JobId] = []
         for job_id in self.running:
             if job_id not in going_on:

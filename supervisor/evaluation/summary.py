@@ -49,12 +49,12 @@ def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
     for outcome in outcomes:
         if outcome.trial.variant == variant:
             mine.append(outcome)
-    whole = [one for one in mine if not one.is_cut]
+    whole = [trial for trial in mine if not trial.is_cut]
     by_case: dict[str, list[float]] = {}
-    for one in whole:
-        if one.score is not None:
-            by_case.setdefault(one.trial.case.id, []).append(one.score)
-    passed = sum(one.passed for one in whole)
+    for trial in whole:
+        if trial.score is not None:
+            by_case.setdefault(trial.trial.case.id, []).append(trial.score)
+    passed = sum(trial.passed for trial in whole)
     return SummaryRow(
         variant=variant,
         trials=len(whole),
@@ -62,19 +62,19 @@ def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
         passed=passed,
         passing=rate(passed, len(whole)),
         score=mean([by_case[case] for case in sorted(by_case)]),
-        unjudged=sum(one.judged_by is not None and one.score is None for one in whole),
-        took=took_together(one.took for one in mine),
+        unjudged=sum(trial.judged_by is not None and trial.score is None for trial in whole),
+        took=took_together(trial.took for trial in mine),
     )
 
 
 def by_kind(outcomes: Sequence[TrialOutcome]) -> Mapping[str, Mapping[Variant, tuple[int, int]]]:
     """Return (passed, total) by kind of request and variant. Requests without a kind are left out."""
-    found: dict[str, dict[Variant, tuple[int, int]]] = {}
-    for one in outcomes:
-        if (kind := one.trial.case.kind) and not one.is_cut:
-            passed, of = found.setdefault(kind, {}).get(one.trial.variant, (0, 0))
-            found[kind][one.trial.variant] = (passed + one.passed, of + 1)
-    return found
+    rates: dict[str, dict[Variant, tuple[int, int]]] = {}
+    for outcome in outcomes:
+        if (kind := outcome.trial.case.kind) and not outcome.is_cut:
+            passed, of = rates.setdefault(kind, {}).get(outcome.trial.variant, (0, 0))
+            rates[kind][outcome.trial.variant] = (passed + outcome.passed, of + 1)
+    return rates
 
 
 def advice_on(rows: Sequence[SummaryRow]) -> str | None:
@@ -110,16 +110,16 @@ def shortfalls(
     rows: Sequence[SummaryRow], min_pass_rate: float | None, min_score: float | None
 ) -> list[str]:
     """Return a sentence for each row below a threshold. A row without a measurement is below it."""
-    found = []
+    sentences = []
     for row in rows:
         if min_pass_rate is not None and (row.passing is None or row.passing.value < min_pass_rate):
             passes = "was not measured"
             if row.passing:
                 passes = f"passes {row.passing.value:.1%}"
-            found.append(f"{row.variant.name} {passes}, at least {min_pass_rate:.1%} is wanted")
+            sentences.append(f"{row.variant.name} {passes}, at least {min_pass_rate:.1%} is wanted")
         if min_score is not None and (row.score is None or row.score.value < min_score):
             scored = "was not scored"
             if row.score:
                 scored = f"is scored {row.score.value:.2f}"
-            found.append(f"{row.variant.name} {scored}, at least {min_score:.2f} is wanted")
-    return found
+            sentences.append(f"{row.variant.name} {scored}, at least {min_score:.2f} is wanted")
+    return sentences

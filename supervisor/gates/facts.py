@@ -207,8 +207,8 @@ def _rows_of_database(
             there = _there(file, database, table, columns, asked)
             database.set_authorizer(_may_read(table))
             selected = ", ".join(f'"{table}"."{columns[part]}"' for part in there)
-            found = database.execute(f'SELECT {selected} FROM "{table}" LIMIT {MOST_FACTS + 1}')  # noqa: S608 (names are checked above)
-            for number, row in enumerate(found, start=1):
+            cursor = database.execute(f'SELECT {selected} FROM "{table}" LIMIT {MOST_FACTS + 1}')  # noqa: S608 (names are checked above)
+            for number, row in enumerate(cursor, start=1):
                 cells = {part: _cell(value) for part, value in zip(there, row, strict=True)}
                 yield f"{file.name}, {table}, row {number}", cells
     except sqlite3.Error as error:

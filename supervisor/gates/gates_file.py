@@ -40,8 +40,8 @@ def gates_in_file(file: Path) -> GateSet:
             gates; or
             the facts cannot be read.
     """
-    said = fields_in(file, (*Gates.model_fields, FACTS))
-    return gates_in(said.values, said.where, file.parent)
+    content = fields_in(file, (*Gates.model_fields, FACTS))
+    return gates_in(content.values, content.where, file.parent)
 
 
 def gates_in(
@@ -70,7 +70,10 @@ def gates_in(
             written = FactsFile.model_validate_json(json.dumps(fields[FACTS]))
     except ValidationError as error:
         raise UserError(
-            _told(where, [((*place, *inside), said) for inside, said in each_problem(error, kind)])
+            _told(
+                where,
+                [((*place, *inside), problem) for inside, problem in each_problem(error, kind)],
+            )
         ) from error
     return GateSet(
         gates,
@@ -81,12 +84,12 @@ def gates_in(
 def _told(
     where: Callable[[Sequence[str]], str], problems: Sequence[tuple[Sequence[str], str]]
 ) -> str:
-    found: list[str] = []
-    for place, said in problems:
-        found.append(f"{where(place)}: {'.'.join(place)}{': ' if place else ''}{said}")
+    lines: list[str] = []
+    for place, problem in problems:
+        lines.append(f"{where(place)}: {'.'.join(place)}{': ' if place else ''}{problem}")
     return "; ".join(
         [
-            *found[:_MOST_TOLD],
-            *([f"and {len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []),
+            *lines[:_MOST_TOLD],
+            *([f"and {len(lines) - _MOST_TOLD} more"] if len(lines) > _MOST_TOLD else []),
         ]
     )

@@ -116,7 +116,7 @@ def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
         state.gated,
         state.fact_checks.said,
     )
-    patches = (one.result for one in state.patches.made_now if one.problem)
+    patches = (patch.result for patch in state.patches.made_now if patch.problem)
     return (
         *troubles,
         *patches,
@@ -191,8 +191,8 @@ def assemble(state: JobState, status: JobStatus, words: ResultTexts, label: str 
         aside = (*beside(disputes, parts[0]), *map(gap_line, gaps), *open_points)
     else:
         claims: dict[str, Claim] = {}
-        for one in disputes:
-            for claim in one.conflict.claims:
+        for dispute in disputes:
+            for claim in dispute.conflict.claims:
                 claims[claim.id] = claim
         disputed, citations = number_citations(section(disputes, content.body), claims, citations)
         footer = ""
@@ -226,7 +226,8 @@ def number_citations(
         before: citations of the text above.
     """
     numbers: _Numbers = {
-        (one.citation.digest, one.citation.start, one.citation.end): one for one in before
+        (numbered.citation.digest, numbered.citation.start, numbered.citation.end): numbered
+        for numbered in before
     }
     return MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text), tuple(
         numbers.values()
@@ -255,7 +256,7 @@ _Numbers = dict[tuple[str, int, int], NumberedCitation]
 
 def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Numbers) -> str:
     """Return the numbers that replace a marker."""
-    found: dict[int, None] = {}
+    numbered: dict[int, None] = {}
     claim_ids = re.split(r"\s*[,;]\s*", match[1])
     if not any(
         "." in claim_id for claim_id in claim_ids
@@ -264,8 +265,8 @@ def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Num
     for claim_id in claim_ids:
         claim = claims.get(claim_id)
         for citation in claim.sources if claim else ():
-            found[_number(numbers, claim_id, claim.text if claim else "", citation)] = None
-    return "".join(f"[{n}]" for n in found) or UNPROVEN
+            numbered[_number(numbers, claim_id, claim.text if claim else "", citation)] = None
+    return "".join(f"[{n}]" for n in numbered) or UNPROVEN
 
 
 def _number(numbers: _Numbers, claim_id: str, claim: str, citation: Citation) -> int:
@@ -320,7 +321,7 @@ def _open_points(state: JobState, words: ResultTexts) -> tuple[str, ...]:
     return (
         *_of_the_review(state, words),
         *words.vetoes(state.gated),
-        *(f"The fact-checker: {one}" for one in wrong),
+        *(f"The fact-checker: {statement}" for statement in wrong),
     )
 
 
@@ -364,9 +365,9 @@ def _own_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
             f"A team got the job: {state.routed.problem}{_in_brackets(words.why(state.routed.result))}."
         )
     failed: list[str | None] = []
-    for one in state.patches.made_now:
-        if one.problem and words.patch(one.result) is None:
-            failed.append(words.why(one.result))
+    for patch in state.patches.made_now:
+        if patch.problem and words.patch(patch.result) is None:
+            failed.append(words.why(patch.result))
     notes += dict.fromkeys(
         f"The plan was not changed after the results: the replanner failed{_in_brackets(why)}."
         for why in failed

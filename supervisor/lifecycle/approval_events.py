@@ -151,7 +151,7 @@ def _done_again(state: JobState, event: Rejected) -> dict[Any, StepState]:
 def _to_redo(state: JobState, event: Rejected) -> frozenset[StepId]:
     """Return the steps that a rejection names, or the sinks that have not acted."""
     named = frozenset(event.steps) & state.steps.keys()
-    return named or frozenset(one for one in state.sinks if not state.steps[one].acted)
+    return named or frozenset(step_id for step_id in state.sinks if not state.steps[step_id].acted)
 
 
 def _with_answer(
@@ -161,7 +161,7 @@ def _with_answer(
     question.
     """
     about = _asked_about(state, question)
-    steps = {one: about[one] for one in named if one in about} or about
+    steps = {asked_id: about[asked_id] for asked_id in named if asked_id in about} or about
     return state.steps | {
         step_id: step.model_copy(update={"is_approved": is_approved})
         for step_id, step in steps.items()

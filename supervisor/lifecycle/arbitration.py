@@ -134,14 +134,14 @@ def rulings_of(state: JobState, words: ResultTexts) -> dict[StepId, Ruling]:
     Args:
         words: texts of `payloads_for_arbitration`.
     """
-    found: list[Rulings] = []
+    answers: list[Rulings] = []
     for ref in payloads_for_arbitration(state):
-        found.append(Rulings.of(words.result(ref).output))
+        answers.append(Rulings.of(words.result(ref).output))
     ones: dict[StepId, Ruling] = {}
-    for rulings in found:
-        for one in rulings.rulings:
-            if one.step in quarrels(state):
-                ones[one.step] = one
+    for rulings in answers:
+        for ruling in rulings.rulings:
+            if ruling.step in quarrels(state):
+                ones[ruling.step] = ruling
     return ones
 
 
@@ -168,15 +168,17 @@ def settled_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
         return (
             f"What reviewer and writer do not agree on was not settled: {state.arbitrated.problem}.",
         )
-    said = rulings_of(state, words)
+    rulings = rulings_of(state, words)
     verdict = None
     if state.last_round:
         verdict = words.verdict(state.last_round)
     if verdict:
-        dropped = [one for one in verdict.revisions if one.step in settled_disputes(state)]
+        dropped = [
+            revision for revision in verdict.revisions if revision.step in settled_disputes(state)
+        ]
     else:
         dropped = []
     return tuple(
-        f"Settled for the writer: {one.step}: {one.problem} (the judge: {said[one.step].why or 'no reason given'})"
-        for one in dropped
+        f"Settled for the writer: {revision.step}: {revision.problem} (the judge: {rulings[revision.step].why or 'no reason given'})"
+        for revision in dropped
     )

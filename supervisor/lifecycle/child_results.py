@@ -91,7 +91,7 @@ def result_for_parent(
         turns=used.turns,
         stop_reason=_stop_reason(state, so_far),
         error=error[:500] if error else None,
-        acted=any(one.acted for one in state.steps.values()) or None,
+        acted=any(step_state.acted for step_state in state.steps.values()) or None,
         to_finish_microusd=answer.to_finish_microusd if answer and has_gaps_alone(state) else None,
         model=OFFLINE_MODEL if OFFLINE_MODEL in state.models else next(iter(state.models), None),
     )
@@ -119,7 +119,10 @@ def _said(
             open_text(answer.open_points),
         )
         output = "\n\n".join(block for block in blocks if block)
-    all_claims = (*(one.conflict.claims for one in disputes), *(part.claims for part in parts))
+    all_claims = (
+        *(dispute.conflict.claims for dispute in disputes),
+        *(part.claims for part in parts),
+    )
     known: dict[str, Claim] = {}
     for all_claim in all_claims:
         for claim in all_claim:

@@ -90,7 +90,7 @@ def find_uncited_sentences(
         sources: number of sources.
         claims: texts of the answer's own claims.
     """
-    found, proven = list[str](), set[str]()
+    uncited, proven = list[str](), set[str]()
     known = {_bare(claim) for claim in claims} - {""}
     for sentences in _passages(text):
         covers_all = any(_points(mark, sources) for mark in _AT_THE_END.findall(sentences[-1]))
@@ -98,11 +98,11 @@ def find_uncited_sentences(
             if covers_all or _points(sentence, sources):
                 proven.add(_bare(sentence))
             elif _has_a_figure(sentence) or _bare(sentence) in known:
-                found.append(sentence)
+                uncited.append(sentence)
     ones: list[str] = []
-    for one in found:
-        if _bare(one) not in proven:
-            ones.append(one)
+    for clause in uncited:
+        if _bare(clause) not in proven:
+            ones.append(clause)
     return tuple(ones)
 
 
@@ -124,11 +124,11 @@ def _passages(text: str) -> Iterator[list[str]]:
             until = (token.type.replace("_open", "_close"), token.level)
         covers = covers and token.nesting <= 0 and token.type != "html_block"
         if token.type in _SAYING and not depth:
-            said = _said(tokens, index)
-            is_lead = said.strip("*_ ").endswith(":")
-            covers = is_lead and (_MARK.search(said) is not None or _is_list(said))
-            if said and not is_lead and not _TITLE.fullmatch(said):
-                yield [said] if token.type == "tr_open" else _sentences(said)
+            content = _said(tokens, index)
+            is_lead = content.strip("*_ ").endswith(":")
+            covers = is_lead and (_MARK.search(content) is not None or _is_list(content))
+            if content and not is_lead and not _TITLE.fullmatch(content):
+                yield [content] if token.type == "tr_open" else _sentences(content)
 
 
 def _said(tokens: list[Token], index: int) -> str:
@@ -150,14 +150,14 @@ def _is_list(title: str) -> bool:
 
 
 def _sentences(text: str) -> list[str]:
-    found, begin = list[str](), 0
+    sentences, begin = list[str](), 0
     for end in _CLOSED.finditer(text):
         if text[end.start()] != "." or not _SHORT.search(
             text[max(begin, end.start() - _LONGEST_SHORT) : end.start()]
         ):
-            found.append(text[begin : end.end()].strip())
+            sentences.append(text[begin : end.end()].strip())
             begin = end.end()
-    return [*found, text[begin:].strip()]
+    return [*sentences, text[begin:].strip()]
 
 
 def _points(text: str, sources: int) -> bool:
@@ -173,7 +173,7 @@ def _has_a_figure(sentence: str) -> bool:
         return False
     plain = _NO_WORDS.sub(" ", _MARK.sub(" ", sentence))
     stated = _stated(plain) if _OPEN.search(plain) else (plain,)
-    return any(_is_figure(found) for clause in stated for found in _FIGURE.finditer(clause))
+    return any(_is_figure(match) for clause in stated for match in _FIGURE.finditer(clause))
 
 
 def _stated(sentence: str) -> Iterator[str]:
@@ -189,11 +189,11 @@ def _stated(sentence: str) -> Iterator[str]:
                 yield part
 
 
-def _is_figure(found: re.Match[str]) -> bool:
-    number, behind = found["number"], (found["behind"] or "").strip()
-    if found["place"]:
+def _is_figure(match: re.Match[str]) -> bool:
+    number, behind = match["number"], (match["behind"] or "").strip()
+    if match["place"]:
         return False
-    if found["before"] or not number.isdecimal() or int(number[:4]) >= _LEAST:
+    if match["before"] or not number.isdecimal() or int(number[:4]) >= _LEAST:
         return True
     is_word = behind.casefold() in _WORDS_TOO
     return behind.casefold() in _SCALES or bool(behind and not is_word and is_unit(behind))

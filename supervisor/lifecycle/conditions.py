@@ -72,10 +72,10 @@ def _decided(state: JobState, step: Step, words: ResultTexts) -> tuple[bool, str
     when = step.when
     if when is None:
         return True, ""
-    fields = {name: _fields(state, one, words) for name, one in when.steps.items()}
+    fields = {name: _fields(state, source_id, words) for name, source_id in when.steps.items()}
     item: JsonValue = dict(when.item) if isinstance(when.item, dict) else when.item
-    found = evaluate_condition(condition_of(when.text), fields, item)
-    return found.is_met, found.why
+    outcome = evaluate_condition(condition_of(when.text), fields, item)
+    return outcome.is_met, outcome.why
 
 
 def _fields(state: JobState, step_id: StepId, words: ResultTexts) -> Mapping[str, JsonValue]:
@@ -83,11 +83,11 @@ def _fields(state: JobState, step_id: StepId, words: ResultTexts) -> Mapping[str
     result = state.steps[step_id].result
     if result is None:
         raise Undecided(f"{step_id} has no result yet")
-    found = words.result(result)
+    content = words.result(result)
     return {
-        "output": found.output,
-        "status": found.status.value,
-        "confidence": found.confidence,
+        "output": content.output,
+        "status": content.status.value,
+        "confidence": content.confidence,
     }
 
 
@@ -102,6 +102,6 @@ def _ended(state: JobState, step_id: StepId, why: str) -> HandoffResult:
 
 def _references(results: Sequence[HandoffResult]) -> tuple[Abandoned, ...]:
     references: list[Abandoned] = []
-    for one in results:
-        references.append(Abandoned(step=one.step_id, result=ref(one.to_json())))
+    for result in results:
+        references.append(Abandoned(step=result.step_id, result=ref(result.to_json())))
     return tuple(references)

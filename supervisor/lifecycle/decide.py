@@ -125,9 +125,9 @@ def _beside_the_question(state: JobState, seen: Observations, now: float) -> tup
         clock = now
     commands = _unasked(state, seen, clock, ())
     ones: list[Command] = []
-    for one in commands:
-        if not isinstance(one, AskApproval | AskUser):
-            ones.append(one)
+    for command in commands:
+        if not isinstance(command, AskApproval | AskUser):
+            ones.append(command)
     return tuple(ones)
 
 
@@ -243,13 +243,15 @@ def _check_conditions(state: JobState, now: float) -> tuple[Command, ...] | None
     """Return the check of the conditions of steps that could begin. None: there are none."""
     if state.spent is not None:
         return None
-    may_have = [one for one in state.overview.next if has_open_condition(state.steps[one])]
+    may_have = [
+        step_id for step_id in state.overview.next if has_open_condition(state.steps[step_id])
+    ]
     if not may_have:
         return None
     can_begin = may_begin(state, ready(state, now))
-    found = [one for one in can_begin if has_open_condition(state.steps[one])]
-    if found:
-        return (CheckConditions(tuple(found[:MOST_CONDITIONS])),)
+    conditional = [step_id for step_id in can_begin if has_open_condition(state.steps[step_id])]
+    if conditional:
+        return (CheckConditions(tuple(conditional[:MOST_CONDITIONS])),)
     return None
 
 

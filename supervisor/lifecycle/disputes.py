@@ -59,13 +59,13 @@ def find_conflicts(state: JobState, words: ResultTexts) -> tuple[ConflictsFound,
     Args:
         words: texts of `results_in`.
     """
-    found, left_out = conflicts_in(
+    conflicts, left_out = conflicts_in(
         claim for result in results_in(state) for claim in words.result(result).claims
     )
     ledger = None
-    if found.conflicts:
-        ledger = found.to_json()
-    named = tuple(tuple(claim.id for claim in conflict.claims) for conflict in found.conflicts)
+    if conflicts.conflicts:
+        ledger = conflicts.to_json()
+    named = tuple(tuple(claim.id for claim in conflict.claims) for conflict in conflicts.conflicts)
     return ConflictsFound(
         conflicts=named, ledger=ref(ledger) if ledger else None, left_out=left_out
     ), ledger
@@ -94,12 +94,12 @@ def keep_good_judgement(state: JobState) -> Judged | None:
 
 def payloads_for_disputes(state: JobState) -> tuple[BlobRef, ...]:
     """Return the payloads that `disputes_of` reads."""
-    found, judged = state.conflicts, state.judged
-    if found is None or found.ledger is None:
+    conflicts, judged = state.conflicts, state.judged
+    if conflicts is None or conflicts.ledger is None:
         return ()
     if judged:
-        return (found.ledger, judged.result)
-    return (found.ledger,)
+        return (conflicts.ledger, judged.result)
+    return (conflicts.ledger,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,19 +174,21 @@ def disputes_of(state: JobState, words: ResultTexts) -> tuple[Dispute, ...]:
     Args:
         words: texts of `payloads_for_disputes`.
     """
-    found, judged = state.conflicts, state.judged
-    if found is None or found.ledger is None:
+    conflicts, judged = state.conflicts, state.judged
+    if conflicts is None or conflicts.ledger is None:
         return ()
-    said: dict[str, Settlement] = {}
+    settlements: dict[str, Settlement] = {}
     if judged is not None and judged.settled:
         kept = Settlements.of(words.result(judged.result).output).settlements
-        said = {}
+        settlements = {}
         for settlement in kept:
             if settlement.conflict in judged.settled:
-                said[settlement.conflict] = settlement
+                settlements[settlement.conflict] = settlement
     disputes: list[Dispute] = []
-    for conflict in words.conflicts(found.ledger).conflicts:
-        disputes.append(Dispute(conflict, said.get(conflict.id, Settlement(conflict=conflict.id))))
+    for conflict in words.conflicts(conflicts.ledger).conflicts:
+        disputes.append(
+            Dispute(conflict, settlements.get(conflict.id, Settlement(conflict=conflict.id)))
+        )
     return tuple(disputes)
 
 
@@ -204,7 +206,13 @@ def section(disputes: Collection[Dispute], body: str) -> str:
         if told:
             blocks.append(
                 "\n".join(
-                    ["", "", f"**{title}:**", "", *(f"- {one.line(marked=True)}" for one in told)]
+                    [
+                        "",
+                        "",
+                        f"**{title}:**",
+                        "",
+                        *(f"- {dispute.line(marked=True)}" for dispute in told),
+                    ]
                 )
             )
     return "".join(blocks)
@@ -213,29 +221,29 @@ def section(disputes: Collection[Dispute], body: str) -> str:
 def beside(disputes: Collection[Dispute], form: HandoffResult) -> tuple[str, ...]:
     """Return the disputes as notes, for an answer that is a form."""
     used = {claim.id for claim in form.claims}
-    disputed = [f"Disputed: {one.line(marked=False)}" for one in _disputed(disputes)]
+    disputed = [f"Disputed: {dispute.line(marked=False)}" for dispute in _disputed(disputes)]
     return (
         *disputed,
         *(
-            f"Contradicted, and settled: {one.line(marked=False)}"
-            for one in _settled_against(disputes, used)
+            f"Contradicted, and settled: {dispute.line(marked=False)}"
+            for dispute in _settled_against(disputes, used)
         ),
     )
 
 
 def _disputed(disputes: Collection[Dispute]) -> list[Dispute]:
     ones: list[Dispute] = []
-    for one in disputes:
-        if not one.is_settled:
-            ones.append(one)
+    for dispute in disputes:
+        if not dispute.is_settled:
+            ones.append(dispute)
     return ones
 
 
 def _settled_against(disputes: Collection[Dispute], used: Collection[str]) -> list[Dispute]:
     ones: list[Dispute] = []
-    for one in disputes:
-        if any(claim.id in used for claim in one.falls):
-            ones.append(one)
+    for dispute in disputes:
+        if any(claim.id in used for claim in dispute.falls):
+            ones.append(dispute)
     return ones
 
 

@@ -39,7 +39,7 @@ def is_ready_for_review(state: JobState) -> bool:
     if state.review_over or not waiting:
         return state.overview.are_settled
     steps = (state.steps[step_id] for step_id in waiting)
-    return state.overview.unsettled == sum(one.status is not StepStatus.SETTLED for one in steps)
+    return state.overview.unsettled == sum(step.status is not StepStatus.SETTLED for step in steps)
 
 
 def reviewed_steps(state: JobState) -> tuple[StepId, ...]:
@@ -98,13 +98,13 @@ def find_unapproved_steps(
         helpers = helpers_of(state)
     else:
         helpers = frozenset[StepId]()
-    found = []
+    unapproved = []
     for step_id in steps:
         step = state.steps[step_id]
         acts = step_id not in helpers and _may_act(step, seen)
         if step.is_approved is None and (step.outline.approve or (is_covered and acts)):
-            found.append(step_id)
-    return tuple(found)
+            unapproved.append(step_id)
+    return tuple(unapproved)
 
 
 def _may_act(step: StepState, seen: Observations) -> bool:

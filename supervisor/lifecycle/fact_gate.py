@@ -63,9 +63,9 @@ def end_checking(state: JobState, why: str) -> tuple[Command, ...]:
 
 def is_doubted(state: JobState) -> bool:
     """Return whether the check of the answer failed or found it wrong."""
-    said = state.fact_checks.said
+    outcome = state.fact_checks.said
     return state.submitted.fact_checker is not None and (
-        said is None or said.wrong > 0 or said.problem is not None
+        outcome is None or outcome.wrong > 0 or outcome.problem is not None
     )
 
 
@@ -120,11 +120,11 @@ def check_came(state: JobState, event: HandoffFinished) -> dict[str, Any]:
     """
     is_nothing = event.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK
     if is_nothing:
-        found = FactChecks()
+        checks = FactChecks()
     else:
-        found = FactChecks(result=event.result, parts=parts_of(state))
+        checks = FactChecks(result=event.result, parts=parts_of(state))
     return {
-        "fact_checks": found,
+        "fact_checks": checks,
         "role_costs": {**state.role_costs, FACT_GATE: event.usage.cost_microusd or 0},
     }
 
@@ -132,8 +132,8 @@ def check_came(state: JobState, event: HandoffFinished) -> dict[str, Any]:
 def make_fact_check_event(state: JobState, event: FactsChecked, at: float) -> dict[str, Any]:
     if event.is_sent_back:
         return send_back_answer(state, event, at)
-    said = state.fact_checks.model_copy(update={"said": event})
-    return {"fact_checks": said, "open": _without_check(state)}
+    checks = state.fact_checks.model_copy(update={"said": event})
+    return {"fact_checks": checks, "open": _without_check(state)}
 
 
 def _without_check(state: JobState) -> dict[HandoffId, HandoffIssued]:
@@ -155,8 +155,8 @@ def reset_checks(state: JobState) -> dict[str, Any]:
     """Return the changes for a retried job: gates check again, and a fact-checker that failed is
     asked again.
     """
-    said = state.fact_checks.said
-    if said and said.problem:
+    outcome = state.fact_checks.said
+    if outcome and outcome.problem:
         known = FactChecks()
     else:
         known = unsaid(state)

@@ -29,18 +29,18 @@ def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
     own inputs.
     """
     if state.synthesis:
-        found = {StepId("synthesizer"): state.synthesis}
+        results = {StepId("synthesizer"): state.synthesis}
     else:
-        found = {}
-    found |= {
+        results = {}
+    results |= {
         step_id: ref for step_id in usable_sinks(state) if (ref := state.steps[step_id].result)
     }
-    found |= {
+    results |= {
         step_id: step.result for step_id, step in state.steps.items() if step.usable and step.result
     }
-    for one in state.submitted.given:
-        found[one.step] = one.result
-    return dict(list(found.items())[:MOST_GIVEN])
+    for given in state.submitted.given:
+        results[given.step] = given.result
+    return dict(list(results.items())[:MOST_GIVEN])
 
 
 def copy_results(state: JobState, words: ResultTexts) -> tuple[tuple[Given, ...], tuple[str, ...]]:
@@ -65,8 +65,8 @@ def results_as_given(
     """
     given, texts = [], []
     before: dict[StepId, Given] = {}
-    for one in state.submitted.given:
-        before[one.step] = one
+    for input in state.submitted.given:
+        before[input.step] = input
     for step_id, result in results.items():
         step = state.steps.get(step_id)
         if step:

@@ -69,7 +69,7 @@ def check_gates(
         )
     if not vetoes:
         return GatesChecked(), None
-    found = result_by_code(
+    result = result_by_code(
         state.job_id, WHOLE, state.gate_rounds + 1, "\n".join(vetoes), StopReason.FINISHED
     )
     if may_send_back and state.synthesis is None:
@@ -78,8 +78,8 @@ def check_gates(
         steps = ()
     may_send_back = may_send_back and (bool(steps) or state.synthesis is not None)
     return GatesChecked(
-        vetoes=len(vetoes), result=ref(found.to_json()), is_sent_back=may_send_back, steps=steps
-    ), found
+        vetoes=len(vetoes), result=ref(result.to_json()), is_sent_back=may_send_back, steps=steps
+    ), result
 
 
 def vetoes_of(
@@ -159,15 +159,15 @@ def _sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
 
 
 def _sentences(gates: Gates, text: str, sources: int, claims: Collection[str]) -> Iterator[str]:
-    if gates.cited and (found := find_uncited_sentences(text, sources, claims)):
+    if gates.cited and (uncited := find_uncited_sentences(text, sources, claims)):
         hold = "state facts"
-        if len(found) == 1:
+        if len(uncited) == 1:
             hold = "states a fact"
-        shown = "; ".join(f'"{_shortened(one)}"' for one in found[:_MOST_SHOWN])
+        shown = "; ".join(f'"{_shortened(sentence)}"' for sentence in uncited[:_MOST_SHOWN])
         more = ""
-        if len(found) > _MOST_SHOWN:
-            more = f"; and {len(found) - _MOST_SHOWN:,} more"
-        yield f"{len(found):,} of its sentences {hold} without a source: {shown}{more}. Let each point to a claim, or drop it."
+        if len(uncited) > _MOST_SHOWN:
+            more = f"; and {len(uncited) - _MOST_SHOWN:,} more"
+        yield f"{len(uncited):,} of its sentences {hold} without a source: {shown}{more}. Let each point to a claim, or drop it."
 
 
 def _shortened(sentence: str) -> str:

@@ -32,7 +32,7 @@ def reassigned_steps(
     """Return the steps that another specialist gets, with its name. A step that was tried before
     stays with its specialist.
     """
-    given, found = Counter[str](), dict[StepId, str]()
+    given, reassigned = Counter[str](), dict[StepId, str]()
 
     def busy(name: str) -> float:
         load = seen.loads[name]
@@ -45,8 +45,8 @@ def reassigned_steps(
             chosen = min((own, *seen.able(own)), key=busy)  # with equals, the plan's own
             given[chosen] += 1
             if chosen != own:
-                found[step_id] = chosen
-    return found
+                reassigned[step_id] = chosen
+    return reassigned
 
 
 TOKENS_PER_TURN = 40_000
@@ -66,16 +66,16 @@ def context_for(state: JobState, depends_on: tuple[StepId, ...]) -> tuple[Contex
         HandoffError: a step has no result, so the handoff cannot be built.
     """
     given: dict[StepId, BlobRef] = {}
-    for one in state.submitted.given:
-        given[one.step] = one.result
-    found = []
+    for input_result in state.submitted.given:
+        given[input_result.step] = input_result.result
+    context = []
     for step_id in depends_on:
         if (
             result := state.steps[step_id].result if step_id in state.steps else given.get(step_id)
         ) is None:
             raise HandoffError(f"the result of {step_id} is not there yet")
-        found.append(ContextResult(step_id=step_id, result=result))
-    return tuple(found)
+        context.append(ContextResult(step_id=step_id, result=result))
+    return tuple(context)
 
 
 def step_handoff(
@@ -96,11 +96,15 @@ def step_handoff(
     planned = contract or spec
     current = state.steps[step.id]
     ended = tuple(
-        one
-        for one in step.depends_on
-        if one not in state.steps or state.steps[one].status is StepStatus.SETTLED
+        dependency
+        for dependency in step.depends_on
+        if dependency not in state.steps or state.steps[dependency].status is StepStatus.SETTLED
     )
-    there = tuple(one for one in ended if one not in state.steps or not state.steps[one].is_skipped)
+    there = tuple(
+        dependency
+        for dependency in ended
+        if dependency not in state.steps or not state.steps[dependency].is_skipped
+    )
     attempt = current.attempt + 1
     if answer_schema is not None and state.sinks == (step.id,):
         form = dict(answer_schema)
@@ -155,9 +159,9 @@ def _within(spec: SpecialistSpec, contract: SpecialistSpec) -> SpecialistSpec:
     lowest: dict[str, Any] = {}
     for name in ("max_usd", "max_seconds"):
         limits: list[Any] = []
-        for one in (spec, contract):
-            if getattr(one, name) is not None:
-                limits.append(getattr(one, name))
+        for each in (spec, contract):
+            if getattr(each, name) is not None:
+                limits.append(getattr(each, name))
         lowest[name] = min(limits, default=None)
     return spec.model_copy(update=lowest)
 
@@ -242,9 +246,9 @@ def fact_check_handoff(
 def _task(step: Step, ended: tuple[StepId, ...]) -> str:
     """Return the task with the names of running dependencies that its join did not wait for."""
     missing: list[StepId] = []
-    for one in step.depends_on:
-        if one not in ended:
-            missing.append(one)
+    for dependency in step.depends_on:
+        if dependency not in ended:
+            missing.append(dependency)
     if not missing:
         return step.task
     return (

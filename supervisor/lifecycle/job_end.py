@@ -97,7 +97,9 @@ def _fail(state: JobState) -> EndJob:
     )
     step_id, step = next(roots, (None, None))
     if step is None:
-        all_skipped = bool(state.steps) and all(one.is_skipped for one in state.steps.values())
+        all_skipped = bool(state.steps) and all(
+            step_state.is_skipped for step_state in state.steps.values()
+        )
         return EndJob(JobStatus.FAILED, NOTHING_MET if all_skipped else NOTHING_USABLE)
     ended_itself = step.stop_reason in (None, StopReason.FINISHED)
     how = step.result_status if ended_itself else step.stop_reason
@@ -223,12 +225,14 @@ def next_due(
             max(state.deadline, now + 1.0),
         )
     held = {
-        handoff_id for handoff_id, found in (seen.handoffs.items() if seen else ()) if found.held
+        handoff_id
+        for handoff_id, observed in (seen.handoffs.items() if seen else ())
+        if observed.held
     }
     begun = {
         handoff_id
-        for handoff_id, found in (seen.handoffs.items() if seen else ())
-        if found.state == "running"
+        for handoff_id, observed in (seen.handoffs.items() if seen else ())
+        if observed.state == "running"
     }
     quiet = held | {
         handoff_id

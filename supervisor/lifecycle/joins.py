@@ -39,7 +39,9 @@ class FanIn:
 
 def fan_in_of(state: JobState, step_id: StepId) -> FanIn:
     outline = state.steps[step_id].outline
-    parts = tuple(one for one in outline.depends_on if one not in outline.helpers)
+    parts = tuple(
+        dependency for dependency in outline.depends_on if dependency not in outline.helpers
+    )
     return FanIn(step_id, parts, None if state.waits_for_all else outline.join, outline.helpers)
 
 
@@ -52,7 +54,7 @@ def last_fan_in(state: JobState) -> FanIn:
 
 def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinStanding, str]:
     """Return the standing of a fan-in, with the reason as text."""
-    if any(state.steps[one].status is not StepStatus.SETTLED for one in fan_in.helpers):
+    if any(state.steps[helper].status is not StepStatus.SETTLED for helper in fan_in.helpers):
         return JoinStanding.OPEN, ""
     parts = [state.steps[part] for part in fan_in.parts]
     usable, left = (
@@ -105,11 +107,12 @@ def is_wanted(state: JobState, dependents: frozenset[StepId], now: float) -> boo
         dependents: dependents of that step.
     """
     if dependents:
-        fan_ins = [fan_in_of(state, one) for one in dependents]
+        fan_ins = [fan_in_of(state, fan_in) for fan_in in dependents]
     else:
         fan_ins = [last_fan_in(state)]
     return any(
-        one.join is None or standing(state, one, now)[0] is not JoinStanding.MET for one in fan_ins
+        fan_in.join is None or standing(state, fan_in, now)[0] is not JoinStanding.MET
+        for fan_in in fan_ins
     )
 
 
@@ -147,8 +150,8 @@ def hopeless(state: JobState, now: float) -> tuple[AbandonSteps | SkipSteps, ...
 
 def _lacks_only_skipped(state: JobState, fan_in: FanIn) -> bool:
     parts = (state.steps[part] for part in fan_in.parts)
-    lacking = [one for one in parts if one.status is StepStatus.SETTLED and not one.usable]
-    return bool(lacking) and all(one.is_skipped for one in lacking)
+    lacking = [step for step in parts if step.status is StepStatus.SETTLED and not step.usable]
+    return bool(lacking) and all(step.is_skipped for step in lacking)
 
 
 def ready(state: JobState, now: float) -> list[StepId]:
@@ -181,10 +184,10 @@ def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[Co
     Args:
         dependents: dependents of that step.
     """
-    if dependents and not any(state.steps[one].outline.join for one in dependents):
+    if dependents and not any(state.steps[dependent].outline.join for dependent in dependents):
         return ()  # of a plain one, which thousands may share, not even the parts are looked for
     if dependents:
-        fan_ins = [fan_in_of(state, one) for one in sorted(dependents)]
+        fan_ins = [fan_in_of(state, dependent) for dependent in sorted(dependents)]
     else:
         fan_ins = [last_fan_in(state)]
     counteds: list[Counted] = []
@@ -220,8 +223,12 @@ def _late_for(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:
         step_id = frontier.pop()
         if step_id in late or state.steps[step_id].status is StepStatus.SETTLED:
             continue
-        waiting = (one for one in dependents[step_id] if one != fan_in.step and one not in late)
-        if all(state.steps[one].status is not StepStatus.WAITING for one in waiting):
+        waiting = (
+            dependent
+            for dependent in dependents[step_id]
+            if dependent != fan_in.step and dependent not in late
+        )
+        if all(state.steps[dependent].status is not StepStatus.WAITING for dependent in waiting):
             late[step_id] = None
             frontier += state.steps[step_id].outline.depends_on
     step_ids: list[StepId] = []

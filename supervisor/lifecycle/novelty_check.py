@@ -55,26 +55,29 @@ def nothing_new_in(state: JobState, words: ResultTexts) -> tuple[StepId, ...]:
     round_of = _rounds(state)
     if not (judged := _to_be_judged(state)):
         return ()
-    said = {
+    fingerprints = {
         step_id: ResultFingerprint(words.result(step.result))
         for step_id, step in state.steps.items()
         if step.usable and step.result
     }
-    found = []
+    repeating = []
     for step_id in judged:
         of = state.steps[step_id].specialist
         before = [
-            one
-            for one in said
-            if state.steps[one].specialist == of and round_of.get(one, 0) < round_of[step_id]
+            earlier
+            for earlier in fingerprints
+            if state.steps[earlier].specialist == of
+            and round_of.get(earlier, 0) < round_of[step_id]
         ]
         built_upon = _upstream(state, step_id)
-        apart = [said[one] for one in before if one not in built_upon]
-        if _is_known(said[step_id], apart) or any(
-            _is_said_again(said[step_id], said[one]) for one in before if one in built_upon
+        apart = [fingerprints[earlier] for earlier in before if earlier not in built_upon]
+        if _is_known(fingerprints[step_id], apart) or any(
+            _is_said_again(fingerprints[step_id], fingerprints[earlier])
+            for earlier in before
+            if earlier in built_upon
         ):
-            found.append(step_id)
-    return tuple(found)
+            repeating.append(step_id)
+    return tuple(repeating)
 
 
 def is_known(result: HandoffResult, earlier: Sequence[HandoffResult]) -> bool:
@@ -139,13 +142,13 @@ def _rounds(state: JobState) -> dict[StepId, int]:
 
 
 def _upstream(state: JobState, step_id: StepId) -> set[StepId]:
-    found, frontier = set[StepId](), [step_id]
+    upstream, frontier = set[StepId](), [step_id]
     while frontier:
         for before in state.steps[frontier.pop()].outline.depends_on:
-            if before not in found and before in state.steps:
-                found.add(before)
+            if before not in upstream and before in state.steps:
+                upstream.add(before)
                 frontier.append(before)
-    return found
+    return upstream
 
 
 def _is_known_claim(claim: Claim, before: EarlierClaims) -> bool:
@@ -157,8 +160,8 @@ def _is_known_claim(claim: Claim, before: EarlierClaims) -> bool:
 
 def _is_cited(source: Citation, claim: Claim) -> bool:
     return any(
-        one.digest == source.digest and one.start < source.end and source.start < one.end
-        for one in claim.sources
+        place.digest == source.digest and place.start < source.end and source.start < place.end
+        for place in claim.sources
     )
 
 

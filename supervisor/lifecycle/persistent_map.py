@@ -35,18 +35,18 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
         self._whole: dict[Key, Value] | None = self._ground
 
     def __getitem__(self, key: Key) -> Value:
-        found: Value = self._top.get(key, _UNKNOWN)
-        if found is _UNKNOWN:
+        value: Value = self._top.get(key, _UNKNOWN)
+        if value is _UNKNOWN:
             return self._ground[key]
-        if found is _GONE:
+        if value is _GONE:
             raise KeyError(key)
-        return found
+        return value
 
     def __contains__(self, key: object) -> bool:
-        found = self._top.get(key, _UNKNOWN)  # type: ignore[arg-type]
-        if found is _UNKNOWN:
+        value = self._top.get(key, _UNKNOWN)  # type: ignore[arg-type]
+        if value is _UNKNOWN:
             return key in self._ground
-        return found is not _GONE
+        return value is not _GONE
 
     def __len__(self) -> int:
         return self._size

@@ -41,11 +41,11 @@ def shape_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
         if (known := _known.get(id(steps))) is not None:
             _known.move_to_end(id(steps))
             return known[1]
-    found: dict[StepId, set[StepId]] = {step.id: set() for step in steps}
+    direct_dependents: dict[StepId, set[StepId]] = {step.id: set() for step in steps}
     for step in steps:
         for dependency in step.depends_on:
-            found[dependency].add(step.id)
-    dependents = {step_id: frozenset(ids) for step_id, ids in found.items()}
+            direct_dependents[dependency].add(step.id)
+    dependents = {step_id: frozenset(ids) for step_id, ids in direct_dependents.items()}
     shape = PlanGraph(
         dependents,
         tuple(step_id for step_id, waiting in dependents.items() if not waiting),
@@ -63,13 +63,13 @@ def shape_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
 def _after_review(
     steps: tuple[StepOutline, ...], dependents: Mapping[StepId, frozenset[StepId]]
 ) -> frozenset[StepId]:
-    found = set()
+    after_review = set()
     for step in steps:
         if step.after is not None:
-            found.add(step.id)
-    frontier = list(found)
+            after_review.add(step.id)
+    frontier = list(after_review)
     while frontier:
-        later = dependents[frontier.pop()] - found
-        found |= later
+        later = dependents[frontier.pop()] - after_review
+        after_review |= later
         frontier += later
-    return frozenset(found)
+    return frozenset(after_review)

@@ -44,29 +44,29 @@ def repeats_in(new: Sequence[Step], earlier: Sequence[Step]) -> tuple[Repeat, ..
     """Return the new steps that repeat an earlier step of the same specialist, with the closest
     earlier steps.
     """
-    asked, found = _Asked(), []
+    asked, repeats = _Asked(), []
     who = {step.specialist for step in new}
     for step in earlier:
         if step.specialist in who:
             asked.add(step, step.specialist)
     for step in new:
         if (repeat := asked.repeat(step, step.specialist)) is not None:
-            found.append(repeat)
-    return tuple(found)
+            repeats.append(repeat)
+    return tuple(repeats)
 
 
 def twice_in(steps: Sequence[Step]) -> tuple[Repeat, ...]:
     """Return the steps that repeat an earlier step of the same plan, with the same specialist and
     inputs.
     """
-    asked, found = _Asked(), []
+    asked, repeats = _Asked(), []
     for step in steps:
         kind = (step.specialist, frozenset(step.depends_on))
         if (repeat := asked.repeat(step, kind)) is None:
             asked.add(step, kind)
         else:
-            found.append(repeat)
-    return tuple(found)
+            repeats.append(repeat)
+    return tuple(repeats)
 
 
 class _Asked:
@@ -94,11 +94,12 @@ class _Asked:
         rarest = min((by_word.get(root, []) for root in ("", *words)), key=len)
         shortest = nsmallest(
             MOST_READ,
-            (one for one in rarest if words <= self._roots[one.id]),
-            key=lambda one: len(self._roots[one.id]),
+            (candidate for candidate in rarest if words <= self._roots[candidate.id]),
+            key=lambda candidate: len(self._roots[candidate.id]),
         )
         alike = [
-            (similarity_to_earlier_task(wording, self._wording(one)), one.id) for one in shortest
+            (similarity_to_earlier_task(wording, self._wording(candidate)), candidate.id)
+            for candidate in shortest
         ]
         most, of = max(alike, default=(0.0, StepId("")))
         if most > 0:
@@ -139,8 +140,8 @@ def is_other_work(new: NormalizedTask, earlier: NormalizedTask) -> bool:
     if new.tenses and earlier.tenses and not new.tenses & earlier.tenses:
         return True
     if any(
-        new.relations[one] != earlier.relations[one]
-        for one in new.relations.keys() & earlier.relations.keys()
+        new.relations[word] != earlier.relations[word]
+        for word in new.relations.keys() & earlier.relations.keys()
     ):
         return True
     told_apart = (
@@ -148,7 +149,7 @@ def is_other_work(new: NormalizedTask, earlier: NormalizedTask) -> bool:
         (new.rounds, earlier.rounds),
         (new.ways, earlier.ways),
     )
-    return any(one and other and one != other for one, other in told_apart)
+    return any(word and other and word != other for word, other in told_apart)
 
 
 REPLANNER = "replanner"
@@ -180,23 +181,23 @@ class PatchHistory(Message):
     def changes(self) -> int:
         """Return the number of changes of the plan since the submission or the latest retry."""
         total = 0
-        for one in self.made_now:
-            total += one.plan is not None
+        for patch in self.made_now:
+            total += patch.plan is not None
         return total
 
     @property
     def loop(self) -> PlanPatched | None:
         """Return the patch that only repeated earlier requests, or None."""
-        for one in self.made_now:
-            if one.repeats and one.plan is None:
-                return one
+        for patch in self.made_now:
+            if patch.repeats and patch.plan is None:
+                return patch
         return None
 
     @property
     def fruitless(self) -> tuple[StepId, ...]:
         """The steps that it has added in the latest rounds in a row which brought nothing new."""
-        known = {step_id for one in self.made_now for step_id in one.nothing_new}
-        rounds = [{step.id for step in one.added} for one in self.made_now if one.added]
+        known = {step_id for patch in self.made_now for step_id in patch.nothing_new}
+        rounds = [{step.id for step in patch.added} for patch in self.made_now if patch.added]
         latest = list(takewhile(lambda added: added <= known, reversed(rounds)))
         if len(latest) >= FRUITLESS_ROUNDS:
             return tuple(sorted(set().union(*latest)))
@@ -208,5 +209,5 @@ class PatchHistory(Message):
         return (
             self.loop is not None
             or bool(self.fruitless)
-            or any(one.is_final for one in self.made_now)
+            or any(patch.is_final for patch in self.made_now)
         )

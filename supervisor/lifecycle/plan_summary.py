@@ -35,14 +35,14 @@ def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> di
         return {}
     if not any(map(_changes, events)) and _has_begun(state):
         return {}
-    return {"plan_short": in_short([one.outline for one in later.steps.values()])}
+    return {"plan_short": in_short([step.outline for step in later.steps.values()])}
 
 
 def _has_begun(state: JobState) -> bool:
     """Return whether any step has begun. It checks one step at a time, because a dict of all steps
     would be computed again for each version of the state.
     """
-    return state.plan is not None and any(state.steps[one.id].attempt for one in state.plan.steps)
+    return state.plan is not None and any(state.steps[step.id].attempt for step in state.plan.steps)
 
 
 def _changes(event: Event) -> bool:
@@ -57,22 +57,22 @@ def in_short(steps: Sequence[StepOutline]) -> str:
         return ""
     parts = list(_parts(steps).values())
     shown = parts[:MOST_PARTS]
-    said = {
+    summary = {
         "steps": len(steps),
         "parts": shown,
-        "other_steps": len(steps) - sum(one["count"] for one in shown),
+        "other_steps": len(steps) - sum(part["count"] for part in shown),
     }
-    return json.dumps(said, separators=(",", ":"))
+    return json.dumps(summary, separators=(",", ":"))
 
 
 def _parts(steps: Iterable[StepOutline]) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the parts by source and specialist, in the order of their first steps."""
-    found: dict[tuple[StepId | str, str], dict[str, Any]] = {}
+    parts: dict[tuple[StepId | str, str], dict[str, Any]] = {}
     for step in steps:
         whose = (source_of(step.id) or step.id, step.specialist)
-        part = found.setdefault(
+        part = parts.setdefault(
             whose, {"first": step.id, "last": step.id, "count": 0, "specialist": step.specialist}
         )
         part["last"] = step.id
         part["count"] += 1
-    return found
+    return parts

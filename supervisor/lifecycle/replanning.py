@@ -99,7 +99,7 @@ def reason_for_no_replanning(state: JobState) -> str | None:
     if state.mode is not Mode.ADAPTIVE:
         return None
     if (loop := state.patches.loop) is not None:
-        asked = ", ".join(f"{one.step} is {one.earlier}" for one in loop.repeats)
+        asked = ", ".join(f"{repeat.step} is {repeat.earlier}" for repeat in loop.repeats)
         return f"the replanner asked for the same work again, in other words ({asked})"
     if fruitless := state.patches.fruitless:
         return f"what the replanner asked for brought nothing new, {FRUITLESS_ROUNDS} rounds in a row ({', '.join(fruitless)})"
@@ -128,7 +128,10 @@ def apply_patch(
 ) -> PatchedPlan:
     """Return the plan with every change of the patch that is still possible."""
     held = {
-        one for step in plan.steps if step.id not in unbegun for one in step.depends_on
+        dependency
+        for step in plan.steps
+        if step.id not in unbegun
+        for dependency in step.depends_on
     }  # by fan-ins that did not wait for them
     unwanted = (
         [step_id for step_id in unbegun if step_id not in held] if patch.finalize else patch.drop

@@ -209,8 +209,8 @@ class ResultTexts:
             return tuple((result.error or "").splitlines())
         check = self.fact_check(ref)
         told = [
-            f'"{_line(one.statement)}" is wrong: {_line(one.why)}'
-            for one in (check.wrong if check else ())
+            f'"{_line(statement.statement)}" is wrong: {_line(statement.why)}'
+            for statement in (check.wrong if check else ())
         ]
         more = (
             (f"And {count_of(rest, 'more statement')} like these.",)
@@ -236,8 +236,8 @@ class ResultTexts:
         check = None
         if look.result:
             check = self.fact_check(look.result)
-        said = self.why(look.result) or (check.why if check else "")
-        return " ".join(said.split())[:WHY_CHARS] or None
+        reason = self.why(look.result) or (check.why if check else "")
+        return " ".join(reason.split())[:WHY_CHARS] or None
 
     def plan(self, ref: BlobRef) -> Plan:
         return Plan.from_json(self.texts[ref.digest])
@@ -282,8 +282,10 @@ class ResultTexts:
             return f"The previous attempt failed: {why}. Try another way."
         output = self.result(remark.result).output
         if remark.author == "planner":
-            said = next(item for item in Resolutions.of(output).resolutions if item.step == step_id)
-            return said.answer or HELPED.format(helper=remark.helper)
+            resolution = next(
+                item for item in Resolutions.of(output).resolutions if item.step == step_id
+            )
+            return resolution.answer or HELPED.format(helper=remark.helper)
         problem = next(
             (item.problem for item in Verdict.of(output).revisions if item.step == step_id),
             BRING_UP_TO_DATE,
@@ -293,13 +295,13 @@ class ResultTexts:
     def _ruling(self, step_id: StepId, remark: AttemptFeedback) -> str:
         """Return the judge's note on the remark."""
         if remark.ruling:
-            said = Rulings.of(self.result(remark.ruling).output).rulings
+            rulings = Rulings.of(self.result(remark.ruling).output).rulings
         else:
-            said = ()
+            rulings = ()
         why = None
-        for one in said:
-            if one.step == step_id:
-                why = one.why
+        for ruling in rulings:
+            if ruling.step == step_id:
+                why = ruling.why
                 break
         if why is None:
             return ""
@@ -318,9 +320,9 @@ def _reasons(result: HandoffResult) -> list[str]:
         told = [result.error or "", needs]
     if any(told):
         reasons: list[str] = []
-        for one in told:
-            if one:
-                reasons.append(one)
+        for reason in told:
+            if reason:
+                reasons.append(reason)
         return reasons
     if result.stop_reason is not StopReason.FINISHED:
         return [STOPPED_BY[result.stop_reason]]

@@ -98,10 +98,14 @@ def rebuild_held_steps(
     if not state.held.steps or event.status not in USABLE:
         return {}
     held = state.dependents[step_id] & {*state.held.steps}
-    steps = {one: state.steps[one] for one in held if state.steps[one].status is StepStatus.SETTLED}
+    steps = {
+        held_id: state.steps[held_id]
+        for held_id in held
+        if state.steps[held_id].status is StepStatus.SETTLED
+    }
     return {
-        one: again(step, AttemptFeedback(author="user", previous=step.result, follows=True))
-        for one, step in steps.items()
+        held_id: again(step, AttemptFeedback(author="user", previous=step.result, follows=True))
+        for held_id, step in steps.items()
     }
 
 
@@ -124,7 +128,7 @@ def drop_held_answer(
         changes = {}
     return {
         **changes,
-        "held": Held(steps=tuple(one for one in state.held.steps if one not in again)),
+        "held": Held(steps=tuple(held_id for held_id in state.held.steps if held_id not in again)),
     }
 
 
@@ -156,14 +160,14 @@ def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
     """Return the steps at which the retry begins: unfinished steps without a running handoff, and
     the named step, or else all incomplete steps.
     """
-    found = {
+    roots = {
         step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED
     }
     if event.from_step is not None and event.from_step in state.steps:
-        found.add(event.from_step)
+        roots.add(event.from_step)
     elif event.from_step is None:
-        found |= {step_id for step_id, step in state.steps.items() if not step.is_whole}
-    return frozenset(found)
+        roots |= {step_id for step_id, step in state.steps.items() if not step.is_whole}
+    return frozenset(roots)
 
 
 def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:

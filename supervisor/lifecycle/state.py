@@ -205,8 +205,8 @@ class StepState(Message):
         for missing parts.
         """
         return self.team is not None and all(
-            one.author == "supervisor" or one.asks_for_the_rest
-            for one in self.remarks[self.team.told :]
+            remark.author == "supervisor" or remark.asks_for_the_rest
+            for remark in self.remarks[self.team.told :]
         )
 
     @property
@@ -435,8 +435,8 @@ class JobState(Message):
     def has_open(self, role: str | None = None) -> bool:
         """Return whether a role of the supervisor works on the job. None: any role."""
         return any(
-            one.is_of_a_role and role in (None, one.assigned_to)
-            for one in map(self.open.__getitem__, self.overview.apart)
+            issued.is_of_a_role and role in (None, issued.assigned_to)
+            for issued in map(self.open.__getitem__, self.overview.apart)
         )
 
     @property
@@ -455,8 +455,8 @@ class JobState(Message):
 
     def downstream(self, roots: frozenset[StepId]) -> frozenset[StepId]:
         """Return the direct and indirect dependents of the given steps."""
-        dependents, found, frontier = self.dependents, set[StepId](), list(roots)
+        dependents, dependent_ids, frontier = self.dependents, set[StepId](), list(roots)
         while frontier:
-            found |= (new := dependents[frontier.pop()] - found)
+            dependent_ids |= (new := dependents[frontier.pop()] - dependent_ids)
             frontier += new
-        return frozenset(found)
+        return frozenset(dependent_ids)

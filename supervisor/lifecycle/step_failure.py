@@ -20,18 +20,18 @@ def recoveries(state: JobState, seen: Observations, now: float) -> tuple[Command
     """Return the commands that publish lost messages, run lost roles and begin child jobs again."""
     again: list[HandoffId] = []
     commands: list[Command] = []
-    for handoff_id, found in seen.handoffs.items():
+    for handoff_id, observed in seen.handoffs.items():
         issued = state.open.get(handoff_id)
-        if issued is None or found.held:
+        if issued is None or observed.held:
             continue
-        abandoned = found.state == "running" and (found.lease_until or 0.0) < now
+        abandoned = observed.state == "running" and (observed.lease_until or 0.0) < now
         if issued.child:
-            if found.state == "issued":
+            if observed.state == "issued":
                 commands.append(StartChild(handoff_id))
         elif issued.group is None:
-            if abandoned or (found.state == "issued" and (found.lost or not found.queued)):
+            if abandoned or (observed.state == "issued" and (observed.lost or not observed.queued)):
                 commands.append(RunRole(handoff_id))
-        elif abandoned or (found.state == "issued" and found.lost):
+        elif abandoned or (observed.state == "issued" and observed.lost):
             again.append(handoff_id)
     return (
         (PublishAgain(tuple(again)), *commands) if again else tuple(commands)

@@ -90,8 +90,8 @@ def _moved(
     if not touched:
         return members
     known = {*members}
-    come = [one for one in touched if one not in known and belongs(one)]
-    gone = {one for one in touched if one in known and not belongs(one)}
+    come = [step_id for step_id in touched if step_id not in known and belongs(step_id)]
+    gone = {step_id for step_id in touched if step_id in known and not belongs(step_id)}
     if not come:
         if gone:
             ones: list[StepId] = []
@@ -106,17 +106,19 @@ def _moved(
 def _apart(before: JobState, later: JobState) -> tuple[HandoffId, ...]:
     known, changed = before.overview.apart, later.open.changed_since(before.open)
     come = (
-        one
-        for one in changed
-        if one not in known and one in later.open and later.open[one].group is None
+        handoff_id
+        for handoff_id in changed
+        if handoff_id not in known
+        and handoff_id in later.open
+        and later.open[handoff_id].group is None
     )
-    return (*(one for one in known if one in later.open), *come)
+    return (*(handoff_id for handoff_id in known if handoff_id in later.open), *come)
 
 
 def _waits_for(step: StepState, steps: Steps) -> int:
     total = 0
-    for one in {*step.outline.depends_on}:
-        total += not _is_settled(steps[one])
+    for dependency in {*step.outline.depends_on}:
+        total += not _is_settled(steps[dependency])
     return total
 
 

@@ -117,19 +117,19 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
     is_as_thought = (
         state.plan is not None
         and event.added_to == state.plan.plan
-        and asked.keys() >= {one.id for one in event.changed}
+        and asked.keys() >= {outline.id for outline in event.changed}
     )
     if event.plan is None or state.plan is None or not is_as_thought:
         return {"steps": steps}
-    for one in event.changed:
+    for outline in event.changed:
         remark = AttemptFeedback(
             author="planner",
             result=event.result,
-            previous=asked[one.id].result,
-            helper=one.helpers[-1],
+            previous=asked[outline.id].result,
+            helper=outline.helpers[-1],
         )
-        steps[one.id] = again(asked[one.id], remark).model_copy(update={"outline": one})
-    steps |= {one.id: StepState(outline=one) for one in event.added}
+        steps[outline.id] = again(asked[outline.id], remark).model_copy(update={"outline": outline})
+    steps |= {outline.id: StepState(outline=outline) for outline in event.added}
     plan = state.plan.model_copy(
         update={"plan": event.plan, "steps": tuple(step.outline for step in steps.values())}
     )

@@ -92,8 +92,8 @@ def team_before(state: JobState, step_id: StepId) -> JobId | None:
 
 def _known_to(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
     parts: list[StepState] = []
-    for one in state.steps[step_id].outline.depends_on:
-        parts.append(state.steps[one])
+    for dependency in state.steps[step_id].outline.depends_on:
+        parts.append(state.steps[dependency])
     results: list[BlobRef] = []
     for part in parts:
         if part.usable and part.result:

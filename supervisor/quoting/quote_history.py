@@ -28,10 +28,10 @@ def quote_as_json(quote: Quote) -> dict[str, Any]:
     unknown.
     """
 
-    def both(one: Estimate | None, unit: float, name: str) -> dict[str, float] | None:
-        if one is None:
+    def both(estimate: Estimate | None, unit: float, name: str) -> dict[str, float] | None:
+        if estimate is None:
             return None
-        return {f"likely_{name}": one.likely / unit, f"most_{name}": one.most / unit}
+        return {f"likely_{name}": estimate.likely / unit, f"most_{name}": estimate.most / unit}
 
     cost, time = both(quote.microusd, MICROUSD, "usd"), both(quote.seconds, 1.0, "s")
     return {"cost": cost, "time": time, "handoffs": quote.handoffs, "jobs": quote.jobs}
@@ -43,10 +43,10 @@ def make_quote(state: JobState, store: Store) -> Quote:
     samples, scores = store.history.read({name for name, _ in work.steps.values()} | {*work.then})
     past = CostHistory(
         samples={
-            name: [CostSample(one["usd"], one["ms"] / 1000) for one in found]
-            for name, found in samples.items()
+            name: [CostSample(entry["usd"], entry["ms"] / 1000) for entry in entries]
+            for name, entries in samples.items()
         },
-        scores=[QuoteScore(**one) for one in scores],
+        scores=[QuoteScore(**entry) for entry in scores],
     )
     return quote_of(work, past, state.usage.cost_microusd, state.worked_s, state.job_id)
 

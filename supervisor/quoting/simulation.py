@@ -97,8 +97,8 @@ def quote_of(
         if score.cost_likely is not None and score.cost_most is not None:
             cost_scores.append((score.cost_likely, score.cost_most))
     time_scores: list[tuple[float, float]] = []
-    for one in past.scores:
-        time_scores.append((one.time_likely, one.time_most))
+    for past_score in past.scores:
+        time_scores.append((past_score.time_likely, past_score.time_most))
     return Quote(
         microusd=_estimate([(spent_microusd or 0) + cost for cost in costs], cost_scores)
         if has_prices
@@ -132,7 +132,9 @@ def _draw(
     cost: float | None = 0.0
     for step_id, (name, depends_on) in work.steps.items():
         drawn = dice.choice(samples[name])
-        ends[step_id] = max((ends[one] for one in depends_on), default=0.0) + drawn.seconds
+        ends[step_id] = (
+            max((ends[dependency] for dependency in depends_on), default=0.0) + drawn.seconds
+        )
         if cost is None or drawn.microusd is None:
             cost = None
         else:
@@ -152,8 +154,8 @@ def _estimate(drawn: Sequence[float], scores: Sequence[tuple[float, float]]) -> 
     likely, most = _quantile(drawn, 0.5), _quantile(drawn, 0.9)
     if len(scores) < FEWEST_SCORES:
         return Estimate(likely=likely, most=COLD * most, drawn_likely=likely, drawn_most=most)
-    told_likely = likely * _quantile([one for one, _ in scores], 0.5)
-    told_most = most * _quantile([one for _, one in scores], LEVEL)
+    told_likely = likely * _quantile([ratio for ratio, _ in scores], 0.5)
+    told_most = most * _quantile([ratio for _, ratio in scores], LEVEL)
     return Estimate(
         likely=told_likely, most=max(told_likely, told_most), drawn_likely=likely, drawn_most=most
     )

@@ -91,7 +91,7 @@ class VerdictFormat:
                 "description": "the fault and the correction, for the specialist that did the step",
             },
         }
-        one = {
+        revision_schema = {
             "type": "object",
             "properties": revision,
             "required": list(revision),
@@ -106,7 +106,7 @@ class VerdictFormat:
             "verdict": {**text, "enum": [decision.value for decision in Decision]},
             "revisions": {
                 "type": "array",
-                "items": one,
+                "items": revision_schema,
                 "description": "for REVISE: one for each step to do again; for PASS: []",
             },
             "open_points": {
@@ -153,7 +153,9 @@ class VerdictFormat:
         decision = _decision_of(answer.verdict)
         revisions, strays = self._revisions_of(answer)
         if decision is Decision.PASS and (revisions or strays):
-            remarks = "; ".join([*(f"{one.step}: {one.problem}" for one in revisions), *strays])
+            remarks = "; ".join(
+                [*(f"{revision.step}: {revision.problem}" for revision in revisions), *strays]
+            )
             raise InvalidAnswer(
                 f"PASS names no step to do again: answer REVISE, or make these open points: {remarks}"
             )
@@ -186,8 +188,8 @@ class VerdictFormat:
             else:
                 strays.append(problem)
         kept = [
-            Revision(step=StepId(step), problem=clip("\n".join(found), LONGEST_POINT))
-            for step, found in problems.items()
+            Revision(step=StepId(step), problem=clip("\n".join(texts), LONGEST_POINT))
+            for step, texts in problems.items()
         ]
         return kept, strays
 

@@ -59,7 +59,8 @@ class JobContext:
 
     def lists(self) -> dict[str, Sequence[JsonValue]]:
         results: list[JsonValue] = [
-            {"id": one.step, "specialist": one.specialist, "about": one.title} for one in self.given
+            {"id": given.step, "specialist": given.specialist, "about": given.title}
+            for given in self.given
         ]
         return {
             "request_before": [clip(self.asked_before, MAX_NOTE_CHARS)]
@@ -104,12 +105,12 @@ def plan_brief(
         job += " The known results exist already, and are in your context: a step that needs a result names its id in `depends_on`."
     if rejected:
         job += " The user has rejected the plans below: follow the notes about them, and change nothing else without need."
-    if any(one.own for one in rejected):
+    if any(plan.own for plan in rejected):
         job += (
             " If an item has the user's own plan, begin with that plan, and change only the points of "
             "the note and steps that cannot work."
         )
-    plans = [one.item() for one in rejected]
+    plans = [plan.item() for plan in rejected]
     return _brief(
         job, request, specialists=_offered(candidates), **known.lists(), rejected_plans=plans
     )
@@ -198,7 +199,7 @@ def assessment_brief(
         again = f"work may be sent back {left} more {'time' if left == 1 else 'times'}"
     job = f"Judge the results of round {round_number} against the request below ({again})."
     criteria: list[JsonValue] = [
-        {"criterion": one.name, "means": one.means} for one in rubric.criteria
+        {"criterion": criterion.name, "means": criterion.means} for criterion in rubric.criteria
     ]
     standing: dict[StepId, str | str] = {}
     for step in plan.steps:
@@ -242,12 +243,12 @@ def synthesis_brief(
 def _offered(candidates: Sequence[Candidate]) -> list[JsonValue]:
     return [
         {
-            "name": one.name,
-            "description": one.description,
-            "tools": list(one.tools),
-            "waiting": one.queued,
+            "name": candidate.name,
+            "description": candidate.description,
+            "tools": list(candidate.tools),
+            "waiting": candidate.queued,
         }
-        for one in sorted(candidates, key=lambda one: one.name)
+        for candidate in sorted(candidates, key=lambda candidate: candidate.name)
     ]
 
 
@@ -268,14 +269,14 @@ def _steps(plan: Plan, standing: Mapping[StepId, str] | None = None) -> list[Jso
 
 def _whole(plan: Plan) -> JsonValue:
     """Return the whole plan in its JSON form; very long tasks are cut."""
-    said: dict[str, JsonValue] = plan.model_dump(
+    fields: dict[str, JsonValue] = plan.model_dump(
         mode="json", exclude_defaults=True, exclude={"steps": True}
     )
     steps = [
         step.model_copy(update={"task": clip(step.task, MAX_NOTE_CHARS)}) for step in plan.steps
     ]
     return {
-        **said,
+        **fields,
         "steps": [step.model_dump(mode="json", exclude_defaults=True) for step in steps],
     }
 

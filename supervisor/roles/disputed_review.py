@@ -80,7 +80,7 @@ def quarrel_brief(state: JobState, words: ResultTexts) -> str:
     if state.last_round:
         verdict = words.verdict(state.last_round)
     if verdict:
-        points = [one for one in verdict.revisions if one.step in quarrels(state)]
+        points = [revision for revision in verdict.revisions if revision.step in quarrels(state)]
     else:
         points = []
     results: dict[StepId, HandoffResult] = {}
@@ -90,7 +90,10 @@ def quarrel_brief(state: JobState, words: ResultTexts) -> str:
     return "\n".join(
         [
             _JOB,
-            *(_line(one, results.get(one.step), MOST_SHOWN_CHARS // len(points)) for one in points),
+            *(
+                _line(revision, results.get(revision.step), MOST_SHOWN_CHARS // len(points))
+                for revision in points
+            ),
         ]
     )
 
@@ -110,13 +113,13 @@ def _line(point: Revision, result: HandoffResult | None, most: int) -> str:
         if left < 0:
             break
         evidence.append(shown)
-    said = {
+    line = {
         "point": point.step,
         "reviewer": point.problem,
         "writer": clip(written, most // 2),
         "evidence": evidence,
     }
-    return json.dumps(said, ensure_ascii=False)
+    return json.dumps(line, ensure_ascii=False)
 
 
 class RulingAnswer(LenientAnswer):
@@ -145,13 +148,13 @@ class RulingFormat:
             "why": {**text, "description": "one or two sentences for the reader of the answer"},
             "right": {**text, "enum": [side.value for side in Side]},
         }
-        one = {
+        ruling = {
             "type": "object",
             "properties": item,
             "required": list(item),
             "additionalProperties": False,
         }
-        many = {"type": "array", "items": one, "description": "exactly one for each point"}
+        many = {"type": "array", "items": ruling, "description": "exactly one for each point"}
         return {
             "type": "object",
             "properties": {"rulings": many},

@@ -40,7 +40,7 @@ def fact_check_schema() -> Mapping[str, Any]:
     """Return the JSON Schema of `shared.types.step_events.FactCheck`."""
     text = {"type": "string"}
     statement = {"statement": text, "why": text}
-    one = {
+    statement_schema = {
         "type": "object",
         "properties": statement,
         "required": list(statement),
@@ -48,7 +48,7 @@ def fact_check_schema() -> Mapping[str, Any]:
     }
     fields = {
         "verdict": {**text, "enum": [verdict.value for verdict in CheckVerdict]},
-        "wrong": {"type": "array", "items": one},
+        "wrong": {"type": "array", "items": statement_schema},
         "why": text,
     }
     return {

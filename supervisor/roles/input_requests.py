@@ -100,7 +100,7 @@ class NeedsFormat:
                 **text,
                 "description": 'add_step: the question, its sources and the form of the answer; else ""',
             }
-        one = {
+        resolution = {
             "type": "object",
             "properties": item,
             "required": list(item),
@@ -109,7 +109,7 @@ class NeedsFormat:
         many = {
             "type": "array",
             "minItems": 1,
-            "items": one,
+            "items": resolution,
             "description": "exactly one for each step that asks",
         }
         return {
@@ -166,54 +166,54 @@ class NeedsFormat:
 
     def _added(self, given: Mapping[str, ResolutionAnswer]) -> _Added:
         """Return the added steps. Two steps with the same need wait for the same added step."""
-        found, taken = _Added(), {step.id for step in self.earlier}
+        added, taken = _Added(), {step.id for step in self.earlier}
         for step, raw in given.items():
             if not self.specialists or name_of(raw.action) != Action.ADD_STEP:
                 continue
             task = clip(raw.task or "", LONGEST_ANSWER)
             if StepId(step) in self.helpers or not task:
                 if task:
-                    found.problems[step] = "finds something out itself: answer it, or give it up"
+                    added.problems[step] = "finds something out itself: answer it, or give it up"
                 else:
-                    found.problems[step] = "needs a task for `add_step`"
+                    added.problems[step] = "needs a task for `add_step`"
                 continue
             helper = Step(
                 id=_free_id(step, taken),
-                specialist=self._there(found, raw),
+                specialist=self._there(added, raw),
                 task=task,
                 on_failure=OnFailure.RETRY,
             )
             taken.add(helper.id)
-            found.by[step] = helper
-        if found.by:
-            self._without_repeats(found)
-        return found
+            added.by[step] = helper
+        if added.by:
+            self._without_repeats(added)
+        return added
 
-    def _there(self, found: _Added, raw: ResolutionAnswer) -> str:
+    def _there(self, added: _Added, raw: ResolutionAnswer) -> str:
         """Return a served specialist."""
         name = name_of(raw.specialist or "-")
         if name in self.specialists:
             return name
-        found.notes.append(
+        added.notes.append(
             f"there is no specialist {name}: {all_rounder(self.specialists)} takes its steps"
         )
         return all_rounder(self.specialists)
 
-    def _without_repeats(self, found: _Added) -> None:
+    def _without_repeats(self, added: _Added) -> None:
         """Remove repeated steps, and steps beyond the limit."""
-        needy = {helper.id: step for step, helper in found.by.items()}
-        for one in repeats_in(tuple(found.by.values()), self.earlier):
-            step = needy[one.step]
-            found.problems[step] = (
-                f"would have asked for what {one.earlier} was asked for already: answer it from that, or give it up"
+        needy = {helper.id: step for step, helper in added.by.items()}
+        for repeat in repeats_in(tuple(added.by.values()), self.earlier):
+            step = needy[repeat.step]
+            added.problems[step] = (
+                f"would have asked for what {repeat.earlier} was asked for already: answer it from that, or give it up"
             )
-            del found.by[step]
-        for one in twice_in(tuple(found.by.values())):
-            found.by[needy[one.step]] = found.by[needy[one.earlier]]
-        kept = list(dict.fromkeys(helper.id for helper in found.by.values()))[: self.room]
-        for step in [step for step, helper in found.by.items() if helper.id not in kept]:
-            found.problems[step] = f"cannot have a step added: at most {self.room} are allowed"
-            del found.by[step]
+            del added.by[step]
+        for repeat in twice_in(tuple(added.by.values())):
+            added.by[needy[repeat.step]] = added.by[needy[repeat.earlier]]
+        kept = list(dict.fromkeys(helper.id for helper in added.by.values()))[: self.room]
+        for step in [step for step, helper in added.by.items() if helper.id not in kept]:
+            added.problems[step] = f"cannot have a step added: at most {self.room} are allowed"
+            del added.by[step]
 
 
 def needs_reading_of(schema: Mapping[str, Any], state: JobState, plan: Plan) -> NeedsFormat:

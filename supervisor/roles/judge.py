@@ -83,13 +83,17 @@ class JudgeFormat:
                 "description": "the claims of this conflict that stand; none: disputed; all: they do not contradict each other",
             },
         }
-        one = {
+        settlement = {
             "type": "object",
             "properties": item,
             "required": list(item),
             "additionalProperties": False,
         }
-        many = {"type": "array", "items": one, "description": "exactly one for each conflict"}
+        many = {
+            "type": "array",
+            "items": settlement,
+            "description": "exactly one for each conflict",
+        }
         return {
             "type": "object",
             "properties": {"settlements": many},
@@ -151,7 +155,7 @@ def reading_of(conflicts: Conflicts) -> JudgeFormat:
     )
 
 
-def reading_again(schema: Mapping[str, Any], found: ConflictsFound) -> JudgeFormat:
+def reading_again(schema: Mapping[str, Any], conflicts: ConflictsFound) -> JudgeFormat:
     """Return the answer format with the schema of a handoff, for the conflicts that it asks about."""
     item = (
         schema.get("properties", {}).get("settlements", {}).get("items", {}).get("properties", {})
@@ -160,7 +164,7 @@ def reading_again(schema: Mapping[str, Any], found: ConflictsFound) -> JudgeForm
     return JudgeFormat(
         {
             f"k{number}": ids
-            for number, ids in enumerate(found.conflicts, start=1)
+            for number, ids in enumerate(conflicts.conflicts, start=1)
             if f"k{number}" in asked
         }
     )
@@ -179,8 +183,8 @@ def show_claim(claim: Claim) -> JsonValue:
     ]
     parts: dict[str | str | str | str | str, Any] = {}
     for part in ("subject", "attribute", "value", "unit", "date"):
-        if said := getattr(claim, part):
-            parts[part] = said
+        if value := getattr(claim, part):
+            parts[part] = value
     return {
         "id": claim.id,
         "text": clip(claim.text, MOST_TEXT_CHARS),

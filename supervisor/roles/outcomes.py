@@ -104,7 +104,10 @@ def _judged(result: HandoffResult, ref: BlobRef) -> Judged:
         if result.status is ResultStatus.OK:
             settlements = Settlements.of(result.output).settlements
             return Judged(
-                result=ref, settled=tuple(one.conflict for one in settlements if one.stands)
+                result=ref,
+                settled=tuple(
+                    settlement.conflict for settlement in settlements if settlement.stands
+                ),
             )
     return Judged(result=ref, problem="the judge failed")
 
@@ -112,9 +115,9 @@ def _judged(result: HandoffResult, ref: BlobRef) -> Judged:
 def _arbitrated(result: HandoffResult, ref: BlobRef) -> Arbitrated:
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
-            said = Rulings.of(result.output).rulings
+            rulings = Rulings.of(result.output).rulings
             writer, reviewer = (
-                tuple(one.step for one in said if one.right is side)
+                tuple(ruling.step for ruling in rulings if ruling.right is side)
                 for side in (Side.WRITER, Side.REVIEWER)
             )
             return Arbitrated(result=ref, writer=writer, reviewer=reviewer)
@@ -168,7 +171,7 @@ def outline_of(step: Step, given: Collection[StepId], acting: Collection[str] = 
         id=step.id,
         specialist=step.specialist,
         depends_on=own(step.depends_on, given),
-        given=tuple(one for one in step.depends_on if one in given),
+        given=tuple(dependency for dependency in step.depends_on if dependency in given),
         title=step.title or title_of(step.task),
         is_titled=step.title is not None,
         on_failure=step.on_failure,
@@ -192,14 +195,14 @@ def _resolved(
     state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, words: ResultTexts
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
     """Return the event, and the plan's payload if there is a new plan."""
-    said, steps = dict[StepId, Resolution](), [StepId(step) for step in asked]
+    resolutions, steps = dict[StepId, Resolution](), [StepId(step) for step in asked]
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
-            said = {}
+            resolutions = {}
             for resolution in Resolutions.of(result.output).resolutions:
-                said[resolution.step] = resolution
+                resolutions[resolution.step] = resolution
     again = tuple(step for step in steps if _needs_again(state, step, words))
-    left = [said[step] for step in steps if step in said and step not in again]
+    left = [resolutions[step] for step in steps if step in resolutions and step not in again]
     by = {item.step: item.by for item in left if item.by}
     answered = tuple(item.step for item in left if item.answer and item.step not in by)
     given_up = tuple(step for step in steps if step not in answered and step not in by)

@@ -193,19 +193,19 @@ class PlanFormat:
             InvalidAnswer: names all faults of the plan.
         """
         answer = parse(PlanAnswer, text)
-        steps, found = _steps_of(answer, may_ask=self.may_ask)
-        found += [*shape_problems(steps, self.given), *count_problems(steps, self.max_steps)]
+        steps, problems = _steps_of(answer, may_ask=self.may_ask)
+        problems += [*shape_problems(steps, self.given), *count_problems(steps, self.max_steps)]
         if not answer.steps:
-            found.append("the plan has no steps")
-        if found:
+            problems.append("the plan has no steps")
+        if problems:
             raise InvalidAnswer(
                 "the plan cannot be used: "
-                + "; ".join([*found, *name_problems(steps, self.specialists)])
+                + "; ".join([*problems, *name_problems(steps, self.specialists)])
             )
         steps, instead = _for_those_there(steps, self.specialists)
         twice: list[str] = []
-        for one in twice_in(steps):
-            twice.append(f"step {one.step} asks for the same as {one.earlier}")
+        for repeat in twice_in(steps):
+            twice.append(f"step {repeat.step} asks for the same as {repeat.earlier}")
         if twice and not last_try:
             raise InvalidAnswer(
                 "; ".join(twice)
@@ -239,13 +239,13 @@ def fallback_plan(
 
 
 def _steps_of(answer: PlanAnswer, *, may_ask: bool) -> tuple[list[Step], list[str]]:
-    steps, found = [], []
+    steps, problems = [], []
     for number, raw in enumerate(answer.steps, start=1):
         try:
             steps.append(raw.step(may_ask=may_ask))
         except ValidationError as error:
-            found.append(f"step {number} ({clip(raw.id, 48)}): {problems_of(error)}")
-    return steps, found
+            problems.append(f"step {number} ({clip(raw.id, 48)}): {problems_of(error)}")
+    return steps, problems
 
 
 def _for_those_there(

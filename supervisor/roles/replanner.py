@@ -181,10 +181,12 @@ class PatchFormat:
             asked.add, [step for step in self.plan.steps if step.id not in asked.drop]
         )
         repeats += twice_in(
-            [step for step in asked.add if step.id not in {one.step for one in repeats}]
+            [step for step in asked.add if step.id not in {repeat.step for repeat in repeats}]
         )
         if repeats and not last_try:
-            raise InvalidAnswer("; ".join([self._told(one) for one in repeats]) + ". " + _INSTEAD)
+            raise InvalidAnswer(
+                "; ".join([self._told(repeat) for repeat in repeats]) + ". " + _INSTEAD
+            )
         return _read(_patch(asked, repeats), asked.notes)
 
     def _take(self, asked: _Asked, name: str, arguments: Any) -> None:
@@ -248,27 +250,27 @@ class PatchFormat:
         if self.unbegun:
             free = f"only {', '.join(self.unbegun)} can"
         known = {step.id for step in self.plan.steps}
-        found: list[str] = []
+        problems: list[str] = []
         for step_id in touched:
             if step_id not in self.unbegun:
-                found.append(
+                problems.append(
                     f"{'step' if step_id in known else 'there is no step'} {step_id}{' has begun' if step_id in known else ''}: "
                     f"it cannot be changed or dropped ({free})"
                 )
         if len(asked.add) > self.room:
-            found.append(
+            problems.append(
                 f"{len(asked.add)} new steps, at most {self.room} are allowed: merge or leave out some"
             )
         steps = asked.steps(self.plan)
-        return found + (
+        return problems + (
             shape_problems(steps, self.plan.given) or last_join_problems(steps, self.plan.join)
         )
 
     def _told(self, repeat: Repeat) -> str:
-        found = self.found.get(repeat.earlier)
+        earlier_text = self.found.get(repeat.earlier)
         result = "it is not done yet"
-        if found:
-            result = f"its result is: {found}"
+        if earlier_text:
+            result = f"its result is: {earlier_text}"
         return f"step {repeat.step} asks for what {repeat.earlier} was asked for already; {result}"
 
 
@@ -278,8 +280,8 @@ _INSTEAD = "Use the existing results, ask for new work only, or answer with your
 def _patch(asked: _Asked, repeats: Sequence[Repeat]) -> Patch:
     """Return the patch without repeats. Dependents of a repeat depend on the earlier step."""
     instead: dict[StepId, StepId] = {}
-    for one in repeats:
-        instead[one.step] = one.earlier
+    for repeat in repeats:
+        instead[repeat.step] = repeat.earlier
     kept: list[Step] = []
     for step in asked.add:
         if step.id not in instead:
@@ -331,14 +333,14 @@ def patch_format(specialists: Sequence[str], unbegun: Sequence[str], room: int) 
 def status_of_result(result: HandoffResult) -> str:
     """Return the status of a result, and the first words of its text."""
     if isinstance(result.output, str):
-        said = result.output
+        text = result.output
     else:
-        said = json.dumps(result.output, ensure_ascii=False)
-    return f"{result.status}, {clip(' '.join((said if result.output else result.error or '').split()), FOUND_CHARS)}"
+        text = json.dumps(result.output, ensure_ascii=False)
+    return f"{result.status}, {clip(' '.join((text if result.output else result.error or '').split()), FOUND_CHARS)}"
 
 
 def patch_reading_of(
-    schema: Mapping[str, Any], plan: Plan, found: Mapping[StepId, str], *, may_ask: bool
+    schema: Mapping[str, Any], plan: Plan, texts: Mapping[StepId, str], *, may_ask: bool
 ) -> PatchFormat:
     """Return the reading for the `patch_format` of a handoff.
 
@@ -349,5 +351,5 @@ def patch_reading_of(
     specialists = add.get("items", {}).get("properties", {}).get("specialist", {}).get("enum", ())
     unbegun = properties.get("drop", {}).get("items", {}).get("enum", ())
     return PatchFormat(
-        tuple(specialists), tuple(unbegun), int(add.get("maxItems", 0)), plan, found, may_ask
+        tuple(specialists), tuple(unbegun), int(add.get("maxItems", 0)), plan, texts, may_ask
     )

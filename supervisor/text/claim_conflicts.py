@@ -28,31 +28,31 @@ class Statement:
     when: tuple[Period, ...]
 
 
-def statement_of(said: Claim | KnownFact) -> Statement:
-    subject, attribute, value = said.subject or "", said.attribute or "", said.value or ""
-    if said.date:
-        when = periods_of(said.date)
+def statement_of(claim: Claim | KnownFact) -> Statement:
+    subject, attribute, value = claim.subject or "", claim.attribute or "", claim.value or ""
+    if claim.date:
+        when = periods_of(claim.date)
     else:
         when = ()
-    return Statement(matter_of(subject, attribute), read_value(value, said.unit, attribute), when)
+    return Statement(matter_of(subject, attribute), read_value(value, claim.unit, attribute), when)
 
 
-def are_of_one_time(one: Statement, other: Statement) -> bool:
+def are_of_one_time(first: Statement, second: Statement) -> bool:
     """Return whether both may mean the same time. A statement without a time may mean any. A
     quarter of an amount that adds up is a different time from its year.
     """
-    if not (one.when and other.when):
+    if not (first.when and second.when):
         return True
-    if one.matter.adds_up:
-        return bool(set(one.when) & set(other.when))
-    return not are_apart(one.when, other.when)
+    if first.matter.adds_up:
+        return bool(set(first.when) & set(second.when))
+    return not are_apart(first.when, second.when)
 
 
-def can_not_both_be_right(one: Statement, other: Statement) -> bool:
+def can_not_both_be_right(first: Statement, second: Statement) -> bool:
     return (
-        are_of_one_time(one, other)
-        and is_same(one.matter, other.matter)
-        and contradict(one.value, other.value)
+        are_of_one_time(first, second)
+        and is_same(first.matter, second.matter)
+        and contradict(first.value, second.value)
     )
 
 
@@ -78,30 +78,32 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
         ).append(claim)
     statements = list(alike.values())[:MOST_STATEMENTS]
     groups = _groups([statement_of(same[0]) for same in statements])
-    found = (
+    conflicts = (
         Conflict(
             id=f"k{number}", claims=tuple(claim for index in group for claim in statements[index])
         )
         for number, group in enumerate(groups, start=1)
     )
-    return Conflicts(conflicts=tuple(found)), len(known) - sum(map(len, statements))
+    return Conflicts(conflicts=tuple(conflicts)), len(known) - sum(map(len, statements))
 
 
-def contradicts(one: Claim, other: Claim) -> bool:
+def contradicts(first: Claim, second: Claim) -> bool:
     """Return whether two claims cannot both be right, as far as code can decide."""
-    return can_not_both_be_right(statement_of(one), statement_of(other))
+    return can_not_both_be_right(statement_of(first), statement_of(second))
 
 
-def _groups(said: Sequence[Statement]) -> list[list[int]]:
+def _groups(statements: Sequence[Statement]) -> list[list[int]]:
     """Return groups of claims that contradict each other, directly or through other claims. Only
     claims with the same head can.
     """
-    group_of: list[list[int]] = [[index] for index in range(len(said))]
+    group_of: list[list[int]] = [[index] for index in range(len(statements))]
     by_head: dict[str, list[int]] = {}
-    for index, one in enumerate(said):
-        earlier = by_head.setdefault(one.matter.head, [])
+    for index, statement in enumerate(statements):
+        earlier = by_head.setdefault(statement.matter.head, [])
         for before in earlier:
-            if group_of[before] is not group_of[index] and can_not_both_be_right(said[before], one):
+            if group_of[before] is not group_of[index] and can_not_both_be_right(
+                statements[before], statement
+            ):
                 joined = sorted(group_of[before] + group_of[index])
                 for member in joined:
                     group_of[member] = joined
@@ -142,13 +144,13 @@ def find_contradicted_claims(
     claims: Iterable[Claim], table: FactTable
 ) -> Iterator[tuple[Claim, tuple[KnownFact, ...]]]:
     """Yield each claim that contradicts the facts, with these facts."""
-    said = [(claim, statement_of(claim)) for claim in claims if claim.is_comparable]
-    if said:
+    statements = [(claim, statement_of(claim)) for claim in claims if claim.is_comparable]
+    if statements:
         known = _by_matter(table.facts)
     else:
         known = {}
     read: dict[KnownFact, Statement] = {}
-    for claim, statement in said:
+    for claim, statement in statements:
         facts = [
             fact
             for matter, facts in known.get(statement.matter.head, {}).items()
@@ -168,11 +170,11 @@ def _by_matter(facts: Iterable[KnownFact]) -> dict[str, dict[ClaimSubject, list[
     """Return the facts by the head of their subject, and then by the whole subject. Their values
     are parsed only when a claim has the same subject.
     """
-    found: dict[str, dict[ClaimSubject, list[KnownFact]]] = {}
+    by_head: dict[str, dict[ClaimSubject, list[KnownFact]]] = {}
     for fact in facts:
         matter = matter_of(fact.subject, fact.attribute)
-        found.setdefault(matter.head, {}).setdefault(matter, []).append(fact)
-    return found
+        by_head.setdefault(matter.head, {}).setdefault(matter, []).append(fact)
+    return by_head
 
 
 def _sentence(claim: Claim, facts: tuple[KnownFact, ...]) -> str:

@@ -114,10 +114,10 @@ class ClaimSubject:
 
 def matter_of(subject: str, attribute: str) -> ClaimSubject:
     subject = re.sub(r"\([^)]*\)", " ", subject)
-    said = _words(_turned(_phrased(attribute)))
+    words = _words(_turned(_phrased(attribute)))
     kept = [
-        word for word in said if word.casefold() not in _FILLERS and word.casefold() != "name"
-    ] or [word for word in said if word.casefold() != "name"]
+        word for word in words if word.casefold() not in _FILLERS and word.casefold() != "name"
+    ] or [word for word in words if word.casefold() != "name"]
     about = [word for word in _words(_turned(_phrased(subject))) if word.casefold() not in _TITLES]
     names = frozenset(
         _stem(word) for word in about if any(char.isupper() or char.isdigit() for char in word)
@@ -125,14 +125,14 @@ def matter_of(subject: str, attribute: str) -> ClaimSubject:
     return ClaimSubject(tuple(dict.fromkeys(map(_stem, (*about, *kept)))), names, attribute)
 
 
-def is_same(one: ClaimSubject, other: ClaimSubject) -> bool:
-    if not one.words or not other.words or one.head != other.head:
+def is_same(first: ClaimSubject, second: ClaimSubject) -> bool:
+    if not first.words or not second.words or first.head != second.head:
         return False
-    named = one.names | other.names
-    ours, theirs = ([word for word in matter.words if word in named] for matter in (one, other))
+    named = first.names | second.names
+    ours, theirs = ([word for word in matter.words if word in named] for matter in (first, second))
     if not _same_name(ours, theirs):
         return False
-    before, behind = (frozenset(matter.words) - named for matter in (one, other))
+    before, behind = (frozenset(matter.words) - named for matter in (first, second))
     return (before <= behind or behind <= before) and not (before ^ behind) & _MEASURES
 
 
@@ -159,8 +159,8 @@ def _same_name(ours: list[str], theirs: list[str]) -> bool:
 def _phrased(text: str) -> str:
     for pattern, phrase in _PHRASES:
         text = re.sub(pattern, phrase, text, flags=re.IGNORECASE)
-    if found := _PER.search(text):  # "dose per day" -> "daily dose"
-        text = f"{_PERIODIC[found[1].casefold()]} {text[: found.start()]}{text[found.end() :]}"
+    if match := _PER.search(text):  # "dose per day" -> "daily dose"
+        text = f"{_PERIODIC[match[1].casefold()]} {text[: match.start()]}{text[match.end() :]}"
     return text
 
 
@@ -179,5 +179,5 @@ def _words(text: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    found = stem(word.casefold())
-    return _SYNONYMS.get(found, found)
+    stemmed = stem(word.casefold())
+    return _SYNONYMS.get(stemmed, stemmed)

@@ -87,46 +87,48 @@ def read_value(value: str, unit: str | None, attribute: str) -> ClaimValue:
     )
 
 
-def contradict(one: ClaimValue, other: ClaimValue) -> bool:  # noqa: PLR0911 (one way of reading them a line)
+def contradict(first: ClaimValue, second: ClaimValue) -> bool:  # noqa: PLR0911 (one way of reading them a line)
     """Return whether the values cannot both be right; False if code cannot decide."""
-    if one.text == other.text and one.quantity is None:
+    if first.text == second.text and first.quantity is None:
         return False
-    if one.yes is not None and other.yes is not None:
-        return one.yes is not other.yes
-    if one.yes is not None or other.yes is not None:
-        return _denies(one, other) or _denies(other, one)
-    if one.periods and other.periods:
-        return are_apart(one.periods, other.periods)
-    if one.minutes or other.minutes:
-        return bool(one.minutes and other.minutes) and not set(one.minutes) & set(other.minutes)
-    if one.quantity and other.quantity:
-        return disagree(one.quantity, other.quantity)
-    if one.quantity or other.quantity or one.periods or other.periods:
+    if first.yes is not None and second.yes is not None:
+        return first.yes is not second.yes
+    if first.yes is not None or second.yes is not None:
+        return _denies(first, second) or _denies(second, first)
+    if first.periods and second.periods:
+        return are_apart(first.periods, second.periods)
+    if first.minutes or second.minutes:
+        return bool(first.minutes and second.minutes) and not set(first.minutes) & set(
+            second.minutes
+        )
+    if first.quantity and second.quantity:
+        return disagree(first.quantity, second.quantity)
+    if first.quantity or second.quantity or first.periods or second.periods:
         return False
-    return _differ(one, other)
+    return _differ(first, second)
 
 
-def agree(one: ClaimValue, other: ClaimValue) -> bool:
+def agree(first: ClaimValue, second: ClaimValue) -> bool:
     """Return whether the values are the same; False if code cannot decide."""
-    if contradict(one, other):
+    if contradict(first, second):
         return False
-    if one.minutes and other.minutes:
+    if first.minutes and second.minutes:
         return True
-    if one.quantity and other.quantity:
-        return are_comparable(one.quantity, other.quantity)
+    if first.quantity and second.quantity:
+        return are_comparable(first.quantity, second.quantity)
     if (
-        one.text == other.text
-        or (one.yes is not None and other.yes is not None)
-        or (one.periods and other.periods)
+        first.text == second.text
+        or (first.yes is not None and second.yes is not None)
+        or (first.periods and second.periods)
     ):
         return True
     is_read: list[bool] = []
-    for value in (one, other):
+    for value in (first, second):
         is_read.append(value.yes is not None or bool(value.quantity or value.periods))
     return (
         not any(is_read)
-        and bool(one.words and other.words)
-        and not _are_others(*_without_initials(one.words, other.words))
+        and bool(first.words and second.words)
+        and not _are_others(*_without_initials(first.words, second.words))
     )
 
 
@@ -139,13 +141,13 @@ def _denies(plain: ClaimValue, other: ClaimValue) -> bool:
     return not other.is_negated and bool(plain.words) and set(plain.words) <= set(other.words)
 
 
-def _differ(one: ClaimValue, other: ClaimValue) -> bool:
-    ours, theirs = _without_initials(one.words, other.words)
+def _differ(first: ClaimValue, second: ClaimValue) -> bool:
+    ours, theirs = _without_initials(first.words, second.words)
     if not ours or not theirs:
         return False
-    if one.is_negated != other.is_negated:
+    if first.is_negated != second.is_negated:
         return ours <= theirs or theirs <= ours
-    return not (one.is_one_of_many or other.is_one_of_many) and _are_others(ours, theirs)
+    return not (first.is_one_of_many or second.is_one_of_many) and _are_others(ours, theirs)
 
 
 def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:

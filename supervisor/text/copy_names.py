@@ -18,7 +18,7 @@ def copy_name(step_id: str, number: int) -> str:
 
 def source_of(name: str) -> str | None:
     """Return the step that this name may be a copy of, or None if it is not a copy's name."""
-    found = _COPY.fullmatch(name)
-    if found:
-        return found[1]
+    match = _COPY.fullmatch(name)
+    if match:
+        return match[1]
     return None

@@ -54,11 +54,11 @@ def below(level: int, text: str) -> str:
     Headings in code, quotations and lists are not changed.
     """
     lines = lines_of(text)
-    found = [
+    headings = [
         token for token in blocks_of(text) if token.type == "heading_open" and token.level == 0
     ]
-    move = level + 1 - min((int(token.tag[1]) for token in found), default=0)
-    for token in reversed(found):  # from the end, so that the lines above keep their numbers
+    move = level + 1 - min((int(token.tag[1]) for token in headings), default=0)
+    for token in reversed(headings):  # from the end, so that the lines above keep their numbers
         assert token.map is not None
         first, end = token.map
         marks = "#" * min(_DEEPEST, int(token.tag[1]) + move)

@@ -141,8 +141,8 @@ _SAME = {
 
 @lru_cache(maxsize=50_000)
 def _root(word: str) -> str:
-    found = stem(word)
-    return _SAME.get(found, found)
+    stemmed = stem(word)
+    return _SAME.get(stemmed, stemmed)
 
 
 _NEGATIONS = frozenset(
@@ -203,7 +203,9 @@ def wording_of(task: str) -> NormalizedTask:
     lines = "\n".join(" ".join(line.split()) for line in task.splitlines() if not line.isspace())
     plain, rounds = _without_counters(_MANNER.sub(" ", lines))
     text = _NEGATION.sub(_with_not, _PHRASAL.sub(r"\1\2", plain))
-    text = _QUESTION.sub(lambda found: f" how{found[1].lower()} " if found[1] else " cause ", text)
+    text = _QUESTION.sub(
+        lambda question: f" how{question[1].lower()} " if question[1] else " cause ", text
+    )
     reading = _Reading()
     end = 0
     for match in _WORD.finditer(text):

@@ -17,20 +17,20 @@ def minutes_of(text: str) -> tuple[int, ...]:
     """Return the possible times of day; empty if the text is not a time. `2:30` is in the night or
     in the afternoon, `14:30` and `02:30` have one meaning.
     """
-    said = text.casefold().strip(" .,")
-    if said in _NAMED:
-        return (_NAMED[said],)
-    found = _CLOCK.fullmatch(said)
-    if not found or not (found["half"] or found["m"]):
+    clock = text.casefold().strip(" .,")
+    if clock in _NAMED:
+        return (_NAMED[clock],)
+    match = _CLOCK.fullmatch(clock)
+    if not match or not (match["half"] or match["m"]):
         return ()
-    hour, minute = int(found["h"]), int(found["m"] or 0)
-    if (":" not in said and not found["half"]) or minute > 59 or hour > 24:
+    hour, minute = int(match["h"]), int(match["m"] or 0)
+    if (":" not in clock and not match["half"]) or minute > 59 or hour > 24:
         return ()
-    if found["half"]:
+    if match["half"]:
         if 1 <= hour <= 12:
-            return ((hour % 12 + (12 if found["half"] == "p" else 0)) * 60 + minute,)
+            return ((hour % 12 + (12 if match["half"] == "p" else 0)) * 60 + minute,)
         return ()
-    is_either = 1 <= hour <= 12 and not found["h"].startswith("0") and not found["sharp"]
+    is_either = 1 <= hour <= 12 and not match["h"].startswith("0") and not match["sharp"]
     return tuple(
         dict.fromkeys(
             (hour % 24 * 60 + minute, *((hour % 12 + 12) * 60 + minute for _ in range(is_either)))
@@ -87,18 +87,18 @@ def periods_of(text: str) -> tuple[Period, ...]:
     """Return the possible periods; empty if the text is not a date. `03/04/2024` is a day of March
     or of April.
     """
-    said = " ".join(text.split()).strip(" .,()")
-    while (shorter := _LEAD.sub("", said)) != said:
-        said = shorter
+    phrase = " ".join(text.split()).strip(" .,()")
+    while (shorter := _LEAD.sub("", phrase)) != phrase:
+        phrase = shorter
     for form in _FORMS:
-        if found := form.fullmatch(said):
-            return _of_parts(found.groupdict())
-    if found := _NUMERIC.fullmatch(said):
-        year, one, two = found["y"], found[1], found[2]
-        if "." in said:
-            orders = [(one, two)]
+        if match := form.fullmatch(phrase):
+            return _of_parts(match.groupdict())
+    if match := _NUMERIC.fullmatch(phrase):
+        year, one, second = match["y"], match[1], match[2]
+        if "." in phrase:
+            orders = [(one, second)]
         else:
-            orders = [(one, two), (two, one)]
+            orders = [(one, second), (second, one)]
         return tuple(
             dict.fromkeys(
                 period
@@ -106,10 +106,10 @@ def periods_of(text: str) -> tuple[Period, ...]:
                 for period in _of_parts({"y": year, "m": month, "d": day})
             )
         )
-    if found := _PART.fullmatch(said) or _PART_BEHIND.fullmatch(said):
-        return _of_year_part(found.groupdict())
-    if found := _DECADE.fullmatch(said):
-        first = int(found[1]) * 10
+    if match := _PART.fullmatch(phrase) or _PART_BEHIND.fullmatch(phrase):
+        return _of_year_part(match.groupdict())
+    if match := _DECADE.fullmatch(phrase):
+        first = int(match[1]) * 10
         return ((date(first, 1, 1), date(first + 9, 12, 31)),)
     return ()
 

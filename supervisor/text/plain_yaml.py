@@ -187,9 +187,9 @@ def line_at(root: yaml.Node, place: Sequence[str]) -> int:
     line, node = line_of(root), root
     for name in place:
         if isinstance(node, yaml.MappingNode) and (
-            found := [pair for pair in node.value if getattr(pair[0], "value", None) == name]
+            pairs := [pair for pair in node.value if getattr(pair[0], "value", None) == name]
         ):
-            line, node = line_of(found[0][0]), found[0][1]
+            line, node = line_of(pairs[0][0]), pairs[0][1]
         elif (
             isinstance(node, yaml.SequenceNode) and name.isdecimal() and int(name) < len(node.value)
         ):

@@ -102,11 +102,11 @@ def unit_of(text: str) -> Unit | None:
     if not text:
         return None
     above, *below = _PER.split(text, maxsplit=1)
-    found = _one(above)
+    unit = _one(above)
     if not below:
-        return found
+        return unit
     under = _one(below[0])
-    return Unit(f"{found.dimension}/{under.dimension}", found.factor / under.factor)
+    return Unit(f"{unit.dimension}/{under.dimension}", unit.factor / under.factor)
 
 
 def readings_of(unit: Unit) -> tuple[Unit, ...]:
@@ -118,8 +118,8 @@ def readings_of(unit: Unit) -> tuple[Unit, ...]:
 
 def is_unit(text: str) -> bool:
     """Return whether the words name a known unit."""
-    found = unit_of(text)
-    return found is not None and not found.dimension.startswith(COUNT)
+    unit = unit_of(text)
+    return unit is not None and not unit.dimension.startswith(COUNT)
 
 
 def _one(text: str) -> Unit:
@@ -238,11 +238,11 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
     Args:
         unit: unit outside the text; a unit in the text takes precedence.
     """
-    said = " ".join(text.split()).strip(" .,;")
-    bare = _ABOUT.sub("", said)
-    is_about = bare != said
+    phrase = " ".join(text.split()).strip(" .,;")
+    bare = _ABOUT.sub("", phrase)
+    is_about = bare != phrase
     least, most = _FROM.sub("", bare), _UP_TO.sub("", bare)
-    if (found := _RANGE.match(bare)) and (ends := _ends(found[1], found[2], unit)):
+    if (match := _RANGE.match(bare)) and (ends := _ends(match[1], match[2], unit)):
         return Quantity(ends[0], ends[1], ends[2], is_about)
     amount = _measured(least if least != bare else most, unit)
     if amount is None:
@@ -255,23 +255,23 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
     )
 
 
-def disagree(one: Quantity, other: Quantity) -> bool:
+def disagree(first: Quantity, second: Quantity) -> bool:
     """Return whether the quantities cannot both be right; False for different dimensions."""
-    pairs = _readings_of_both(one, other)
+    pairs = _readings_of_both(first, second)
     return bool(pairs) and not any(_agree(a, b) for a, b in pairs)
 
 
-def are_comparable(one: Quantity, other: Quantity) -> bool:
+def are_comparable(first: Quantity, second: Quantity) -> bool:
     """Return whether the quantities have the same dimension."""
-    return bool(_readings_of_both(one, other))
+    return bool(_readings_of_both(first, second))
 
 
 def numbers_in(text: str) -> Iterator[Fraction]:
     """Yield every number in digits. A number after a dash is given with and without its sign:
     `2019-2024` is not negative.
     """
-    for found in _AMOUNT.finditer(squeeze_blanks(text)):
-        value = _valued(found).value
+    for match in _AMOUNT.finditer(squeeze_blanks(text)):
+        value = _valued(match).value
         yield value
         yield abs(value)
 
@@ -284,10 +284,10 @@ def squeeze_blanks(text: str) -> str:
     return _BLANKS.sub("  ", text)
 
 
-def _readings_of_both(one: Quantity, other: Quantity) -> list[tuple[Quantity, Quantity]]:
+def _readings_of_both(first: Quantity, second: Quantity) -> list[tuple[Quantity, Quantity]]:
     readings: list[tuple[Quantity, Quantity]] = []
-    for a in _readings(one, other.unit):
-        for b in _readings(other, one.unit):
+    for a in _readings(first, second.unit):
+        for b in _readings(second, first.unit):
             if _comparable(a, b):
                 readings.append((a, b))
     return readings
@@ -318,26 +318,26 @@ def _in_base(amount: Amount | None, unit: Unit) -> Amount | None:
     return None
 
 
-def _comparable(one: Quantity, other: Quantity) -> bool:
+def _comparable(first: Quantity, second: Quantity) -> bool:
     return (
-        one.unit is not None
-        and other.unit is not None
-        and one.unit.dimension == other.unit.dimension
+        first.unit is not None
+        and second.unit is not None
+        and first.unit.dimension == second.unit.dimension
     )
 
 
-def _agree(one: Quantity, other: Quantity) -> bool:
-    if one.is_about or other.is_about:
+def _agree(first: Quantity, second: Quantity) -> bool:
+    if first.is_about or second.is_about:
         share = ABOUT
     else:
         share = ROUNDED
-    if one.low == one.high and other.low == other.high and one.low and other.low:
-        return _same(one.low, other.low, share, is_about=one.is_about or other.is_about)
-    if None in (one.low, one.high, other.low, other.high):
-        return _begins_before(one.low, other.high, share) and _begins_before(
-            other.low, one.high, share
+    if first.low == first.high and second.low == second.high and first.low and second.low:
+        return _same(first.low, second.low, share, is_about=first.is_about or second.is_about)
+    if None in (first.low, first.high, second.low, second.high):
+        return _begins_before(first.low, second.high, share) and _begins_before(
+            second.low, first.high, share
         )
-    return _within(one, other, share) or _within(other, one, share)
+    return _within(first, second, share) or _within(second, first, share)
 
 
 def _within(inner: Quantity, outer: Quantity, share: Fraction) -> bool:
@@ -355,17 +355,17 @@ def _begins_before(low: Amount | None, high: Amount | None, share: Fraction) -> 
     )
 
 
-def _same(one: Amount, other: Amount, share: Fraction, *, is_about: bool) -> bool:
+def _same(first: Amount, second: Amount, share: Fraction, *, is_about: bool) -> bool:
     """Return whether the more precise value rounds to the other one. The middle is rounded up, or
     to the even digit.
     """
-    if one.value == other.value:
+    if first.value == second.value:
         return True
-    if one.grain >= other.grain:
-        coarse, fine = (one, other)
+    if first.grain >= second.grain:
+        coarse, fine = (first, second)
     else:
-        coarse, fine = (other, one)
-    is_near = abs(one.value - other.value) <= share * max(abs(one.value), abs(other.value))
+        coarse, fine = (second, first)
+    is_near = abs(first.value - second.value) <= share * max(abs(first.value), abs(second.value))
     if fine.grain < coarse.grain:
         grain = _rounded_to(coarse)
     else:
@@ -411,22 +411,22 @@ def _measured(text: str, unit: str | None) -> tuple[Amount, Unit | None] | None:
     base: Unit | None = None
     rest = text.strip()
     while rest:
-        found = _leading(rest)
-        if found is None:
+        leading = _leading(rest)
+        if leading is None:
             return None
-        amount, currency, behind = found
+        amount, currency, behind = leading
         next_at = None
         if is_unit(_until_number(behind)):
             next_at = re.search(r"(?:,|\band\b)?\s*\d", behind)
         if next_at:
-            said, rest = (
+            unit_text, rest = (
                 behind[: next_at.start()],
                 behind[next_at.start() :].lstrip(", ").removeprefix("and "),
             )
         else:
-            said, rest = (behind, "")
-        measured = _unit_behind(currency or said.strip(" ,-()"), unit)
-        if measured is None and re.search(r"\d", said):
+            unit_text, rest = (behind, "")
+        measured = _unit_behind(currency or unit_text.strip(" ,-()"), unit)
+        if measured is None and re.search(r"\d", unit_text):
             return None
         if total is None:
             total, base = amount, measured
@@ -445,10 +445,10 @@ def _measured(text: str, unit: str | None) -> tuple[Amount, Unit | None] | None:
     return None
 
 
-def _unit_behind(said: str, unit: str | None) -> Unit | None:
-    if said and unit and not is_unit(said):
+def _unit_behind(text: str, unit: str | None) -> Unit | None:
+    if text and unit and not is_unit(text):
         return unit_of(unit)
-    return unit_of(said or unit or "")
+    return unit_of(text or unit or "")
 
 
 def _until_number(text: str) -> str:
@@ -457,22 +457,22 @@ def _until_number(text: str) -> str:
 
 def _leading(text: str) -> tuple[Amount, str, str] | None:
     """Return the number at the beginning of a text, a currency's sign before it, and the rest."""
-    if not (found := _AMOUNT.match(text)):
+    if not (match := _AMOUNT.match(text)):
         return _in_words(text)
-    return _valued(found), found["currency"] or "", text[found.end() :]
+    return _valued(match), match["currency"] or "", text[match.end() :]
 
 
-def _valued(found: re.Match[str]) -> Amount:
-    digits = found["digits"]
+def _valued(match: re.Match[str]) -> Amount:
+    digits = match["digits"]
     grouped = re.fullmatch(r"\d+(?:[,  '’_]\d{3})+(?:\.\d+)?", digits)
     if grouped:
         plain = re.sub(r"[,  '’_]", "", digits)
     else:
         plain = digits.replace(",", ".")
     power = (
-        int((found["e"] or "0")[:4])
-        + int((found["ten"] or "0")[:4])
-        + _SCALES.get((found["short"] or found["long"] or "").casefold(), 0)
+        int((match["e"] or "0")[:4])
+        + int((match["ten"] or "0")[:4])
+        + _SCALES.get((match["short"] or match["long"] or "").casefold(), 0)
     )
     scale = Fraction(10) ** max(-300, min(300, power))
     decimals = len(plain.partition(".")[2])
@@ -481,7 +481,7 @@ def _valued(found: re.Match[str]) -> Amount:
         * scale
         * (
             -1
-            if "-" in (sign := f"{found['sign'] or ''}{found['minus'] or ''}") or "−" in sign
+            if "-" in (sign := f"{match['sign'] or ''}{match['minus'] or ''}") or "−" in sign
             else 1
         )
     )

@@ -38,10 +38,10 @@ class ResultFingerprint:
     def __init__(self, result: HandoffResult) -> None:
         self.claims = result.claims
         if isinstance(result.output, str):
-            said = result.output
+            output = result.output
         else:
-            said = json.dumps(result.output, ensure_ascii=False)
-        self.text = MARKER.sub(" ", said)
+            output = json.dumps(result.output, ensure_ascii=False)
+        self.text = MARKER.sub(" ", output)
         """Text without markers, because markers name the step."""
 
     @cached_property
@@ -99,21 +99,24 @@ class EarlierClaims:
             matter = _matter(claim)
             alike = self._of_value(_value(claim)).get(matter.head, {})
             return [
-                one for other, claims in alike.items() if is_same(matter, other) for one in claims
+                candidate
+                for other, claims in alike.items()
+                if is_same(matter, other)
+                for candidate in claims
             ]
         stems, sense = frozenset(stems_in(claim.text)), _sense(claim.text)
         return [
-            one
-            for theirs, one in self._worded
-            if stems and stems <= theirs and sense == _sense(one.text)
+            candidate
+            for theirs, candidate in self._worded
+            if stems and stems <= theirs and sense == _sense(candidate.text)
         ]
 
     def _of_value(self, value: tuple[str, ...]) -> dict[str, dict[ClaimSubject, list[Claim]]]:
         if value not in self._matters:
-            found = self._matters[value] = {}
+            claims = self._matters[value] = {}
             for claim in self._valued.get(value, ()):
                 matter = _matter(claim)
-                found.setdefault(matter.head, {}).setdefault(matter, []).append(claim)
+                claims.setdefault(matter.head, {}).setdefault(matter, []).append(claim)
         return self._matters[value]
 
 
@@ -138,7 +141,7 @@ def _value(claim: Claim) -> tuple[str, ...]:
 
 def _words(sentence: str) -> tuple[str, ...]:
     words: list[str] = []
-    for word in (one.strip(_ROUND_A_WORD) for one in sentence.split()):
+    for word in (token.strip(_ROUND_A_WORD) for token in sentence.split()):
         if word not in _ARTICLES:
             words.append(word)
     return tuple(words)

@@ -20,4 +20,4 @@ def in_one_line(text: str) -> str:
 
 def json_for_all(text: str) -> str:
     """Return the same JSON with unsafe characters as escapes."""
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -116,9 +116,9 @@ class TaskPhrases:
 
     def read(self) -> tuple[TaskPhrase, ...]:
         task_phrases: list[TaskPhrase] = []
-        for one in self._parts:
+        for part in self._parts:
             task_phrases.append(
-                TaskPhrase(frozenset(one.words), one.is_listed, one.follows, one.is_named)
+                TaskPhrase(frozenset(part.words), part.is_listed, part.follows, part.is_named)
             )
         return tuple(task_phrases)
 
@@ -137,8 +137,8 @@ class TaskPhrases:
         else:
             first = self._listed_from
         self._opens(is_listed=True)
-        for one in self._parts[first:]:
-            one.is_listed = one.is_listed or not one.leads
+        for part in self._parts[first:]:
+            part.is_listed = part.is_listed or not part.leads
         self._listed_from = None
 
     def _leads_on(self, *, begins: bool) -> None:
@@ -166,23 +166,23 @@ _GRAMMAR = frozenset(
 )
 
 
-def likeness(one: str, other: str) -> float:
+def likeness(first: str, second: str) -> float:
     """Return 0 if nothing is in common or the names differ, up to 1 if the other text contains the
     shorter one.
     """
-    if find_names(one) != find_names(other):
+    if find_names(first) != find_names(second):
         return 0.0
-    if _is_one_pattern(stems_in(one), stems_in(other)):
+    if _is_one_pattern(stems_in(first), stems_in(second)):
         return 0.0
-    ours, theirs = frozenset(stems_in(one)), frozenset(stems_in(other))
+    ours, theirs = frozenset(stems_in(first)), frozenset(stems_in(second))
     shorter = min(len(ours), len(theirs))
     if shorter:
         return len(ours & theirs) / shorter
     return float(ours == theirs)
 
 
-def asks_the_same(one: str, other: str) -> bool:
-    return likeness(one, other) >= SAME_FROM
+def asks_the_same(first: str, second: str) -> bool:
+    return likeness(first, second) >= SAME_FROM
 
 
 def stems_in(text: str) -> tuple[str, ...]:
@@ -193,14 +193,14 @@ def stems_in(text: str) -> tuple[str, ...]:
 def _is_one_pattern(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
     """Return whether both are the same sentence with different words at some places."""
     alike = 0
-    for one, other in zip(ours, theirs, strict=False):
-        alike += one == other
+    for our_word, their_word in zip(ours, theirs, strict=False):
+        alike += our_word == their_word
     return len(ours) == len(theirs) != alike and 2 * alike > len(ours)
 
 
 def find_names(text: str) -> frozenset[str]:
     """Return figures, and words with a capital that does not begin a sentence."""
-    found, last, end = set(), "", 0
+    names, last, end = set(), "", 0
     for match in _WORD.finditer(text):
         word, last = match[0], text[end : match.start()].rstrip()[-1:] or last
         begins = not last or last in ".!?:"
@@ -210,5 +210,5 @@ def find_names(text: str) -> frozenset[str]:
         if any(map(str.isdigit, word)) or (
             any(map(str.isupper, word[1:] if begins else word)) and len(word) > 1
         ):
-            found.add(word.casefold())
-    return frozenset(found)
+            names.add(word.casefold())
+    return frozenset(names)

@@ -49,7 +49,7 @@ def page_of(jobs: Sequence[TracedJob], made_by: str) -> str:
     data = {
         "made_by": made_by,
         "at": first.record.at,
-        "jobs": [_job(one) for one in jobs],
+        "jobs": [_job(traced) for traced in jobs],
         "absent": absent_from(jobs),
     }
     parts = {
@@ -107,7 +107,7 @@ def _job(traced: TracedJob) -> dict[str, Any]:
         "bars": [asdict(bar) for bar in timeline.bars],
         "payloads": {digest: record.payloads[digest] for digest in sorted(wanted)},
         "turns": {
-            handoff_id: [one.model_dump(mode="json") for one in turns]
+            handoff_id: [checkpoint.model_dump(mode="json") for checkpoint in turns]
             for handoff_id, turns in traced.turns.items()
         },
         "specialists": _by_specialist(timeline.bars, timeline.ends_at),
@@ -118,9 +118,9 @@ def _job(traced: TracedJob) -> dict[str, Any]:
 
 def _by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, Any]]:
     """Return the work and cost of each specialist by then, the most expensive first."""
-    found: dict[str, list[TimelineBar]] = defaultdict(list)
+    bars_by_specialist: dict[str, list[TimelineBar]] = defaultdict(list)
     for bar in bars:
-        found[bar.who].append(bar)
+        bars_by_specialist[bar.who].append(bar)
     rows = [
         {
             "who": who,
@@ -134,33 +134,33 @@ def _by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, 
             "waited_s": sum(bar.waited_s(until) for bar in its),
             "at_most": any(bar.at_most for bar in its),
         }
-        for who, its in found.items()
+        for who, its in bars_by_specialist.items()
     ]
     return sorted(rows, key=lambda row: (-row["tokens"], row["who"]))
 
 
 def tree_of(jobs: Mapping[JobId, TracedJob], job_id: JobId) -> list[TracedJob]:
     """Return a job and its child jobs, each once, after the job whose step it does."""
-    found: dict[JobId, TracedJob] = {}
+    tree: dict[JobId, TracedJob] = {}
 
-    def add(one: JobId) -> None:
-        if one in jobs and one not in found:
-            found[one] = jobs[one]
-            for bar in jobs[one].timeline.bars:
+    def add(parent_id: JobId) -> None:
+        if parent_id in jobs and parent_id not in tree:
+            tree[parent_id] = jobs[parent_id]
+            for bar in jobs[parent_id].timeline.bars:
                 if bar.child:
                     add(bar.child)
 
     add(job_id)
-    return list(found.values())
+    return list(tree.values())
 
 
 def absent_from(tree: Sequence[TracedJob]) -> list[JobId]:
     """Return child jobs that are missing from the tree. They were deleted, or the tree comes from a
     file, which holds one job.
     """
-    there = {one.record.job.job_id for one in tree}
+    there = {traced.record.job.job_id for traced in tree}
     job_ids: list[JobId] = []
-    for job_id in dict.fromkeys(bar.child for one in tree for bar in one.timeline.bars):
+    for job_id in dict.fromkeys(bar.child for traced in tree for bar in traced.timeline.bars):
         if job_id and job_id not in there:
             job_ids.append(job_id)
     return job_ids

@@ -31,14 +31,14 @@ def report_sections(report: JobResult) -> dict[str, Any]:
     """Return the sections below the answer, by heading: sentences, or rows of a table."""
     plan = report.plan or {}
     return {
-        "gaps": [_gap(one) for one in report.gaps],
-        "verdicts": [line for one in report.verdicts for line in _verdict(one)],
-        "conflicts": [_conflict(one) for one in report.conflicts],
+        "gaps": [_gap(entry) for entry in report.gaps],
+        "verdicts": [line for entry in report.verdicts for line in _verdict(entry)],
+        "conflicts": [_conflict(entry) for entry in report.conflicts],
         "gates": list(_gates(report.gates)) if report.gates else [],
-        "changes of the plan": [f"{in_words(one)}." for one in report.patches],
-        "approvals": [_approval(one) for one in report.approvals],
+        "changes of the plan": [f"{in_words(entry)}." for entry in report.patches],
+        "approvals": [_approval(entry) for entry in report.approvals],
         "route": _route(report.route) if report.route else [],
-        "plan": [_step(one) for one in plan.get("steps", ())],
+        "plan": [_step(entry) for entry in plan.get("steps", ())],
         "notes": [*([plan["why"]] if plan.get("why") else []), *report.notes],
     }
 
@@ -63,22 +63,24 @@ def _verdict(verdict: Mapping[str, Any]) -> Iterator[str]:
             yield f"{round_}: there is no verdict ({verdict.get('problem') or 'no reason is known'})."
     if verdict.get("checked"):
         yield f"{round_}: {verdict['checked']}."
-    for one in verdict["revisions"]:
-        yield f"{round_}, sent back: {one['step']}: {one['problem']}"
+    for entry in verdict["revisions"]:
+        yield f"{round_}, sent back: {entry['step']}: {entry['problem']}"
     for point in verdict["open_points"]:
         yield f"{round_}, open: {point}"
-    for one in verdict["scores"]:
+    for entry in verdict["scores"]:
         of = ""
-        if one["step"]:
-            of = f" of {one['step']}"
+        if entry["step"]:
+            of = f" of {entry['step']}"
         why = "."
-        if one["why"]:
-            why = f": {one['why']}"
-        yield f"{round_}, {one['criterion']}{of}: {one['score']} of {_HIGHEST}{why}"
+        if entry["why"]:
+            why = f": {entry['why']}"
+        yield f"{round_}, {entry['criterion']}{of}: {entry['score']} of {_HIGHEST}{why}"
 
 
 def _conflict(conflict: Mapping[str, Any]) -> str:
-    claims = "; ".join(f"\u201c{one['text']}\u201d ({one['id']})" for one in conflict["claims"])
+    claims = "; ".join(
+        f"\u201c{claim['text']}\u201d ({claim['id']})" for claim in conflict["claims"]
+    )
     stands = ", ".join(conflict["stands"])
     end = "it is disputed"
     if stands:
@@ -94,7 +96,10 @@ def _gates(gates: Mapping[str, Any]) -> Iterator[str]:
         else:
             yield f"Check {number}: the answer passed."
     for number, check in enumerate(gates.get("fact_checks", ()), start=1):
-        wrong = "; ".join(f"\u201c{one['statement']}\u201d: {one['why']}" for one in check["wrong"])
+        wrong = "; ".join(
+            f"\u201c{statement['statement']}\u201d: {statement['why']}"
+            for statement in check["wrong"]
+        )
         end = check.get("problem") or "no statement was found to be wrong"
         yield f"Fact check {number}: {wrong or end}"
 
@@ -154,8 +159,8 @@ def answer_html(
     if is_form or not isinstance(answer, str):
         return f"<pre>{escape(json.dumps(answer, ensure_ascii=False, indent=2))}</pre>"
     quotes: dict[Any, str] = {}
-    for one in citations:
-        quotes[one["n"]] = f"{one['source']}: \u201c{one['quote']}\u201d"
+    for citation in citations:
+        quotes[citation["n"]] = f"{citation['source']}: \u201c{citation['quote']}\u201d"
     return str(_markdown().render(answer, {"prefix": prefix, "quotes": quotes}))
 
 
@@ -163,7 +168,9 @@ def sources_html(citations: Sequence[Mapping[str, Any]], prefix: str) -> str:
     """Return the numbered sources of an answer as an HTML list: the document, the quote and
     its statement.
     """
-    return f'<ol class="sources">{"".join(_source(one, prefix) for one in citations)}</ol>'
+    return (
+        f'<ol class="sources">{"".join(_source(citation, prefix) for citation in citations)}</ol>'
+    )
 
 
 def source_id(prefix: str, number: int) -> str:
@@ -221,8 +228,8 @@ def _split(token: Token, prefix: str, quotes: Mapping[int, str]) -> Iterator[Tok
     from markdown_it.token import Token
 
     end = 0
-    for found in _NUMBER.finditer(token.content):
-        number = int(found[1])
+    for match in _NUMBER.finditer(token.content):
+        number = int(match[1])
         if number not in quotes:
             continue
         attributes: dict[str, str | int | float] = {
@@ -230,11 +237,11 @@ def _split(token: Token, prefix: str, quotes: Mapping[int, str]) -> Iterator[Tok
             "href": f"#{source_id(prefix, number)}",
             "title": " ".join(quotes[number].split())[:_MOST_TITLE_CHARS],
         }
-        yield Token("text", "", 0, content=token.content[end : found.start()])
+        yield Token("text", "", 0, content=token.content[end : match.start()])
         yield Token("link_open", "a", 1, attrs=attributes)
-        yield Token("text", "", 0, content=found[0])
+        yield Token("text", "", 0, content=match[0])
         yield Token("link_close", "a", -1)
-        end = found.end()
+        end = match.end()
     yield Token("text", "", 0, content=token.content[end:])
 
 

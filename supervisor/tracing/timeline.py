@@ -111,7 +111,7 @@ def critical(bars: Sequence[TimelineBar]) -> frozenset[HandoffId]:
     )
     while last is not None and last.handoff_id not in chain:
         chain[last.handoff_id] = None
-        last = max((by_id[one] for one in last.after), key=_until, default=None)
+        last = max((by_id[handoff_id] for handoff_id in last.after), key=_until, default=None)
     return frozenset(chain)
 
 
@@ -183,18 +183,18 @@ def _placed(record: JobRecord) -> list[TimelineBar]:
     journal.
     """
     issued = {
-        one.event.handoff_id: one.event
-        for one in record.journal
-        if isinstance(one.event, HandoffIssued)
+        recorded.event.handoff_id: recorded.event
+        for recorded in record.journal
+        if isinstance(recorded.event, HandoffIssued)
     }
     finished = {
-        one.event.handoff_id: one.event
-        for one in record.journal
-        if isinstance(one.event, HandoffFinished)
+        recorded.event.handoff_id: recorded.event
+        for recorded in record.journal
+        if isinstance(recorded.event, HandoffFinished)
     }
     past, bars = _Past(), list[TimelineBar]()
-    for one in record.journal:
-        match one.event:
+    for recorded in record.journal:
+        match recorded.event:
             case HandoffFinished(handoff_id=handoff_id) if handoff_id in issued:
                 past.end(issued[handoff_id])
             case HandoffIssued(handoff_id=handoff_id) as event:
@@ -203,7 +203,7 @@ def _placed(record: JobRecord) -> list[TimelineBar]:
                 bars.append(
                     _bar(
                         event,
-                        one.at,
+                        recorded.at,
                         standing,
                         finished.get(handoff_id),
                         past.behind(event, needed),
@@ -211,11 +211,13 @@ def _placed(record: JobRecord) -> list[TimelineBar]:
                 )
             case StepsAbandoned(steps=steps):
                 bars = [
-                    _given_up(bar, one.at) if bar.step_id in {item.step for item in steps} else bar
+                    _given_up(bar, recorded.at)
+                    if bar.step_id in {item.step for item in steps}
+                    else bar
                     for bar in bars
                 ]
             case JobEnded():
-                bars = [_given_up(bar, one.at) for bar in bars]
+                bars = [_given_up(bar, recorded.at) for bar in bars]
     return bars
 
 
@@ -227,7 +229,8 @@ def _given_up(bar: TimelineBar, at: float) -> TimelineBar:
         bar,
         ended_at=at,
         stints=tuple(
-            replace(one, ended_at=at) if one.ended_at is None else one for one in bar.stints
+            replace(past_claim, ended_at=at) if past_claim.ended_at is None else past_claim
+            for past_claim in bar.stints
         ),
     )
 

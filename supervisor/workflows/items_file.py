@@ -41,10 +41,10 @@ def read_items(path: Path) -> Items:
         ) from reason
     delimiter = DELIMITERS.get(path.suffix.lower())
     if delimiter is None:
-        found = Items(lines=tuple(line for line in text.split("\n") if line.strip()))
+        items = Items(lines=tuple(line for line in text.split("\n") if line.strip()))
     else:
-        found = Items(rows=tuple(row for _, row in rows_in(path, text, delimiter, OWN_NAMES)))
-    count = len(found.lines) + len(found.rows)
+        items = Items(rows=tuple(row for _, row in rows_in(path, text, delimiter, OWN_NAMES)))
+    count = len(items.lines) + len(items.rows)
     if not count:
         raise UserError(
             f"{path} holds no {'lines' if delimiter is None else 'rows below its header'}; add some"
@@ -53,4 +53,4 @@ def read_items(path: Path) -> Items:
         raise UserError(
             f"{path} holds {count:,} items, at most {MOST_STEPS:,} are taken; split it, and give each part to its own job"
         )
-    return found
+    return items

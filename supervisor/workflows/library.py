@@ -49,11 +49,11 @@ def built_in_workflows() -> list[Workflow]:
 def _files_of(folder: Path) -> dict[str, Path]:
     """Return the files of workflows by name, unread."""
     paths = [path for path in files_with_suffix(folder, _SUFFIXES) if not path.name.startswith(".")]
-    found: dict[str, Path] = {}
+    files_by_name: dict[str, Path] = {}
     for path in paths:
-        if path.stem in found:
+        if path.stem in files_by_name:
             raise UserError(
-                f"{path}: {path.stem} is {found[path.stem].name} as well; rename or remove one of the two"
+                f"{path}: {path.stem} is {files_by_name[path.stem].name} as well; rename or remove one of the two"
             )
-        found[path.stem] = path
-    return found
+        files_by_name[path.stem] = path
+    return files_by_name

@@ -182,7 +182,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         raise UserError(f"{where}: {problems_of(error)}; fix this field") from error
     if specialist != SUB_SUPERVISOR:
         check_specialist(specialist, f"{where}: ")
-    found = WorkflowStep(
+    step = WorkflowStep(
         id=StepId(name),
         specialist=specialist,
         task=Template.of(task),
@@ -198,8 +198,8 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         join=join_from(f"{where}: join", fields["join"]) if "join" in fields else None,
         where=where,
     )
-    _check_placeholders(found)
-    return found
+    _check_placeholders(step)
+    return step
 
 
 def _condition(where: str, fields: Mapping[str, yaml.Node]) -> Condition | None:
@@ -339,16 +339,16 @@ def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[i
         )
         for step in steps
     ]
-    if found := problems_by_step(shapes):
+    if problems := problems_by_step(shapes):
         line = {step.id: line for step, line in zip(steps, lines, strict=True)}
         first, *others = [
-            (line[problem.step], f"{problem.said:.300}") for problem in found[:_MOST_TOLD]
+            (line[problem.step], f"{problem.said:.300}") for problem in problems[:_MOST_TOLD]
         ]
-        if len(found) > _MOST_TOLD:
-            more = [f"and {len(found) - _MOST_TOLD} more"]
+        if len(problems) > _MOST_TOLD:
+            more = [f"and {len(problems) - _MOST_TOLD} more"]
         else:
             more = []
-        told = "; ".join([first[1], *(f"line {number}: {said}" for number, said in others), *more])
+        told = "; ".join([first[1], *(f"line {number}: {text}" for number, text in others), *more])
         raise UserError(
             f"{path}:{first[0]}: {told}; correct the steps' `id` and `depends_on` (there are: {', '.join(by_id):.300})"
         )

@@ -85,8 +85,8 @@ class JoinSyntax:
             )
         except ValidationError as error:
             raise UserError(f"{self.where}: {problems_of(error)}; correct it") from error
-        if found := join_problems(join, parts):
-            raise UserError(f"{self.where}: it {'; it '.join(found)}")
+        if problems := join_problems(join, parts):
+            raise UserError(f"{self.where}: it {'; it '.join(problems)}")
         return join
 
 
@@ -109,7 +109,9 @@ def join_as_json(join: JsonValue, parts: int) -> JsonValue:
         for name, percent in shares.items()
         if percent
     }
-    must: dict[str, JsonValue] = {"must": [one]} if isinstance(one := join.get("must"), str) else {}
+    must: dict[str, JsonValue] = (
+        {"must": [single]} if isinstance(single := join.get("must"), str) else {}
+    )
     return {**join, **numbers, **must}
 
 

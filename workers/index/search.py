@@ -108,7 +108,10 @@ def _ranked(
         return score * (1 + _PATH_BOOST * sum(word in named for word in words) / len(words))
 
     scored = [(number, boosted(number, score)) for number, score in candidates]
-    return sorted(scored, key=lambda found: (-found[1], paths[found[0] >> ORDINAL_BITS], found[0]))
+    return sorted(
+        scored,
+        key=lambda candidate: (-candidate[1], paths[candidate[0] >> ORDINAL_BITS], candidate[0]),
+    )
 
 
 def _varied(ranked: list[tuple[int, float]], limit: int) -> list[tuple[int, float]]:

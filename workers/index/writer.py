@@ -103,9 +103,9 @@ def _best_cut(text: str, start: int) -> int:
     window_end = start + MOST_CHARS
     for cut in _CUTS:
         ends: list[int] = []
-        for found in cut.finditer(text, start + 1, window_end):
-            if found.end() - start <= MOST_CHARS:
-                ends.append(found.end())
+        for match in cut.finditer(text, start + 1, window_end):
+            if match.end() - start <= MOST_CHARS:
+                ends.append(match.end())
         if ends and ends[-1] - start >= AIM_CHARS // 2:
             return ends[-1]
     return window_end

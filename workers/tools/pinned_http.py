@@ -68,8 +68,8 @@ def is_public(address: Address) -> bool:
 
 def system_resolver(host: str, port: int) -> list[str]:
     """Return the addresses from the operating system, in its order of preference."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in answers))
 
 
 class AddressRefused(OSError):
@@ -84,14 +84,14 @@ def check_addresses(host: str, port: int, resolver: Resolver, policy: Policy) ->
         AddressRefused: not all addresses may be reached, or there are none.
         OSError: the host is unknown.
     """
-    found = resolver(host, port)
+    addresses = resolver(host, port)
     try:
-        refused = not found or not all(policy(ip_address(text)) for text in found)
+        refused = not addresses or not all(policy(ip_address(text)) for text in addresses)
     except ValueError:
         refused = True
     if refused:
         raise AddressRefused(f"{host} is not on the public internet")
-    return found
+    return addresses
 
 
 _CONNECT_S = 5.0

@@ -32,23 +32,23 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
     def search(given: _Search, context: ToolContext) -> str:
         limit = min(max(given.limit, 1), MOST_HITS)
         try:
-            found = index.search(
+            result = index.search(
                 context.manifest, given.query, text_of=context.text_of, limit=limit
             )
         except (sqlite3.DatabaseError, UserError) as error:
             raise ToolFailed(
                 f"the search is out of order ({error}): read the documents with read_document instead"
             ) from error
-        return _answer(found)
+        return _answer(result)
 
     return make_builtin_tool("search_documents", _DESCRIPTION, _Search, search)
 
 
-def _answer(found: SearchResult) -> str:
+def _answer(result: SearchResult) -> str:
     answer: dict[str, object] = {
-        "hits": [asdict(hit) for hit in found.hits],
-        "searched": found.searched,
+        "hits": [asdict(hit) for hit in result.hits],
+        "searched": result.searched,
     }
-    if found.missing:
-        answer["not_searched"] = list(found.missing[:20])
+    if result.missing:
+        answer["not_searched"] = list(result.missing[:20])
     return json.dumps(answer, ensure_ascii=False)

@@ -211,9 +211,9 @@ def _blacked_out(text: str, secrets: tuple[str, ...]) -> str:
     return text
 
 
-def _each_name_once(found: list[tuple[str, Tool]]) -> tuple[Tool, ...]:
+def _each_name_once(named_tools: list[tuple[str, Tool]]) -> tuple[Tool, ...]:
     by_name: dict[str, tuple[str, Tool]] = {}
-    for where, tool in found:
+    for where, tool in named_tools:
         if tool.name in by_name:
             raise InvalidTool(
                 f"{where}: there is a tool {tool.name} in {by_name[tool.name][0]} already: rename one"

@@ -45,9 +45,9 @@ class CelerySpans(CeleryInstrumentor):
             return
         request = kwargs["task"].request
         if getattr(request, "traceparent", None) is None and (
-            found := _JOB.match(f"{kwargs.get('task_id')}") or _of_first(kwargs)
+            match := _JOB.match(f"{kwargs.get('task_id')}") or _of_first(kwargs)
         ):
-            request.update(traceparent=self._traceparent_of(JobId(found[0])))
+            request.update(traceparent=self._traceparent_of(JobId(match[0])))
         super()._trace_prerun(*args, **_of_this_copy(kwargs))  # type: ignore[no-untyped-call]
 
     def _trace_postrun(self, *args: Any, **kwargs: Any) -> None:

@@ -130,8 +130,8 @@ def of_tool_call(call: Block, name: str) -> Attributes:
 
 def content_of_call(call: ModelCall) -> Attributes:
     messages: list[dict[str, Any]] = []
-    for one in call.messages:
-        messages.append({"role": one["role"], "parts": _parts(one["content"])})
+    for message in call.messages:
+        messages.append({"role": message["role"], "parts": _parts(message["content"])})
     return {
         "gen_ai.system_instructions": _json([{"type": "text", "content": call.system}]),
         "gen_ai.input.messages": _json(messages),

@@ -19,9 +19,9 @@ def split_credentials(base_url: str) -> tuple[str, dict[str, str]]:
         return base_url, {}
     if "@" not in parts.netloc:
         return base_url, {}
-    said = b64encode(
+    encoded = b64encode(
         f"{unquote(parts.username or '')}:{unquote(parts.password or '')}".encode()
     ).decode()
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), {
-        "Authorization": f"Basic {said}"
+        "Authorization": f"Basic {encoded}"
     }

@@ -119,9 +119,9 @@ def as_ours(sending: RequestProgress, settings: ClientSettings) -> Iterator[None
 
 
 def _of_status(error: anthropic.APIStatusError) -> ModelError:
-    status, said = error.status_code, _said(error.body)
+    status, message = error.status_code, _said(error.body)
     if status < 400:
-        return _of_no_error_status(error, said)
+        return _of_no_error_status(error, message)
     match status:
         case 429 | 529:
             what = "rate limit of the model's server"
@@ -129,7 +129,7 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
                 what = "the model's server is overloaded"
             headers = error.response.headers
             return ModelBusy(
-                f"{what} ({status}){said}",
+                f"{what} ({status}){message}",
                 status=status,
                 retry_after_s=_retry_after_s(headers),
                 limits=limits_of(headers),
@@ -138,22 +138,23 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
             return ModelRejected(proxy_refuses(error.request.url.scheme), status=status)
         case 408 | 409 | 425:
             return ModelUnreachable(
-                f"the model's server gave up on the request ({status}){said}", status=status
+                f"the model's server gave up on the request ({status}){message}", status=status
             )
         case _ if status >= 500:
             return ModelUnreachable(
-                f"the model's server failed ({status}){said}",
+                f"the model's server failed ({status}){message}",
                 status=status,
                 retry_after_s=_retry_after_s(error.response.headers),
             )
         case _:
             return ModelRejected(
-                _MENDING.get(status, f"the model's server refused the request ({status})") + said,
+                _MENDING.get(status, f"the model's server refused the request ({status})")
+                + message,
                 status=status,
             )
 
 
-def _of_no_error_status(error: anthropic.APIStatusError, said: str) -> ModelError:
+def _of_no_error_status(error: anthropic.APIStatusError, message: str) -> ModelError:
     """Return the error for a redirect or for an error event of a successful reply."""
     if 300 <= error.status_code < 400 and "location" in error.response.headers:
         return ModelRejected(
@@ -161,7 +162,7 @@ def _of_no_error_status(error: anthropic.APIStatusError, said: str) -> ModelErro
             "set ANTHROPIC_BASE_URL to the address that it redirects to",
             status=error.status_code,
         )
-    return _of_stream_event(str(error.type or ""), said)
+    return _of_stream_event(str(error.type or ""), message)
 
 
 def is_error(value: Any) -> bool:
@@ -194,19 +195,19 @@ def error_of_event(data: str) -> ModelError:
     return _of_stream_event(in_whole_characters(" ".join(str(kind or "").split())), _said(body))
 
 
-def _of_stream_event(kind: str, said: str) -> ModelError:
+def _of_stream_event(kind: str, message: str) -> ModelError:
     """Return the error that came with status 200: only its type or code tells whether another
     try may help.
 
     An error without either, such as "model not loaded" of a local server, would come again.
     """
     if kind in _BUSY_TYPES:
-        return ModelBusy(f"the model's server is overloaded ({kind}){said}")
-    if said and not _MAY_PASS.search(kind):
+        return ModelBusy(f"the model's server is overloaded ({kind}){message}")
+    if message and not _MAY_PASS.search(kind):
         return ModelRejected(
-            f"the model's server refused the request{kind and f' ({redact(kind)[:60]})'}{said}"
+            f"the model's server refused the request{kind and f' ({redact(kind)[:60]})'}{message}"
         )
-    return ModelUnreachable(f"the model's server failed in the middle of its answer{said}")
+    return ModelUnreachable(f"the model's server failed in the middle of its answer{message}")
 
 
 def _said(body: Any) -> str:

@@ -45,16 +45,16 @@ class BatchingSelector(selectors.DefaultSelector):
             timeout -= max(0.0, breath_s)
         if breath_s > 0:
             self._sleep(breath_s)
-        found = super().select(timeout)
+        ready = super().select(timeout)
         if (
-            len(found) > 1
+            len(ready) > 1
             # after a read the loop polls again at once, and the few results of that poll must not end
             # the delay
         ):
             self._not_before = max(
-                self._not_before, self._now() + min(LONGEST_BREATH_S, BREATH_S * len(found))
+                self._not_before, self._now() + min(LONGEST_BREATH_S, BREATH_S * len(ready))
             )
-        return found
+        return ready
 
 
 class EventLoop:

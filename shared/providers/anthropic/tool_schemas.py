@@ -143,7 +143,7 @@ class _Signature:
         called.__name__ = called.__qualname__ = name
         # The SDK's parser ignores the indentation of the first line, so "Args:" must not be there.
         called.__doc__ = f"\n{self.doc}"
-        called.__annotations__ = {one.name: one.annotation for one in self.shown}
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in self.shown}
         vars(called)["__signature__"] = signature
         return called
 

@@ -270,17 +270,18 @@ def _in_our_words(error: redis.RedisError) -> StoreError:
         or re.search(OF_A_CLUSTER, text)
     ):
         return UnusableRedis(CLUSTER)
-    found = next((why for kinds, why in KINDS if isinstance(error, kinds)), None)
+    explanation = next((why for kinds, why in KINDS if isinstance(error, kinds)), None)
     if isinstance(error, redis.ConnectionError | redis.TimeoutError):
-        found = next(
-            (why for words, why in TLS if re.search(words, f"{text} {error.__context__}")), found
+        explanation = next(
+            (why for words, why in TLS if re.search(words, f"{text} {error.__context__}")),
+            explanation,
         )
-    if found is None and isinstance(error, redis.ResponseError):
-        found = next((why for codes, why in CODES if re.search(codes, text)), None)
-    if found is None and "DB index" in text:
+    if explanation is None and isinstance(error, redis.ResponseError):
+        explanation = next((why for codes, why in CODES if re.search(codes, text)), None)
+    if explanation is None and "DB index" in text:
         return UnusableRedis(NO_DATABASE)
-    if found in (FULL, READ_ONLY):
-        return StoreRefusesWrites(found)
-    if found:
-        return StoreUnavailable(found)
+    if explanation in (FULL, READ_ONLY):
+        return StoreRefusesWrites(explanation)
+    if explanation:
+        return StoreUnavailable(explanation)
     return StoreError(f"Redis refused the command: {text}")

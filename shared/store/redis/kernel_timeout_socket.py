@@ -90,7 +90,7 @@ def patient(plain: socket.socket) -> socket.socket:
     return made
 
 
-def _let_the_system_keep(one: socket.socket, seconds: float | None) -> None:
+def _let_the_system_keep(kernel_socket: socket.socket, seconds: float | None) -> None:
     """Set the kernel's timeout for reads. It is at least the kernel's smallest timeout, because 0
     means no limit there.
     """
@@ -98,6 +98,6 @@ def _let_the_system_keep(one: socket.socket, seconds: float | None) -> None:
         micros = 0
     else:
         micros = max(1, round(seconds * 1e6))
-    one.setsockopt(
+    kernel_socket.setsockopt(
         socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", *divmod(micros, 1_000_000))
     )

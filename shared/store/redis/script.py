@@ -52,9 +52,9 @@ def _definitions() -> tuple[tuple[frozenset[str], str], ...]:
     """Return all parts: the names that each defines, and its text."""
     texts: list[str | Any] = []
     for part in PARTS:
-        for one in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE):
-            if one.strip():
-                texts.append(one)
+        for definition in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE):
+            if definition.strip():
+                texts.append(definition)
     definitions: list[tuple[frozenset[str], str]] = []
     for text in texts:
         if match := DEFINED.match(text):

@@ -56,7 +56,7 @@ def _sharing(kind: type) -> type:
 def _written_at(place: Path) -> int:
     """Return the modification time of a file, or of the newest file in a folder; ns."""
     times: list[int] = [
-        one.stat().st_mtime_ns for one in (place, *(place.iterdir() if place.is_dir() else ()))
+        path.stat().st_mtime_ns for path in (place, *(place.iterdir() if place.is_dir() else ()))
     ]
     return max(times)
 
