@@ -52,7 +52,7 @@ def change_of(event: PlanPatched, words: ResultTexts) -> dict[str, Any]:
         "changed": [step.id for step in event.changed],
         "dropped": list(event.dropped),
         "too_late": list(event.too_late),
-        "repeats": {one.step: one.earlier for one in event.repeats},
+        "repeats": {repeat.step: repeat.earlier for repeat in event.repeats},
         "nothing_new": list(event.nothing_new),
         "final": event.is_final,
         "why": patch.why if patch else "",
@@ -77,39 +77,39 @@ def in_words(change: Mapping[str, Any]) -> str:
 
 def answers_in(events: Sequence[Recorded]) -> dict[int, Approved | Rejected]:
     """Return the first answer to each question, by the version of the question."""
-    found: dict[int, Approved | Rejected] = {}
+    answers: dict[int, Approved | Rejected] = {}
     for recorded in events:
         if isinstance(recorded.event, Approved | Rejected):
-            found.setdefault(recorded.event.asked, recorded.event)
-    return found
+            answers.setdefault(recorded.event.asked, recorded.event)
+    return answers
 
 
 def approvals_in(
     events: Sequence[Recorded], payloads: Mapping[str, str]
 ) -> tuple[dict[str, Any], ...]:
     """Return the questions and answers in the form of `JobResult.approvals`."""
-    answered, found = answers_in(events), []
+    answered, approvals = answers_in(events), []
     for recorded in events:
         if not isinstance(asked := recorded.event, ApprovalAsked):
             continue
-        said = answered.get(recorded.version)
+        answer = answered.get(recorded.version)
         draft = Answer.from_json(payloads[asked.draft.digest]) if asked.draft else None
         own_plan = (
-            said.own_plan
-            if isinstance(said, Rejected)
-            else said.plan.plan
-            if said and said.plan
+            answer.own_plan
+            if isinstance(answer, Rejected)
+            else answer.plan.plan
+            if answer and answer.plan
             else None
         )
-        found.append(
+        approvals.append(
             {
                 "version": recorded.version,
                 "what": asked.what.value,
                 "why": asked.why,
                 "asked_at": recorded.at,
-                "decision": said.type if said else None,
-                "by": said.by if isinstance(said, Approved) else "user" if said else None,
-                "note": payloads[said.note.digest] if said and said.note else None,
+                "decision": answer.type if answer else None,
+                "by": answer.by if isinstance(answer, Approved) else "user" if answer else None,
+                "note": payloads[answer.note.digest] if answer and answer.note else None,
                 "draft": None
                 if draft is None
                 else draft.text
@@ -118,7 +118,7 @@ def approvals_in(
                 "own_plan": json.loads(payloads[own_plan.digest]) if own_plan else None,
             }
         )
-    return tuple(found)
+    return tuple(approvals)
 
 
 MOST_NOTE_CHARS = 10_000
@@ -195,8 +195,12 @@ def _copies_of(plan: Plan | None, there: Sequence[StepId], name: str) -> list[St
     """Return the step with this id, or the copies of the repeated step with this name."""
     if name in there:
         return [StepId(name)]
-    rows = {one: plan.by_id[one].row for one in there if one in plan.by_id} if plan else {}
-    return [one for one, row in rows.items() if row is not None and row.step == name]
+    rows = (
+        {copy_id: plan.by_id[copy_id].row for copy_id in there if copy_id in plan.by_id}
+        if plan
+        else {}
+    )
+    return [copy_id for copy_id, row in rows.items() if row is not None and row.step == name]
 
 
 def _with_keys(
@@ -207,7 +211,11 @@ def _with_keys(
     Raises:
         UserError: no copy has one of the keys.
     """
-    rows = {one: plan.by_id[one].row for one in steps if one in plan.by_id} if plan else {}
+    rows = (
+        {copy_id: plan.by_id[copy_id].row for copy_id in steps if copy_id in plan.by_id}
+        if plan
+        else {}
+    )
     by_key: dict[str, list[StepId]] = {}
     for step_id, row in rows.items():
         if row is not None:
@@ -217,7 +225,7 @@ def _with_keys(
         raise UserError(
             f"{job_id} has no row {unknown[0]!r:.80} among these steps (there are: {some:.500})"
         )
-    return tuple(dict.fromkeys(one for key in keys for one in by_key[key]))
+    return tuple(dict.fromkeys(copy_id for key in keys for copy_id in by_key[key]))
 
 
 def _plan_of(store: Store, state: JobState) -> Plan | None:
@@ -294,21 +302,21 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
         )
     known = _OF_A_PLAN | _OF_A_REPORT
     unknown = [name for name in value if name not in known]
-    found: list[_Problem] = [
+    problems: list[_Problem] = [
         (f"a plan has no field {name}: {suggestion(name, sorted(known))}", (name,))
         for name in unknown
     ]
-    given = tuple(one.step for one in state.submitted.given)
+    given = tuple(entry.step for entry in state.submitted.given)
     plan = _with_counted_joins(value, steps, given)
     made: list[Step] = []
     places: dict[StepId, Sequence[str]] = {}
-    for index, one in enumerate(plan["steps"]):
+    for index, entry in enumerate(plan["steps"]):
         place = ("steps", str(index))
         try:
-            made.append(step := Step.model_validate_json(json.dumps(one)))
+            made.append(step := Step.model_validate_json(json.dumps(entry)))
             places[step.id] = place
         except ValidationError as error:
-            found += [
+            problems += [
                 (f"step {index + 1}: {'.'.join(where) or 'it'}: {what}", (*place, *where))
                 for where, what in each_problem(error, Step)
             ]
@@ -318,16 +326,18 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
     }
     there |= {SUB_SUPERVISOR} if may_have_children(state.submitted) else set()
     most = max(state.submitted.limits.max_steps, len(state.steps))
-    found += [(said, places[step]) for step, said in problems_by_step(made, given)]
-    found += [(said, ("steps",)) for said in count_problems(made, most)]
+    problems += [(problem, places[step]) for step, problem in problems_by_step(made, given)]
+    problems += [(problem, ("steps",)) for problem in count_problems(made, most)]
     if not state.is_reviewed:
-        found += [
+        problems += [
             (f"step {step.id} waits for the review, and the job has none", places[step.id])
             for step in made
             if step.after
         ]
-    found += [(said, places[step.id]) for step in made for said in name_problems([step], there)]
-    if not found:
+    problems += [
+        (problem, places[step.id]) for step in made for problem in name_problems([step], there)
+    ]
+    if not problems:
         try:
             return Plan.model_validate_json(
                 json.dumps(
@@ -335,8 +345,10 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
                 )
             )
         except ValidationError as error:
-            found = [(f"{'.'.join(where)}: {what}", where) for where, what in each_problem(error)]
-    raise PlanRefused(found)
+            problems = [
+                (f"{'.'.join(where)}: {what}", where) for where, what in each_problem(error)
+            ]
+    raise PlanRefused(problems)
 
 
 def _with_counted_joins(
@@ -346,18 +358,20 @@ def _with_counted_joins(
     `80%`.
     """
     waits_for = {
-        number: _names(one.get("depends_on"))
-        for number, one in enumerate(steps)
-        if isinstance(one, dict)
+        number: _names(entry.get("depends_on"))
+        for number, entry in enumerate(steps)
+        if isinstance(entry, dict)
     }
     built_upon = {name for names in waits_for.values() for name in names}
-    last = [one for one in steps if isinstance(one, dict) and one.get("id") not in built_upon]
+    last = [
+        entry for entry in steps if isinstance(entry, dict) and entry.get("id") not in built_upon
+    ]
     own = {number: sum(name not in given for name in names) for number, names in waits_for.items()}
     made = [
-        {**one, "join": join_as_json(one["join"], own[number])}
-        if isinstance(one, dict) and "join" in one
-        else one
-        for number, one in enumerate(steps)
+        {**entry, "join": join_as_json(entry["join"], own[number])}
+        if isinstance(entry, dict) and "join" in entry
+        else entry
+        for number, entry in enumerate(steps)
     ]
     return {
         **value,
@@ -367,7 +381,7 @@ def _with_counted_joins(
 
 
 def _names(listed: JsonValue) -> list[JsonValue]:
-    return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+    return [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
 
 
 def _waiting(store: Store, job_id: JobId) -> tuple[JobState, Question]:
@@ -391,7 +405,7 @@ def _say(store: Store, state: JobState, answer: Approved | Rejected, texts: Sequ
     before = fold(
         state.job_id,
         None,
-        [one for one in store.journal.read(state.job_id) if one.version < version],
+        [recorded for recorded in store.journal.read(state.job_id) if recorded.version < version],
     )
     if (
         not version

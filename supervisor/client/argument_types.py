@@ -6,12 +6,12 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MOST_SECONDS
 
 
-def check_type(what: str, value: object, kind: type, hint: str = "") -> None:
+def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
     """Raise UserError if a value is not of a type. `hint`: what to write instead."""
     if not isinstance(value, kind):
         advice = f": {hint}" if hint else ""
         raise UserError(
-            f"{what} must be of type {kind.__name__}, not {type(value).__name__}{advice}"
+            f"{name} must be of type {kind.__name__}, not {type(value).__name__}{advice}"
         )
 
 

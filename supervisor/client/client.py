@@ -110,7 +110,10 @@ class Client:
 
         made = [self.submission(request) for request in requests]
         return first_clash(
-            made, self.store.journal.first_events([one.job_id for one in made if one.has_key])
+            made,
+            self.store.journal.first_events(
+                [submission.job_id for submission in made if submission.has_key]
+            ),
         )
 
     def events(self, job_id: JobId, after: int = 0, *, follow: bool = True) -> Iterator[Recorded]:

@@ -34,9 +34,9 @@ def delete_job(store: Store, job_id: JobId) -> None:
     for child in standing.children:
         delete_job(store, child)
     issued = [
-        one.event.handoff_id
-        for one in store.journal.read(job_id)
-        if isinstance(one.event, HandoffIssued)
+        recorded.event.handoff_id
+        for recorded in store.journal.read(job_id)
+        if isinstance(recorded.event, HandoffIssued)
     ]
     store.jobs.delete(job_id, issued)
 
@@ -95,4 +95,4 @@ def resume(store: Store, role: str) -> int | None:
 
 def _known(store: Store, served: Iterable[str]) -> set[str]:
     """Return the roles that have a queue, or that workers or supervisors serve."""
-    return {*ROLES, *served, *(one.queue for one in store.health.depths())} - {THINK_QUEUE}
+    return {*ROLES, *served, *(queue.queue for queue in store.health.depths())} - {THINK_QUEUE}

@@ -103,7 +103,7 @@ class Dispatcher:
 
         Only inside a task: the event carries the name of the task's worker.
         """
-        tasks = [{"uuid": task_id_of(job_id, one), **_REVOKED} for one in handoff_ids]
+        tasks = [{"uuid": task_id_of(job_id, handoff_id), **_REVOKED} for handoff_id in handoff_ids]
         self._tell(job_id, "task-revoked", tasks)
 
     def tell_ended(self, end: JobSpan) -> None:

@@ -89,7 +89,8 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         at=record.at,
         job=record.job,
         journal=tuple(
-            Entry(version=one.version, at=one.at, event=one.event) for one in record.journal
+            Entry(version=recorded.version, at=recorded.at, event=recorded.event)
+            for recorded in record.journal
         ),
         payloads=dict(record.payloads),
         handoffs=dict(record.handoffs),

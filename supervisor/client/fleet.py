@@ -117,11 +117,12 @@ def stats_of(
     """Compute the statistics. `window_s`: the window of the provider's rate limits in seconds."""
     samples = _by_queue(samples)
     newest = {
-        queue: sorted(its, key=lambda one: one.get("at", 0), reverse=True)[:NEWEST]
+        queue: sorted(its, key=lambda entry: entry.get("at", 0), reverse=True)[:NEWEST]
         for queue, its in samples.items()
     }
     names = sorted(
-        {*served, *load.waiting, *(queue_of(one.role) for one in load.at_work), THINK_QUEUE} - {""}
+        {*served, *load.waiting, *(queue_of(entry.role) for entry in load.at_work), THINK_QUEUE}
+        - {""}
     )
     refused = {lane.name for lane in load.lanes if lane.refused_until is not None}
     held = {name: _held(load, name, newest.get(name, ()), refused) for name in names}
@@ -134,7 +135,7 @@ def stats_of(
     }
     parts = fair_parts(wants, _allowed(load.lanes, window_s))
     wanted = {name: math.ceil(round(demand[name] * parts[name], 6)) for name in names}
-    found = {
+    stats = {
         name: _role(name, load, served.get(name), samples.get(name, ()), wanted[name])
         for name in names
     }
@@ -143,8 +144,8 @@ def stats_of(
         open_jobs=load.open_jobs,
         waiting_jobs=load.waiting_jobs,
         supervisors=load.supervisors,
-        roles=tuple(found[name] for name in names if name != THINK_QUEUE),
-        thinking=found[THINK_QUEUE],
+        roles=tuple(stats[name] for name in names if name != THINK_QUEUE),
+        thinking=stats[THINK_QUEUE],
         lanes=load.lanes,
         spent_today=spent,
         dead_letters=load.dead_letters,
@@ -155,10 +156,10 @@ def stats_of(
 
 def _by_queue(samples: Samples) -> Samples:
     """Add up the supervisor's roles, which call the model under the same limits."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_queue: dict[str, list[Mapping[str, Any]]] = {}
     for role, its in samples.items():
-        found.setdefault(queue_of(role), []).extend(its)
-    return found
+        by_queue.setdefault(queue_of(role), []).extend(its)
+    return by_queue
 
 
 def _demand(load: FleetLoad, role: str, held: float) -> int:
@@ -178,11 +179,11 @@ def _held(
     A role without finished handoffs counts as refused if its handoffs are throttled, or if all
     buckets are refused.
     """
-    known = [one for one in samples if one.get("lane") and one["turns"] > 0]
+    known = [sample for sample in samples if sample.get("lane") and sample["turns"] > 0]
     if known:
         return float(
-            sum(one["turns"] for one in known if one["lane"]["name"] in refused)
-            / sum(one["turns"] for one in known)
+            sum(sample["turns"] for sample in known if sample["lane"]["name"] in refused)
+            / sum(sample["turns"] for sample in known)
         )
     return 1.0 if refused and (load.throttled(role) > 0 or len(refused) == len(load.lanes)) else 0.0
 
@@ -190,9 +191,9 @@ def _held(
 def _allowed(lanes: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, float]:
     """Return the providers' allowance in a second, as far as they have reported it."""
     return {
-        (lane.name, what): one.limit / window_s
+        (lane.name, limit_name): allowance.limit / window_s
         for lane in lanes
-        for what, one in lane.limits.items()
+        for limit_name, allowance in lane.limits.items()
     }
 
 
@@ -203,24 +204,27 @@ def _taken_by(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
     of its turns without waits for the provider. The median ignores handoffs that lasted longer
     because of a pause or a dead worker.
     """
-    known = [one for one in samples if "lane" in one and one["turns"] > 0]
+    known = [sample for sample in samples if "lane" in sample and sample["turns"] > 0]
     a_turn_s = (
-        median(max(0, one["ms"] - one["waited_ms"]) / one["turns"] for one in known) / 1000
+        median(max(0, sample["ms"] - sample["waited_ms"]) / sample["turns"] for sample in known)
+        / 1000
         if known
         else 0.0
     )
     if a_turn_s <= 0:
         return {}
-    works_s, found = a_turn_s * sum(one["turns"] for one in known), dict[Limit, float]()
-    for one in known:
-        if lane := one["lane"]:
-            for what, much in (
-                ("requests", one["turns"]),
+    works_s, taken = a_turn_s * sum(sample["turns"] for sample in known), dict[Limit, float]()
+    for sample in known:
+        if lane := sample["lane"]:
+            for limit_name, much in (
+                ("requests", sample["turns"]),
                 ("input", lane["input"]),
                 ("output", lane["output"]),
             ):
-                found[lane["name"], what] = found.get((lane["name"], what), 0.0) + much / works_s
-    return found
+                taken[lane["name"], limit_name] = (
+                    taken.get((lane["name"], limit_name), 0.0) + much / works_s
+                )
+    return taken
 
 
 def _role(
@@ -240,6 +244,6 @@ def _role(
         oldest_s=None if waiting.since is None else max(0.0, load.at - waiting.since),
         throttled=load.throttled(name),
         is_paused=name in load.paused,
-        seconds=median(one["ms"] for one in samples) / 1000 if samples else None,
+        seconds=median(sample["ms"] for sample in samples) / 1000 if samples else None,
         wanted_slots=wanted,
     )

@@ -57,12 +57,12 @@ def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Itera
     get_standing(store, job_id)
     is_over = False
     while True:
-        found = (
+        events = (
             store.journal.follow(job_id, after, FOLLOW_S)
             if follow
             else store.journal.read(job_id, after)
         )
-        for recorded in found:
+        for recorded in events:
             after = recorded.version
             is_over = isinstance(recorded.event, JobEnded) or (
                 is_over and not isinstance(recorded.event, RetryRequested)
@@ -70,7 +70,7 @@ def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Itera
             yield recorded
         if not follow or is_over:
             return
-        if not found and get_standing(store, job_id).status.ended:
+        if not events and get_standing(store, job_id).status.ended:
             return
 
 
@@ -96,7 +96,7 @@ def wait_for_end(
             if new and isinstance(last := new[-1].event, JobEnded):
                 return last.status
             if not new or any(
-                isinstance(one.event, JobEnded) for one in new
+                isinstance(recorded.event, JobEnded) for recorded in new
             ):  # its webhook's tries may stand after it
                 status = get_standing(store, job_id).status
         except StoreUnavailable as error:

@@ -95,16 +95,18 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
     routed = store.job_summaries.routed(job.job_id) if submitted.mode is Mode.AUTO else None
     ended, until = _end(glance)
     running, newest = glance.running[:MOST_NAMED], _newest(glance)
-    told, answer = _told(store, glance, [*glance.failed, *glance.dropped, *running, *newest], ended)
+    summaries, answer = _told(
+        store, glance, [*glance.failed, *glance.dropped, *running, *newest], ended
+    )
 
-    said = (
+    question = (
         (answer.value if answer.value is not None else answer.text)
         if answer and len(answer.text) <= MOST_ANSWER_CHARS
         else None
     )
 
     def shown(some: Iterable[HandoffId]) -> tuple[dict[str, Any], ...]:
-        return tuple(told[one] for one in some if one in told)
+        return tuple(summaries[handoff_id] for handoff_id in some if handoff_id in summaries)
 
     return JobOutline(
         job_id=job.job_id,
@@ -126,11 +128,11 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         running=shown(running),
         newest=shown(newest),
         reviews=_reviews(glance),
-        answer=said,
+        answer=question,
         usage=usage_of(job),
         wall_s=round(until - glance.first.at, 3),
         notes=_notes(store, glance, ended, answer),
-        left_out=tuple(_left_out(glance, ended if said is None else None)),
+        left_out=tuple(_left_out(glance, ended if question is None else None)),
     )
 
 
@@ -146,18 +148,19 @@ def _end(glance: JobSummary) -> tuple[JobEnded | None, float]:
 
 
 def _newest(glance: JobSummary) -> tuple[HandoffId, ...]:
-    found = (
-        one.event.handoff_id
-        for one in reversed(glance.tail)
-        if isinstance(one.event, HandoffIssued | HandoffFinished)
+    handoff_ids = (
+        recorded.event.handoff_id
+        for recorded in reversed(glance.tail)
+        if isinstance(recorded.event, HandoffIssued | HandoffFinished)
     )
-    return tuple(dict.fromkeys(found))[:MOST_NEWEST]
+    return tuple(dict.fromkeys(handoff_ids))[:MOST_NEWEST]
 
 
 def _reviews(glance: JobSummary) -> tuple[dict[str, Any], ...]:
-    reviews = [one.event for one in glance.tail if isinstance(one.event, Reviewed)]
+    reviews = [review.event for review in glance.tail if isinstance(review.event, Reviewed)]
     return tuple(
-        {"round": one.round, "decision": one.decision, "problem": one.problem} for one in reviews
+        {"round": review.round, "decision": review.decision, "problem": review.problem}
+        for review in reviews
     )
 
 
@@ -167,13 +170,20 @@ def _told(
     """Return short forms of the handoffs, and the answer if it is short."""
     job_id = glance.job.job_id
     books = store.job_summaries.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
-    digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]
+    digests = [
+        digest
+        for handoff in books.values()
+        for digest in (handoff.message, handoff.result)
+        if digest
+    ]
     answer = ended.answer.digest if ended and ended.answer else None
     texts = store.payloads.short(
         job_id, [*digests, *([answer] if answer else [])], MOST_PAYLOAD_BYTES
     )
-    told = {handoff_id: _in_short(handoff_id, one, texts) for handoff_id, one in books.items()}
-    return told, Answer.from_json(texts[answer]) if answer in texts else None
+    summaries = {
+        handoff_id: _in_short(handoff_id, handoff, texts) for handoff_id, handoff in books.items()
+    }
+    return summaries, Answer.from_json(texts[answer]) if answer in texts else None
 
 
 def _in_short(

@@ -89,11 +89,11 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
     standing = next(iter(store.jobs.standings([job_id])), None)
     if not journal or standing is None:
         raise UnknownJob.named(job_id)
-    issued = [one.event for one in journal if isinstance(one.event, HandoffIssued)]
-    ends = [one.event for one in journal if isinstance(one.event, HandoffFinished)]
+    issued = [entry.event for entry in journal if isinstance(entry.event, HandoffIssued)]
+    ends = [entry.event for entry in journal if isinstance(entry.event, HandoffFinished)]
     finished = {event.handoff_id for event in ends}
     results = {event.result.digest for event in ends}
-    digests = [ref.digest for one in journal for ref in refs_in(one.event)] + [
+    digests = [ref.digest for entry in journal for ref in refs_in(entry.event)] + [
         event.specialist for event in issued
     ]
     return JobRecord(
@@ -112,7 +112,7 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
                 missing_for(
                     store,
                     standing,
-                    [one.handoff_id for one in issued if one.handoff_id not in finished],
+                    [entry.handoff_id for entry in issued if entry.handoff_id not in finished],
                 ),
             )
         ),
@@ -289,7 +289,7 @@ def report_of(record: JobRecord) -> JobResult:
         ),
         verdicts=tuple(_verdict(event, words) for event in _of(events, Reviewed)),
         patches=tuple(change_of(event, words) for event in _of(events, PlanPatched)),
-        gates=checks_of([one.event for one in events], words),
+        gates=checks_of([recorded.event for recorded in events], words),
         conflicts=_conflicts(state, words),
         approvals=approvals_in(events, payloads),
         gaps=_gaps(answer),
@@ -342,8 +342,13 @@ def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     if answer is None:
         return ()
     return tuple(
-        {"n": one.n, **one.citation.model_dump(), "claim": one.claim, "step": one.step}
-        for one in answer.citations
+        {
+            "n": numbered.n,
+            **numbered.citation.model_dump(),
+            "claim": numbered.claim,
+            "step": numbered.step,
+        }
+        for numbered in answer.citations
     )
 
 
@@ -351,18 +356,18 @@ def _gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     gaps = answer.gaps if answer else ()
     return tuple(
         {
-            "step": one.step,
-            "specialist": one.specialist,
-            "why": one.why,
-            "likely_usd": cost_usd(one.likely_microusd),
+            "step": gap.step,
+            "specialist": gap.specialist,
+            "why": gap.why,
+            "likely_usd": cost_usd(gap.likely_microusd),
         }
-        for one in gaps
+        for gap in gaps
     )
 
 
 def _mode(events: Sequence[Recorded]) -> Mode:
-    said: list[JobSubmitted | Routed] = [*_of(events, JobSubmitted), *_of(events, Routed)]
-    return said[-1].mode
+    decisions: list[JobSubmitted | Routed] = [*_of(events, JobSubmitted), *_of(events, Routed)]
+    return decisions[-1].mode
 
 
 def _route(events: Sequence[Recorded], words: ResultTexts) -> dict[str, Any] | None:
@@ -370,12 +375,12 @@ def _route(events: Sequence[Recorded], words: ResultTexts) -> dict[str, Any] | N
     if not routed:
         return None
     last = routed[-1]
-    said = words.result(last.result) if last.result else None
-    why = Route.of(said.output).why if said and last.problem is None else None
+    route = words.result(last.result) if last.result else None
+    why = Route.of(route.output).why if route and last.problem is None else None
     return {
         "specialist": last.specialist,
         "why": why,
-        "problem": last.problem or (said and words.why(last.result)),
+        "problem": last.problem or (route and words.why(last.result)),
     }
 
 
@@ -387,8 +392,8 @@ def _plans(events: Sequence[Recorded]) -> list[PlanMade]:
         if isinstance(answer, Approved)
     }
     plans = (
-        one.event if isinstance(one.event, PlanMade) else answers.get(id(one.event))
-        for one in events
+        recorded.event if isinstance(recorded.event, PlanMade) else answers.get(id(recorded.event))
+        for recorded in events
     )
     return [plan for plan in plans if plan]
 
@@ -410,10 +415,10 @@ def _plan(
 
 
 def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
-    found = []
+    handoffs = []
     for event in _of(record.journal, HandoffIssued):
         child = event.child.job_id if event.child else None
-        found.append(
+        handoffs.append(
             handoff_as_json(
                 record.payloads[event.handoff.digest],
                 event.group,
@@ -421,7 +426,7 @@ def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
                 record.handoffs.get(event.handoff_id),
             )
         )
-    return tuple(found)
+    return tuple(handoffs)
 
 
 def handoff_as_json(
@@ -438,7 +443,7 @@ def handoff_as_json(
             "worker": standing.worker,
             "claims": standing.claims,
             "lost_claims": standing.lost_claims,
-            "stints": [asdict(one) for one in standing.stints],
+            "stints": [asdict(past_claim) for past_claim in standing.stints],
             **({"throttled_until": standing.parked_until} if standing.parked_until else {}),
             "usage": usage_of(standing),
             "issued_at": standing.issued_at,
@@ -469,14 +474,14 @@ def _verdict(event: Reviewed, words: ResultTexts) -> dict[str, Any]:
 
 
 def _conflicts(state: JobState | None, words: ResultTexts) -> tuple[dict[str, Any], ...]:
-    found = disputes_of(state, words) if state else ()
+    disputes = disputes_of(state, words) if state else ()
     return tuple(
         {
-            **one.conflict.model_dump(mode="json"),
-            "stands": list(one.settlement.stands),
-            "why": one.settlement.why,
+            **dispute.conflict.model_dump(mode="json"),
+            "stands": list(dispute.settlement.stands),
+            "why": dispute.settlement.why,
         }
-        for one in found
+        for dispute in disputes
     )
 
 
@@ -522,16 +527,16 @@ def handoffs_on(
     """
     wanted = list(dict.fromkeys(handoff_ids))
     books = store.job_summaries.handoffs(
-        job_id, [one for one in wanted if re.fullmatch(HANDOFF_ID_PATTERN, one)]
+        job_id, [handoff for handoff in wanted if re.fullmatch(HANDOFF_ID_PATTERN, handoff)]
     )
-    if unknown := [one[:MOST_ID_CHARS] for one in wanted if one not in books]:
+    if unknown := [handoff[:MOST_ID_CHARS] for handoff in wanted if handoff not in books]:
         get_standing(store, job_id)
         which = ", ".join(map(repr, unknown))
         raise UserError(
             f"{job_id} has no handoff {which}: an id looks like `check_0107.1`, and `handoff show {job_id}` names some"
         )
-    messages = [one.message for one in books.values()]
-    results = [one.result for one in books.values() if one.result]
+    messages = [handoff.message for handoff in books.values()]
+    results = [handoff.result for handoff in books.values() if handoff.result]
     texts, turns = (
         store.payloads.get(job_id, messages, results=results),
         store.claims.turns(job_id, wanted),
@@ -539,10 +544,13 @@ def handoffs_on(
     return [
         HandoffReport(
             handoff=handoff_as_json(
-                texts[books[one].message], books[one].group, books[one].child, books[one].standing
+                texts[books[handoff].message],
+                books[handoff].group,
+                books[handoff].child,
+                books[handoff].standing,
             ),
-            result=result_values(texts[result]) if (result := books[one].result) else None,
-            turns=tuple(turn.model_dump(mode="json") for turn in turns.get(one, ())),
+            result=result_values(texts[result]) if (result := books[handoff].result) else None,
+            turns=tuple(turn.model_dump(mode="json") for turn in turns.get(handoff, ())),
         )
-        for one in wanted
+        for handoff in wanted
     ]

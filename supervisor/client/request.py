@@ -159,7 +159,7 @@ def check_types(request: Request) -> None:
         raise UserError("specialists must be a tuple of names: write ('writer',) for one")
 
 
-def check_bounds(what: str, message: Message) -> None:
+def check_bounds(name: str, message: Message) -> None:
     """Validate a message again: `model_copy` and `model_construct` take any value.
 
     Raises:
@@ -168,7 +168,7 @@ def check_bounds(what: str, message: Message) -> None:
     try:
         type(message).model_validate(message.model_dump(warnings=False))
     except ValidationError as error:
-        raise UserError(f"{what}: {problems_of(error)}") from error
+        raise UserError(f"{name}: {problems_of(error)}") from error
 
 
 def check_webhook(url: str) -> None:
@@ -200,8 +200,8 @@ class AnswerGates:
     said_by: GatesFrom | None = None
 
     @classmethod
-    def of(cls, found: GateSet, said_by: GatesFrom) -> AnswerGates:
-        return cls(found.gates, found.facts.to_json() if found.facts else None, said_by)
+    def of(cls, gate_set: GateSet, said_by: GatesFrom) -> AnswerGates:
+        return cls(gate_set.gates, gate_set.facts.to_json() if gate_set.facts else None, said_by)
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -268,10 +268,12 @@ def checks_of(events: Sequence[Event], words: ResultTexts) -> dict[str, Any] | N
 
 
 def _fact_check(check: FactsChecked, words: ResultTexts) -> dict[str, Any]:
-    said = words.fact_check(check.result) if check.result else None
+    fact_check = words.fact_check(check.result) if check.result else None
     return {
-        "wrong": [one.model_dump() for one in said.wrong] if said and check.wrong else [],
-        "why": said.why if said else None,
+        "wrong": [statement.model_dump() for statement in fact_check.wrong]
+        if fact_check and check.wrong
+        else [],
+        "why": fact_check.why if fact_check else None,
         "problem": check.problem,
         "sent_back": check.is_sent_back,
     }

@@ -61,7 +61,11 @@ def rows_on(store: Store, job_id: JobId, step: str | None = None) -> list[Row]:
     plan = Plan.from_json(store.payloads.get(job_id, [digest])[digest])
     repeated = copies_of_step(plan)
     names = choose_steps(names_of(repeated), last_repeated_steps(plan), step)
-    steps = [one for one in repeated if one.row and one.row.step in names]
+    steps = [
+        repeated_step
+        for repeated_step in repeated
+        if repeated_step.row and repeated_step.row.step in names
+    ]
     wanted = list(dict.fromkeys(ref.digest for ref in results_for_rows(state, steps)))
     return list(rows_of(state, steps, ResultTexts(store.payloads.get(job_id, [], results=wanted))))
 
@@ -155,7 +159,9 @@ def _table(rows: Sequence[Row]) -> str:
     for row in rows:
         outputs = _named(row.output)
         known: list[JsonValue] = [row.key, row.n, row.step, row.status, row.why]
-        writer.writerow([_cell(value) for value in (*known, *(outputs.get(one) for one in fields))])
+        writer.writerow(
+            [_cell(value) for value in (*known, *(outputs.get(field) for field in fields))]
+        )
     return text.getvalue()
 
 

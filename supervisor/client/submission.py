@@ -208,12 +208,12 @@ def _enough_for(limits: JobLimits, steps: int) -> JobLimits:
 def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) -> Clash | None:
     """Return the first clash of keys. `jobs`: the first event of each stored job."""
     places: dict[JobId, int] = {}
-    for place, one in enumerate(submissions):
-        earlier = places.setdefault(one.job_id, place)
-        if submissions[earlier].event != one.event:
-            return Clash(place, earlier, one.job_id)
-        if jobs.get(one.job_id, one.event) != one.event:
-            return Clash(place, None, one.job_id)
+    for place, submission in enumerate(submissions):
+        earlier = places.setdefault(submission.job_id, place)
+        if submissions[earlier].event != submission.event:
+            return Clash(place, earlier, submission.job_id)
+        if jobs.get(submission.job_id, submission.event) != submission.event:
+            return Clash(place, None, submission.job_id)
     return None
 
 

@@ -114,12 +114,12 @@ def _slices(all_of: Iterable[Made]) -> Iterator[list[Made]]:
     """Yield slices that are not empty. A request that cannot be made ends its slice."""
     some, chars = list[Made](), 0
     try:
-        for one in all_of:
+        for submission in all_of:
             if some and (len(some) == SLICE or chars >= SLICE_CHARS):
                 yield some
                 some, chars = [], 0
-            some.append(one)
-            chars += sum(map(len, (*one[1].payloads, *one[1].documents.values())))
+            some.append(submission)
+            chars += sum(map(len, (*submission[1].payloads, *submission[1].documents.values())))
     except HandoffError:
         if some:
             yield some

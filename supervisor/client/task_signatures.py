@@ -95,11 +95,11 @@ def _routed(signature: Mapping[str, Any]) -> str:
     return str(getattr(queue, "name", queue) or DEFAULT_QUEUE)
 
 
-def _name(what: str, value: Any) -> str:
+def _name(kind: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise UserError(f"on_end: the {what} must be a name in one line")
+        raise UserError(f"on_end: the {kind} must be a name in one line")
     if has_half_a_character(value) or len(value.encode()) > MOST_NAME_CHARS:
-        raise UserError(f"on_end: the {what} has more than {MOST_NAME_CHARS} bytes")
+        raise UserError(f"on_end: the {kind} has more than {MOST_NAME_CHARS} bytes")
     return value
 
 

@@ -67,24 +67,24 @@ def missing(job: JobStanding, there: Presence) -> tuple[MissingRole, ...]:
     """Return the processes that the job needs now, and that are absent or paused. Pure."""
     if job.status.ended:
         return ()
-    found = [] if SUPERVISOR_QUEUE in there.queues else [_process("a supervisor", "supervisor")]
-    found += answers_to_wait_for(job)
+    reasons = [] if SUPERVISOR_QUEUE in there.queues else [_process("a supervisor", "supervisor")]
+    reasons += answers_to_wait_for(job)
     waiting: dict[str, list[str]] = {}
     for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
         waiting.setdefault(specialist, []).append(handoff_id.rpartition(".")[0])
     for whom, steps in sorted(waiting.items()):
-        found.append(
+        reasons.append(
             _paused(whom, there.paused[whom], *steps)
             if whom in there.paused
             else _worker_of((whom,), *steps)
         )
     if job.status is JobStatus.QUEUED and not _may_be_planned(job, there):
-        found.append(
+        reasons.append(
             _worker_of(job.specialists)
             if job.specialists
             else _process("a worker of any specialist", "worker --all")
         )
-    return tuple(found)
+    return tuple(reasons)
 
 
 def answers_to_wait_for(job: JobStanding) -> list[MissingRole]:
@@ -92,14 +92,18 @@ def answers_to_wait_for(job: JobStanding) -> list[MissingRole]:
     if job.status is not JobStatus.WAITING:
         return []
     since = "" if job.asked_at is None else f" since {_utc(job.asked_at)}"
-    found = []
+    questions = []
     if job.asks:
         decision = f"a decision by a person{since}, because {job.asks}"
-        found.append(MissingRole(decision, _DECISION.format(job.job_id), mend_in_place=ANSWER_HERE))
+        questions.append(
+            MissingRole(decision, _DECISION.format(job.job_id), mend_in_place=ANSWER_HERE)
+        )
     if job.approval:
         approval = f"an approval of its {job.approval} by a person{since}"
-        found.append(MissingRole(approval, APPROVAL.format(job.job_id), mend_in_place=ANSWER_HERE))
-    return found
+        questions.append(
+            MissingRole(approval, APPROVAL.format(job.job_id), mend_in_place=ANSWER_HERE)
+        )
+    return questions
 
 
 def missing_for(
@@ -121,10 +125,10 @@ def missing_in(store: Store, job: JobStanding, most: int) -> tuple[MissingRole, 
     """
     if job.status.ended:
         return ()
-    found = _missing(store, {job.job_id: job}, store.presence.presence([job.job_id], most=most))[
+    reasons = _missing(store, {job.job_id: job}, store.presence.presence([job.job_id], most=most))[
         job.job_id
     ]
-    return tuple(replace(one, are_all=len(one.steps) < most) for one in found)
+    return tuple(replace(reason, are_all=len(reason.steps) < most) for reason in reasons)
 
 
 def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]:
@@ -132,8 +136,8 @@ def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]
     going_on: list[JobId] = [job.job_id for job in jobs if not job.status.ended]
     if not going_on:
         return list(jobs)
-    found = _missing(store, {job.job_id: job for job in jobs}, store.presence.presence(going_on))
-    return [replace(job, waiting_for="; ".join(map(str, found[job.job_id]))) for job in jobs]
+    reasons = _missing(store, {job.job_id: job for job in jobs}, store.presence.presence(going_on))
+    return [replace(job, waiting_for="; ".join(map(str, reasons[job.job_id]))) for job in jobs]
 
 
 def _missing(
@@ -144,13 +148,13 @@ def _missing(
     If Redis takes no writes, announcements expire, and all processes seem to be missing. The
     reason is then Redis.
     """
-    found = {job_id: missing(job, there) for job_id, job in jobs.items()}
-    if any(found.values()) and (why := store.health.refusal()):
+    reasons = {job_id: missing(job, there) for job_id, job in jobs.items()}
+    if any(reasons.values()) and (why := store.health.refusal()):
         return {
-            job_id: (MissingRole("a Redis that takes writes", why),) if who else ()
-            for job_id, who in found.items()
+            job_id: (MissingRole("a Redis that takes writes", why),) if job_reasons else ()
+            for job_id, job_reasons in reasons.items()
         }
-    return found
+    return reasons
 
 
 def _utc(unix_s: float) -> str:

@@ -65,8 +65,8 @@ def results_as_given(
     """
     given, texts = [], []
     before: dict[StepId, Given] = {}
-    for input in state.submitted.given:
-        before[input.step] = input
+    for given_result in state.submitted.given:
+        before[given_result.step] = given_result
     for step_id, result in results.items():
         step = state.steps.get(step_id)
         if step:
