@@ -70,7 +70,8 @@ def in_words(change: Mapping[str, Any]) -> str:
     ]
     done += [f"{step} brought nothing new" for step in change["nothing_new"]]
     done += [f"{step} left, for it had begun" for step in change["too_late"]]
-    done += ["nothing more is wanted"] if change["final"] else []
+    if change["final"]:
+        done += ["nothing more is wanted"]
     why = change["problem"] or change["why"]
     return ("; ".join(done) or "as it was") + (f": {why}" if why else "")
 
@@ -93,14 +94,15 @@ def approvals_in(
         if not isinstance(asked := recorded.event, ApprovalAsked):
             continue
         answer = answered.get(recorded.version)
-        draft = Answer.from_json(payloads[asked.draft.digest]) if asked.draft else None
-        own_plan = (
-            answer.own_plan
-            if isinstance(answer, Rejected)
-            else answer.plan.plan
-            if answer and answer.plan
-            else None
-        )
+        draft = None
+        if asked.draft:
+            draft = Answer.from_json(payloads[asked.draft.digest])
+        if isinstance(answer, Rejected):
+            own_plan = answer.own_plan
+        elif answer and answer.plan:
+            own_plan = answer.plan.plan
+        else:
+            own_plan = None
         approvals.append(
             {
                 "version": recorded.version,
@@ -176,30 +178,38 @@ def find_steps(
     if not (steps or rows):
         return ()
     is_of_steps = question.what is ApprovalOf.STEP
-    there = question.steps if is_of_steps else tuple(state.steps)
+    if is_of_steps:
+        there = question.steps
+    else:
+        there = tuple(state.steps)
     plan = _plan_of(store, state)
     named = dict.fromkeys(
         step_id for name in steps or there for step_id in _copies_of(plan, there, name)
     )
     unknown = [name for name in steps if not _copies_of(plan, there, name)]
     if unknown:
-        does = "does not ask about" if is_of_steps else "has no"
-        its = "it asks about" if is_of_steps else "its steps are"
+        does = "has no"
+        if is_of_steps:
+            does = "does not ask about"
+        its = "its steps are"
+        if is_of_steps:
+            its = "it asks about"
         raise UserError(
             f"{state.job_id} {does} step {', '.join(unknown)}: {its} {', '.join(there):.1000}"
         )
-    return _with_keys(state.job_id, plan, list(named), rows) if rows else tuple(named)
+    if rows:
+        return _with_keys(state.job_id, plan, list(named), rows)
+    return tuple(named)
 
 
 def _copies_of(plan: Plan | None, there: Sequence[StepId], name: str) -> list[StepId]:
     """Return the step with this id, or the copies of the repeated step with this name."""
     if name in there:
         return [StepId(name)]
-    rows = (
-        {copy_id: plan.by_id[copy_id].row for copy_id in there if copy_id in plan.by_id}
-        if plan
-        else {}
-    )
+    if plan:
+        rows = {copy_id: plan.by_id[copy_id].row for copy_id in there if copy_id in plan.by_id}
+    else:
+        rows = {}
     return [copy_id for copy_id, row in rows.items() if row is not None and row.step == name]
 
 
@@ -211,11 +221,10 @@ def _with_keys(
     Raises:
         UserError: no copy has one of the keys.
     """
-    rows = (
-        {copy_id: plan.by_id[copy_id].row for copy_id in steps if copy_id in plan.by_id}
-        if plan
-        else {}
-    )
+    if plan:
+        rows = {copy_id: plan.by_id[copy_id].row for copy_id in steps if copy_id in plan.by_id}
+    else:
+        rows = {}
     by_key: dict[str, list[StepId]] = {}
     for step_id, row in rows.items():
         if row is not None:
@@ -324,7 +333,10 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
     there = {name for name in served if not allowed or name in allowed} | {
         step.outline.specialist for step in state.steps.values()
     }
-    there |= {SUB_SUPERVISOR} if may_have_children(state.submitted) else set()
+    if may_have_children(state.submitted):
+        there |= {SUB_SUPERVISOR}
+    else:
+        there |= set()
     most = max(state.submitted.limits.max_steps, len(state.steps))
     problems += [(problem, places[step]) for step, problem in problems_by_step(made, given)]
     problems += [(problem, ("steps",)) for problem in count_problems(made, most)]
@@ -381,7 +393,13 @@ def _with_counted_joins(
 
 
 def _names(listed: JsonValue) -> list[JsonValue]:
-    return [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+    if isinstance(listed, list):
+        names: list[JsonValue] = []
+        for name in listed:
+            if isinstance(name, str):
+                names.append(name)
+        return names
+    return []
 
 
 def _waiting(store: Store, job_id: JobId) -> tuple[JobState, Question]:
@@ -429,4 +447,6 @@ def _texts(note: str | None) -> list[str]:
 
 
 def _ref(note: str | None) -> BlobRef | None:
-    return None if note is None else ref(note)
+    if note is None:
+        return None
+    return ref(note)

@@ -9,7 +9,9 @@ from handoff_queue.shared.types.limits import MOST_SECONDS
 def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
     """Raise UserError if a value is not of a type. `hint`: what to write instead."""
     if not isinstance(value, kind):
-        advice = f": {hint}" if hint else ""
+        advice = ""
+        if hint:
+            advice = f": {hint}"
         raise UserError(
             f"{name} must be of type {kind.__name__}, not {type(value).__name__}{advice}"
         )

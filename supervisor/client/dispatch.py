@@ -160,7 +160,10 @@ class Dispatcher:
             with telemetry().within(job_id):
                 yield
         except (OperationalError, *self._app.backend.connection_errors) as error:
-            more = {"others": len(others)} if others else {}
+            if others:
+                more = {"others": len(others)}
+            else:
+                more = {}
             log.warning("left to the sweeper", job_id=job_id, why=type(error).__name__, **more)
 
     def _publish(
@@ -194,7 +197,8 @@ def _message(
     handoff: AgentHandoff, text: str, part: ChordPart | None = None, *, is_first: bool = False
 ) -> TaskMessage:
     task = " ".join(handoff.task_description.split())
-    task = task if len(task) <= SHOWN_CHARS else task[: SHOWN_CHARS - 1] + "…"
+    if not (len(task) <= SHOWN_CHARS):
+        task = task[: SHOWN_CHARS - 1] + "…"
     return TaskMessage(
         task=task_of(handoff.assigned_to),
         task_id=task_id_of(handoff.job_id, handoff.handoff_id),

@@ -153,7 +153,9 @@ class EventHub:
         """Return job -> version of all followed jobs, or None when the hub is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._positions or self._is_closed)
-            return None if self._is_closed else dict(self._positions)
+            if self._is_closed:
+                return None
+            return dict(self._positions)
 
     def _read(self, positions: Mapping[JobId, int]) -> bool:
         """Wait for new events and hand them out. Returns whether there were any."""

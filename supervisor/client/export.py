@@ -78,11 +78,10 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
     record = record_of(store, job_id)
     submitted = record.journal[0].event
     assert isinstance(submitted, JobSubmitted)
-    manifest = (
-        Manifest.from_json(record.payloads[submitted.manifest.digest])
-        if submitted.manifest
-        else Manifest()
-    )
+    if submitted.manifest:
+        manifest = Manifest.from_json(record.payloads[submitted.manifest.digest])
+    else:
+        manifest = Manifest()
     documents = (*manifest.documents, *store.payloads.fetched(job_id))
     whole = Export(
         made_by=f"handoff-queue {version('handoff-queue')}",
@@ -131,4 +130,6 @@ def _text_cleaned(text: str, redactor: Redactor) -> str:
     if inner is None:
         return redactor.text(text)
     clean = _cleaned(inner, redactor)
-    return text if clean == inner else json.dumps(clean, ensure_ascii=False, separators=(",", ":"))
+    if clean == inner:
+        return text
+    return json.dumps(clean, ensure_ascii=False, separators=(",", ":"))

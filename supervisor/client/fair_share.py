@@ -51,4 +51,6 @@ def _until(
     taken = sum(
         parts[role] * its.get(limit, 0.0) for role, its in wants.items() if role not in growing
     )
-    return max(0.0, most - taken) / asked if asked > 0 else float("inf")
+    if asked > 0:
+        return max(0.0, most - taken) / asked
+    return float("inf")

@@ -185,16 +185,18 @@ def _held(
             sum(sample["turns"] for sample in known if sample["lane"]["name"] in refused)
             / sum(sample["turns"] for sample in known)
         )
-    return 1.0 if refused and (load.throttled(role) > 0 or len(refused) == len(load.lanes)) else 0.0
+    if refused and (load.throttled(role) > 0 or len(refused) == len(load.lanes)):
+        return 1.0
+    return 0.0
 
 
 def _allowed(lanes: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, float]:
     """Return the providers' allowance in a second, as far as they have reported it."""
-    return {
-        (lane.name, limit_name): allowance.limit / window_s
-        for lane in lanes
-        for limit_name, allowance in lane.limits.items()
-    }
+    mapping: dict[Limit, float] = {}
+    for lane in lanes:
+        for limit_name, allowance in lane.limits.items():
+            mapping[(lane.name, limit_name)] = allowance.limit / window_s
+    return mapping
 
 
 def _taken_by(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
@@ -205,12 +207,12 @@ def _taken_by(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
     because of a pause or a dead worker.
     """
     known = [sample for sample in samples if "lane" in sample and sample["turns"] > 0]
-    a_turn_s = (
-        median(max(0, sample["ms"] - sample["waited_ms"]) / sample["turns"] for sample in known)
-        / 1000
-        if known
-        else 0.0
-    )
+    a_turn_s = 0.0
+    if known:
+        a_turn_s = (
+            median(max(0, sample["ms"] - sample["waited_ms"]) / sample["turns"] for sample in known)
+            / 1000
+        )
     if a_turn_s <= 0:
         return {}
     works_s, taken = a_turn_s * sum(sample["turns"] for sample in known), dict[Limit, float]()

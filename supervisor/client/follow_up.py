@@ -34,7 +34,9 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
         raise UserError(
             f"{job_id} has no result that could be followed on: submit the whole request"
         )
-    manifest = state.submitted.manifest if request.documents is None else None
+    manifest = None
+    if request.documents is None:
+        manifest = state.submitted.manifest
     if manifest:
         keep_documents(store, state)
     needed = [state.submitted.request, *([manifest] if manifest else [])]

@@ -62,7 +62,9 @@ def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
     if not job_ids:
         raise UnknownJob(f"no job has an id that begins with {prefix} (see `handoff list`)")
     if len(job_ids) > 1:
-        more = " and others" if len(job_ids) > MOST_CANDIDATES else ""
+        more = ""
+        if len(job_ids) > MOST_CANDIDATES:
+            more = " and others"
         named = ", ".join(job_ids[:MOST_CANDIDATES])
         raise UserError(
             f"{prefix} is the beginning of several job ids ({named}{more}): type more of the id"

@@ -57,11 +57,10 @@ def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Itera
     get_standing(store, job_id)
     is_over = False
     while True:
-        events = (
-            store.journal.follow(job_id, after, FOLLOW_S)
-            if follow
-            else store.journal.read(job_id, after)
-        )
+        if follow:
+            events = store.journal.follow(job_id, after, FOLLOW_S)
+        else:
+            events = store.journal.read(job_id, after)
         for recorded in events:
             after = recorded.version
             is_over = isinstance(recorded.event, JobEnded) or (
@@ -105,5 +104,6 @@ def wait_for_end(
             patience.bear(error)
             time.sleep(max(0.0, min(until - time.monotonic(), RECONNECT_EVERY_S)))
             continue
-        version = new[-1].version if new else version
+        if new:
+            version = new[-1].version
     return status

@@ -92,21 +92,29 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
     glance = store.job_summaries.of(job_id)
     job, submitted = glance.job, glance.first.event
     assert isinstance(submitted, JobSubmitted)
-    routed = store.job_summaries.routed(job.job_id) if submitted.mode is Mode.AUTO else None
+    routed = None
+    if submitted.mode is Mode.AUTO:
+        routed = store.job_summaries.routed(job.job_id)
     ended, until = _end(glance)
     running, newest = glance.running[:MOST_NAMED], _newest(glance)
     summaries, answer = _told(
         store, glance, [*glance.failed, *glance.dropped, *running, *newest], ended
     )
 
-    question = (
-        (answer.value if answer.value is not None else answer.text)
-        if answer and len(answer.text) <= MOST_ANSWER_CHARS
-        else None
-    )
+    if answer and len(answer.text) <= MOST_ANSWER_CHARS:
+        if answer.value is not None:
+            question = answer.value
+        else:
+            question = answer.text
+    else:
+        question = None
 
     def shown(some: Iterable[HandoffId]) -> tuple[dict[str, Any], ...]:
-        return tuple(summaries[handoff_id] for handoff_id in some if handoff_id in summaries)
+        items: list[dict[str, Any]] = []
+        for handoff_id in some:
+            if handoff_id in summaries:
+                items.append(summaries[handoff_id])
+        return tuple(items)
 
     return JobOutline(
         job_id=job.job_id,
@@ -176,7 +184,9 @@ def _told(
         for digest in (handoff.message, handoff.result)
         if digest
     ]
-    answer = ended.answer.digest if ended and ended.answer else None
+    answer = None
+    if ended and ended.answer:
+        answer = ended.answer.digest
     texts = store.payloads.short(
         job_id, [*digests, *([answer] if answer else [])], MOST_PAYLOAD_BYTES
     )
@@ -212,16 +222,24 @@ def _in_short(
 
 
 def _line(text: str | None, most: int) -> str | None:
-    line = " ".join(text[: 4 * most].split()) if text else None
-    return line if line is None or len(line) <= most else f"{line[: most - 1]}…"
+    line = None
+    if text:
+        line = " ".join(text[: 4 * most].split())
+    if line is None or len(line) <= most:
+        return line
+    return f"{line[: most - 1]}…"
 
 
 def _notes(
     store: Store, glance: JobSummary, ended: JobEnded | None, answer: Answer | None
 ) -> tuple[str, ...]:
-    why = (ended.reason,) if ended and ended.reason else ()
-    waits = missing_in(store, glance.job, MOST_WAITING)
-    return (*(answer.notes[:MOST_NAMED] if answer else ()), *why, *map(str, waits))
+    notes: list[str] = []
+    if answer:
+        notes += answer.notes[:MOST_NAMED]
+    if ended and ended.reason:
+        notes.append(ended.reason)
+    notes += map(str, missing_in(store, glance.job, MOST_WAITING))
+    return tuple(notes)
 
 
 def _left_out(glance: JobSummary, ended: JobEnded | None) -> Iterable[str]:
@@ -236,5 +254,7 @@ def _left_out(glance: JobSummary, ended: JobEnded | None) -> Iterable[str]:
     if ended and ended.answer:
         yield f"the answer, of {ended.answer.size:,} characters with its sources: `handoff result {job_id}`"
     yield f"one handoff in full, its message, its result and its turns: `handoff show {job_id} --handoff HANDOFF`"
-    count = f" ({tally.issued:,})" if tally else ""
+    count = ""
+    if tally:
+        count = f" ({tally.issued:,})"
     yield f"all handoffs{count}, the plan, reviews, conflicts, gates, gaps, approvals: `handoff show {job_id} --full`, or --json"

@@ -121,7 +121,11 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
 
 def letters_about(store: Store, job_id: JobId) -> tuple[DeadLetter, ...]:
     """Return the dead letters about a job."""
-    return tuple(letter for letter in store.dead_letters.newest() if job_id in letter.body)
+    letters: list[DeadLetter] = []
+    for letter in store.dead_letters.newest():
+        if job_id in letter.body:
+            letters.append(letter)
+    return tuple(letters)
 
 
 def refs_in(value: object) -> Iterable[BlobRef]:
@@ -250,7 +254,11 @@ class JobResult(Message):
         """
         names = dict.fromkeys(row.step for row in self.row_results)
         wanted = choose_steps(names, self.last_repeated, step)
-        return [row for row in self.row_results if row.step in wanted]
+        rows: list[Row] = []
+        for row_result in self.row_results:
+            if row_result.step in wanted:
+                rows.append(row_result)
+        return rows
 
 
 def report_on(store: Store, job_id: JobId) -> JobResult:
@@ -267,9 +275,13 @@ def report_of(record: JobRecord) -> JobResult:
     """Return the report of a record. Pure."""
     events, standing, payloads = record.journal, record.job, record.payloads
     words, made, submitted = ResultTexts(payloads), _plans(events), _of(events, JobSubmitted)[0]
-    state = fold(standing.job_id, None, events) if made else None
+    state = None
+    if made:
+        state = fold(standing.job_id, None, events)
     ended, until = _end(record)
-    answer = Answer.from_json(payloads[ended.answer.digest]) if ended and ended.answer else None
+    answer = None
+    if ended and ended.answer:
+        answer = Answer.from_json(payloads[ended.answer.digest])
     rows, last = _rows(state, record, words)
     return JobResult(
         job_id=standing.job_id,
@@ -335,34 +347,45 @@ def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
 
 
 def _of(events: Sequence[Recorded], kind: type[Any]) -> list[Any]:
-    return [recorded.event for recorded in events if isinstance(recorded.event, kind)]
+    anies: list[Any] = []
+    for recorded in events:
+        if isinstance(recorded.event, kind):
+            anies.append(recorded.event)
+    return anies
 
 
 def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     if answer is None:
         return ()
-    return tuple(
-        {
-            "n": numbered.n,
-            **numbered.citation.model_dump(),
-            "claim": numbered.claim,
-            "step": numbered.step,
-        }
-        for numbered in answer.citations
-    )
+    citations: list[dict[str, Any]] = []
+    for numbered in answer.citations:
+        citations.append(
+            {
+                "n": numbered.n,
+                **numbered.citation.model_dump(),
+                "claim": numbered.claim,
+                "step": numbered.step,
+            }
+        )
+    return tuple(citations)
 
 
 def _gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
-    gaps = answer.gaps if answer else ()
-    return tuple(
-        {
-            "step": gap.step,
-            "specialist": gap.specialist,
-            "why": gap.why,
-            "likely_usd": cost_usd(gap.likely_microusd),
-        }
-        for gap in gaps
-    )
+    if answer:
+        gaps = answer.gaps
+    else:
+        gaps = ()
+    items: list[dict[str, Any]] = []
+    for gap in gaps:
+        items.append(
+            {
+                "step": gap.step,
+                "specialist": gap.specialist,
+                "why": gap.why,
+                "likely_usd": cost_usd(gap.likely_microusd),
+            }
+        )
+    return tuple(items)
 
 
 def _mode(events: Sequence[Recorded]) -> Mode:
@@ -375,8 +398,12 @@ def _route(events: Sequence[Recorded], words: ResultTexts) -> dict[str, Any] | N
     if not routed:
         return None
     last = routed[-1]
-    route = words.result(last.result) if last.result else None
-    why = Route.of(route.output).why if route and last.problem is None else None
+    route = None
+    if last.result:
+        route = words.result(last.result)
+    why = None
+    if route and last.problem is None:
+        why = Route.of(route.output).why
     return {
         "specialist": last.specialist,
         "why": why,
@@ -395,29 +422,41 @@ def _plans(events: Sequence[Recorded]) -> list[PlanMade]:
         recorded.event if isinstance(recorded.event, PlanMade) else answers.get(id(recorded.event))
         for recorded in events
     )
-    return [plan for plan in plans if plan]
+    plan_mades: list[PlanMade] = []
+    for plan in plans:
+        if plan:
+            plan_mades.append(plan)
+    return plan_mades
 
 
 def _plan(
     state: JobState, made: Sequence[PlanMade], record: JobRecord, words: ResultTexts
 ) -> dict[str, Any]:
     synthesised, lacks = _of(record.journal, Synthesised), record.job.teams_lack
-    method = synthesised[-1].method.value if synthesised else None
+    method = None
+    if synthesised:
+        method = synthesised[-1].method.value
     degraded = made[-1].degraded
-    why = (words.why(degraded) or "the planner's answer was no plan") if degraded else None
-    plan = state.plan.plan if state.plan else made[-1].plan
-    bill = (
-        {"sub_teams": bill_text(layers) + (lacks and f"; {lacks}")}
-        if (layers := bill_of(state))
-        else {}
-    )
+    why = None
+    if degraded:
+        why = words.why(degraded) or "the planner's answer was no plan"
+    if state.plan:
+        plan = state.plan.plan
+    else:
+        plan = made[-1].plan
+    if layers := bill_of(state):
+        bill = {"sub_teams": bill_text(layers) + (lacks and f"; {lacks}")}
+    else:
+        bill = {}
     return {**json.loads(record.payloads[plan.digest]), "degraded": why, "method": method, **bill}
 
 
 def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
     handoffs = []
     for event in _of(record.journal, HandoffIssued):
-        child = event.child.job_id if event.child else None
+        child = None
+        if event.child:
+            child = event.child.job_id
         handoffs.append(
             handoff_as_json(
                 record.payloads[event.handoff.digest],
@@ -435,10 +474,10 @@ def handoff_as_json(
     """Return a handoff in the form of `JobResult.handoffs`. `message`: the AgentHandoff as
     JSON.
     """
-    books = (
-        {}
-        if standing is None
-        else {
+    if standing is None:
+        books = {}
+    else:
+        books = {
             "state": standing.state,
             "worker": standing.worker,
             "claims": standing.claims,
@@ -450,39 +489,46 @@ def handoff_as_json(
             "started_at": standing.started_at,
             "finished_at": standing.finished_at,
         }
-    )
     return {**json.loads(message), "group": group, "child": child, **books}
 
 
 def _verdict(event: Reviewed, words: ResultTexts) -> dict[str, Any]:
-    verdict = (
-        Verdict.of(words.result(event.result).output) if event.decision and event.result else None
-    )
-    said = (
-        verdict.model_dump(mode="json")
-        if verdict
-        else {"verdict": None, "revisions": [], "open_points": [], "scores": []}
-    )
-    why = words.why(event.result) if event.decision is None else None
+    verdict = None
+    if event.decision and event.result:
+        verdict = Verdict.of(words.result(event.result).output)
+    if verdict:
+        said = verdict.model_dump(mode="json")
+    else:
+        said = {"verdict": None, "revisions": [], "open_points": [], "scores": []}
+    why = None
+    if event.decision is None:
+        why = words.why(event.result)
     is_offline = (
         verdict is not None
         and event.result is not None
         and words.result(event.result).model == OFFLINE_MODEL
     )
-    checked = CHECKED_OFFLINE if is_offline else None
+    checked = None
+    if is_offline:
+        checked = CHECKED_OFFLINE
     return {"round": event.round, **said, "problem": why or event.problem, "checked": checked}
 
 
 def _conflicts(state: JobState | None, words: ResultTexts) -> tuple[dict[str, Any], ...]:
-    disputes = disputes_of(state, words) if state else ()
-    return tuple(
-        {
-            **dispute.conflict.model_dump(mode="json"),
-            "stands": list(dispute.settlement.stands),
-            "why": dispute.settlement.why,
-        }
-        for dispute in disputes
-    )
+    if state:
+        disputes = disputes_of(state, words)
+    else:
+        disputes = ()
+    conflicts: list[dict[str, Any]] = []
+    for dispute in disputes:
+        conflicts.append(
+            {
+                **dispute.conflict.model_dump(mode="json"),
+                "stands": list(dispute.settlement.stands),
+                "why": dispute.settlement.why,
+            }
+        )
+    return tuple(conflicts)
 
 
 def _notes(
@@ -495,7 +541,12 @@ def _notes(
     """Return the notes of the answer, the reason of the end, and the missing workers, in this
     order.
     """
-    notes = list(answer.notes) if answer else list(of_the_plan(plan, words)) if ended else []
+    if answer:
+        notes = list(answer.notes)
+    elif ended:
+        notes = list(of_the_plan(plan, words))
+    else:
+        notes = []
     if ended and ended.reason:
         notes.append(words.why(ended.because) or ended.reason)
     return (*notes, *waits)

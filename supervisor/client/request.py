@@ -77,7 +77,9 @@ def check_documents(documents: object) -> None:
                     "without `..` and without parts that begin with a dot"
                 )
     elif not isinstance(documents, Path | FolderReading | None):
-        hint = f": write Path({documents!r:.80})" if isinstance(documents, str) else ""
+        hint = ""
+        if isinstance(documents, str):
+            hint = f": write Path({documents!r:.80})"
         raise UserError(
             "documents must be a pathlib.Path, a mapping of names to bytes, or what `read_documents` returned, "
             f"not {type(documents).__name__}{hint}"
@@ -225,11 +227,9 @@ def gating_of(
         return AnswerGates.of(own, GatesFrom.JOB)
     if of_workflow is not None:
         return AnswerGates.of(of_workflow, GatesFrom.WORKFLOW)
-    return (
-        AnswerGates()
-        if of_settings is None
-        else AnswerGates.of(_default_gates(of_settings), GatesFrom.SETTINGS)
-    )
+    if of_settings is None:
+        return AnswerGates()
+    return AnswerGates.of(_default_gates(of_settings), GatesFrom.SETTINGS)
 
 
 @lru_cache(maxsize=1)
@@ -268,7 +268,9 @@ def checks_of(events: Sequence[Event], words: ResultTexts) -> dict[str, Any] | N
 
 
 def _fact_check(check: FactsChecked, words: ResultTexts) -> dict[str, Any]:
-    fact_check = words.fact_check(check.result) if check.result else None
+    fact_check = None
+    if check.result:
+        fact_check = words.fact_check(check.result)
     return {
         "wrong": [statement.model_dump() for statement in fact_check.wrong]
         if fact_check and check.wrong
@@ -347,13 +349,17 @@ def gating_in(request: Request, settings: Settings) -> AnswerGates:
         UserError: the file in HANDOFF_GATES is needed, and cannot be used.
     """
     is_said = request.gates is not None or request.facts is not None
-    own = GateSet(request.gates or Gates(), request.facts) if is_said else None
+    own = None
+    if is_said:
+        own = GateSet(request.gates or Gates(), request.facts)
     return gating_of(own, request.workflow.gates if request.workflow else None, settings.gates)
 
 
 def check_is_request(request: object) -> None:
     """Raise UserError if the caller passed another type, such as the words of a request."""
-    hint = f"write Request({request!r:.80})" if isinstance(request, str) else ""
+    hint = ""
+    if isinstance(request, str):
+        hint = f"write Request({request!r:.80})"
     check_type("the request", request, Request, hint)
 
 
@@ -432,7 +438,10 @@ def _check_depth(request: Request) -> None:
 
 def _may_ask(request: Request) -> bool:
     """Return whether the job can ask a person: an approval, or a step of the workflow."""
-    steps = request.workflow.steps if request.workflow else ()
+    if request.workflow:
+        steps = request.workflow.steps
+    else:
+        steps = ()
     return (request.approvals or Approvals()).are_wanted or any(
         step.on_failure is OnFailure.ASK or step.approve for step in steps
     )
@@ -455,11 +464,10 @@ def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:
 
 
 def _check_encodable(request: Request) -> None:
-    schema = (
-        None
-        if request.answer_schema is None
-        else json.dumps(request.answer_schema, ensure_ascii=False, default=str)
-    )
+    if request.answer_schema is None:
+        schema = None
+    else:
+        schema = json.dumps(request.answer_schema, ensure_ascii=False, default=str)
     named = {
         "the request": request.text,
         "the model's name": request.model,
@@ -480,20 +488,25 @@ def _check_prices(request: Request, settings: Settings) -> None:
     """Check that prices are known if the budget is in money. A named model is a real model, also if
     this process has other models.
     """
-    bound = "--max-usd" if request.limits.max_microusd is not None else "--approve-above-usd"
-    above_microusd = request.approvals.above_microusd if request.approvals else None
+    bound = "--approve-above-usd"
+    if request.limits.max_microusd is not None:
+        bound = "--max-usd"
+    above_microusd = None
+    if request.approvals:
+        above_microusd = request.approvals.above_microusd
     if request.limits.max_microusd is None and above_microusd is None:
         return
-    defaults = (
-        (OFFLINE_MODEL,)
-        if settings.is_offline
-        else (settings.supervisor_model, settings.specialist_model)
-    )
+    names: list[str] = []
+    if request.model:
+        names.append(request.model)
+    elif settings.is_offline:
+        names.append(OFFLINE_MODEL)
+    else:
+        names += [settings.supervisor_model, settings.specialist_model]
+    if not settings.is_offline and settings.reviewer_model is not None:
+        names.append(settings.reviewer_model)
     prices = replace(prices_from(settings), is_free=False)
-    judging = (
-        () if settings.is_offline or settings.reviewer_model is None else (settings.reviewer_model,)
-    )
-    for name in (*((request.model,) if request.model else defaults), *judging):
+    for name in names:
         if prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), name) is None:
             raise UserError(
                 f"the price of {name} is not known, so {bound} cannot be kept: set HANDOFF_PRICE_AS to a model with the same price"

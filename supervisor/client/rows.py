@@ -80,7 +80,9 @@ def results_for_rows(state: JobState, steps: Sequence[Step]) -> Iterator[BlobRef
     for step in steps:
         current = state.steps.get(step.id)
         if current is not None:
-            yield from (ref for ref in (current.result, current.trouble) if ref)
+            for ref in (current.result, current.trouble):
+                if ref:
+                    yield ref
 
 
 def rows_of(state: JobState, steps: Sequence[Step], words: ResultTexts) -> Iterator[Row]:
@@ -89,7 +91,9 @@ def rows_of(state: JobState, steps: Sequence[Step], words: ResultTexts) -> Itera
         if step.row is None or step.id not in state.steps:
             continue
         current = state.steps[step.id]
-        result = current.result if current.usable else None
+        result = None
+        if current.usable:
+            result = current.result
         yield Row(
             key=step.row.key,
             n=step.row.n,
@@ -103,7 +107,9 @@ def rows_of(state: JobState, steps: Sequence[Step], words: ResultTexts) -> Itera
 def _status(step: StepState) -> str:
     if step.status is StepStatus.SETTLED and step.result_status is not None:
         return step.result_status.value
-    return "running" if step.status is StepStatus.RUNNING else "waiting"
+    if step.status is StepStatus.RUNNING:
+        return "running"
+    return "waiting"
 
 
 def choose_steps(
@@ -124,7 +130,11 @@ def choose_steps(
 
 def copies_of_step(plan: Plan) -> list[Step]:
     """Return every copy of a repeated step."""
-    return [step for step in plan.steps if step.row is not None]
+    copies: list[Step] = []
+    for step in plan.steps:
+        if step.row is not None:
+            copies.append(step)
+    return copies
 
 
 def last_repeated_steps(plan: Plan) -> frozenset[str]:
@@ -134,7 +144,9 @@ def last_repeated_steps(plan: Plan) -> frozenset[str]:
         assert step.row is not None
         names.add(step.row.step)
         for dependency in step.depends_on:
-            before = plan.by_id[dependency].row if dependency in plan.by_id else None
+            before = None
+            if dependency in plan.by_id:
+                before = plan.by_id[dependency].row
             if before and before.each == step.row.each:
                 followed.add(before.step)
     return frozenset(names - followed)
@@ -168,12 +180,19 @@ def _table(rows: Sequence[Row]) -> str:
 def _named(output: JsonValue) -> dict[str, JsonValue]:
     if isinstance(output, dict):
         return output
-    return {} if output is None else {"output": output}
+    if output is None:
+        return {}
+    return {"output": output}
 
 
 def _cell(value: JsonValue) -> str:
     """Return a cell that no spreadsheet takes for a formula: such a text gets a `'` before it."""
     if value is None:
         return ""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"'{text}" if isinstance(value, str) and _FORMULA.search(text) else text
+    if isinstance(value, str):
+        text = value
+    else:
+        text = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and _FORMULA.search(text):
+        return f"'{text}"
+    return text

@@ -69,10 +69,10 @@ class Submission:
             **budget_fields(self.event.limits),
         }
         fields |= {"tenant": self.event.tenant, "priority": self.event.priority.value}
-        fields |= {"traceparent": traceparent} if traceparent else {}
-        fields |= (
-            {"specialists": " ".join(self.event.specialists)} if self.event.specialists else {}
-        )
+        if traceparent:
+            fields |= {"traceparent": traceparent}
+        if self.event.specialists:
+            fields |= {"specialists": " ".join(self.event.specialists)}
         return Commit(
             job_id=self.job_id,
             expected=0,
@@ -107,15 +107,17 @@ def submission_of(
         UserError: the workflow needs documents or items that are missing, or the gates of the
             settings cannot be used.
     """
-    manifest = reading.manifest.to_json() if (reading := _reading(request)) else None
-    schema = (
-        json.dumps(request.answer_schema, sort_keys=True)
-        if request.answer_schema is not None
-        else None
-    )
+    manifest = None
+    if reading := _reading(request):
+        manifest = reading.manifest.to_json()
+    schema = None
+    if request.answer_schema is not None:
+        schema = json.dumps(request.answer_schema, sort_keys=True)
     plan = plan_of(request, answers_in(given := follows.given if follows else ()))
     gating, workflow = gating_in(request, settings), plan.to_json() if plan else None
-    on_end = end_task_of(request.on_end).to_json() if request.on_end is not None else None
+    on_end = None
+    if request.on_end is not None:
+        on_end = end_task_of(request.on_end).to_json()
     event = JobSubmitted(
         request=ref(request.text),
         title=title_of(request.text),
@@ -166,7 +168,10 @@ def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
     if request.workflow is None:
         return None
     reading = _reading(request)
-    files = [document.path for document in reading.manifest.documents] if reading else []
+    if reading:
+        files = [document.path for document in reading.manifest.documents]
+    else:
+        files = []
     plan = request.workflow.expand(
         request.text, files=files, lines=request.items.lines, rows=request.items.rows
     )
@@ -224,7 +229,11 @@ def budget_fields(limits: JobLimits | NewLimits) -> dict[str, int]:
         "max_tokens": limits.max_tokens,
         "max_usd": limits.max_microusd,
     }
-    return {name: value for name, value in named.items() if value is not None}
+    fields: dict[str, int] = {}
+    for name, value in named.items():
+        if value is not None:
+            fields[name] = value
+    return fields
 
 
 def complete_request(store: Store, settings: Settings, request: Request) -> Submission:
@@ -323,9 +332,11 @@ class Admission:
 
     @cached_property
     def _models(self) -> set[str]:
-        return {
-            model for served in self._store.presence.served().values() for model in served.models
-        }
+        models: set[str] = set()
+        for served in self._store.presence.served().values():
+            for model in served.models:
+                models.add(model)
+        return models
 
     @cached_property
     def _no_room(self) -> str | None:
@@ -346,7 +357,10 @@ def check_fact_checker(store: Store, name: str | None) -> None:
     Raises:
         UserError: no worker serves or has served the fact-checker, and other workers are running.
     """
-    served = store.presence.served() if name else {}
+    if name:
+        served = store.presence.served()
+    else:
+        served = {}
     if name and served and name not in served and not store.history.read([name])[0][name]:
         raise UserError(
             f"fact_checker: no worker serves or has served {name!r}: {suggestion(name, sorted(served))}"

@@ -135,11 +135,10 @@ def _enter(
     arise.
     """
     new = {made.job_id: (request, made) for request, made in slice_ if made.job_id not in there}
-    problems = (
-        dict(zip(new, _commit_each(store, dispatcher, list(new.values())), strict=True))
-        if new
-        else {}
-    )
+    if new:
+        problems = dict(zip(new, _commit_each(store, dispatcher, list(new.values())), strict=True))
+    else:
+        problems = {}
     for _, made in slice_:
         if isinstance(problem := problems.get(made.job_id), VersionConflict):
             _check_same(store, made)

@@ -53,12 +53,12 @@ class MissingRole:
                 waits = f"step {step} waits"
             case _:
                 named = sorted(self.steps, key=_in_order)[:MOST_NAMED]
-                rest = "" if self.are_all else "at least "
-                more = (
-                    f" and {rest}{len(self.steps) - len(named):,} more"
-                    if len(named) < len(self.steps)
-                    else ""
-                )
+                rest = "at least "
+                if self.are_all:
+                    rest = ""
+                more = ""
+                if len(named) < len(self.steps):
+                    more = f" and {rest}{len(self.steps) - len(named):,} more"
                 waits = f"steps {', '.join(named)}{more} wait"
         return f"{waits} for {self.whom}: {self.mend}"
 
@@ -67,7 +67,10 @@ def missing(job: JobStanding, there: Presence) -> tuple[MissingRole, ...]:
     """Return the processes that the job needs now, and that are absent or paused. Pure."""
     if job.status.ended:
         return ()
-    reasons = [] if SUPERVISOR_QUEUE in there.queues else [_process("a supervisor", "supervisor")]
+    if SUPERVISOR_QUEUE in there.queues:
+        reasons = []
+    else:
+        reasons = [_process("a supervisor", "supervisor")]
     reasons += answers_to_wait_for(job)
     waiting: dict[str, list[str]] = {}
     for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
@@ -91,7 +94,10 @@ def answers_to_wait_for(job: JobStanding) -> list[MissingRole]:
     """Return the questions of the job that a person must answer. Pure."""
     if job.status is not JobStatus.WAITING:
         return []
-    since = "" if job.asked_at is None else f" since {_utc(job.asked_at)}"
+    if job.asked_at is None:
+        since = ""
+    else:
+        since = f" since {_utc(job.asked_at)}"
     questions = []
     if job.asks:
         decision = f"a decision by a person{since}, because {job.asks}"
@@ -167,7 +173,9 @@ def _worker_of(specialists: Sequence[str], *steps: str) -> MissingRole:
 
 
 def _paused(role: str, pause: Pause, *steps: str) -> MissingRole:
-    why = f" ({pause.reason})" if pause.reason else ""
+    why = ""
+    if pause.reason:
+        why = f" ({pause.reason})"
     return MissingRole(
         f"`{role}`, which is paused{why}",
         f"let it go on with `handoff resume {role}`",
