@@ -137,7 +137,7 @@ class DecisionRecorder:
         self._roles: dict[str, tuple[SpecialistSpec, str]] = {}
         """Specs of the roles, with their texts."""
 
-    def record(self, state: JobState, command: Command, into: PendingWrites) -> None:  # noqa: PLR0912 (one case a command)
+    def record(self, state: JobState, command: Command, into: PendingWrites) -> None:
         """Add the events and writes of a command, and the actions after the commit."""
         match command:
             case MakePlan():
@@ -146,12 +146,8 @@ class DecisionRecorder:
                 self._patch_plan(state, command, into)
             case Route() | MakeQuote() | TryAgain() | SkipReview() | SkipFactCheck():
                 into.events.append(self._event(state, command))
-            case IssueRole():
-                self._issue_role(state, command, into)
-            case IssueGroup():
-                self._issue_group(state, command, into)
-            case IssueToChild(step_id):
-                self._issue_to_child(state, step_id, into)
+            case IssueRole() | IssueGroup() | IssueToChild():
+                self._issue(state, command, into)
             case AbandonSteps():
                 self._abandon(state, command, into)
             case CheckConditions() | SkipSteps():
@@ -164,14 +160,45 @@ class DecisionRecorder:
                 self._check(state, command, into)
             case EndJob():
                 self._end(state, command, into)
-            case AskApproval():
-                keep_documents_for(state, self._store.payloads, self._library)
-                draft = None
-                if command.status:
-                    draft = self._answer(state, command.status, into)
-                record_question(command, state.submitted.approvals.wait_s, draft, into)
-            case AskUser() | RemindUser() | ApproveBySilence():
-                record_question(command, 0, None, into)
+            case AskApproval() | AskUser() | RemindUser() | ApproveBySilence():
+                self._ask(state, command, into)
+            case _:
+                self._add_effect(state, command, into)
+
+    def _issue(
+        self, state: JobState, command: IssueRole | IssueGroup | IssueToChild, into: PendingWrites
+    ) -> None:
+        match command:
+            case IssueRole():
+                self._issue_role(state, command, into)
+            case IssueGroup():
+                self._issue_group(state, command, into)
+            case IssueToChild(step_id):
+                self._issue_to_child(state, step_id, into)
+
+    def _ask(
+        self,
+        state: JobState,
+        command: AskApproval | AskUser | RemindUser | ApproveBySilence,
+        into: PendingWrites,
+    ) -> None:
+        if not isinstance(command, AskApproval):
+            record_question(command, 0, None, into)
+            return
+        keep_documents_for(state, self._store.payloads, self._library)
+        draft = None
+        if command.status:
+            draft = self._answer(state, command.status, into)
+        record_question(command, state.submitted.approvals.wait_s, draft, into)
+
+    def _add_effect(
+        self,
+        state: JobState,
+        command: DeliverWebhook | SendEndTask | PublishAgain | RunRole | StartChild | TellParent,
+        into: PendingWrites,
+    ) -> None:
+        """Add an action for the time after the commit, and the event that it has begun."""
+        match command:
             case DeliverWebhook():
                 into.events.append(
                     WebhookTried(
@@ -181,14 +208,13 @@ class DecisionRecorder:
                         end=state.ended_version,
                     )
                 )
-                into.effects.append(command)
             case SendEndTask():
                 into.events.append(end_task_begun(state, command))
-                into.effects.append(command)
             case PublishAgain() | RunRole() | StartChild() | TellParent():
-                into.effects.append(command)
+                pass
             case _:
                 assert_never(command)
+        into.effects.append(command)
 
     def _event(
         self, state: JobState, command: Route | MakeQuote | TryAgain | SkipReview | SkipFactCheck

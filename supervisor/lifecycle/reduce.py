@@ -165,30 +165,31 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
                 "question": None,
             }
         case CancelRequested():
-            return {} if state.ended else {"cancelled_by": event.by}
+            return {"cancelled_by": state.cancelled_by if state.ended else event.by}
         case RetryRequested():
             return reduce_retry(state, event, recorded.at)
         case DecisionAsked():
             return {"asked_at": recorded.at}
         case WebhookTried():
-            if event.end and event.end != state.ended_version:
-                # it was under way when the user retried: the end that comes has not been
-                # posted
-                return {}
-            return {
-                "webhook_attempts": event.attempt,
-                "webhook_delivered": event.delivered,
-                "webhook_under_way": event.under_way,
-                "webhook_tried_at": recorded.at,
-            }
+            return _webhook_tried(state, event, recorded.at)
         case EndTaskTried():
             return _end_task_tried(state, event, recorded.at)
         case ParentTold():
-            return (
-                {"parent_told": True} if state.ended else {}
-            )  # of an earlier end, by a version that does not look
+            # a report before the end is about an earlier end
+            return {"parent_told": state.parent_told or state.ended is not None}
         case _:
             assert_never(event)
+
+
+def _webhook_tried(state: JobState, event: WebhookTried, at: float) -> dict[str, Any]:
+    if event.end and event.end != state.ended_version:
+        return {}  # it was under way when the user retried: the end that comes has not been posted
+    return {
+        "webhook_attempts": event.attempt,
+        "webhook_delivered": event.delivered,
+        "webhook_under_way": event.under_way,
+        "webhook_tried_at": at,
+    }
 
 
 def _end_task_tried(state: JobState, event: EndTaskTried, at: float) -> dict[str, Any]:
@@ -203,48 +204,62 @@ def _end_task_tried(state: JobState, event: EndTaskTried, at: float) -> dict[str
     return {"end_task": tried}
 
 
-def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  # noqa: PLR0911, PLR0912 (one case an event)
+def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
     match event:
         case HandoffIssued():
             return _issued(state, event, at)
         case HandoffFinished():
             return _finished(state, event)
-        case PlanMade():
-            return {**apply_plan(event), "phase": Phase.WORKING, "fruitless": 0}
-        case PlanPatched():
-            return {**with_patch(state, event), "fruitless": 0}
-        case NeedsResolved():
-            return {**resolve_steps(state, event), "fruitless": 0}
-        case ConflictsFound() | Judged():
-            return apply_conflicts(state, event)
-        case Arbitrated():
-            return apply_arbitration(state, event, at)
-        case Reviewed():
-            return {**_reviewed(state, event, at), "fruitless": 0, "held": NOTHING_HELD}
+        case PlanMade() | PlanPatched() | NeedsResolved():
+            return {**_of_plan(state, event), "fruitless": 0}
         case StepsAbandoned():
             return abandon_steps(state, event)
         case ConditionsChecked():
             return apply_conditions(state, event)
         case StepsTriedAgain():
             return {"steps": state.steps | retry_steps(state, event)}
+        case ConflictsFound() | Judged():
+            return apply_conflicts(state, event)
+        case Arbitrated():
+            return apply_arbitration(state, event, at)
+        case Reviewed() | Synthesised() | GatesChecked() | FactsChecked():
+            return _of_answer(state, event, at)
+        case _:
+            assert_never(event)
+
+
+def _of_plan(state: JobState, event: PlanMade | PlanPatched | NeedsResolved) -> dict[str, Any]:
+    match event:
+        case PlanMade():
+            return {**apply_plan(event), "phase": Phase.WORKING}
+        case PlanPatched():
+            return with_patch(state, event)
+        case NeedsResolved():
+            return resolve_steps(state, event)
+
+
+def _of_answer(
+    state: JobState, event: Reviewed | Synthesised | GatesChecked | FactsChecked, at: float
+) -> dict[str, Any]:
+    match event:
+        case Reviewed():
+            return {**_reviewed(state, event, at), "fruitless": 0, "held": NOTHING_HELD}
         case Synthesised():
-            still_open = _without(state, "synthesizer")
-            made = {
+            return {
                 "synthesised": event,
                 "phase": Phase.ANSWERING,
-                "open": still_open,
+                "open": _without(state, "synthesizer"),
                 "fruitless": 0,
                 "held": NOTHING_HELD,
+                "gated": None,
+                "fact_checks": unsaid(state),
             }
-            return {**made, "gated": None, "fact_checks": unsaid(state)}
         case GatesChecked():
             if event.is_sent_back:
                 return send_back_answer(state, event, at)
             return {"gated": event}
         case FactsChecked():
             return make_fact_check_event(state, event, at)
-        case _:
-            assert_never(event)
 
 
 def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:

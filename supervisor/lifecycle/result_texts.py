@@ -96,7 +96,7 @@ BRING_UP_TO_DATE = (
 )
 
 
-def sources_of_words(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one case an event)
+def sources_of_words(event: Event) -> tuple[BlobRef, ...]:
     """Return the HandoffResults or the user's note with the texts of an event; empty if the event
     is complete.
     """
@@ -106,45 +106,44 @@ def sources_of_words(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one
             return tuple(item.result for item in event.steps)
         case ConditionsChecked():
             return tuple(item.result for item in (*event.skipped, *event.undecided))
-        case HandoffFinished():
-            ref = None
-            if event.status is not ResultStatus.OK:
-                ref = event.result
-        case Routed():
-            ref = None
-            if event.problem:
-                ref = event.result
         case PlanMade():
             ref = event.degraded or event.noted
-        case PlanPatched() | NeedsResolved():
-            ref = event.result
-        case Judged():
-            ref = event.result
-        case Arbitrated():
-            ref = None
-            if event.problem is None:
-                ref = event.result
-        case Reviewed():
-            ref = None
-            if event.decision is None or event.steps or event.open_points:
-                ref = event.result
-        case Synthesised():
-            ref = None
-            if event.problem:
-                ref = event.result
-        case GatesChecked():
-            ref = event.result
-        case FactsChecked():
-            ref = None
-            if event.wrong or event.problem:
-                ref = event.result
         case JobEnded():
             ref = event.because
         case Rejected():
             ref = event.note
+        case PlanPatched() | NeedsResolved() | Judged() | GatesChecked():
+            ref = event.result
+        case (
+            HandoffFinished()
+            | Routed()
+            | Arbitrated()
+            | Reviewed()
+            | Synthesised()
+            | FactsChecked()
+        ):
+            if _has_words(event):
+                ref = event.result
     if ref:
         return (ref,)
     return ()
+
+
+def _has_words(
+    event: HandoffFinished | Routed | Arbitrated | Reviewed | Synthesised | FactsChecked,
+) -> bool:
+    """Return whether the result of the event has a text that a reader must see."""
+    match event:
+        case HandoffFinished():
+            return event.status is not ResultStatus.OK
+        case Arbitrated():
+            return event.problem is None
+        case Reviewed():
+            return event.decision is None or bool(event.steps or event.open_points)
+        case FactsChecked():
+            return bool(event.wrong or event.problem)
+        case Routed() | Synthesised():
+            return bool(event.problem)
 
 
 def remarks_want(step: StepState) -> tuple[BlobRef, ...]:
