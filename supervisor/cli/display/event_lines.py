@@ -191,7 +191,7 @@ def _of_job(view: JobView, event: JobEvent) -> str:  # noqa: PLR0911 (one case a
             return f"webhook: {'delivered' if event.delivered else f'try {event.attempt} failed: {short(event.detail, 80)}'}"
 
 
-def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: PLR0911, PLR0912 (one case an event)
+def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR0911, PLR0912 (one case an event)
     match event:
         case PlanMade():
             steps = ", ".join(_planned(event.steps))
