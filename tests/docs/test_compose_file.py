@@ -127,7 +127,7 @@ def test_a_copy_of_the_environment_file_starts_nothing_before_its_passwords_are_
 
 def test_each_port_of_the_host_comes_from_a_setting_that_the_page_names() -> None:
     published = {port for service in SERVICES.values() for port in service.get("ports", [])}
-    page = sections(text_of("operations"))["With Docker Compose"]
+    page = sections(text_of("how-to/compose"))["Start it"]
 
     assert published == {
         "127.0.0.1:${REDIS_PORT:-6379}:6379",

@@ -1,16 +1,20 @@
-"""docs/operations.md: its commands, services and figures exist."""
+"""The pages for operators: their commands, services, figures and keys exist."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
+import redis
 import yaml
 
 from handoff_queue.shared.agent.retry_policy import MOST_TRIES
 from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS
-from handoff_queue.shared.local.redis_server import OLDEST
+from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.local.redis_server import OLDEST, PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store import keys
@@ -20,11 +24,15 @@ from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.supervisor.assembly import QUEUES
 from handoff_queue.supervisor.cli.doctor import FULL
+from handoff_queue.supervisor.client import client
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.docs.pages import ROOT, blocks, rows, sections, spans, text_of
+from tests.waiting import wait_until
 
 PAGE = text_of("operations")
-PACING = (ROOT / "shared" / "store" / "lua" / "parts/rate_limiter.lua").read_text()
+COMPOSE_PAGE = text_of("how-to/compose")
+GUIDES = [COMPOSE_PAGE, text_of("how-to/scale"), text_of("how-to/upgrade")]
+PACING = (ROOT / "shared" / "store" / "lua" / "parts" / "rate_limiter.lua").read_text()
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 WORDS = {3: "three", 5: "five"}
 
@@ -51,7 +59,7 @@ def test_plain_celery_commands_name_apps_and_queues_that_exist() -> None:
 
 
 def test_compose_commands_name_services_that_exist() -> None:
-    texts = [PAGE, (ROOT / "README.md").read_text()]
+    texts = [*GUIDES, (ROOT / "README.md").read_text()]
     named = {service for text in texts for service in re.findall(r"--scale (\w+)=", text)}
 
     assert named
@@ -59,7 +67,7 @@ def test_compose_commands_name_services_that_exist() -> None:
 
 
 def test_the_override_changes_services_that_exist_and_serves_all_that_they_served() -> None:
-    (block,) = blocks(PAGE, "yaml")
+    (block,) = blocks(COMPOSE_PAGE, "yaml")
     changed = yaml.safe_load(block)["services"]
 
     assert set(changed) <= set(COMPOSE)
@@ -69,18 +77,50 @@ def test_the_override_changes_services_that_exist_and_serves_all_that_they_serve
 
 
 def test_the_figures_of_the_text_are_those_of_the_code() -> None:
-    dies = sections(PAGE)["When something dies"]
+    dies = sections(text_of("how-to/troubleshoot"))["What happens when something dies"]
+    health = " ".join(sections(PAGE)["Check its health"].split())
 
     assert f"After {WORDS[MAX_CLAIMS]} claims" in dies
     assert f"After {WORDS[MAX_LOOKS]} times that no look" in dies
     assert f"renew for {WORDS[FROZEN_AFTER_LEASES]} leases" in dies
     assert f"Up to {WORDS[MOST_TRIES]} tries" in dies
-    assert f"every {ANNOUNCED_FOR_S / 3:.0f} seconds" in dies
-    assert f"missed after {ANNOUNCED_FOR_S} seconds" in dies
+    assert f"every {ANNOUNCED_FOR_S / 3:.0f} seconds" in health
+    assert f"ends after {ANNOUNCED_FOR_S} seconds" in health
     assert f"above {100 * FULL:.0f} %" in sections(PAGE)["Redis"]
     assert f"Redis {'.'.join(map(str, OLDEST))} or newer" in sections(PAGE)["Redis"]
-    assert f"{DEFAULT_THREADS} is a small number" in sections(PAGE)["Scaling"]
+    assert f"{DEFAULT_THREADS} is a small number" in text_of("how-to/scale")
     assert set(re.findall(r"stop_reason: (\w+)", dies)) <= {reason.value for reason in StopReason}
+
+
+def test_a_snapshot_of_redis_brings_the_jobs_back(redis_url: str, tmp_path: Path) -> None:
+    """The steps under "Backups"."""
+    job_id = client.connect(redis_url, Settings(offline=True)).submit(client.Request("Hello?"))
+    with redis.Redis.from_url(redis_url, decode_responses=True) as before:
+        before.bgsave()
+        wait_until(lambda: not before.info("persistence")["rdb_bgsave_in_progress"])
+        snapshot = Path(before.config_get("dir")["dir"]) / "dump.rdb"
+        (tmp_path / "redis").mkdir()
+        shutil.copy(snapshot, tmp_path / "redis")
+
+    with Processes(tmp_path) as children:
+        restored = PrivateRedis(children, tmp_path, append_only=False)
+        with redis.Redis.from_url(restored.start()) as after:
+            after.config_set("appendonly", "yes")
+            wait_until(lambda: is_append_only(after))
+    with Processes(tmp_path) as children:
+        url = PrivateRedis(children, tmp_path, earlier=restored.access).start()
+        jobs = client.connect(url, Settings(offline=True))
+
+        assert [one.job_id for one in jobs.newest()] == [job_id]
+
+
+def is_append_only(server: Any) -> bool:
+    facts = server.info("persistence")
+    return bool(
+        facts["aof_enabled"]
+        and not facts["aof_rewrite_in_progress"]
+        and not facts["aof_rewrite_scheduled"]
+    )
 
 
 PLACEHOLDERS = {
@@ -155,4 +195,4 @@ def test_compose_waits_longer_than_a_process_drains() -> None:
 
     assert set(graces.values()) == {45}
     assert min(graces.values()) > Settings().drain_s
-    assert "Compose waits 45 seconds" in " ".join(PAGE.split())
+    assert "Compose waits 45 seconds" in " ".join(text_of("how-to/upgrade").split())

@@ -79,6 +79,8 @@ def check_call(words: list[str]) -> None:
             assert arguments[0] in TARGETS
         case "pip":
             check_pip(arguments)
+        case "redis-cli":
+            assert arguments[:3] == ["-u", "$HANDOFF_REDIS_URL", "BGSAVE"]
         case _:
             assert program in OF_OTHERS, f"no check knows the program {program}"
 
@@ -96,7 +98,7 @@ def check_docker(arguments: list[str]) -> None:
         scaled = re.findall(r"\b([a-z]+)=\d+", " ".join(arguments))
         named = [word for word in arguments[2:] if word in SERVICES]
         assert {*scaled, *named} <= set(SERVICES)
-        assert arguments[1] in {"up", "ps", "logs"}
+        assert arguments[1] in {"up", "ps", "logs", "cp"}
     elif PROJECT in arguments:
         check_handoff(arguments[arguments.index(PROJECT) + 1 :])
 
@@ -217,8 +219,8 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/web-backend.md", "python"): check_program,
     ("docs/how-to/workflows.md", "python"): check_program,
     ("docs/concepts/joins.md", "yaml"): check_workflow,
+    ("docs/how-to/compose.md", "yaml"): check_override,
     ("docs/operations.md", "dotenv"): check_environment,
-    ("docs/operations.md", "yaml"): check_override,
     ("docs/python.md", "python"): check_program,
     ("docs/security.md", "acl"): check_acl,
     ("docs/how-to/add-a-specialist.md", "markdown"): check_specialist,
