@@ -1,1 +1,1 @@
-"""Measurements: `make bench`. Every figure in docs/performance.md comes from here."""
+"""Measurements: `make bench`. Every figure in benchmarks/RESULTS.md comes from here."""

@@ -35,7 +35,7 @@ GIVEN_UP_AFTER_S = 60.0
 
 
 class Hole(StrEnum):
-    """Gaps of Celery, as docs/reliability.md numbers them."""
+    """Gaps of Celery, as chaos/RESULTS.md numbers them."""
 
     H1 = "H1: a pool's child is killed after it has stored its result, before the part is counted"
     H2 = "H2: the same to a whole worker that drops tasks which have succeeded before"

@@ -1,4 +1,4 @@
-"""The rules for code in docs/design.md that a program can check. There is no list of exemptions."""
+"""The rules of docs/contributing.md that a program can check. There is no list of exemptions."""
 
 from __future__ import annotations
 
@@ -50,6 +50,9 @@ def documents() -> list[Path]:
     return [
         ROOT / "README.md",
         ROOT / "CHANGELOG.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "benchmarks" / "RESULTS.md",
+        ROOT / "chaos" / "RESULTS.md",
         *sorted((ROOT / "docs").rglob("*.md")),
         *sorted((ROOT / "examples").glob("*.md")),
     ]

@@ -28,12 +28,12 @@ __all__ = ["Process", "redis_url_of", "start_process"]
 SWITCH_EVERY_S = 0.02
 """Seconds that a thread waits for the interpreter lock before it requests it. With Python's default
 of 5 ms, hundreds of threads that wake at once spend a fifth of the processor time on requests. A
-longer wait saves no more (docs/performance.md).
+longer wait saves no more (benchmarks/RESULTS.md).
 """
 YOUNG_OBJECTS = 10_000
 """Net number of new objects that starts the garbage collector. Python's default is 700 (3.13:
 2,000). Almost all of our objects need no collector, and at 700 it took a twentieth of the
-processor time (docs/performance.md).
+processor time (benchmarks/RESULTS.md).
 """
 GENERATIONS = (YOUNG_OBJECTS, 10, 2)
 """Thresholds of the collector. It examines all objects after every 200,000 new ones: cycles that

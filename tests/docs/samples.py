@@ -39,6 +39,7 @@ def pages() -> list[Path]:
     """Return all documents that hold samples for readers."""
     return [
         ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
         *sorted((ROOT / "examples").glob("*.md")),
         *sorted(DOCS.rglob("*.md")),
     ]

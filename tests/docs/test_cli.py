@@ -42,6 +42,8 @@ def options_in(text: str) -> set[str]:
 def documents() -> list[Path]:
     return [
         ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "chaos" / "RESULTS.md",
         *sorted((ROOT / "examples").glob("*.md")),
         *(path for path in sorted(DOCS.rglob("*.md")) if path != PLANNED),
     ]
