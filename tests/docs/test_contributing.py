@@ -1,0 +1,60 @@
+"""The walkthroughs of docs/contributing.md name files, functions and fields that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, sections, text_of
+
+WALKTHROUGHS = {
+    heading: body
+    for heading, body in sections(text_of("contributing")).items()
+    if heading in ("Add an event", "Add a command", "Add a limit to the budget tree")
+}
+ROOMS = ("shared", "supervisor", "workers", "chaos", "tests")
+OF_THE_EXAMPLE = {"max_things", "keep_things"}
+"""Names that the reader adds."""
+CODE = re.compile(r"`([^`\n]+)`")
+ITEM = re.compile(r"^\d+\. .*(?:\n   .*)*", re.MULTILINE)
+FILE = re.compile(r"[\w./]+\.(?:py|lua|jsonl)|[\w/]+/")
+NAME = re.compile(r"[A-Za-z_]*[A-Z_]\w*")
+"""A name of code: with a capital or an underscore. Names of commands and fields are not."""
+
+
+def items() -> list[str]:
+    return [item for body in WALKTHROUGHS.values() for item in ITEM.findall(body)]
+
+
+def files_of(item: str) -> dict[str, list[Path]]:
+    """Return the files that each path of an item stands for. A bare file name stands for all files
+    of that name, and a folder for all of its files.
+    """
+    found: dict[str, list[Path]] = {}
+    for span in filter(FILE.fullmatch, CODE.findall(item)):
+        if span.endswith("/"):
+            found[span] = [path for path in (ROOT / span).rglob("*") if path.is_file()]
+        elif "/" in span:
+            found[span] = [path for path in [ROOT / span] if path.exists()]
+        else:
+            found[span] = [path for room in ROOMS for path in (ROOT / room).rglob(span)]
+    return found
+
+
+def test_each_walkthrough_has_steps() -> None:
+    assert len(WALKTHROUGHS) == 3
+    assert len(items()) > 20
+
+
+@pytest.mark.parametrize("item", items(), ids=lambda item: item[:40])
+def test_a_step_names_files_that_exist_and_what_is_in_them(item: str) -> None:
+    files = files_of(item)
+    text = "".join(
+        path.read_text() for paths in files.values() for path in paths if path.suffix != ".pyc"
+    )
+    names = {span for span in CODE.findall(item) if NAME.fullmatch(span)} - OF_THE_EXAMPLE
+
+    assert [span for span, paths in files.items() if not paths] == []
+    assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
