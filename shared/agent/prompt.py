@@ -1,4 +1,4 @@
-"""The prompt of a handoff: the system prompt and the opening message that docs/internals.md describes."""
+"""The prompt of a handoff: the system prompt and the opening message that docs/design.md describes."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ VERDICT_SCHEMA: dict[str, Any] = {
 
 
 def envelope_schema(output: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The answer envelope of docs/internals.md."""
+    """The answer envelope of docs/design.md."""
     source = {
         "type": "object",
         "properties": {"source": {"type": "string"}, "quote": {"type": "string"}},
