@@ -81,7 +81,7 @@ def test_a_value_comes_from_a_claim_about_the_property(
         ("tags", {"type": "array", "items": TEXT}, QDRANT[0]),
     ],
 )
-def test_what_no_claim_says_is_left_out_or_null_or_named(
+def test_a_field_without_a_claim_is_left_out_or_null_or_named(
     name: str, schema: dict[str, Any], text: str
 ) -> None:
     facts = {"type": "array", "items": TEXT}
@@ -127,14 +127,14 @@ def test_without_claims_everything_required_is_missing() -> None:
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 @pytest.mark.parametrize("texts", [QDRANT + AERO, ()], ids=["with claims", "without"])
-def test_a_value_is_valid_or_names_what_is_missing(
+def test_a_value_is_valid_or_names_its_missing_fields(
     schema: dict[str, Any], texts: tuple[str, ...]
 ) -> None:
     check_validity(filled(schema, *texts), schema)
 
 
 @given(TREES, st.sampled_from([QDRANT, AERO, ()]))
-def test_any_form_gets_a_valid_value_or_names_what_is_missing(
+def test_any_form_gets_a_valid_value_or_names_its_missing_fields(
     schema: dict[str, Any], texts: tuple[str, ...]
 ) -> None:
     found = filled(schema, *texts)
@@ -156,7 +156,7 @@ def test_no_pattern_takes_long() -> None:
     assert time.process_time() - before < 1
 
 
-def test_an_answer_whose_form_lacks_something_is_partial_and_says_what() -> None:
+def test_an_answer_with_missing_fields_is_partial_and_names_them() -> None:
     answer = work(
         "<task>Research Qdrant with regard to licence.</task>",
         Library.of(EXAMPLES),

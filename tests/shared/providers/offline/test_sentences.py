@@ -153,7 +153,7 @@ Kim",88.00
 """
 
 
-def test_each_row_of_a_csv_file_is_said_with_the_names_of_its_columns() -> None:
+def test_each_row_of_a_csv_file_is_a_sentence_with_the_names_of_its_columns() -> None:
     assert [(each.quote, each.text) for each in sentences_of(EXPENSES, "table.csv")] == [
         ("2024-01-03,office,Ann,40.00", "2024-01-03: category office, who Ann, amount 40.00"),
         (
@@ -190,7 +190,7 @@ def test_a_part_of_a_csv_file_loses_rows_that_may_be_cut() -> None:
         ("| a | b |\n|---|---|\n| one | two | three |\n", ["one: b two, three"]),
     ],
 )
-def test_rows_of_tables_are_said_with_the_names_of_their_columns(
+def test_rows_of_tables_are_sentences_with_the_names_of_their_columns(
     table: str, texts: list[str]
 ) -> None:
     assert _texts(f"# Costs\n\nWe ship it all.\n\n{table}")[1:] == texts

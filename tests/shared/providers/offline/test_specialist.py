@@ -222,7 +222,7 @@ def test_a_task_that_names_a_document_is_answered_from_that_document() -> None:
     assert {claim["sources"][0]["source"] for claim in answer["claims"]} == {"meeting.txt"}
 
 
-# From earlier results
+# Answers from earlier results
 
 QDRANT = "Qdrant filters on the payload."
 MILVUS = "Milvus filters with boolean expressions."

@@ -110,7 +110,7 @@ def test_a_reply_over_max_tokens_is_cut_and_says_so() -> None:
     assert [len(block.text) for block in message.content if block.type == "text"] == [20]
 
 
-def test_the_model_names_itself_whatever_it_was_called() -> None:
+def test_the_model_reports_its_own_name_for_every_requested_name() -> None:
     assert _posted(_body(model="claude-opus-5-5")).json()["model"] == "offline"
 
 
