@@ -14,123 +14,90 @@ from handoff_queue.shared.providers.offline.sentences import name_of
 from handoff_queue.shared.providers.offline.words import stems_of, words_of
 
 Schema = Mapping[str, Any]
+Claims = Sequence[Claim]
 _DEEPEST = 12
 _MOST_TOGETHER = 3
 """Claims in one string that may hold any text."""
 _MOST_NAMED = 20
 """Missing places that are named."""
 _NAMES = frozenset({"name", "title", "product", "thing", "subject", "item"})
-_SOURCES = frozenset({"source", "sources", "document", "file"})
 _GENERAL = frozenset(
     """answer summary text overview description explanation result report content details facts
     points findings notes""".split()
 )
-"""Names of properties that any claim may fill."""
+"""Names of texts that any claim may fill."""
+_SOURCES = frozenset({"source", "sources", "document", "file"})
 _NUMBER = re.compile(r"(?<![\w.:,-])\d+(?:,\d{3})*(?:\.\d+)?(?![\d:]|[.,-]\d)")
 _NEGATED = re.compile(r"\b(?:not|no|never|cannot|without|neither|nor|\w+n['’]t)\b", re.IGNORECASE)
 _NOTHING = object()
-"""The claims do not say it."""
+"""The value where no claim fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A value, the claims that it comes from, and the places that no claim fills."""
+    """A value, the ids of its claims, and the places without a claim."""
 
     value: Any
     used: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 
 
-def fill(
-    schema: Schema, claims: Sequence[Claim], by_thing: Mapping[str, Sequence[Claim]]
-) -> Filled:
+def fill(schema: Schema, claims: Claims, by_thing: Mapping[str, Claims]) -> Filled:
     """Return a valid value, or the missing places.
 
     `by_thing`: the claims about each of several things. A list of objects has one for each thing.
     Without things, it has one for each document.
     """
-    form = _Form(schema, claims, by_thing)
-    value = form.value(schema, _Scope((), "", tuple(claims)))
+    things = dict(by_thing)
+    for claim in claims if not by_thing else ():
+        name = name_of(claim.source)
+        things[name] = [*things.get(name, ()), claim]
+    form = _Form(schema, things)
+    value = form.value(schema, "", "", claims)
     if value is _NOTHING:
-        missing = form.missing[:_MOST_NAMED] or ["the answer itself"]
-        return Filled(None, missing=tuple(missing))
+        return Filled(None, missing=tuple(form.missing[:_MOST_NAMED]) or ("the answer itself",))
     used = tuple(dict.fromkeys(form.used))
-    if form.missing:
+    if form.missing or is_valid(value, schema):
         return Filled(value, used, tuple(form.missing[:_MOST_NAMED]))
-    if is_valid(value, schema):
-        return Filled(value, used)
-    return Filled(None, missing=(f"what the schema asks for: {problem_with(value, schema)}",))
+    return Filled(None, missing=(f"a value for the schema: {problem_with(value, schema)}",))
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """A place in the form, and the claims that may fill it."""
-
-    path: tuple[str, ...]
-    thing: str
-    claims: tuple[Claim, ...]
-
-    @property
-    def name(self) -> str:
-        return next((part for part in reversed(self.path) if not part.startswith("[")), "")
-
-    @property
-    def place(self) -> str:
-        text = "".join(part if part.startswith("[") else f".{part}" for part in self.path)
-        return text.lstrip(".") or "the answer itself"
-
-    def at(self, part: str) -> _Scope:
-        return _Scope((*self.path, part), self.thing, self.claims)
-
-    def about(self) -> list[Claim]:
-        """Return the claims that have every word of the property's name."""
-        wanted = stems_of(" ".join(_words_of_name(self.name)))
-        return [claim for claim in self.claims if wanted and wanted <= stems_of(claim.text)]
+def is_valid(value: Any, schema: Schema) -> bool:
+    """Return whether a value matches a schema. A broken schema takes any value."""
+    try:
+        return problem_with(value, schema) is None
+    except BrokenSchema:
+        return True
 
 
 class _Form:
-    def __init__(
-        self, root: Schema, claims: Sequence[Claim], by_thing: Mapping[str, Sequence[Claim]]
-    ) -> None:
+    """A form while it is filled.
+
+    `place` is the path of a value, as in `laptops[1].price`. `thing` is the thing or document that
+    the place is about, and `claims` are the claims that may fill the place.
+    """
+
+    def __init__(self, root: Schema, things: Mapping[str, Claims]) -> None:
         self.used: list[str] = []
         self.missing: list[str] = []
         self._root = root
-        self._things = {thing: tuple(about) for thing, about in by_thing.items()}
-        if not by_thing:
-            for claim in claims:
-                name = name_of(claim.source)
-                self._things[name] = (*self._things.get(name, ()), claim)
+        self._things = things
 
-    def value(self, schema: Any, scope: _Scope) -> Any:
-        """Return the value for a part of the schema, or _NOTHING."""
+    def value(self, schema: Any, place: str, thing: str, claims: Claims) -> Any:
         schema = self._resolved(schema)
-        if "const" in schema:
-            return schema["const"]
+        kind = schema.get("type", "object" if "properties" in schema else "string")
         options = schema.get("anyOf") or schema.get("oneOf") or []
-        kinds = schema.get("type", "object" if "properties" in schema else "string")
-        if isinstance(kinds, list):
-            options = [{**schema, "type": kind} for kind in kinds]
-        if len(scope.path) > _DEEPEST:
-            return _NOTHING
+        if isinstance(kind, list):
+            options = [{**schema, "type": each} for each in kind]
+        if "const" in schema or place.count(".") > _DEEPEST:
+            return schema.get("const", _NOTHING)
         if options:
-            return self._first_of(options, scope)
-        kind = "enum" if "enum" in schema else kinds
-        by_kind = {
-            "enum": self._choice,
-            "object": self._object,
-            "array": self._array,
-            "integer": self._number,
-            "number": self._number,
-            "string": self._string,
-        }
-        if kind not in by_kind:
-            return None if kind == "null" else _NOTHING
-        used = len(self.used)
-        value = by_kind[kind](schema, scope)
-        if kind not in ("object", "array") and not is_valid(value, schema):
-            del self.used[used:]
-            return _NOTHING
-        return value
+            return self._first_of(options, place, thing, claims)
+        if kind == "object":
+            return self._object(schema, place, thing, claims)
+        if kind == "array":
+            return self._array(schema, place, thing, claims)
+        return None if kind == "null" else self._simple(schema, kind, place, thing, claims)
 
     def _resolved(self, schema: Any) -> dict[str, Any]:
         """Return the schema that a reference within the root leads to."""
@@ -143,105 +110,96 @@ class _Form:
             schema = target
         return dict(schema) if isinstance(schema, Mapping) else {}
 
-    def _first_of(self, options: Sequence[Any], scope: _Scope) -> Any:
-        """Return the value of the first option that the claims fill, else null if it is allowed."""
+    def _first_of(self, options: Sequence[Any], place: str, thing: str, claims: Claims) -> Any:
+        """Return the value of the first option that the claims fill, or null if it is allowed."""
         missing = len(self.missing)
         for option in options:
-            value = self.value(option, scope)
+            value = self.value(option, place, thing, claims)
             if value is not _NOTHING and value is not None and len(self.missing) == missing:
                 return value
             del self.missing[missing:]
         is_null = any(self._resolved(option).get("type") == "null" for option in options)
         return None if is_null else _NOTHING
 
-    def _object(self, schema: Schema, scope: _Scope) -> Any:
+    def _object(self, schema: Schema, place: str, thing: str, claims: Claims) -> Any:
         properties = schema.get("properties", {})
         required = schema.get("required", ())
         values = {}
         for name in dict.fromkeys([*properties, *required]):
-            thing = next((each for each in self._things if each.lower() == name.lower()), None)
-            inner = scope.at(name)
-            if thing is not None:
-                inner = _Scope(inner.path, thing, self._things[thing])
-            value = self.value(properties[name], inner) if name in properties else _NOTHING
+            inner = f"{place}.{name}".lstrip(".")
+            own = next((each for each in self._things if each.lower() == name.lower()), thing)
+            about = claims if own == thing else self._things[own]
+            part = properties.get(name, {"type": "unknown"})
+            value = self.value(part, inner, own, about)
             if value is not _NOTHING:
                 values[name] = value
             elif name in required:
-                self.missing.append(inner.place)
+                self.missing.append(inner)
         is_said = any(value is not None for value in values.values())
         return values if is_said or not required else _NOTHING
 
-    def _array(self, schema: Schema, scope: _Scope) -> Any:
+    def _array(self, schema: Schema, place: str, thing: str, claims: Claims) -> Any:
         items = self._resolved(schema.get("items", {}))
-        is_list_of_things = items.get("type") == "object" and not scope.thing
-        if is_list_of_things:
-            groups = list(self._things.items())
-        elif scope.name in _GENERAL | _SOURCES or not scope.name:
-            groups = [(scope.thing, (claim,)) for claim in scope.claims]
-        else:
-            groups = [(scope.thing, (claim,)) for claim in scope.about()]
+        groups = [(thing, [claim]) for claim in _about(place, claims)]
+        if items.get("type") == "object" and not thing:
+            groups = [(each, list(about)) for each, about in self._things.items()]
         values: list[Any] = []
-        for thing, claims in groups[: schema.get("maxItems", 50)]:
-            inner = _Scope((*scope.path, f"[{len(values)}]"), thing, claims)
-            value = self.value(items, inner)
+        for name, about in groups[: schema.get("maxItems")]:
+            value = self.value(items, f"{place}[{len(values)}]", name, about)
             if value is not _NOTHING and value not in values:
                 values.append(value)
         return values or _NOTHING
 
-    def _choice(self, schema: Schema, scope: _Scope) -> Any:
-        """Return the only choice that a claim about the property names."""
-        for claim in scope.about():
-            words = words_of(claim.text)
-            named = [each for each in schema["enum"] if set(words_of(str(each))) <= set(words)]
-            if len(named) == 1 and named[0] is not None and not _NEGATED.search(claim.text):
-                self.used.append(claim.id)
-                return named[0]
-        return _NOTHING
-
-    def _number(self, schema: Schema, scope: _Scope) -> Any:
-        """Return the only number of a claim that has every word of the property's name."""
-        for claim in scope.about():
-            numbers = _NUMBER.findall(claim.text)
-            if len(numbers) != 1:
-                continue
-            number = float(numbers[0].replace(",", ""))
-            if number.is_integer() or schema["type"] == "number":
-                self.used.append(claim.id)
-                return int(number) if number.is_integer() else number
-        return _NOTHING
-
-    def _string(self, schema: Schema, scope: _Scope) -> Any:
-        if scope.name in _NAMES and scope.thing:
-            return scope.thing
-        if scope.name in _SOURCES and scope.claims:
-            self.used.append(scope.claims[0].id)
-            return scope.claims[0].source
-        if "format" in schema:
-            return _NOTHING
-        claims = scope.about()[:1]
-        if scope.name in _GENERAL or not scope.name:
-            claims = list(scope.claims[:_MOST_TOGETHER])
-        for some in (claims, claims[:1]):
-            for text in (
-                " ".join(marked(claim.text, claim.id) for claim in some),
-                " ".join(claim.text for claim in some),
-            ):
-                if some and is_valid(text, schema):
-                    self.used += [claim.id for claim in some]
-                    return text
+    def _simple(self, schema: Schema, kind: str, place: str, thing: str, claims: Claims) -> Any:
+        """Return the first valid string, number or choice out of the claims about a property."""
+        name = _property_of(place)
+        is_text = kind == "string" and "enum" not in schema
+        if is_text and name in _NAMES and thing and is_valid(thing, schema):
+            return thing
+        groups = [
+            [claim] for claim in (_about(place, claims) if is_text else _naming(name, claims))
+        ]
+        if is_text and (name in _GENERAL or not name):
+            groups = [list(claims[:_MOST_TOGETHER]), *groups] if claims else []
+        for group in groups:
+            values = _values_in(group, schema, kind)
+            for value in [group[0].source] if is_text and name in _SOURCES else values:
+                if is_valid(value, schema):
+                    self.used += [claim.id for claim in group]
+                    return value
         return _NOTHING
 
 
-def is_valid(value: Any, schema: Schema) -> bool:
-    """Return whether a value matches a schema. A broken schema takes any value."""
-    if value is _NOTHING:
-        return True
-    try:
-        return problem_with(value, schema) is None
-    except BrokenSchema:
-        return True
+def _values_in(claims: Claims, schema: Schema, kind: str) -> list[Any]:
+    """Return the values that claims have for a schema, the best first."""
+    text = " ".join(claim.text for claim in claims)
+    if "enum" in schema:
+        words = set(words_of(text))
+        named = [each for each in schema["enum"] if set(words_of(str(each))) <= words]
+        return named if len(named) == 1 and not _NEGATED.search(text) else []
+    if kind in ("integer", "number"):
+        numbers = [float(number.replace(",", "")) for number in _NUMBER.findall(text)]
+        whole = [int(number) if number.is_integer() else number for number in numbers]
+        return whole if len(whole) == 1 else []
+    if kind != "string" or "format" in schema:
+        return []
+    return [" ".join(marked(claim.text, claim.id) for claim in claims), text]
 
 
-def _words_of_name(name: str) -> list[str]:
-    """Return the words of a name: `batteryLife_hours` has battery, life and hours."""
-    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+def _about(place: str, claims: Claims) -> list[Claim]:
+    """Return the claims that may fill a text or a list."""
+    name = _property_of(place)
+    is_general = not name or name in _GENERAL | _SOURCES
+    return list(claims) if is_general else _naming(name, claims)
+
+
+def _naming(name: str, claims: Claims) -> list[Claim]:
+    """Return the claims that have every word of the name of a property."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    wanted = stems_of(" ".join(words))
+    return [claim for claim in claims if wanted and wanted <= stems_of(claim.text)]
+
+
+def _property_of(place: str) -> str:
+    """Return the name of the innermost property of a place."""
+    return re.sub(r"\[\d+\]", "", place).rpartition(".")[2]
