@@ -1,5 +1,5 @@
-"""A user who types commands during a failpoint run: `handoff submit`, `cancel`, `resume` and `dead
-retry`, each in a separate process.
+"""A user who types commands during a failpoint run: `handoff submit`, `cancel`, `unpause` and `dead
+requeue`, each in a separate process.
 
 Nothing here waits. A wait for a command would keep stopped processes from continuing, and would
 hide the replies that are stored in the meantime.
@@ -34,7 +34,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, job_id_for
 from handoff_queue.shared.types.job_options import Mode
 
 PAUSED = "planner"
-"""The role that is paused, and resumed: every job needs it."""
+"""The role that is paused, and unpaused: every job needs it."""
 CAUGHT_WITHIN_S = 0.1
 
 Named = tuple[JobId, HandoffId]
@@ -100,11 +100,11 @@ class Errand:
                 if self.on.submit(self.job):
                     return ["cancel", self.on.system.ids[self.job.name]]
                 return []
-            case Need.RESUME:
+            case Need.UNPAUSE:
                 self.on.system.client.pause(PAUSED)
                 self.job = self.job or self._next()
                 if self.on.submit(self.job):
-                    return ["resume", PAUSED]
+                    return ["unpause", PAUSED]
                 return []
             case _:
                 return self._letter()
@@ -127,7 +127,7 @@ class Errand:
                 self._unread = None
             return []
         self.job = self._job_of(self._unread[0])
-        return ["dead", "retry", letter.id]
+        return ["dead", "requeue", letter.id]
 
     def _job_of(self, job_id: JobId) -> PlannedJob:
         """Return the job that a user submitted: this job or its ancestor."""

@@ -40,9 +40,9 @@ class Need(StrEnum):
     LOSE = "lose the first wake-up of new jobs"
     SUBMIT = "handoff submit"
     CANCEL = "handoff cancel"
-    RESUME = "handoff resume"
+    UNPAUSE = "handoff unpause"
     UNREAD = "a message of a version that nobody here knows"
-    RETRY = "handoff dead retry"
+    REQUEUE = "handoff dead requeue"
     STUMBLE = "an internal error where a job is carried on"
 
     @property
@@ -60,7 +60,7 @@ class Need(StrEnum):
     @property
     def is_a_command(self) -> bool:
         """Return whether a user's command reaches the point."""
-        return self in (Need.SUBMIT, Need.CANCEL, Need.RESUME, Need.RETRY)
+        return self in (Need.SUBMIT, Need.CANCEL, Need.UNPAUSE, Need.REQUEUE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -92,10 +92,10 @@ SCRIPTS: dict[str, dict[str, Need]] = {
     "extend_ttl": {CLIENT: Need.SUBMIT},
     "report_limits": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
     "defer": {WORKER: Need.REFUSED, SUPERVISOR: Need.REFUSED},
-    "unpause": {CLIENT: Need.RESUME},
+    "unpause": {CLIENT: Need.UNPAUSE},
     "set_caps": {SUPERVISOR: Need.END},
     "keep_unread": {WORKER: Need.UNREAD, SUPERVISOR: Need.UNREAD},
-    "requeue_letter": {CLIENT: Need.RETRY},
+    "requeue_letter": {CLIENT: Need.REQUEUE},
     "record_failure": {SUPERVISOR: Need.STUMBLE},
 }
 """Scripts of the store by kind of process, with the needed action."""

@@ -170,7 +170,7 @@ class RetryRequested(NewLimits):
     from_step: StepIdField | None = None
     whole: bool = False
     """True if the retry only fills gaps: missing or incomplete steps, and their dependents. No join
-    ends a wait (`handoff finish`).
+    ends a wait.
     """
     holds: bool = False
     """True if dependents keep their results until the repeated step has a different result. With

@@ -1,3 +1,3 @@
-"""The command `handoff`: run, submit, watch, look into and mend jobs; start and check the
+"""The command `handoff`: run, submit, watch, look into and fix jobs; start and check the
 processes that do them.
 """

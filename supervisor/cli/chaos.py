@@ -135,6 +135,6 @@ def _draw(only: str | None) -> Draw | None:
         return drawing.ONLY_CHORDS
     known = [mode.value for mode in Mode]
     if unknown := [name for name in named if name not in known]:
-        mend = suggestion(unknown[0], known, otherwise=f"name modes, or {CHORDS} alone")
-        raise UserError(f"--only {unknown[0]!r:.80} is not a mode: {mend}")
+        fix = suggestion(unknown[0], known, otherwise=f"name modes, or {CHORDS} alone")
+        raise UserError(f"--only {unknown[0]!r:.80} is not a mode: {fix}")
     return drawing.only([Mode(name) for name in named])

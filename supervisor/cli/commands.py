@@ -53,8 +53,7 @@ ENTRIES = _entries({
         "cancel": ("cancel:cancel", "Stop jobs everywhere; what they have done stays."),
         "approve": ("approve:approve", "Let a job go on that waits for an approval."),
         "reject": ("approve:reject", "Have what a job waits for an approval of made again, with your note as feedback."),
-        "retry": ("retry:retry", "Go on with an ended job: do again what did not succeed, or everything from a step on."),
-        "finish": ("retry:finish", "Fill the gaps of an ended job: the steps that it did without, then what builds on them."),
+        "retry": ("retry:retry", "Continue a job: repeat failed steps, fill gaps, or go on with a run."),
         "delete": ("delete:delete", "Remove an ended job and everything of it."),
     },
     "Processes": {
@@ -74,12 +73,12 @@ ENTRIES = _entries({
         "specialists": ("specialists:specialists", "Who is served by live workers, how busy they are, and what tools each may use."),
         "doctor": (
             "doctor:doctor",
-            "Check broker, persistence, supervisors, workers, dead letters and model access; say what is wrong and how to mend it.",
+            "Check broker, persistence, supervisors, workers, dead letters and model access; say what is wrong and how to fix it.",
         ),
         "stats": ("stats:stats", "What the fleet has to do: slots, queues, quota, spending."),
         "top": ("top:top", "The fleet, live: roles, slots, queues, what is at work, spending, quota, dead letters."),
-        "pause": ("pause:pause", "Stop a role on every machine, until `handoff resume`: the kill switch."),
-        "resume": ("pause:resume", "Let a paused role go on with what waits for it."),
+        "pause": ("pause:pause", "Stop a specialist or a role on all machines."),
+        "unpause": ("pause:unpause", "Start a paused specialist or role again."),
         "dead": (
             "dead:dead",
             "Messages that no process could take, with the reason: list them, show one as a whole, try one again, drop one or all.",

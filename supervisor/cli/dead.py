@@ -31,13 +31,13 @@ class DeadLetterAction(StrEnum):
 
     LIST = "list"
     SHOW = "show"
-    RETRY = "retry"
+    REQUEUE = "requeue"
     DROP = "drop"
 
 
 def dead(
     what: Annotated[
-        DeadLetterAction, typer.Argument(metavar="ACTION", help="list, show, retry or drop.")
+        DeadLetterAction, typer.Argument(metavar="ACTION", help="list, show, requeue or drop.")
     ] = DeadLetterAction.LIST,
     letter: Annotated[
         str | None, typer.Argument(metavar="ID", help="Which letter, as `list` names it.")
@@ -51,7 +51,7 @@ def dead(
 
     handoff dead show 1f0c2a9e
 
-    handoff dead retry 1f0c2a9e
+    handoff dead requeue 1f0c2a9e
 
     handoff dead drop --all
     """
@@ -59,11 +59,11 @@ def dead(
         raise UserError(
             "give `handoff dead drop` the ID of a letter (see `handoff dead`), or --all; nothing else takes --all"
         )
-    if (what in (DeadLetterAction.SHOW, DeadLetterAction.RETRY) and letter is None) or (
+    if (what in (DeadLetterAction.SHOW, DeadLetterAction.REQUEUE) and letter is None) or (
         what is DeadLetterAction.LIST and letter is not None
     ):
         raise UserError(
-            "`handoff dead show ID` and `handoff dead retry ID` are about one letter, `handoff dead list` about all of them"
+            "`handoff dead show ID` and `handoff dead requeue ID` are about one letter, `handoff dead list` about all of them"
         )
     jobs = client_of_broker()
     letters = jobs.store.dead_letters
@@ -72,10 +72,10 @@ def dead(
             _list(letters.newest(count), as_json=as_json)
         case DeadLetterAction.SHOW:
             _show(_find(letters, str(letter)), as_json=as_json)
-        case DeadLetterAction.RETRY:
+        case DeadLetterAction.REQUEUE:
             found = _find(letters, str(letter))
-            jobs.retry_dead(found)
-            write_line(f"letter {found.id} is tried again")
+            jobs.requeue_dead(found)
+            write_line(f"letter {found.id} is back in its queue")
         case DeadLetterAction.DROP:
             dropped = (
                 letters.drop_all() if letter is None else int(letters.drop(_find(letters, letter)))

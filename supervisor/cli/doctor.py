@@ -1,4 +1,4 @@
-"""`handoff doctor`: what is wrong with a system, and how to mend it."""
+"""`handoff doctor`: what is wrong with a system, and how to fix it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _STYLE = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 def doctor(as_json: AsJson = False) -> int:
     """Check broker, persistence, supervisors, workers, dead letters and model access; say what
-    is wrong and how to mend it.
+    is wrong and how to fix it.
 
     Exit code 1 when anything fails.
     """
@@ -77,13 +77,13 @@ def doctor(as_json: AsJson = False) -> int:
         for finding in findings:
             line = Text(f"{finding.level.value:<4}", style=_STYLE[finding.level])
             line.append(f"  {finding.about}: {finding.found}", style="default")
-            line.append(f" -> {finding.mend}" if finding.mend else "", style="bold")
+            line.append(f" -> {finding.fix}" if finding.fix else "", style="bold")
             console.print(line, soft_wrap=True)
     return FAILED if any(finding.level is Level.FAIL for finding in findings) else OK
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Everything, in the order in which one would mend it."""
+    """Everything, in the order in which one would fix it."""
     if settings.redis_url is None:
         yield from _without_broker()
         yield from _of_this_shell(settings, is_fleet_live=False)
@@ -96,15 +96,15 @@ def _of_this_shell(settings: Settings, *, is_fleet_live: bool) -> Iterator[Findi
     where a fleet is alive.
     """
     yield from find_ignored_variables(os.environ)
-    level, found, mend = model_access(settings)
-    finding = Finding(Level(level), "this shell: model", found, mend)
+    level, found, fix = model_access(settings)
+    finding = Finding(Level(level), "this shell: model", found, fix)
     if is_fleet_live:
         is_offline = settings.is_offline
         finding = replace(
             finding,
             level=Level.OK if is_offline or level == "ok" else Level.WARN,
             found=f"{found}; only processes that are started from this shell would use it",
-            mend="" if is_offline else mend,
+            fix="" if is_offline else fix,
         )
     yield finding
 
@@ -155,8 +155,8 @@ def _broker(settings: Settings) -> Iterator[Finding]:
 
 
 def _refused(why: str) -> Finding:
-    what, _, mend = why.partition(": ")
-    return Finding(Level.FAIL, "broker", what, mend or "check HANDOFF_REDIS_URL")
+    what, _, fix = why.partition(": ")
+    return Finding(Level.FAIL, "broker", what, fix or "check HANDOFF_REDIS_URL")
 
 
 def persistence(facts: RedisFacts) -> Iterator[Finding]:
@@ -263,7 +263,7 @@ def find_paused_roles(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
             Level.WARN,
             f"role {plain(role)}",
             f"paused since {clock(pause.at)}{why}",
-            f"`handoff resume {plain(role)}`",
+            f"`handoff unpause {plain(role)}`",
         )
 
 
@@ -282,8 +282,8 @@ def budgets(today: TodaysBudgets) -> Iterator[Finding]:
 def _budget(about: str, spent: DaySpending, settings: str, today: TodaysBudgets) -> Finding:
     if not spent.reached:
         return Finding(Level.OK, about, f"{spent}" + ("" if spent.is_capped else ", no cap"))
-    mend = f"{today.more}; or raise {settings}USD or {settings}TOKENS for supervisors, and start one again"
-    return Finding(Level.WARN, about, f"{spent}: spent{spent.need}", mend)
+    fix = f"{today.more}; or raise {settings}USD or {settings}TOKENS for supervisors, and start one again"
+    return Finding(Level.WARN, about, f"{spent}: spent{spent.need}", fix)
 
 
 def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[Finding]:
@@ -293,12 +293,12 @@ def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[
             name = plain(one.queue)
             found = f"{figures(one.messages, 'message')} waiting, and no worker serves it"
             start = f"`handoff worker {name}` (for one of your own with --specialists DIR), or `handoff cancel` the jobs that wait"
-            mend = (
+            fix = (
                 start
                 if one.wanted
                 else f"their jobs have ended: `redis-cli DEL {name}` removes them"
             )
-            yield Finding(Level.WARN, f"queue {name}", found, mend)
+            yield Finding(Level.WARN, f"queue {name}", found, fix)
 
 
 def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
@@ -327,7 +327,7 @@ def _leftovers(jobs: Client) -> Iterator[Finding]:
         )
     letters = len(jobs.store.dead_letters.newest())
     found = f"{figures(letters, 'message')} could not be taken" if letters else "none"
-    mend = "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all` clears them"
+    fix = "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all` clears them"
     yield Finding(
-        Level.WARN if letters else Level.OK, "dead letters", found, mend if letters else ""
+        Level.WARN if letters else Level.OK, "dead letters", found, fix if letters else ""
     )

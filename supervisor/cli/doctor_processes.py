@@ -29,7 +29,7 @@ class Finding:
     level: Level
     about: str
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 MOST_NAMED = 5
@@ -73,8 +73,8 @@ def live_processes(
     yield from failing_models(told, now)
     yield from mixtures(told, own_version)
     if told and all(one.node.model == OFFLINE_MODEL for one in told):
-        mend = "start workers and supervisors with ANTHROPIC_API_KEY, or with ANTHROPIC_BASE_URL for a server of your own"
-        yield Finding(Level.WARN, "model of the fleet", OFFLINE, mend)
+        fix = "start workers and supervisors with ANTHROPIC_API_KEY, or with ANTHROPIC_BASE_URL for a server of your own"
+        yield Finding(Level.WARN, "model of the fleet", OFFLINE, fix)
 
 
 def _unreadable(processes: Iterable[LiveProcess]) -> Iterator[Finding]:
@@ -162,8 +162,8 @@ def mixtures(told: Sequence[AnnouncedProcess], own_version: str) -> Iterator[Fin
     """
     versions = {one.node.version for one in told} - {""}
     if len(versions) > 1:
-        mend = "start all of them again with one version"
-        yield Finding(Level.WARN, "versions", f"processes differ: {_by(told, 'version')}", mend)
+        fix = "start all of them again with one version"
+        yield Finding(Level.WARN, "versions", f"processes differ: {_by(told, 'version')}", fix)
     elif versions and own_version not in versions:
         yield Finding(
             Level.WARN,
@@ -172,14 +172,14 @@ def mixtures(told: Sequence[AnnouncedProcess], own_version: str) -> Iterator[Fin
             "use the version of the fleet here",
         )
     if len({one.node.model for one in told}) > 1:
-        mend = "give all of them the same key, or HANDOFF_OFFLINE=true"
-        yield Finding(Level.WARN, "providers", f"processes differ: {_by(told, 'model')}", mend)
+        fix = "give all of them the same key, or HANDOFF_OFFLINE=true"
+        yield Finding(Level.WARN, "providers", f"processes differ: {_by(told, 'model')}", fix)
     elif len({one.node.server for one in told}) > 1:
-        mend = "give all of them the same ANTHROPIC_BASE_URL"
-        yield Finding(Level.WARN, "model servers", f"processes differ: {_by(told, 'server')}", mend)
+        fix = "give all of them the same ANTHROPIC_BASE_URL"
+        yield Finding(Level.WARN, "model servers", f"processes differ: {_by(told, 'server')}", fix)
     if differing := _models_of_a_role(told):
-        mend = "give all of them the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and HANDOFF_REVIEWER_MODEL"
-        yield Finding(Level.WARN, "models", f"processes differ: {_listed(differing)}", mend)
+        fix = "give all of them the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and HANDOFF_REVIEWER_MODEL"
+        yield Finding(Level.WARN, "models", f"processes differ: {_listed(differing)}", fix)
 
 
 def _models_of_a_role(told: Iterable[AnnouncedProcess]) -> list[str]:

@@ -31,8 +31,8 @@ WORKERS = 3
 SLOTS = 8
 """Handoffs that each of them runs at once."""
 DRAIN_S = 2.0
-"""After Ctrl-C somebody waits in front of the screen: a turn that takes longer is cut, and
-done again on `--resume`.
+"""Seconds that running turns get after Ctrl-C. A longer turn is cut off, and `handoff retry`
+repeats it.
 """
 READY_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.02
@@ -43,22 +43,24 @@ class EmbeddedSystem:
     meanwhile.
     """
 
-    def __init__(self, settings: Settings, *, resume: str | None = None) -> None:
+    def __init__(self, settings: Settings, *, interrupted: str | None = None) -> None:
         self._settings = settings
-        self._resume = resume
+        self._interrupted = interrupted
         self._surroundings = (
-            surroundings_of(settings) if resume is None else kept.surroundings_of(settings, resume)
+            surroundings_of(settings)
+            if interrupted is None
+            else kept.surroundings_of(settings, interrupted)
         )
         self._parts = ExitStack()
         self._keep_as: str | None = None
-        self._kept = False
+        self._kept = interrupted is not None
         self.url = ""
 
     def __enter__(self) -> Self:
         with ExitStack() as parts:
             self._folder = parts.enter_context(RunDirectory()).path
-            if self._resume:
-                kept.restore(self._settings, self._resume, self._folder)
+            if self._interrupted:
+                kept.restore(self._settings, self._interrupted, self._folder)
             nursery = nursery_of_celery()
             self._processes = parts.enter_context(
                 Processes(self._folder, nursery and parts.enter_context(nursery))
@@ -86,15 +88,17 @@ class EmbeddedSystem:
                 self._kept = kept.keep(
                     self._settings, self._keep_as, self._folder / "redis", self._surroundings
                 )
-            elif self._resume and kind is None:
-                kept.forget(self._settings, self._resume)
+            elif self._interrupted and kind is None:
+                kept.forget(self._settings, self._interrupted)
+                self._kept = False
 
     def keep_as(self, job_id: str) -> None:
-        """Let the handoffs that run end their turns, and keep all that was done for `--resume`."""
+        """Let the running handoffs end their turns, and keep the work for `handoff retry`."""
         self._keep_as = job_id
 
     @property
     def was_kept(self) -> bool:
+        """Whether the cache folder holds the work of this run."""
         return self._kept
 
     def wait_until_ready(self, jobs: Client) -> None:

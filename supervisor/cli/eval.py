@@ -24,8 +24,8 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import (
+    BUDGET,
     CONTINUE,
-    LIMITS,
     QUALITY,
     SPECIALISTS,
     AsJson,
@@ -95,7 +95,7 @@ def evaluate(
             min=1e-6,
             max=1e9,
             help="The most that all of it may cost.",
-            rich_help_panel=LIMITS,
+            rich_help_panel=BUDGET,
         ),
     ] = None,
     timeout: Timeout = None,

@@ -44,7 +44,7 @@ def whole_system(
         return
     for model in models:
         check_model(model, settings)
-    system = EmbeddedSystem(settings, resume=name if kept.is_kept(settings, name) else None)
+    system = EmbeddedSystem(settings, interrupted=name if kept.is_kept(settings, name) else None)
     with system:
         try:
             jobs = client.connect(system.url, settings)

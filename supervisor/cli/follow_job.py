@@ -100,7 +100,7 @@ def without_commands(moments: Iterable[JobUpdate]) -> Iterator[JobUpdate]:
     """Yield the moments of a job on a private Redis. What it waits for names no other command."""
     for moment in moments:
         missing = tuple(
-            replace(entry, mend=entry.mend_in_place or entry.mend) for entry in moment.view.missing
+            replace(entry, fix=entry.fix_in_place or entry.fix) for entry in moment.view.missing
         )
         yield replace(moment, view=replace(moment.view, missing=missing))
 

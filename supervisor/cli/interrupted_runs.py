@@ -50,18 +50,24 @@ def find_kept_job(settings: Settings, text: str) -> JobId:
     """Return the only kept job with an id that begins with this text.
 
     Raises:
-        UnknownJob: no such job was kept; names those that were.
-        UserError: the text is no beginning of an id, or several kept jobs begin so.
+        UnknownJob: no such job was kept. The message names the kept jobs.
+        UserError: the text is not the beginning of an id, or several kept ids begin with it.
     """
     if not is_job_id_prefix(text):
         raise UserError(f"{text!r:.82} is not a job id: it looks like j-0123456789ab")
-    there = sorted(path.name for path in _folder(settings).glob("j-*"))
-    matches = [JobId(name) for name in there if name.startswith(text)]
+    matches = [name for name in kept_jobs(settings) if name.startswith(text)]
     if not matches:
+        there = ", ".join(kept_jobs(settings)) or "none"
         raise UnknownJob(
-            f"no interrupted run of {text} is kept here (there are: {', '.join(there) or 'none'})"
+            f"this machine has no interrupted run {text} (it has: {there});"
+            " for a job on a broker, set HANDOFF_REDIS_URL"
         )
     return only_match(text, matches)
+
+
+def kept_jobs(settings: Settings) -> list[JobId]:
+    """Return the jobs of all kept runs."""
+    return sorted(JobId(path.name) for path in _folder(settings).glob("j-*"))
 
 
 def surroundings_of(settings: Settings, job_id: str) -> dict[str, str]:

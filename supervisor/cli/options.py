@@ -19,10 +19,10 @@ from handoff_queue.shared.types.limits import (
 
 # Panels of options in the help of a command.
 DOCUMENTS = "Documents"
-SPECIALISTS = "Specialists and mode"
 CONTINUE = "Continue earlier work"
+SPECIALISTS = "Specialists and mode"
 QUALITY = "Review and gates"
-LIMITS = "Limits"
+BUDGET = "Budget"
 APPROVAL = "Approval"
 QUEUE = "Queue and notification"
 OUTPUT = "Output"
@@ -79,7 +79,7 @@ MaxTurns = Annotated[
         metavar="N",
         min=1,
         help="The most turns of one handoff.",
-        rich_help_panel=LIMITS,
+        rich_help_panel=BUDGET,
     ),
 ]
 MaxJobTurns = Annotated[
@@ -90,13 +90,13 @@ MaxJobTurns = Annotated[
         min=1,
         max=MOST_COUNT,
         help="The most turns of the whole job. Default: 200, or 10 for each step of a long workflow.",
-        rich_help_panel=LIMITS,
+        rich_help_panel=BUDGET,
     ),
 ]
 MaxUsd = Annotated[
     float | None,
     typer.Option(
-        "--max-usd", metavar="X", help="The most that the job may cost.", rich_help_panel=LIMITS
+        "--max-usd", metavar="X", help="The most that the job may cost.", rich_help_panel=BUDGET
     ),
 ]
 MaxTokens = Annotated[
@@ -106,7 +106,7 @@ MaxTokens = Annotated[
         metavar="N",
         min=1,
         help="The most input and output tokens of the whole job.",
-        rich_help_panel=LIMITS,
+        rich_help_panel=BUDGET,
     ),
 ]
 MaxRounds = Annotated[
@@ -117,7 +117,7 @@ MaxRounds = Annotated[
         min=0,
         max=10,
         help="How often a review may send work back.",
-        rich_help_panel=LIMITS,
+        rich_help_panel=BUDGET,
     ),
 ]
 MaxDepth = Annotated[
@@ -128,7 +128,7 @@ MaxDepth = Annotated[
         min=0,
         max=MOST_DEPTH,
         help="How deep sub-supervisors may go; 0: none. Default: 2.",
-        rich_help_panel=LIMITS,
+        rich_help_panel=BUDGET,
     ),
 ]
 Timeout = Annotated[
@@ -138,7 +138,7 @@ Timeout = Annotated[
         metavar="TIME",
         parser=DurationRange(1, MOST_SECONDS, is_whole=True),
         help="The job ends after this time with what it has: 90, 90s, 10m, 1h30m.",
-        rich_help_panel=LIMITS,
+        rich_help_panel=BUDGET,
     ),
 ]
 OnLimitOption = Annotated[
@@ -146,7 +146,7 @@ OnLimitOption = Annotated[
     typer.Option(
         "--on-limit",
         help="What happens when turns, tokens or money are spent. Default: wrap-up.",
-        rich_help_panel=LIMITS,
+        rich_help_panel=BUDGET,
     ),
 ]
 AnswerSchema = Annotated[

@@ -1,4 +1,4 @@
-"""`handoff pause` and `handoff resume`: the kill switch of a role."""
+"""`handoff pause` and `handoff unpause`: stop and start a role on all machines."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ Role = Annotated[
 def pause(
     role: Role,
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why; shown to all who wait for it.")
+        str, typer.Option(metavar="TEXT", help="Why. Waiting jobs show this text.")
     ] = "",
 ) -> int:
-    """Stop a role on every machine, until `handoff resume`: the kill switch.
+    """Stop a specialist or a role on all machines.
 
-    It gets no new work. What it is at work on ends its turn and waits, and so do the jobs that
-    need it, until their time is over. With `planner` paused, no job gets a plan.
+    Workers claim no new handoff of the role. A running handoff stops after its turn. Jobs that need
+    the role wait until `handoff unpause`, or until their time is over.
 
       handoff pause researcher --reason "cites a site that is down"
     """
     client_of_broker().pause(role, reason)
-    write_line(f"{role} is paused: `handoff resume {role}` lets it go on")
+    write_line(f"{role} is paused: `handoff unpause {role}` starts it again")
     return OK
 
 
-def resume(role: Role) -> int:
-    """Let a paused role go on with what waits for it."""
-    held = client_of_broker().resume(role)
+def unpause(role: Role) -> int:
+    """Start a paused specialist or role again."""
+    held = client_of_broker().unpause(role)
     if held is None:
         say(f"{short(role, 64)} was not paused")
     else:
-        write_line(f"{role} goes on" + (f", {figures(held, 'handoff')} with it" if held else ""))
+        waited = f" with {figures(held, 'handoff')} that waited" if held else ""
+        write_line(f"{role} works again{waited}")
     return OK

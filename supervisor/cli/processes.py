@@ -97,7 +97,7 @@ def check_own(settings: Settings) -> None:
     what a tool's file does is for workers only.
 
     Raises:
-        UserError: a specialist's or a tool's file is wrong; says which, and how to mend it.
+        UserError: a specialist's or a tool's file is wrong; says which, and how to fix it.
     """
     if settings.specialists_dirs or settings.tools_dirs:
         check_app("handoff_queue.workers.app", surroundings_of(settings))

@@ -124,14 +124,14 @@ def text_of(argument: str | None, settings: Settings) -> str:
     return text
 
 
-def text_in(file: Path, most: int, mend: str) -> str:
-    """A file of the user's. `mend`: what to do about one of more than `most` bytes.
+def text_in(file: Path, most: int, fix: str) -> str:
+    """A file of the user's. `fix`: what to do about one of more than `most` bytes.
 
     Raises:
         UserError: it cannot be read, is too large, or is not UTF-8 text.
     """
     try:
-        return read_bounded(file, most, mend).decode("utf-8-sig")
+        return read_bounded(file, most, fix).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: convert it") from error
 

@@ -1,30 +1,35 @@
-"""`handoff retry` and `handoff finish`: go on with an ended job."""
+"""`handoff retry`: continue an ended job, or an interrupted `handoff run`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from handoff_queue.shared.types.limits import MOST_COUNT
+from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.settings.settings import load_settings
+from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.shared.types.limits import MOST_COUNT, NewLimits
 from handoff_queue.supervisor.cli.connection import Job, client_and_job
 from handoff_queue.supervisor.cli.display.terminal import write_line
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.cli.options import LIMITS
+from handoff_queue.supervisor.cli.options import (
+    BUDGET,
+    AllowPartial,
+    AsJson,
+    RowsFile,
+)
 
-MaxJobTurns = Annotated[
-    int | None,
+if TYPE_CHECKING:
+    from handoff_queue.shared.settings.settings import Settings
+    from handoff_queue.supervisor.cli.private_run import ResultOptions
+
+FromStep = Annotated[
+    str | None,
     typer.Option(
-        "--max-job-turns",
-        metavar="N",
-        min=1,
-        max=MOST_COUNT,
-        help="The new limit of turns of the whole job, with the turns that it has had.",
-        rich_help_panel=LIMITS,
+        "--from", metavar="STEP", help="Repeat this step and all steps that depend on it."
     ),
 ]
-
-
 MaxUsd = Annotated[
     float | None,
     typer.Option(
@@ -32,61 +37,114 @@ MaxUsd = Annotated[
         metavar="X",
         min=1e-6,
         max=1e9,
-        help="The new limit of what the whole job may cost.",
-        rich_help_panel=LIMITS,
+        help="New limit of the cost of the whole job, in dollars.",
+        rich_help_panel=BUDGET,
     ),
 ]
-
-
+MaxJobTurns = Annotated[
+    int | None,
+    typer.Option(
+        "--max-job-turns",
+        metavar="N",
+        min=1,
+        max=MOST_COUNT,
+        help="New limit of turns of the whole job.",
+        rich_help_panel=BUDGET,
+    ),
+]
 MaxTokens = Annotated[
     int | None,
     typer.Option(
         "--max-tokens",
         metavar="N",
         min=1,
-        help="The new limit of tokens of the whole job.",
-        rich_help_panel=LIMITS,
+        help="New limit of tokens of the whole job.",
+        rich_help_panel=BUDGET,
     ),
 ]
 
 
 def retry(
     job: Job,
-    from_step: Annotated[
-        str | None, typer.Option("--from", metavar="STEP", help="Everything from this step on.")
-    ] = None,
-    max_job_turns: MaxJobTurns = None,
+    from_step: FromStep = None,
     max_usd: MaxUsd = None,
+    max_job_turns: MaxJobTurns = None,
     max_tokens: MaxTokens = None,
+    as_json: AsJson = False,
+    output: RowsFile = None,
+    allow_partial: AllowPartial = False,
 ) -> int:
-    """Go on with an ended job: do again what did not succeed, or everything from a step on.
+    """Continue a job: repeat failed steps, fill gaps, or go on with a run.
 
-    What it has spent stays spent. One that its budget has ended needs a higher limit.
+    An ended job repeats the steps that failed. If its answer has gaps, it fills the gaps. Finished
+    steps are not paid for again, and what the job has spent still counts.
+
+      handoff retry j-0123456789ab --max-usd 2
+
+    Without HANDOFF_REDIS_URL, the command continues a `handoff run` that was interrupted on this
+    machine, and prints its result.
     """
+    from handoff_queue.supervisor.cli.private_run import ResultOptions
     from handoff_queue.supervisor.cli.request_options import new_limits
 
     limits = new_limits(max_job_turns, max_tokens, max_usd)
-    jobs, job_id = client_and_job(job)
-    jobs.retry(job_id, from_step, limits)
-    write_line(f"{job_id} goes on: `handoff watch {job_id}`")
-    return OK
+    how = ResultOptions(as_json, output, allow_partial)
+    settings = load_settings()
+    if settings.redis_url is None:
+        return _continue_run(job, from_step, limits, how, settings)
+    return _retry_on_broker(job, from_step, limits, how, settings)
 
 
-def finish(
-    job: Job,
-    max_job_turns: MaxJobTurns = None,
-    max_usd: MaxUsd = None,
-    max_tokens: MaxTokens = None,
+def _continue_run(
+    job: str, from_step: str | None, limits: NewLimits, how: ResultOptions, settings: Settings
 ) -> int:
-    """Fill the gaps of an ended job: the steps that it did without, then what builds on them.
+    """Continue an interrupted run. Return the exit code of its job.
 
-    What is whole stays as it is, and is not paid for again. This time nothing is left out for
-    being late.
+    Raises:
+        UserError: no such run is kept, or an option is only for ended jobs.
     """
-    from handoff_queue.supervisor.cli.request_options import new_limits
+    from handoff_queue.supervisor.cli.interrupted_runs import find_kept_job
+    from handoff_queue.supervisor.cli.private_run import continue_run
 
-    limits = new_limits(max_job_turns, max_tokens, max_usd)
-    jobs, job_id = client_and_job(job)
-    jobs.retry(job_id, None, limits, whole=True)
-    write_line(f"{job_id} goes on: `handoff watch {job_id}`")
+    job_id = find_kept_job(settings, job)
+    if from_step is not None or limits != NewLimits():
+        raise UserError(
+            f"{job_id} is an interrupted run, and continues with its own limits:"
+            " leave out --from and --max-..."
+        )
+    check_extra("worker", "handoff retry")
+    return continue_run(job_id, how, settings)
+
+
+def _retry_on_broker(
+    job: str, from_step: str | None, limits: NewLimits, how: ResultOptions, settings: Settings
+) -> int:
+    """Store the retry of an ended job. The workers of the broker do the work.
+
+    Raises:
+        UserError: see `Client.retry`, or an option is only for interrupted runs.
+    """
+    if how.as_json or how.output or how.allow_partial:
+        raise UserError(
+            "--json, --output and --allow-partial are for an interrupted run:"
+            f" use them with `handoff result {job} --wait 1h`"
+        )
+    try:
+        jobs, job_id = client_and_job(job)
+        jobs.retry(job_id, from_step, limits)
+    except UnknownJob as error:
+        raise UnknownJob(f"{error}{_hint(job, settings)}") from error
+    write_line(f"{job_id} continues: `handoff watch {job_id}`")
     return OK
+
+
+def _hint(job: str, settings: Settings) -> str:
+    """Return what to do if the unknown job is an interrupted run of this machine."""
+    from handoff_queue.supervisor.cli.interrupted_runs import kept_jobs
+
+    kept = [job_id for job_id in kept_jobs(settings) if job_id.startswith(job)]
+    if not kept:
+        return ""
+    return (
+        f"; {kept[0]} is an interrupted run on this machine: unset HANDOFF_REDIS_URL to continue it"
+    )

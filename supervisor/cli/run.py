@@ -1,36 +1,20 @@
-"""`handoff run`: submit a job and stay until its answer, on the broker that is set or on one
-of its own.
-"""
+"""`handoff run`: submit a job and wait for its answer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import Any
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
-from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.job_options import NOBODY_THERE
 from handoff_queue.shared.types.limits import OnLimit
-from handoff_queue.supervisor.cli.display.terminal import (
-    OutputFailed,
-    note,
-    say,
-)
+from handoff_queue.supervisor.cli.display.terminal import OutputFailed, say
 from handoff_queue.supervisor.cli.display.terminal_input import can_ask
-from handoff_queue.supervisor.cli.errors import (
-    FAILED,
-    INTERRUPTED,
-    NOT_ENDED,
-    end_like_ctrl_c,
-)
-from handoff_queue.supervisor.cli.follow_job import NobodyToAsk, stay
+from handoff_queue.supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c
+from handoff_queue.supervisor.cli.follow_job import stay
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import (
-    CONTINUE,
     AllowPartial,
     AsJson,
     OwnSpecialists,
@@ -38,6 +22,7 @@ from handoff_queue.supervisor.cli.options import (
     RequestText,
     RowsFile,
 )
+from handoff_queue.supervisor.cli.private_run import ResultOptions, start_run
 from handoff_queue.supervisor.cli.request_options import (
     RequestOptions,
     check_model,
@@ -45,22 +30,14 @@ from handoff_queue.supervisor.cli.request_options import (
     text_of,
 )
 
-if TYPE_CHECKING:
-    from handoff_queue.supervisor.client.client import Request
-
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What `run` was told beside the job."""
+    """Options of `run` that are not part of the request."""
 
-    specialists: tuple[Path, ...] = ()
-    tools: tuple[Path, ...] = ()
-    as_json: bool = False
-    resume: str | None = None
-    output: Path | None = None
-    """The file of rows; None: the answer is printed."""
-    allow_partial: bool = False
-    """Whether a partial answer gives exit code 0."""
+    specialists: tuple[Path, ...]
+    tools: tuple[Path, ...]
+    result: ResultOptions
 
 
 @takes_a_job
@@ -70,14 +47,6 @@ def run(
     specialists: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
     as_json: AsJson = False,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JOB",
-            help="Go on with a run that Ctrl-C interrupted.",
-            rich_help_panel=CONTINUE,
-        ),
-    ] = None,
     output: RowsFile = None,
     allow_partial: AllowPartial = False,
 ) -> int:
@@ -91,22 +60,20 @@ def run(
 
       handoff run "List the deadlines" --docs contract.pdf --answer-schema deadlines.json --json | jq .answer
     """
-    return _run(
-        request,
-        job.asked(),
-        RunOptions(tuple(specialists), tuple(tools), as_json, resume, output, allow_partial),
-    )
+    how = ResultOptions(as_json, output, allow_partial)
+    options = RunOptions(tuple(specialists), tuple(tools), how)
+    return _run(request, job.asked(), options)
 
 
-def _run(request: str | None, asked: RequestOptions, how: RunOptions) -> int:
-    """Returns the exit code. `request`: as it was typed; `asked`: all else about the job; with
-    `how.resume` neither counts.
+def _run(request: str | None, asked: RequestOptions, options: RunOptions) -> int:
+    """Run the job on the broker, or on a private Redis. Return the exit code.
+
+    Raises:
+        UserError: the request or an option cannot be used.
     """
     settings = load_settings()
     end_like_ctrl_c()
-    if how.resume is not None:
-        job_id = _run_to_resume(request, how.resume, settings)
-        return _run_here(None, replace(how, resume=job_id), settings)
+    how = options.result
     if how.output is not None and not asked.workflow:
         raise UserError("--output writes a row for each item of a workflow: name one (--workflow)")
     asked = replace(asked, request=text_of(request, settings))
@@ -123,23 +90,12 @@ def _run(request: str | None, asked: RequestOptions, how: RunOptions) -> int:
             raise UserError(
                 "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL): here nobody could be asked, and nobody else could answer"
             )
-        return _run_here(asked, how, _settings_here(asked, how, settings))
-    _refuse_what_workers_own(how)
+        return start_run(asked, how, _settings_here(asked, options, settings))
+    _refuse_what_workers_own(options)
     return _run_there(asked, how, settings)
 
 
-def _refuse_steps_to_approve(request: Request) -> None:
-    """Raises: UserError: a step of the workflow waits for an approval that nobody could give."""
-    steps = request.workflow.steps if request.workflow else ()
-    step = next((step for step in steps if step.approve), None)
-    if step is not None:
-        raise UserError(
-            f"{step.where}: `approve: true` needs a terminal, or a broker (HANDOFF_REDIS_URL):"
-            " here nobody could be asked, and nobody else could answer"
-        )
-
-
-def _run_there(asked: RequestOptions, how: RunOptions, settings: Settings) -> int:
+def _run_there(asked: RequestOptions, how: ResultOptions, settings: Settings) -> int:
     """On the broker in HANDOFF_REDIS_URL, with its workers."""
     from handoff_queue.supervisor.cli.fleet_state import require_somebody
     from handoff_queue.supervisor.client import client
@@ -172,76 +128,13 @@ def _run_there(asked: RequestOptions, how: RunOptions, settings: Settings) -> in
         ) from error
 
 
-def _run_here(asked: RequestOptions | None, how: RunOptions, settings: Settings) -> int:
-    """On a Redis and processes of its own, which end with it."""
-    from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
-
-    job_id: JobId | None = None
-    system = EmbeddedSystem(settings, resume=how.resume)
-    try:
-        with system:
-            from handoff_queue.supervisor.client import client
-
-            jobs = client.connect(system.url, settings)
-            try:
-                request = request_of(asked, jobs) if asked else None
-                if request and not can_ask():
-                    _refuse_steps_to_approve(request)
-                    request = replace(request, approvals=NOBODY_THERE)
-                note(
-                    "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
-                )
-                system.wait_until_ready(jobs)
-                job_id = jobs.submit(request) if request else JobId(str(how.resume))
-                return stay(
-                    jobs,
-                    job_id,
-                    as_json=how.as_json,
-                    allow_partial=how.allow_partial,
-                    asks=can_ask(),
-                    check=system.check,
-                    output=how.output,
-                    is_private=True,
-                )
-            except (KeyboardInterrupt, OutputFailed, NobodyToAsk):
-                if job_id is not None:
-                    system.keep_as(job_id)
-                raise
-    except KeyboardInterrupt:
-        say(f"interrupted{_after_the_end(job_id, was_kept=system.was_kept)}")
-        return INTERRUPTED
-    except OutputFailed as error:
-        say(f"{error}{_after_the_end(job_id, was_kept=system.was_kept)}")
-        return FAILED
-    except NobodyToAsk as error:
-        say(f"{error}{_after_the_end(job_id, was_kept=system.was_kept)} in a terminal")
-        return NOT_ENDED
-
-
-def _run_to_resume(request: str | None, job: str, settings: Settings) -> JobId:
-    """Return the job of the interrupted run that `--resume` names.
-
-    Raises:
-        UserError: the command line has a request, a broker is set, or no such run is kept.
-    """
-    from handoff_queue.supervisor.cli import interrupted_runs as kept
-
-    if request is not None:
-        raise UserError("--resume goes on with its own request: leave the other one out")
-    if settings.redis_url is not None:
-        raise UserError(
-            f"--resume goes on with a run of this machine, and HANDOFF_REDIS_URL is set: `handoff watch {job}`"
-        )
-    return kept.find_kept_job(settings, job)
-
-
-def _settings_here(asked: RequestOptions, how: RunOptions, settings: Settings) -> Settings:
+def _settings_here(asked: RequestOptions, options: RunOptions, settings: Settings) -> Settings:
     """Everything about specialists and models that can be refused before anything starts."""
     from handoff_queue.supervisor.cli.processes import check_own
 
     changes: dict[str, Any] = {
-        "specialists_dirs": (*settings.specialists_dirs, *how.specialists),
-        "tools_dirs": (*settings.tools_dirs, *how.tools),
+        "specialists_dirs": (*settings.specialists_dirs, *options.specialists),
+        "tools_dirs": (*settings.tools_dirs, *options.tools),
     }
     check_model(asked.model, settings)
     if asked.model == OFFLINE_MODEL:
@@ -251,22 +144,13 @@ def _settings_here(asked: RequestOptions, how: RunOptions, settings: Settings) -
     return changed
 
 
-def _refuse_what_workers_own(how: RunOptions) -> None:
+def _refuse_what_workers_own(options: RunOptions) -> None:
     for option, given, variable in (
-        ("--specialists", how.specialists, "SPECIALISTS"),
-        ("--tools", how.tools, "TOOLS"),
+        ("--specialists", options.specialists, "SPECIALISTS"),
+        ("--tools", options.tools, "TOOLS"),
     ):
         if given:
             raise UserError(
                 f"{option} is the workers' affair, and HANDOFF_REDIS_URL names a broker with workers of its own: "
                 f"start them with HANDOFF_{variable}_DIRS, or unset HANDOFF_REDIS_URL"
             )
-
-
-def _after_the_end(job_id: JobId | None, *, was_kept: bool) -> str:
-    """Return the second half of a line: what is left of a run on a private Redis."""
-    if job_id is None:
-        return " before the job was submitted; everything is stopped"
-    if was_kept:
-        return f"; everything is stopped, and what was done is kept: `handoff run --resume {job_id}` goes on"
-    return "; everything is stopped, and what was done could not be kept (is HANDOFF_CACHE_DIR writable?)"

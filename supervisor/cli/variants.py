@@ -138,5 +138,5 @@ def _mode(name: str) -> Mode:
     try:
         return Mode(name)
     except ValueError as error:
-        mend = suggestion(name, Mode)
-        raise UserError(f"--modes: {name[:40]!r} is not a mode: {mend}") from error
+        fix = suggestion(name, Mode)
+        raise UserError(f"--modes: {name[:40]!r} is not a mode: {fix}") from error

@@ -201,11 +201,9 @@ class AsyncClient:
         job_id: JobId,
         from_step: str | None = None,
         limits: NewLimits | None = None,
-        *,
-        whole: bool = False,
     ) -> None:
-        """Go on with an ended job. Raises as `Client.retry`."""
-        await self._call(self._client.retry, job_id, from_step, limits, whole=whole)
+        """Continue an ended job. Raises as `Client.retry`."""
+        await self._call(self._client.retry, job_id, from_step, limits)
 
     async def approve(
         self,
@@ -233,13 +231,13 @@ class AsyncClient:
         """Stop a specialist or a supervisor's role on every machine. Raises as `Client.pause`."""
         await self._call(self._client.pause, role, reason)
 
-    async def resume(self, role: str) -> int | None:
-        """Let a paused role go on. Returns the number of handoffs that waited, or None."""
-        return await self._call(self._client.resume, role)
+    async def unpause(self, role: str) -> int | None:
+        """End the pause of a role. Returns the number of handoffs that waited, or None."""
+        return await self._call(self._client.unpause, role)
 
-    async def retry_dead(self, letter: DeadLetter) -> None:
-        """Put the message of a dead letter back into its queue. Raises as `Client.retry_dead`."""
-        await self._call(self._client.retry_dead, letter)
+    async def requeue_dead(self, letter: DeadLetter) -> None:
+        """Put the message of a dead letter back into its queue. Raises as `Client.requeue_dead`."""
+        await self._call(self._client.requeue_dead, letter)
 
     async def delete(self, job_id: JobId) -> None:
         """Remove an ended job and its children. Raises as `Client.delete`."""

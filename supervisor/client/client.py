@@ -32,7 +32,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.argument_types import check_type, check_wait_s
-from handoff_queue.supervisor.client.control import delete_job, pause, resume
+from handoff_queue.supervisor.client.control import delete_job, pause, unpause
 from handoff_queue.supervisor.client.job_lookup import check_job_id, get_standing
 from handoff_queue.supervisor.client.journal_follower import events_of, wait_for_end
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
@@ -220,17 +220,16 @@ class Client:
         job_id: JobId,
         from_step: str | None = None,
         limits: NewLimits | None = None,
-        *,
-        whole: bool = False,
     ) -> None:
-        """Continue an ended job.
+        """Continue an ended job, or a job that waits for a decision about its budget.
 
-        `from_step`: repeat this step and all steps that depend on it. None: repeat the steps
-        that did not succeed. `limits`: new, higher limits of the job. `whole`: fill the gaps of
-        the answer, and wait for late steps.
+        The job repeats the steps that did not succeed. If its answer has gaps, it fills the
+        gaps and waits for late steps. Nothing else is paid for, unless a step has a new result.
+        `from_step`: repeat this step and all steps that depend on it. `limits`: new, higher
+        limits of the job.
 
         Raises:
-            UserError: the job has not ended, has no such step or no gaps, or its budget is spent
+            UserError: the job has not ended, is `ok`, has no such step, or its budget is spent
                 and `limits` does not raise it.
         """
         from handoff_queue.supervisor.client.request import check_bounds
@@ -240,7 +239,7 @@ class Client:
             check_type("the limits", limits, NewLimits)
             check_bounds("the limits", limits)
         self._known(job_id)
-        retry_job(self.store, job_id, from_step, limits or NewLimits(), whole=whole)
+        retry_job(self.store, job_id, from_step, limits or NewLimits())
         self._dispatcher.wake(job_id)
 
     def approve(
@@ -297,7 +296,7 @@ class Client:
         """Pause a specialist, or a role of the supervisor, on all machines.
 
         Workers claim no handoff for a paused role. A running handoff stops after its turn. All
-        its handoffs wait until `resume`.
+        its handoffs wait until `unpause`.
 
         Raises:
             UserError: no worker serves or has served this role.
@@ -306,7 +305,7 @@ class Client:
         check_type("the reason", reason, str)
         pause(self.store, role, reason)
 
-    def resume(self, role: str) -> int | None:
+    def unpause(self, role: str) -> int | None:
         """End the pause of a role. Return the number of handoffs that waited.
 
         Return None if the role was not paused.
@@ -314,9 +313,9 @@ class Client:
         Raises:
             UserError: the role is not paused, and no worker serves or has served it.
         """
-        return resume(self.store, role)
+        return unpause(self.store, role)
 
-    def retry_dead(self, letter: DeadLetter) -> None:
+    def requeue_dead(self, letter: DeadLetter) -> None:
         """Publish the message of a dead letter again, and drop the letter.
 
         Fix the cause first. Otherwise the message becomes a dead letter again.

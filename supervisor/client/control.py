@@ -1,4 +1,4 @@
-"""Delete jobs; pause and resume roles."""
+"""Delete jobs; pause and unpause roles."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def check_pausable(store: Store, role: str) -> None:
         )
 
 
-def resume(store: Store, role: str) -> int | None:
+def unpause(store: Store, role: str) -> int | None:
     """End the pause of a role. Return the number of handoffs that waited. None: it was not
     paused.
 

@@ -14,7 +14,7 @@ def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
     """Publish the message of a dead letter again, and drop the letter.
 
     Raises:
-        UserError: see `Client.retry_dead`.
+        UserError: see `Client.requeue_dead`.
     """
     if is_job_id(letter.body):
         if get_standing(store, JobId(letter.body)).status.ended:

@@ -27,8 +27,6 @@ def retry_commit(
     from_step: str | None,
     new: NewLimits,
     due_at: float,
-    *,
-    whole: bool = False,
 ) -> Commit:
     """Return the commit of a retry, valid for this state only. If two clients retry at once, one
     retry fails.
@@ -39,9 +37,7 @@ def retry_commit(
     Raises:
         UserError: see `retry_of`.
     """
-    return resume_commit(
-        state, retry_of(state, used_limits(books), from_step, new, whole=whole), due_at
-    )
+    return event_commit(state, retry_of(state, used_limits(books), from_step, new), due_at)
 
 
 def used_limits(books: JobStanding) -> dict[str, int]:
@@ -53,7 +49,7 @@ def used_limits(books: JobStanding) -> dict[str, int]:
     }
 
 
-def resume_commit(state: JobState, event: RetryRequested, due_at: float) -> Commit:
+def event_commit(state: JobState, event: RetryRequested, due_at: float) -> Commit:
     """Return the commit of this event. `due_at`: see `retry_commit`."""
     status = fold_on(state, [Recorded(state.version + 1, state.as_of, event)]).status
     fields = {"status": status.value, "cancelled": "", "asks": "", **budget_fields(event)}
@@ -67,9 +63,7 @@ def resume_commit(state: JobState, event: RetryRequested, due_at: float) -> Comm
     )
 
 
-def retry_job(
-    store: Store, job_id: JobId, from_step: str | None, new: NewLimits, *, whole: bool = False
-) -> None:
+def retry_job(store: Store, job_id: JobId, from_step: str | None, new: NewLimits) -> None:
     """Store a retry, and try again if the journal of the job changes during the call.
 
     Raises:
@@ -80,12 +74,10 @@ def retry_job(
         state = fold(job_id, None, store.journal.read(job_id))
         if state is None or books is None:
             raise UnknownJob.named(job_id)
-        commit = retry_commit(
-            state, books, from_step, new, store.connection.now() + WAKE_AFTER_S, whole=whole
-        )
+        due_at = store.connection.now() + WAKE_AFTER_S
+        commit = retry_commit(state, books, from_step, new, due_at)
         keep_documents(store, state)
-        with suppress(
-            VersionConflict
-        ):  # its webhook was tried in the meantime, or another client retries the job
+        # The journal changes when the webhook is tried, or when another client retries the job.
+        with suppress(VersionConflict):
             store.journal.commit(commit)
             return

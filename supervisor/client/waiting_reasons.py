@@ -34,11 +34,11 @@ class MissingRole:
 
     whom: str
     """The missing process in words, such as `a worker of ...`."""
-    mend: str
+    fix: str
     """The command that ends the wait."""
     steps: tuple[str, ...] = ()
     """The steps that wait. Empty: the whole job waits."""
-    mend_in_place: str = ""
+    fix_in_place: str = ""
     """The command that ends the wait on the private Redis of `handoff run`. Empty: the same
     command.
     """
@@ -60,7 +60,7 @@ class MissingRole:
                 if len(named) < len(self.steps):
                     more = f" and {rest}{len(self.steps) - len(named):,} more"
                 waits = f"steps {', '.join(named)}{more} wait"
-        return f"{waits} for {self.whom}: {self.mend}"
+        return f"{waits} for {self.whom}: {self.fix}"
 
 
 def missing(job: JobStanding, there: Presence) -> tuple[MissingRole, ...]:
@@ -102,12 +102,12 @@ def answers_to_wait_for(job: JobStanding) -> list[MissingRole]:
     if job.asks:
         decision = f"a decision by a person{since}, because {job.asks}"
         questions.append(
-            MissingRole(decision, _DECISION.format(job.job_id), mend_in_place=ANSWER_HERE)
+            MissingRole(decision, _DECISION.format(job.job_id), fix_in_place=ANSWER_HERE)
         )
     if job.approval:
         approval = f"an approval of its {job.approval} by a person{since}"
         questions.append(
-            MissingRole(approval, APPROVAL.format(job.job_id), mend_in_place=ANSWER_HERE)
+            MissingRole(approval, APPROVAL.format(job.job_id), fix_in_place=ANSWER_HERE)
         )
     return questions
 
@@ -178,7 +178,7 @@ def _paused(role: str, pause: Pause, *steps: str) -> MissingRole:
         why = f" ({pause.reason})"
     return MissingRole(
         f"`{role}`, which is paused{why}",
-        f"let it go on with `handoff resume {role}`",
+        f"let it go on with `handoff unpause {role}`",
         () if role in ROLES else steps,
     )
 
@@ -190,8 +190,8 @@ def _in_order(name: str) -> list[tuple[int, str]]:
 
 def _process(whom: str, command: str, *steps: str) -> MissingRole:
     """Return the entry for a process that is not running. `command`: starts one."""
-    mend = f"start one with `handoff {command}`"
-    return MissingRole(whom, mend, steps, mend_in_place="this run starts it again")
+    fix = f"start one with `handoff {command}`"
+    return MissingRole(whom, fix, steps, fix_in_place="this run starts it again")
 
 
 def _may_be_planned(job: JobStanding, there: Presence) -> bool:

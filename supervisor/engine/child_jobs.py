@@ -39,7 +39,7 @@ from handoff_queue.shared.types.plan import Step
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.client.retry_request import resume_commit, used_limits
+from handoff_queue.supervisor.client.retry_request import event_commit, used_limits
 from handoff_queue.supervisor.client.submission import Submission
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites, issued_event
 from handoff_queue.supervisor.lifecycle.answer import parts_of, results_for_answer
@@ -167,7 +167,7 @@ class ChildJobs:
         due_at: float,
     ) -> Commit:
         """Return the commit that fills only the gaps of an ended child job, as `handoff
-        finish` does.
+        retry` does.
 
         `limits` come on top of the money, tokens and time that the child job has used.
         """
@@ -186,7 +186,7 @@ class ChildJobs:
                 if (most := getattr(limits, name)) is not None
             },
         )
-        return resume_commit(before, event, due_at)
+        return event_commit(before, event, due_at)
 
     def _begun(
         self, state: JobState, handed_over: HandoffIssued, limits: JobLimits, due_at: float

@@ -18,23 +18,22 @@ def retry_of(
     used: Mapping[str, int],
     from_step: str | None,
     new: NewLimits,
-    *,
-    whole: bool = False,
 ) -> RetryRequested:
-    """Return the event of a retry.
+    """Return the event that continues the job.
+
+    A job whose answer has gaps fills the gaps and waits for every step, also where a join could
+    do without one. Any other job runs again the steps that did not succeed.
 
     Args:
-        used: spending of the job, by the limit that counts it.
-        whole: True to fill all gaps, also gaps that its joins tolerate.
+        used: usage of the job, by the name of the limit that counts it.
 
     Raises:
-        UserError: the job is a child, has not ended, or is complete; the step does not exist; a
-            limit is below the spending; the budget stays spent; or a team's slice would be too
-            small again.
+        UserError: the job is a child, has not ended, is `ok`, or has no such step; a new limit
+            is below the usage; or the budget of the job or of one of its teams stays spent.
     """
     if state.submitted.parent:
         raise UserError(
-            f"{state.job_id} does a step of {state.submitted.parent.job_id}: {'finish' if whole else 'retry'} that job"
+            f"{state.job_id} does a step of {state.submitted.parent.job_id}: retry that job"
         )
     if not state.ended and state.asked_at is None:
         raise UserError(f"{state.job_id} has not ended yet: cancel it first, or wait")
@@ -42,8 +41,6 @@ def retry_of(
         raise UserError(
             f"{state.job_id} has no step {from_step}: its steps are {', '.join(state.steps) or 'not planned yet'}"
         )
-    if whole and all(step.is_whole for step in state.steps.values()):
-        raise UserError(f"{state.job_id} has no gaps: `handoff retry` does a part of it again")
     if from_step is None and state.ended and state.status is JobStatus.OK:
         raise UserError(
             f"{state.job_id} is complete: --from STEP runs a part again (its steps are {', '.join(state.steps)})"
@@ -69,10 +66,16 @@ def retry_of(
         raise UserError(f"{why}: raise it with --max-job-turns N or --max-usd X")
     return RetryRequested(
         from_step=StepId(from_step) if from_step else None,
-        whole=whole,
+        whole=from_step is None and _has_gaps(state),
         holds=from_step is None,
         **asked,
     )
+
+
+def _has_gaps(state: JobState) -> bool:
+    """Return whether the job ended with an answer that lacks a step or a part of a step."""
+    is_complete = all(step.is_whole for step in state.steps.values())
+    return state.status is JobStatus.PARTIAL and not is_complete
 
 
 def _cut_short(state: JobState, from_step: str | None) -> list[StepId]:

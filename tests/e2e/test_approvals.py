@@ -233,16 +233,18 @@ def test_a_resumed_run_that_waits_for_a_person_ends_at_once_without_a_terminal(
         assert "`handoff approve" not in read_until(terminal, wanted), "it cannot reach this Redis"
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == INTERRUPTED
-        job_id = re.findall(r"run --resume (j-[0-9a-f]+)", read_until(terminal, "goes on"))[-1]
+        job_id = re.findall(r"handoff retry (j-[0-9a-f]+)", read_until(terminal, "continues it"))[
+            -1
+        ]
 
-    done = handoff.run("run", "--resume", job_id)
+    done = handoff.run("retry", job_id)
 
     assert done.returncode == NOT_ENDED, done.stderr
     last = done.stderr.splitlines()[-1]
     assert "waits for a person, and there is no terminal to ask in" in last
-    assert f"`handoff run --resume {job_id}` goes on in a terminal" in last
+    assert f"`handoff retry {job_id}` continues it in a terminal" in last
     assert "`handoff approve" not in done.stderr
-    with on_a_terminal(handoff, "run", "--resume", job_id) as (process, terminal):
+    with on_a_terminal(handoff, "retry", job_id) as (process, terminal):
         read_until(terminal, wanted)
         os.write(terminal, b"y\n")
         read_until(terminal, " offline")

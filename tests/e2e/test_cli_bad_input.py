@@ -140,15 +140,21 @@ def test_a_real_model_without_a_key(handoff: Handoff) -> None:
         ["--max-usd", "nan"],
         ["--max-turns", "0"],
         ["--answer-schema", "none.json"],
-        ["--resume", "j-000000000000"],
         ["--no"],
     ],
 )
 def test_an_option_that_makes_no_sense(handoff: Handoff, arguments: list[str]) -> None:
     assert said(
-        handoff.run("run", *(["What is it?"] if "--resume" not in arguments else []), *arguments),
+        handoff.run("run", "What is it?", *arguments),
         BAD_INPUT,
     )
+
+
+def test_a_run_that_this_machine_has_not_interrupted_is_refused(handoff: Handoff) -> None:
+    line = said(handoff.run("retry", "j-000000000000"), BAD_INPUT)
+
+    assert "this machine has no interrupted run j-000000000000 (it has: none)" in line
+    assert "set HANDOFF_REDIS_URL" in line
 
 
 def test_an_invalid_answer_schema_is_refused(handoff: Handoff) -> None:
@@ -247,7 +253,7 @@ def test_a_number_outside_its_bounds_in_a_file_of_jobs_names_line_and_field(
     "arguments",
     [
         ["show"],
-        ["retry"],
+        ["requeue"],
         ["drop"],
         ["list", "--all"],
         ["show", "x", "--all"],
@@ -265,7 +271,7 @@ def test_impossible_actions_on_dead_letters_are_refused(
 
 
 def test_an_unknown_dead_letter(handoff: Handoff, redis_url: str) -> None:
-    for what in ("show", "retry", "drop"):
+    for what in ("show", "requeue", "drop"):
         assert "there is no dead letter 'x' (see `handoff dead`)" in said(
             handoff.run("dead", what, "x", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
         )

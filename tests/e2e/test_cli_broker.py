@@ -235,7 +235,7 @@ def test_the_fleet_view_ends_on_request_even_if_redis_is_silent(
         os.close(ours)
 
 
-def test_a_role_is_paused_seen_and_resumed_from_the_command_line(
+def test_a_role_is_paused_seen_and_unpaused_from_the_command_line(
     handoff: Handoff, redis_url: str
 ) -> None:
     assert "'plannr'" in said(
@@ -248,10 +248,11 @@ def test_a_role_is_paused_seen_and_resumed_from_the_command_line(
         == 0
     )
     assert (
-        ": wait for the new prompt -> `handoff resume planner`"
+        ": wait for the new prompt -> `handoff unpause planner`"
         in handoff.run("doctor", HANDOFF_REDIS_URL=redis_url).stdout
     )
     assert (
-        handoff.run("resume", "planner", HANDOFF_REDIS_URL=redis_url).stdout == "planner goes on\n"
+        handoff.run("unpause", "planner", HANDOFF_REDIS_URL=redis_url).stdout
+        == "planner works again\n"
     )
-    assert "was not paused" in handoff.run("resume", "planner", HANDOFF_REDIS_URL=redis_url).stderr
+    assert "was not paused" in handoff.run("unpause", "planner", HANDOFF_REDIS_URL=redis_url).stderr

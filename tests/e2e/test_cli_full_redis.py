@@ -59,7 +59,7 @@ def test_the_doctor_reports_the_fault_and_all_readable_facts(
     found = {finding["about"]: finding for finding in json.loads(told.stdout)}
 
     assert told.returncode == FAILED
-    assert "{found}: {mend}".format(**found["broker"]) == why
+    assert "{found}: {fix}".format(**found["broker"]) == why
     assert (
         found["queue submissions"]["found"]
         == "1 waiting; who serves it is not known while Redis takes no writes"
@@ -68,7 +68,7 @@ def test_the_doctor_reports_the_fault_and_all_readable_facts(
     assert {"version", "persistence", "workers", "budget of the day", "this shell: model"} <= set(
         found
     )
-    assert "start" not in found["workers"]["mend"]
+    assert "start" not in found["workers"]["fix"]
 
 
 def test_no_command_advises_to_start_processes_that_may_be_running(

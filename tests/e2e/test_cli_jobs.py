@@ -261,7 +261,7 @@ def test_doctor_passes_a_healthy_system_and_names_data_at_risk(
     assert done.returncode == 0
     assert found["queue supervisor"]["level"] == "ok"
     assert found["queue researcher"]["level"] == "ok"
-    assert (found["persistence"]["level"], "appendonly" in found["persistence"]["mend"]) == (
+    assert (found["persistence"]["level"], "appendonly" in found["persistence"]["fix"]) == (
         "warn",
         True,
     )

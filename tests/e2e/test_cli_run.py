@@ -147,7 +147,7 @@ def test_nothing_runs_5_seconds_after_the_command_was_killed(
 
 
 @linux_only
-def test_ctrl_c_stops_everything_and_the_job_can_be_resumed(
+def test_ctrl_c_stops_everything_and_the_job_can_be_continued(
     handoff: Handoff, silent_model: str
 ) -> None:
     with handoff.started(
@@ -156,15 +156,15 @@ def test_ctrl_c_stops_everything_and_the_job_can_be_resumed(
         handoff.wait_for("submitted")
         assert interrupt(process) == 130
     said = handoff.read("err")
-    job_id = said.split("--resume ")[1].split("`")[0]
+    job_id = said.split("handoff retry ")[1].split("`")[0]
 
     assert handoff.left_behind() == []
     assert "Traceback" not in said
 
-    resumed = handoff.run("run", "--resume", job_id, "--json", HANDOFF_OFFLINE="true")
+    resumed = handoff.run("retry", job_id, "--json", HANDOFF_OFFLINE="true")
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["job_id"] == job_id
-    again = handoff.run("run", "--resume", job_id)
+    again = handoff.run("retry", job_id)
     assert (again.returncode, "no interrupted run" in again.stderr) == (2, True), (
         "what has ended is not kept"
     )
@@ -240,7 +240,7 @@ def test_a_run_with_an_unread_answer_is_interrupted_and_kept(
     os.close(theirs)
 
     assert done.returncode == 130
-    assert "`handoff run --resume j-" in done.stderr.decode()
+    assert "`handoff retry j-" in done.stderr.decode()
 
 
 def test_the_answer_is_on_stdout_while_it_is_written(handoff: Handoff) -> None:

@@ -107,9 +107,9 @@ def test_a_run_with_an_unwritable_answer_is_kept(
 
     assert done.returncode == 1
     assert line.startswith("handoff: cannot write to standard output: No space left on device")
-    assert f"`handoff run --resume {kept.name}`" in line
+    assert f"`handoff retry {kept.name}`" in line
 
-    resumed = run_in_shell(handoff, f"2>{FULL}", "run", "--resume", kept.name, *options)
+    resumed = run_in_shell(handoff, f"2>{FULL}", "retry", kept.name, *options)
 
     assert resumed.returncode == 0
     assert "Qdrant" in resumed.stdout

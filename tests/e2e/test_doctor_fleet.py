@@ -110,7 +110,7 @@ def test_doctor_lists_the_fleets_processes_and_marks_lines_about_this_shell(shel
         assert "anthropic (claude" in by_kind[kind]["found"]
         assert shell.server.url in by_kind[kind]["found"]
     (own,) = [one for one in lines if one["about"] == "this shell: model"]
-    assert (own["level"], own["mend"]) == ("ok", "")
+    assert (own["level"], own["fix"]) == ("ok", "")
 
 
 def test_a_worker_of_another_model_is_a_warning(shell: Shell) -> None:

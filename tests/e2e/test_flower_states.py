@@ -199,7 +199,7 @@ def test_a_handoff_of_a_paused_role_waits_and_then_succeeds(fleet: Fleet, events
     held.go.set()
 
     assert events.becomes(job_id, "a.1", "RETRY").exception.startswith("held: ")
-    fleet.jobs.resume(SPECIALIST)
+    fleet.jobs.unpause(SPECIALIST)
     fleet.ends_well(job_id)
     events.becomes(job_id, "a.1", "SUCCESS")
 

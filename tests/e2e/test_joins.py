@@ -69,7 +69,7 @@ def test_finish_runs_the_late_step_and_pays_for_nothing_else(fleet: Fleet) -> No
     fleet.ends(job_id, ALL_THE_TIME_S)
     late.go.set()
 
-    fleet.jobs.retry(job_id, whole=True)
+    fleet.jobs.retry(job_id)
     result = fleet.jobs.result(job_id, wait_s=ALL_THE_TIME_S)
 
     assert result.status is JobStatus.OK, result.notes
@@ -95,7 +95,7 @@ def test_a_persistent_gap_is_the_only_cost_of_each_finish(
     before = fleet.ends(job_id, ALL_THE_TIME_S)
 
     for _ in range(2):
-        fleet.jobs.retry(job_id, whole=True)
+        fleet.jobs.retry(job_id)
         result = fleet.jobs.result(job_id, wait_s=ALL_THE_TIME_S)
         assert (result.status, result.answer, result.gaps) == (
             JobStatus.PARTIAL,
@@ -107,7 +107,7 @@ def test_a_persistent_gap_is_the_only_cost_of_each_finish(
     ] == [1, 1, 3, 1, 1]
 
     fleet.model.envelopes["closed", "b"] = ENVELOPE
-    fleet.jobs.retry(job_id, whole=True)
+    fleet.jobs.retry(job_id)
     assert fleet.jobs.result(job_id, wait_s=ALL_THE_TIME_S).status is JobStatus.OK
     assert [
         fleet.model.calls["closed", step, 1] for step in ("planner", "a", "b", "c", "assessor")

@@ -24,7 +24,7 @@ def nothing_stays_paused(fleet: Fleet) -> Iterator[None]:
     """The fleet is every test's."""
     yield
     for role in fleet.jobs.store.pauses.roles():
-        fleet.jobs.resume(role)
+        fleet.jobs.unpause(role)
 
 
 def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_repeating_a_turn(
@@ -60,7 +60,7 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
         "the plan of the other job, and no turn of the paused role"
     )
     assert all(fleet.standing(job_id, f"{step}.1").claims == 0 for step in STEPS)
-    assert fleet.jobs.resume(SPECIALIST) is not None
+    assert fleet.jobs.unpause(SPECIALIST) is not None
     for each in (job_id, other):
         fleet.ends_well(each)
     assert all(fleet.model.calls["switch", step, turn] == 1 for step in STEPS for turn in (1, 2))
@@ -87,7 +87,7 @@ def test_workers_leave_the_messages_of_a_paused_role_in_its_queue(fleet: Fleet) 
     job_id = fleet.submit("left-alone", a="", b="")
 
     assert len(fleet.queued(job_id, 2)) == 2
-    fleet.jobs.resume(SPECIALIST)
+    fleet.jobs.unpause(SPECIALIST)
     fleet.ends_well(job_id)
     assert all(fleet.standing(job_id, f"{step}.1").claims == 1 for step in ("a", "b"))
 
@@ -101,10 +101,10 @@ def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
     )
 
     assert fleet.jobs.standing(job_id).waiting_for == (
-        "the job waits for `planner`, which is paused (wait for the new prompt): let it go on with `handoff resume planner`"
+        "the job waits for `planner`, which is paused (wait for the new prompt): let it go on with `handoff unpause planner`"
     )
     assert fleet.model.calls["no-plan", "planner", 1] == 0
-    fleet.jobs.resume("planner")
+    fleet.jobs.unpause("planner")
     fleet.ends_well(job_id)
     assert (
         fleet.jobs.store.jobs.handoffs(job_id, [HandoffId("planner.1")])[

@@ -1,4 +1,4 @@
-"""`handoff finish` pays for the gaps of teams, at every depth, and for nothing that ended well."""
+"""`handoff retry` pays for the gaps of teams, at every depth, and for nothing that ended well."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def finish(
 ) -> tuple[JobResult, Counter[tuple[str, str, int]]]:
     """Finish the job, and return its result and the number of calls that this took."""
     before = calls(fleet, *names)
-    fleet.jobs.retry(job_id, whole=True)
+    fleet.jobs.retry(job_id)
     return fleet.jobs.result(job_id, wait_s=ALL_THE_TIME_S), calls(fleet, *names) - before
 
 

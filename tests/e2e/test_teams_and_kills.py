@@ -165,7 +165,7 @@ def test_a_kill_while_a_team_continues_or_ends_pays_for_its_gap_once(
 
     mortal.model.envelopes["mend-x", "b"] = ENVELOPE
     assessor = mortal.model.hold("mend-x", "assessor")
-    kill_at(points, BEGINS, partial(mortal.jobs.retry, job_id, whole=True))
+    kill_at(points, BEGINS, partial(mortal.jobs.retry, job_id))
     assert assessor.arrived.wait(60)
     kill_at(points, TELLS, assessor.go.set)
     result = mortal.jobs.result(job_id, wait_s=ALL_THE_TIME_S)

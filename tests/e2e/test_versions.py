@@ -151,7 +151,7 @@ def test_a_message_untaken_for_a_minute_is_a_dead_letter_that_a_command_retries(
     )
 
     assert NEXT in dead("show", ours)
-    assert "is tried again" in dead("retry", ours)
+    assert "is back in its queue" in dead("requeue", ours)
     fleet.ends_well(job_id)
     assert "1 dead letter dropped" in dead("drop", garbage)
     assert not {ours, garbage} & {letter.id for letter in fleet.jobs.store.dead_letters.newest()}

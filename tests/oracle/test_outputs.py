@@ -65,7 +65,7 @@ BAD_INPUTS = (
     "submit question --file nowhere.jsonl",
     "list --status runing",
     "pause nobody",
-    "resume nobody",
+    "unpause nobody",
     "dead 99",
     "quote",
     "eval nowhere.jsonl",

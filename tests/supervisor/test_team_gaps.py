@@ -68,7 +68,7 @@ def test_finish_lets_the_team_fill_its_gaps_and_nothing_else(shell: Shell, tmp_p
     job_id, child, (failed, *_) = a_team_that_lacks_a_part(shell, tmp_path)
     before, turns = handed_over(shell, child), shell.jobs.standing(child).turns
 
-    shell.jobs.retry(job_id, whole=True)
+    shell.jobs.retry(job_id)
     run_all(shell, job_id)
 
     assert shell.jobs.result(child).gaps == ()
@@ -93,7 +93,7 @@ def test_a_gap_of_a_team_that_stays_one_leaves_the_answers_of_the_team_and_of_it
         (handed_over(shell, job_id), handed_over(shell, child)),
     )
 
-    shell.jobs.retry(job_id, whole=True)
+    shell.jobs.retry(job_id)
     assert run_all(shell, job_id, ResultStatus.FAILED) is JobStatus.PARTIAL
 
     assert handed_over(shell, job_id) == [*before[0], "team.2"]
@@ -123,7 +123,7 @@ def test_an_abandoned_team_is_finished_from_its_last_state(shell: Shell, tmp_pat
     shell.jobs.cancel(job_id)
     shell.advance(job_id)
 
-    shell.jobs.retry(job_id, whole=True)
+    shell.jobs.retry(job_id)
     shell.advance(job_id)
     assert "retry_requested" not in shell.kinds(child), "it has not stopped yet"
     run_all(shell, job_id)
@@ -139,7 +139,7 @@ def test_another_supervisor_takes_over_after_a_crash_before_a_team_continues(
     shell: Shell, tmp_path: Path
 ) -> None:
     job_id, child, _ = a_team_that_lacks_a_part(shell, tmp_path)
-    shell.jobs.retry(job_id, whole=True)
+    shell.jobs.retry(job_id)
     shell.dispatcher.dies_waking = True
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
@@ -162,7 +162,7 @@ def test_a_report_of_an_earlier_end_hides_no_later_end_from_the_parent(
     )
     not_told = fold(child, None, journal[:has_ended])
     assert not_told is not None
-    shell.jobs.retry(job_id, whole=True)
+    shell.jobs.retry(job_id)
     shell.advance(job_id)
 
     with pytest.raises(VersionConflict):
@@ -177,7 +177,7 @@ def test_a_new_team_fills_the_gaps_if_nothing_of_the_first_is_kept(
 ) -> None:
     job_id, child, _ = a_team_that_lacks_a_part(shell, tmp_path)
     shell.store.jobs.delete(child, [])
-    shell.jobs.retry(job_id, whole=True)
+    shell.jobs.retry(job_id)
 
     run_all(shell, job_id)
 
@@ -227,7 +227,7 @@ def seen_on(shell: Shell, view: JobView) -> tuple[JobView, News]:
 def test_a_watcher_sees_the_team_continue(shell: Shell, tmp_path: Path) -> None:
     job_id, child, (failed, *_) = a_team_that_lacks_a_part(shell, tmp_path)
     before, _ = seen_on(shell, JobView(job_id))
-    shell.jobs.retry(job_id, whole=True)
+    shell.jobs.retry(job_id)
     shell.advance(job_id)
     shell.advance(child)
 

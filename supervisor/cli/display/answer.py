@@ -179,7 +179,7 @@ def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
     reason = short(result.notes[-1], 300) if result.notes else elsewhere
     match result.status:
         case JobStatus.PARTIAL:
-            how = "" if is_private else _how_to_finish(result)
+            how = "" if is_private else _how_to_fill_gaps(result)
             return f"{result.job_id} is partial: {_why_partial(result)}{how}"
         case JobStatus.FAILED:
             return f"{result.job_id} failed: {reason}" + (
@@ -198,11 +198,13 @@ def _why_partial(result: JobResult) -> str:
     return f"{'the answer names' if _is_markdown(result) else 'the notes name'} what is missing or not settled"
 
 
-def _how_to_finish(result: JobResult) -> str:
+def _how_to_fill_gaps(result: JobResult) -> str:
     if not result.gaps:
         return ""
     price = f", for about {money(result.to_finish_usd)}" if result.to_finish_usd else ""
-    return f" (`handoff finish {result.job_id}` does {figures(len(result.gaps), 'step')} after all{price})"
+    return (
+        f" (`handoff retry {result.job_id}` runs {figures(len(result.gaps), 'step')} again{price})"
+    )
 
 
 def _lacks_documents(result: JobResult) -> bool:

@@ -162,7 +162,7 @@ def test_a_retried_letter_is_found_by_the_next_sweep(
     )
     assert store.jobs.sweep().due == {}
 
-    jobs.retry_dead(store.dead_letters.newest()[0])
+    jobs.requeue_dead(store.dead_letters.newest()[0])
 
     assert store.dead_letters.newest() == []
     assert store.jobs.sweep().due == {job_id: [FUTURE]}
@@ -174,7 +174,7 @@ def test_a_long_handoff_is_tried_again_as_well(store: Store, redis_url: str) -> 
     job_id, text = a_future_handoff(store, "long " * MOST_BODY_CHARS)
     store.dead_letters.unread(QUEUE, "schema_version: 2", text, patience_s=0)
     jobs = client.connect(redis_url, Settings(offline=True))
-    jobs.retry_dead(store.dead_letters.newest()[0])
+    jobs.requeue_dead(store.dead_letters.newest()[0])
 
     assert store.jobs.sweep().due == {job_id: [FUTURE]}
     jobs.store.connection.close()
@@ -194,6 +194,6 @@ def test_an_unwanted_or_invalid_message_cannot_be_retried(store: Store, redis_ur
         if why == "runs":
             store.claims.claim(ClaimRequest(job_id, FUTURE, digest_of(text), "w2"))
         with pytest.raises(UserError, match=why):
-            jobs.retry_dead(store.dead_letters.newest()[0])
+            jobs.requeue_dead(store.dead_letters.newest()[0])
     assert len(store.dead_letters.newest()) == 4
     jobs.store.connection.close()

@@ -44,7 +44,7 @@ def wrong(facts: RedisFacts) -> dict[str, Level]:
 
 def test_a_sound_redis_is_sound() -> None:
     assert wrong(SOUND) == {}
-    assert all(finding.mend == "" for finding in persistence(SOUND))
+    assert all(finding.fix == "" for finding in persistence(SOUND))
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_a_sound_redis_is_sound() -> None:
         (replace(SOUND, used_memory_bytes=701), "memory", Level.WARN),
     ],
 )
-def test_what_would_lose_jobs_is_said_with_how_to_mend_it(
+def test_what_would_lose_jobs_is_said_with_how_to_fix_it(
     facts: RedisFacts, about: str, level: Level
 ) -> None:
     assert wrong(facts) == {about: level}
-    assert all(finding.mend for finding in persistence(facts) if finding.level is not Level.OK)
+    assert all(finding.fix for finding in persistence(facts) if finding.level is not Level.OK)
 
 
 def test_a_queue_that_nobody_serves_is_named_with_what_waits_in_it() -> None:
@@ -72,14 +72,14 @@ def test_a_queue_that_nobody_serves_is_named_with_what_waits_in_it() -> None:
 
     assert (finding.level, finding.about) == (Level.WARN, "queue poet")
     assert finding.found.startswith("3 messages waiting")
-    assert "`handoff worker poet`" in finding.mend
+    assert "`handoff worker poet`" in finding.fix
 
 
 def test_messages_that_nobody_wants_any_more_may_be_removed() -> None:
     (finding,) = forsaken([QueueDepth("poet", 1, 0)], set())
 
     assert "1 message waiting" in finding.found
-    assert "`redis-cli DEL poet`" in finding.mend
+    assert "`redis-cli DEL poet`" in finding.fix
 
 
 @pytest.mark.parametrize(("lost", "level"), [(1, Level.WARN), (2, Level.FAIL)])
@@ -90,7 +90,7 @@ def test_a_worker_whose_slots_are_lost_is_named(lost: int, level: Level) -> None
     (finding,) = find_lost_slots([one.model_copy(update={"lost_slots": lost})])
     assert (finding.level, finding.about) == (level, "worker host:7")
     assert finding.found.startswith(f"{lost} of 2 slots are lost")
-    assert finding.mend == "start this worker again"
+    assert finding.fix == "start this worker again"
 
 
 def found_in(redis_url: str) -> dict[str, Finding]:
@@ -121,8 +121,8 @@ def test_dead_letters_come_with_how_to_look_at_them_and_clear_them(
     finding = found_in(redis_url)["dead letters"]
 
     assert finding.level is Level.WARN
-    assert "`handoff dead show ID`" in finding.mend
-    assert "`handoff dead drop --all`" in finding.mend
+    assert "`handoff dead show ID`" in finding.fix
+    assert "`handoff dead drop --all`" in finding.fix
 
 
 def test_what_is_spent_today_stands_beside_its_caps() -> None:
@@ -150,7 +150,7 @@ def test_a_day_that_is_spent_is_said_with_when_there_is_more_and_which_setting_i
         "budget of the day, tenant default",
         "$7e-06, 900 of 900 tokens: spent",
     )
-    assert tenant.mend.startswith(
+    assert tenant.fix.startswith(
         "there is more at 00:00 UTC, in 1 h 1 min; or raise HANDOFF_TENANT_DAY_USD or HANDOFF_TENANT_DAY_TOKENS"
     )
 

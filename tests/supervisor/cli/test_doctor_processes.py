@@ -114,7 +114,7 @@ def test_a_mixed_fleet_is_a_warning_that_names_the_difference(
     (warning,) = [one for one in findings if one.level is not Level.OK]
     assert (warning.level, warning.about) == (Level.WARN, about)
     assert names in warning.found
-    assert warning.mend
+    assert warning.fix
 
 
 def test_different_models_for_different_roles_are_no_mixture() -> None:
@@ -129,7 +129,7 @@ def test_an_offline_fleet_is_told_how_to_get_a_model() -> None:
     findings = told(a_process(model="offline", server="", models={"writer": "offline"}))
 
     assert (findings[-1].level, findings[-1].about) == (Level.WARN, "model of the fleet")
-    assert "ANTHROPIC_API_KEY" in findings[-1].mend
+    assert "ANTHROPIC_API_KEY" in findings[-1].fix
 
 
 def test_an_announcement_that_cannot_be_read_is_a_warning_that_names_its_process() -> None:
@@ -144,5 +144,5 @@ def test_no_terminal_escape_of_an_announcement_reaches_the_report() -> None:
         a_process("h:2"),
     )
 
-    text = "".join(f"{one.about}{one.found}{one.mend}" for one in findings)
+    text = "".join(f"{one.about}{one.found}{one.fix}" for one in findings)
     assert not {"\x1b", "\x07", "\n"} & set(text)

@@ -41,7 +41,7 @@ COMMANDS = [
 def test_all_commands_that_take_a_job_are_tested() -> None:
     assert [
         *("watch", "result", "show", "export", "trace", "cancel"),
-        *("approve", "reject", "retry", "finish", "delete"),
+        *("approve", "reject", "retry", "delete"),
     ] == COMMANDS
 
 
@@ -120,7 +120,7 @@ def test_an_interrupted_run_is_named_by_the_beginning_of_its_id(tmp_path: Path) 
     assert kept.find_kept_job(settings, "j-0a") == "j-0a0000000000"
     with pytest.raises(UserError, match="j-0a0000000000, j-0b0000000000"):
         kept.find_kept_job(settings, "j-0")
-    with pytest.raises(UnknownJob, match="no interrupted run of j-1 is kept here"):
+    with pytest.raises(UnknownJob, match="this machine has no interrupted run j-1"):
         kept.find_kept_job(settings, "j-1")
     with pytest.raises(UserError, match="is not a job id"):
         kept.find_kept_job(settings, "../j-0a")

@@ -96,7 +96,7 @@ def test_doctor_counts_it_and_names_the_command(waiting: JobId, redis_url: str) 
     (finding,) = (one for one in examine(settings) if one.about == "waiting for a person")
     assert finding.level is Level.OK
     assert finding.found.startswith("1 job, the first since 2026-02-0")
-    assert "handoff list --status waiting" in finding.mend
+    assert "handoff list --status waiting" in finding.fix
 
 
 def test_doctor_is_silent_where_no_job_waits(broker: Client, redis_url: str) -> None:

@@ -24,7 +24,7 @@ def shell(redis_url: str) -> Iterator[Shell]:
 
 @pytest.mark.parametrize("role", ["reseacher", "Researcher"])
 def test_a_mistyped_role_gets_the_closest_name(shell: Shell, role: str) -> None:
-    for command in (shell.jobs.pause, shell.jobs.resume):
+    for command in (shell.jobs.pause, shell.jobs.unpause):
         with pytest.raises(UserError, match=rf"^no worker .* '{role}': did you mean researcher\?$"):
             command(role)
     assert shell.store.pauses.all() == {}
@@ -32,7 +32,7 @@ def test_a_mistyped_role_gets_the_closest_name(shell: Shell, role: str) -> None:
 
 def test_an_unknown_role_gets_the_list_of_all_roles(shell: Shell) -> None:
     with pytest.raises(UserError, match=r"'poet': there are: .*planner, .*researcher, .*writer$"):
-        shell.jobs.resume("poet")
+        shell.jobs.unpause("poet")
 
 
 def test_a_resume_with_a_mistyped_name_names_the_paused_role_and_resumes_nothing(
@@ -41,12 +41,12 @@ def test_a_resume_with_a_mistyped_name_names_the_paused_role_and_resumes_nothing
     shell.jobs.pause("researcher")
 
     with pytest.raises(UserError, match=r"^'reseacher' is not paused: did you mean researcher\?$"):
-        shell.jobs.resume("reseacher")
+        shell.jobs.unpause("reseacher")
     assert list(shell.store.pauses.all()) == ["researcher"]
 
 
 def test_a_known_role_that_is_not_paused_stays_as_it_is(shell: Shell) -> None:
     shell.jobs.pause("researcher")
 
-    assert shell.jobs.resume("writer") is None
-    assert shell.jobs.resume("researcher") == 0
+    assert shell.jobs.unpause("writer") is None
+    assert shell.jobs.unpause("researcher") == 0

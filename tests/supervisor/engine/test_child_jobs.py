@@ -229,8 +229,6 @@ def test_a_child_cannot_be_retried_or_deleted_alone(shell: Shell, tmp_path: Path
 
     with pytest.raises(UserError, match=f"{child} does a step of {job_id}: retry that job"):
         shell.jobs.retry(child)
-    with pytest.raises(UserError, match=f"{child} does a step of {job_id}: finish that job"):
-        shell.jobs.retry(child, whole=True)
     with pytest.raises(UserError, match=f"{child} does a step of {job_id}: delete that job"):
         shell.jobs.delete(child)
 

@@ -1,4 +1,4 @@
-"""`handoff finish` fills gaps. A step that depends on a gap runs again only if the gap's new result
+"""`handoff retry` fills gaps. A step that depends on a gap runs again only if the gap's new result
 differs.
 """
 
@@ -67,12 +67,30 @@ def ends(job: SimulatedJob, *failing: str) -> None:
 
 
 def finishes(job: SimulatedJob, *failing: str, whole: bool = True) -> list[str]:
-    """Finish the job again, and return the handoffs that were issued, in order."""
+    """Retry the job, and return the handoffs that were issued, in order."""
     before = len(job.events(HandoffIssued))
-    job.append(retry_of(job.state, {}, None, NewLimits(), whole=whole))
+    job.append(RetryRequested(whole=whole, holds=True))
     job.advance()
     ends(job, *failing)
     return [event.handoff_id for event in job.events(HandoffIssued)[before:]]
+
+
+def test_a_retry_of_an_answer_with_gaps_fills_the_gaps() -> None:
+    job = with_a_gap(a="", b="", c="a b")
+
+    assert retry_of(job.state, {}, None, NewLimits()).whole
+    assert not retry_of(job.state, {}, "b", NewLimits()).whole
+
+
+def test_a_retry_of_a_job_without_an_answer_leaves_its_joins_as_they_are() -> None:
+    job = SimulatedJob()
+    job.advance()
+    job.make_plan(a="", b="a")
+    job.advance()
+    ends(job, "a")
+
+    assert job.state.status is JobStatus.FAILED
+    assert not retry_of(job.state, {}, None, NewLimits()).whole
 
 
 def said(job: SimulatedJob) -> str:

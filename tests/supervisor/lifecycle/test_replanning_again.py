@@ -4,13 +4,11 @@ earlier results stand.
 
 from __future__ import annotations
 
-from handoff_queue.shared.types.events import HandoffIssued, JobStatus
+from handoff_queue.shared.types.events import HandoffIssued, JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.plan import Patch, Repeat, Step
 from handoff_queue.supervisor.lifecycle.answer import assemble
-from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
 from tests.doubles.simulated_job import SimulatedJob, finish_steps
 
 FINALIZE = Patch(finalize=True)
@@ -60,7 +58,7 @@ def said(job: SimulatedJob) -> str:
 
 
 def goes_on_again(job: SimulatedJob, *, whole: bool = False) -> SimulatedJob:
-    job.append(retry_of(job.state, {}, None, NewLimits(), whole=whole))
+    job.append(RetryRequested(holds=True, whole=whole))
     job.advance()
     assert (job.open_names, job.state.held.steps) == ({"b"}, ("c", "d"))
     return job
@@ -110,7 +108,7 @@ def test_a_step_added_behind_a_standing_result_waits_until_the_result_is_confirm
     assert ends(job)[:2] == ["d.2", "e.1"]
 
 
-def test_a_finish_asks_no_replanner_and_an_unchanged_answer_keeps_the_reason() -> None:
+def test_a_retry_of_gaps_asks_no_replanner_and_an_unchanged_answer_keeps_the_reason() -> None:
     job = adaptive()
     job.finish("a")
     job.finish("b", "failed")

@@ -74,7 +74,9 @@ def test_a_second_retry_names_the_limits_of_the_first() -> None:
 
 @pytest.mark.parametrize("reason", [StopReason.DAY_BUDGET, StopReason.MAX_TURNS])
 def test_a_job_that_ended_for_another_reason_needs_no_more(reason: StopReason) -> None:
-    assert retry_of(ended(reason).state, USED, None, NewLimits()) == RetryRequested(holds=True)
+    assert retry_of(ended(reason).state, USED, None, NewLimits()) == RetryRequested(
+        whole=True, holds=True
+    )
 
 
 def test_a_job_that_ended_for_another_reason_needs_no_larger_budget() -> None:
@@ -87,7 +89,7 @@ def test_a_job_that_ended_for_another_reason_needs_no_larger_budget() -> None:
     job.advance()
 
     assert job.state.ended
-    assert retry_of(job.state, USED, None, NewLimits()) == RetryRequested(holds=True)
+    assert retry_of(job.state, USED, None, NewLimits()) == RetryRequested(whole=True, holds=True)
 
 
 def a_team_cut_short(status: str = "failed") -> SimulatedJob:
@@ -109,16 +111,10 @@ def a_team_cut_short(status: str = "failed") -> SimulatedJob:
 
 
 @pytest.mark.parametrize(
-    ("status", "from_step", "whole"),
-    [
-        ("failed", None, False),
-        ("failed", None, True),
-        ("failed", "t", False),
-        ("partial", "t", False),
-    ],
+    ("status", "from_step"), [("failed", None), ("failed", "t"), ("partial", "t")]
 )
 def test_a_team_that_its_slice_has_cut_short_is_not_paid_for_again_with_the_same_slice(
-    status: str, from_step: str | None, whole: bool
+    status: str, from_step: str | None
 ) -> None:
     state = a_team_cut_short(status).state
 
@@ -126,20 +122,14 @@ def test_a_team_that_its_slice_has_cut_short_is_not_paid_for_again_with_the_same
         UserError,
         match="too small a share for the team of t: raise it with --max-job-turns N or --max-usd X",
     ):
-        retry_of(state, USED, from_step, NewLimits(), whole=whole)
-    assert (
-        retry_of(state, USED, from_step, NewLimits(max_microusd=900_000), whole=whole).max_microusd
-        == 900_000
-    )
+        retry_of(state, USED, from_step, NewLimits())
+    assert retry_of(state, USED, from_step, NewLimits(max_microusd=900_000)).max_microusd == 900_000
     assert retry_of(state, USED, "a", NewLimits()).from_step == "a"
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_team_that_exceeded_its_share_may_fill_its_gaps_with_a_larger_share(
-    whole: bool,
-) -> None:
+def test_a_team_that_exceeded_its_share_may_fill_its_gaps_with_a_larger_share() -> None:
     job = a_team_cut_short("partial")
-    job.append(retry_of(job.state, USED, None, NewLimits(), whole=whole))
+    job.append(retry_of(job.state, USED, None, NewLimits()))
     job.advance()
 
     first, second = (event.child for event in job.events(HandoffIssued) if event.child)

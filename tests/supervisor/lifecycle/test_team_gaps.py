@@ -70,11 +70,7 @@ def ends(job: SimulatedJob, **statuses: str) -> SimulatedJob:
 def again(
     job: SimulatedJob, from_step: str | None = None, new: NewLimits | None = None
 ) -> SimulatedJob:
-    job.append(
-        retry_of(
-            job.state, {"max_turns": 1}, from_step, new or NewLimits(), whole=from_step is None
-        )
-    )
+    job.append(retry_of(job.state, {"max_turns": 1}, from_step, new or NewLimits()))
     job.advance()
     return job
 

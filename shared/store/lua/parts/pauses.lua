@@ -6,7 +6,7 @@ local function if_paused(role)
   return nil
 end
 
--- Put the handoff on hold until the role is resumed: it is in no queue, and the sweeper does not
+-- Put the handoff on hold until the role is unpaused: it is in no queue, and the sweeper does not
 -- find it.
 local function hold(job, due, handoff, role)
   local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff

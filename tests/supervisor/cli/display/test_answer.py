@@ -355,7 +355,7 @@ GAP = {"step": "left", "specialist": "researcher", "why": "it did not run", "lik
         (
             "So.",
             {"gaps": (GAP,)},
-            "the answer names what is missing or not settled (`handoff finish j-0123456789ab` does 1 step after all)",
+            "the answer names what is missing or not settled (`handoff retry j-0123456789ab` runs 1 step again)",
         ),
     ],
 )

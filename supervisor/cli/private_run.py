@@ -1,0 +1,132 @@
+"""A run on a private Redis, with a supervisor and workers that end with the command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.job_options import NOBODY_THERE
+from handoff_queue.supervisor.cli.display.terminal import OutputFailed, note, say
+from handoff_queue.supervisor.cli.display.terminal_input import can_ask
+from handoff_queue.supervisor.cli.errors import FAILED, INTERRUPTED, NOT_ENDED, end_like_ctrl_c
+from handoff_queue.supervisor.cli.follow_job import NobodyToAsk, stay
+from handoff_queue.supervisor.cli.request_options import RequestOptions, request_of
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.settings.settings import Settings
+    from handoff_queue.shared.types.ids import JobId
+    from handoff_queue.supervisor.client.client import Client, Request
+
+
+@dataclass(frozen=True)
+class ResultOptions:
+    """How a command prints the result of its job."""
+
+    as_json: bool = False
+    output: Path | None = None
+    """The file that gets a row for each item. None: the answer goes to stdout."""
+    allow_partial: bool = False
+    """Whether a partial answer gives exit code 0."""
+
+
+def start_run(asked: RequestOptions, how: ResultOptions, settings: Settings) -> int:
+    """Run a new job on a private Redis. Return the exit code.
+
+    Raises:
+        UserError: the request cannot be used, or a process cannot start.
+    """
+    return _run(settings, how, asked, None)
+
+
+def continue_run(job_id: JobId, how: ResultOptions, settings: Settings) -> int:
+    """Continue an interrupted run on a private Redis. Return the exit code.
+
+    Raises:
+        UserError: the data of the run cannot be read, or a process cannot start.
+    """
+    end_like_ctrl_c()
+    return _run(settings, how, None, job_id)
+
+
+def _run(
+    settings: Settings,
+    how: ResultOptions,
+    asked: RequestOptions | None,
+    interrupted: JobId | None,
+) -> int:
+    from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
+
+    job_id, is_ready = interrupted, False
+    system = EmbeddedSystem(settings, interrupted=interrupted)
+    try:
+        with system:
+            from handoff_queue.supervisor.client import client
+
+            jobs = client.connect(system.url, settings)
+            try:
+                request = _request(asked, jobs) if asked else None
+                note(
+                    "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
+                )
+                system.wait_until_ready(jobs)
+                if request is not None:
+                    job_id = jobs.submit(request)
+                assert job_id is not None
+                is_ready = True
+                return stay(
+                    jobs,
+                    job_id,
+                    as_json=how.as_json,
+                    allow_partial=how.allow_partial,
+                    asks=can_ask(),
+                    check=system.check,
+                    output=how.output,
+                    is_private=True,
+                )
+            except (KeyboardInterrupt, OutputFailed, NobodyToAsk):
+                if job_id is not None and is_ready:
+                    system.keep_as(job_id)
+                raise
+    except KeyboardInterrupt:
+        say(f"interrupted{_how_to_continue(job_id, was_kept=system.was_kept)}")
+        return INTERRUPTED
+    except OutputFailed as error:
+        say(f"{error}{_how_to_continue(job_id, was_kept=system.was_kept)}")
+        return FAILED
+    except NobodyToAsk as error:
+        say(f"{error}{_how_to_continue(job_id, was_kept=system.was_kept)} in a terminal")
+        return NOT_ENDED
+
+
+def _request(asked: RequestOptions, jobs: Client) -> Request:
+    request = request_of(asked, jobs)
+    if can_ask():
+        return request
+    _refuse_steps_to_approve(request)
+    return replace(request, approvals=NOBODY_THERE)
+
+
+def _refuse_steps_to_approve(request: Request) -> None:
+    """Raise UserError if a step of the workflow needs an approval that nobody can give."""
+    steps = request.workflow.steps if request.workflow else ()
+    step = next((step for step in steps if step.approve), None)
+    if step is not None:
+        raise UserError(
+            f"{step.where}: `approve: true` needs a terminal, or a broker (HANDOFF_REDIS_URL):"
+            " here nobody could be asked, and nobody else could answer"
+        )
+
+
+def _how_to_continue(job_id: JobId | None, *, was_kept: bool) -> str:
+    """Return the second half of a line: what happened to the work of the run."""
+    if job_id is None:
+        return " before the job was submitted; everything is stopped"
+    if was_kept:
+        return (
+            f"; everything is stopped and the work is kept: `handoff retry {job_id}` continues it"
+        )
+    return (
+        "; everything is stopped, and the work could not be kept (is HANDOFF_CACHE_DIR writable?)"
+    )
