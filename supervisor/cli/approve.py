@@ -1,6 +1,4 @@
-"""A person's say in a job: `handoff approve`, `handoff reject`, and the question that `handoff
-run` asks in place.
-"""
+"""`handoff approve` and `handoff reject`: answer a question of a waiting job."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ MOST_PLAN_BYTES = 1_000_000
 
 Note = Annotated[
     str | None,
-    typer.Option(
-        "--note", metavar="TEXT", help="What you have to say about it; kept with the job."
-    ),
+    typer.Option("--note", metavar="TEXT", help="Your feedback. It is stored with the job."),
 ]
 
 
@@ -33,7 +29,7 @@ Rows = Annotated[
     typer.Option(
         "--row",
         metavar="KEY",
-        help="Of a step with for_each, only the copy with this key; may be repeated.",
+        help="Only the copy with this key of a for_each step. Repeatable.",
     ),
 ]
 
@@ -43,24 +39,21 @@ def approve(
     note: Note = None,
     edit: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="A plan, as `handoff show --full` prints it, instead of the job's."
-        ),
+        typer.Option(metavar="FILE", help="A file with a plan that replaces the plan of the job."),
     ] = None,
     steps: Annotated[
         list[str],
-        typer.Option("--step", metavar="STEP", help="Only this step may begin; may be repeated."),
+        typer.Option("--step", metavar="STEP", help="Approve only this step. Repeatable."),
     ] = [],  # noqa: B006
     rows: Rows = [],  # noqa: B006
 ) -> int:
-    """Let a job go on that waits for an approval.
+    """Approve the plan, the steps or the answer of a waiting job.
 
-    `handoff show JOB --full` has what it is about: the plan, what the steps have found, or the
-    draft of the answer.
+    `handoff show JOB --full` prints what waits for approval.
     """
     jobs, job_id = client_and_job(job)
     with_plan(edit, partial(jobs.approve, job_id, note, steps=steps, rows=rows))
-    write_line(f"{job_id} goes on: `handoff watch {job_id}`")
+    write_line(f"{job_id} continues: `handoff watch {job_id}`")
     return OK
 
 
@@ -69,25 +62,23 @@ def reject(
     note: Note = None,
     steps: Annotated[
         list[str],
-        typer.Option("--step", metavar="STEP", help="Only this step; may be repeated."),
+        typer.Option("--step", metavar="STEP", help="Reject only this step. Repeatable."),
     ] = [],  # noqa: B006
     edit: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Your own draft of a plan, for the planner to begin with."
-        ),
+        typer.Option(metavar="FILE", help="A file with your draft of a plan, for the planner."),
     ] = None,
     rows: Rows = [],  # noqa: B006
 ) -> int:
-    """Have what a job waits for an approval of made again, with your note as feedback.
+    """Reject the plan, the steps or the answer, with feedback.
 
-    A plan is planned again, and asked about again. Research or an answer is done again by the steps
-    that make the answer, or by those that you name. That counts as a round. Where no round is left,
-    the job ends without an answer. Steps that wait to begin do not begin.
+    The planner makes a rejected plan again. The steps that make the answer repeat rejected
+    research or a rejected answer. This counts as a review round. If no round is left, the job ends
+    without an answer. A rejected step that waits to start does not start.
     """
     jobs, job_id = client_and_job(job)
     with_plan(edit, partial(jobs.reject, job_id, note, steps, rows=rows))
-    write_line(f"{job_id} is told: `handoff watch {job_id}`")
+    write_line(f"{job_id} has your feedback: `handoff watch {job_id}`")
     return OK
 
 

@@ -39,18 +39,20 @@ OPEN = frozenset(status for status in JobStatus if not status.ended)
 def cancel(
     job: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB]...", help="The ids of the jobs, or their unique beginnings."),
+        typer.Argument(metavar="JOB", help="Job ids, or their unique beginnings."),
     ] = None,
     everything: Annotated[
         bool,
-        typer.Option("--all", help="Cancel all jobs that match the filters, after a question."),
+        typer.Option("--all", help="Cancel all jobs that match the filters. Asks first."),
     ] = False,
     statuses: Statuses = [],  # noqa: B006
     tenant: Tenant = None,
     older_than: OlderThan = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --all.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
-    """Stop jobs everywhere; what they have done stays.
+    """Stop jobs on all machines.
+
+    The results so far are kept, and `handoff retry` continues the job.
 
     handoff cancel j-0123456789ab j-ba9876543210
 

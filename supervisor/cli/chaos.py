@@ -1,6 +1,4 @@
-"""`handoff chaos`: the proof that anyone can run. It needs no Redis, no key and no network; it
-starts all of them itself.
-"""
+"""`handoff chaos`: test the promises under random faults, without Redis, a key or a network."""
 
 from __future__ import annotations
 
@@ -22,66 +20,73 @@ if TYPE_CHECKING:
     from handoff_queue.chaos.job_generator import Draw
 
 CHORDS = "chords"
-"""Stands for the jobs that plain chords can do, too."""
+"""Value of --only for the jobs that plain Celery chords can do."""
 
 
 SIZE = "Size"
+"""A panel of options in the help."""
 
 
 class Control(StrEnum):
-    """What is run instead of this system."""
+    """A system to compare with."""
 
     CELERY = "celery"
 
 
 def chaos(
     jobs: Annotated[
-        int, typer.Option(min=1, max=100_000, help="How many jobs.", rich_help_panel=SIZE)
+        int,
+        typer.Option(metavar="N", min=1, max=100_000, help="Number of jobs.", rich_help_panel=SIZE),
     ] = 50,
     kills: Annotated[
         int,
         typer.Option(
+            metavar="N",
             min=0,
             max=100_000,
-            help="How often SIGKILL is sent; other faults come in between.",
+            help="Number of SIGKILLs. Other faults come in between.",
             rich_help_panel=SIZE,
         ),
     ] = 20,
     seed: Annotated[
         int | None,
         typer.Option(
+            metavar="N",
             min=0,
             max=2**53,
-            help="What is run, and what is struck; a new one each time if not given.",
+            help="Seed of the jobs and the faults. Default: random.",
         ),
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=2, max=32, help="Worker processes.", rich_help_panel=SIZE)
+        int,
+        typer.Option(metavar="N", min=2, max=32, help="Worker processes.", rich_help_panel=SIZE),
     ] = 4,
     supervisors: Annotated[
-        int, typer.Option(min=2, max=32, help="Supervisor processes.", rich_help_panel=SIZE)
+        int,
+        typer.Option(
+            metavar="N", min=2, max=32, help="Supervisor processes.", rich_help_panel=SIZE
+        ),
     ] = 3,
     failpoints: Annotated[
-        bool, typer.Option("--failpoints", help="Instead: every failpoint, one after the other.")
+        bool, typer.Option("--failpoints", help="Try every failpoint instead of random faults.")
     ] = False,
     only: Annotated[
         str | None,
         typer.Option(
-            help="Jobs of these modes alone, comma-separated; `chords`: those of the control."
+            metavar="MODES", help="Only jobs of these modes, comma-separated, or `chords`."
         ),
     ] = None,
     control: Annotated[
         Control | None,
-        typer.Option(help="The same run, and all failpoints, on this instead: it must fail."),
+        typer.Option(metavar="SYSTEM", help="celery: the same faults on plain Celery."),
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Run jobs while processes are killed, and say what was kept of the promises.
+    """Kill processes while jobs run, and check every promise.
 
-    Starts a private Redis, supervisors, workers and a model's server. They are killed at
-    random, stopped past their leases, frozen; connections are cut, messages delivered twice;
-    the model is busy, or talks nonsense. The jobs are of all modes: teams of teams, joins,
-    patches, approvals and the rest.
+    The command starts a private Redis, supervisors, workers and a model server. It kills, stops and
+    freezes processes at random, cuts connections and delivers messages twice. The jobs have all
+    modes, with sub-teams, joins, patches and approvals.
 
       handoff chaos --kills 200
 

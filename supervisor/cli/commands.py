@@ -1,6 +1,7 @@
-"""What there is to type, and where it is. A command is imported when it is typed, so that
-help, a completion and a slip of the keyboard are
-answered at once: all commands together import most of the project.
+"""The list of all commands.
+
+A command is imported when it is used. All commands together import most of the project, and the
+list alone is enough for `handoff --help`, for completions and for an unknown command.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command in the list of all."""
+    """A command in the list of all commands."""
 
     place: str
-    """Of its function: `module:name`, in this package."""
+    """The function of the command, as `module:name` in this package."""
     line: str
-    """The first of its help."""
-    panel: str = ""
+    """The first paragraph of the help. It fits on one line of the main help."""
+    panel: str
 
 
 def _entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, Entry]:
@@ -39,63 +40,65 @@ def _entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, Entry]:
 
 
 ENTRIES = _entries({
-    "Jobs": {
-        "run": ("run:run", "Submit a job and stay until its answer."),
-        "submit": ("submit:submit", "Enqueue a job and print its id at once."),
-        "watch": ("watch:watch", "Follow a job until its end, then print its answer."),
-        "result": ("result:result", "Print a job's answer, its sources and what it took."),
-        "show": ("show:show", "A job in brief: its status, its handoffs that matter most, its notes and its answer."),
-        "list": ("list:list_jobs", "The newest jobs."),
-        "export": ("export:export", "Write everything about a job into one self-contained JSON file."),
-        "trace": ("trace:trace", "Write a job as one HTML page: who ran when, what made it last, and all that was asked and answered."),
+    "Start here": {
+        "run": ("run:run", "Run a job and wait for its answer. Needs no key and no Redis."),
+        "up": ("up:up", "Start Redis, a supervisor and workers on this machine."),
+        "submit": ("submit:submit", "Enqueue a job and print its id."),
+        "watch": ("watch:watch", "Follow a job until it ends, then print its answer."),
+        "result": ("result:result", "Print the answer of a job, its sources and its usage."),
     },
-    "Decisions about a job": {
-        "cancel": ("cancel:cancel", "Stop jobs everywhere; what they have done stays."),
-        "approve": ("approve:approve", "Let a job go on that waits for an approval."),
-        "reject": ("approve:reject", "Have what a job waits for an approval of made again, with your note as feedback."),
-        "retry": ("retry:retry", "Continue a job: repeat failed steps, fill gaps, or go on with a run."),
-        "delete": ("delete:delete", "Remove an ended job and everything of it."),
+    "Jobs": {
+        "list": ("list:list_jobs", "List the newest jobs."),
+        "show": ("show:show", "Show the status, the handoffs and the answer of a job."),
+        "trace": ("trace:trace", "Write a job as one HTML page: the timeline and all texts."),
+        "export": ("export:export", "Write all data of a job to one JSON file."),
+        "delete": ("delete:delete", "Delete an ended job and all its data."),
+    },
+    "Decisions": {
+        "approve": ("approve:approve", "Approve the plan, the steps or the answer of a waiting job."),
+        "reject": ("approve:reject", "Reject the plan, the steps or the answer, with feedback."),
+        "retry": ("retry:retry", "Repeat failed steps, fill gaps, or continue an interrupted run."),
+        "cancel": ("cancel:cancel", "Stop jobs on all machines."),
     },
     "Processes": {
-        "up": (
-            "up:up",
-            "Start the whole system on this machine: Redis, supervisor, workers. Ctrl-C drains and stops it; jobs go on at the next start.",
-        ),
-        "supervisor": ("processes:supervisor", "Start a supervisor process: plans, reviews, answers, and looks after lost work."),
+        "supervisor": ("processes:supervisor", "Start a supervisor process."),
         "worker": ("processes:worker", "Start a worker process for one or more specialists."),
-    },
-    "Quotes and evaluation": {
-        "quote": ("quote:quote", "Say what a job will likely cost and take, before anything but its plan is paid."),
-        "eval": ("eval:evaluate", "Do a golden set of requests in several ways, and say how good each is and what it takes."),
-        "compare": ("compare:compare", "Do one request in two ways, and say which to take."),
-    },
-    "Operations": {
-        "specialists": ("specialists:specialists", "Who is served by live workers, how busy they are, and what tools each may use."),
-        "doctor": (
-            "doctor:doctor",
-            "Check broker, persistence, supervisors, workers, dead letters and model access; say what is wrong and how to fix it.",
-        ),
-        "stats": ("stats:stats", "What the fleet has to do: slots, queues, quota, spending."),
-        "top": ("top:top", "The fleet, live: roles, slots, queues, what is at work, spending, quota, dead letters."),
         "pause": ("pause:pause", "Stop a specialist or a role on all machines."),
         "unpause": ("pause:unpause", "Start a paused specialist or role again."),
-        "dead": (
-            "dead:dead",
-            "Messages that no process could take, with the reason: list them, show one as a whole, try one again, drop one or all.",
-        ),
-        "chaos": ("chaos:chaos", "Run jobs while processes are killed, and say what was kept of the promises."),
+    },
+    "Quality": {
+        "quote": ("quote:quote", "Plan a job and estimate its cost before it runs."),
+        "eval": ("eval:evaluate", "Run a set of requests in several modes and score the answers."),
+        "compare": ("compare:compare", "Run one request in two modes and recommend one of them."),
+    },
+    "Operations": {
+        "doctor": ("doctor:doctor", "Check Redis, all processes and the model, and suggest fixes."),
+        "specialists": ("specialists:specialists", "List the specialists with their workers, load and tools."),
+        "stats": ("stats:stats", "Print slots, queues, rate limits and spending of the fleet."),
+        "top": ("top:top", "Show the fleet live: slots, queues, handoffs and spending."),
+        "dead": ("dead:dead", "List, show, requeue or drop dead letters."),
+        "chaos": ("chaos:chaos", "Kill processes while jobs run, and check every promise."),
     },
 })  # fmt: skip
-"""In the order of `handoff --help`."""
+"""All commands, in the order of `handoff --help`."""
+ABOVE = (
+    "Usage: handoff COMMAND [OPTIONS]",
+    "",
+    "Run a team of LLM specialists as a distributed task queue.",
+    'Try it: handoff run "How does HNSW work?" --docs examples/vector-databases',
+)
+"""Lines of the main help before the commands."""
+BELOW = ("", "`handoff COMMAND --help` lists options. `handoff doctor` checks your system.")
+"""Lines of the main help after the commands."""
 STARTS_PROCESSES = frozenset({"run", "up", "supervisor", "worker", "chaos"})
-"""Commands that need all packages of a worker. The others work with those of the client."""
+"""Commands that need the packages of a worker. The other commands need the client only."""
 
 
 class OneCommand(TyperCommand):
-    """A command that names itself in every error about its command line."""
+    """A command whose errors about the command line have the context of the command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments. Typer leaves its context out of some errors: it is added here."""
+        """Parse the arguments, and add the context to errors of Typer that lack it."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -106,10 +109,10 @@ class OneCommand(TyperCommand):
 
 @cache
 def load_command(name: str) -> Any:
-    """Return the command itself, with all of its options and its help.
+    """Return the command with its options and its help.
 
     Raises:
-        UserError: the command starts processes, and a package that they need is not installed.
+        UserError: the command starts processes, and a package of a worker is not installed.
     """
     if name in STARTS_PROCESSES:
         check_extra("worker", f"handoff {name}")
@@ -121,21 +124,35 @@ def load_command(name: str) -> Any:
         context_settings=HELP_OPTIONS,
     )
     alone.command(name, cls=OneCommand)(getattr(import_module(f"{__package__}.{module}"), function))
-    return typer.main.get_command(alone)
+    command = typer.main.get_command(alone)
+    command.help = help_text(command.help or "")
+    return command
+
+
+def help_text(docstring: str) -> str:
+    """Join the lines of each paragraph, because Typer keeps line breaks. Mark the examples."""
+    paragraphs = [" ".join(part.split()) for part in docstring.split("\n\n")]
+    return "\n\n".join(f"$ {text}" if text.startswith("handoff ") else text for text in paragraphs)
 
 
 class Commands(TyperGroup):
-    """All of them, each as a line until it is typed."""
+    """The group of all commands. A command is only a name and a line until it is used."""
 
     def __init__(self, **given: Any) -> None:
         lines = {
-            name: TyperCommand(name, help=one.line, rich_help_panel=one.panel)
-            for name, one in ENTRIES.items()
+            name: TyperCommand(name, help=entry.line, rich_help_panel=entry.panel)
+            for name, entry in ENTRIES.items()
         }
         super().__init__(**{**given, "commands": lines})
 
+    def format_help(self, *_: Any) -> None:
+        """Print the main help."""
+        from handoff_queue.supervisor.cli.display.main_help import print_main_help
+
+        print_main_help(ENTRIES, ABOVE, BELOW)
+
     def resolve_command(self, *given: Any) -> Any:
-        """Return the name, the command and the arguments for what was typed.
+        """Return the name, the command and its arguments.
 
         Raises:
             UsageError: there is no such command. The message names the closest command.

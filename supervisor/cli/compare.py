@@ -1,5 +1,6 @@
-"""`handoff compare`: one request in two ways, side by side, with a judge who does not know
-which is which, and one sentence of advice.
+"""`handoff compare`: run one request in two modes, and recommend one of them.
+
+A judge sees both answers without the names of the modes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
-from handoff_queue.shared.types.usage import cost_usd, microusd
+from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.tables import table
 from handoff_queue.supervisor.cli.display.terminal import (
     money,
@@ -26,10 +27,8 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import (
-    BUDGET,
-    CONTINUE,
-    QUALITY,
-    SPECIALISTS,
+    ADVANCED,
+    REVIEW,
     AsJson,
     Docs,
     GatesOption,
@@ -38,7 +37,7 @@ from handoff_queue.supervisor.cli.options import (
     RequestText,
     Timeout,
 )
-from handoff_queue.supervisor.cli.request_options import gates_of, rubric_of, text_of
+from handoff_queue.supervisor.cli.request_options import amount, gates_of, rubric_of, text_of
 from handoff_queue.supervisor.cli.variants import (
     check_within,
     limits_within,
@@ -62,49 +61,47 @@ AT_ONCE = 2
 def compare(
     request: RequestText = None,
     docs: Docs = None,
-    modes: Annotated[
-        str, typer.Option(metavar="A,B", help="The two modes.", rich_help_panel=SPECIALISTS)
-    ] = "single,team",
+    modes: Annotated[str, typer.Option(metavar="A,B", help="The two modes.")] = "single,team",
     model: Model = None,
-    workflow: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="What mode pipeline runs.", rich_help_panel=SPECIALISTS),
-    ] = "brief",
-    gates: GatesOption = None,
-    rubric: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="What the judge goes by (YAML).", rich_help_panel=QUALITY
-        ),
-    ] = None,
-    judge_model: JudgeModel = None,
-    no_judge: Annotated[
-        bool, typer.Option("--no-judge", help="Only what code can check.", rich_help_panel=QUALITY)
-    ] = False,
     max_usd: Annotated[
         float | None,
         typer.Option(
             metavar="X",
-            min=1e-6,
-            max=1e9,
-            help="The most that all of it may cost.",
-            rich_help_panel=BUDGET,
+            help="Cost of all jobs and scores in dollars, at most.",
         ),
     ] = None,
     timeout: Timeout = None,
+    gates: GatesOption = None,
+    rubric: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Criteria of the score (YAML).", rich_help_panel=REVIEW),
+    ] = None,
+    judge_model: JudgeModel = None,
+    no_judge: Annotated[
+        bool,
+        typer.Option(
+            "--no-judge", help="Do not score. Only run the checks in code.", rich_help_panel=REVIEW
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    workflow: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="The workflow of mode pipeline.", rich_help_panel=ADVANCED
+        ),
+    ] = "brief",
     run: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Go on with the comparison of this name, or begin it.",
-            rich_help_panel=CONTINUE,
+            help="Start or continue the comparison with this name.",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
-    as_json: AsJson = False,
 ) -> int:
-    """Do one request in two ways, and say which to take.
+    """Run one request in two modes and recommend one of them.
 
-    handoff compare "Which of these licences allow resale?" --docs licences --max-usd 1
+    handoff compare "Which licences allow resale?" --docs licences --max-usd 1
     """
     settings, name = load_settings(), run_name(run, "compare")
     how = ComparisonMode(
@@ -113,7 +110,7 @@ def compare(
         rubric_of(rubric) or DEFAULT_RUBRIC,
         judge_model,
         not no_judge,
-        microusd(max_usd),
+        amount("--max-usd", max_usd),
     )
     errands = _errands(
         text_of(request, settings),

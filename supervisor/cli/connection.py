@@ -19,7 +19,7 @@ Job = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help="The id that `submit` printed, j-0123456789ab, or as much of its beginning as is unique.",
+        help="A job id, such as j-0123456789ab, or its unique beginning.",
     ),
 ]
 

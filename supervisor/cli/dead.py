@@ -1,4 +1,4 @@
-"""`handoff dead`: messages that no process could take, looked at, tried again and cleared."""
+"""`handoff dead`: list, show, requeue and drop dead letters."""
 
 from __future__ import annotations
 
@@ -37,17 +37,20 @@ class DeadLetterAction(StrEnum):
 
 def dead(
     what: Annotated[
-        DeadLetterAction, typer.Argument(metavar="ACTION", help="list, show, requeue or drop.")
+        DeadLetterAction, typer.Argument(metavar="ACTION", help="What to do.")
     ] = DeadLetterAction.LIST,
     letter: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Which letter, as `list` names it.")
+        str | None, typer.Argument(metavar="ID", help="The id of a dead letter, from `list`.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Drop all of them.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Drop all dead letters.")] = False,
     as_json: AsJson = False,
-    count: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many to list.")] = 20,
+    count: Annotated[
+        int, typer.Option("-n", metavar="N", min=1, max=10_000, help="Number of letters to list.")
+    ] = 20,
 ) -> int:
-    """Messages that no process could take, with the reason: list them, show one as a whole,
-    try one again, drop one or all.
+    """List, show, requeue or drop dead letters.
+
+    A dead letter is a message that no process could read or handle.
 
     handoff dead show 1f0c2a9e
 
@@ -57,13 +60,13 @@ def dead(
     """
     if everything != (what is DeadLetterAction.DROP and letter is None):
         raise UserError(
-            "give `handoff dead drop` the ID of a letter (see `handoff dead`), or --all; nothing else takes --all"
+            "`handoff dead drop` needs an ID (see `handoff dead`) or --all, and no other action takes --all"
         )
     if (what in (DeadLetterAction.SHOW, DeadLetterAction.REQUEUE) and letter is None) or (
         what is DeadLetterAction.LIST and letter is not None
     ):
         raise UserError(
-            "`handoff dead show ID` and `handoff dead requeue ID` are about one letter, `handoff dead list` about all of them"
+            "`handoff dead show` and `handoff dead requeue` need an ID, and `handoff dead list` takes none"
         )
     jobs = client_of_broker()
     letters = jobs.store.dead_letters

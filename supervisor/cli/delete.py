@@ -8,7 +8,7 @@ from handoff_queue.supervisor.cli.errors import OK
 
 
 def delete(job: Job) -> int:
-    """Remove an ended job and everything of it."""
+    """Delete an ended job and all its data."""
     jobs, job_id = client_and_job(job)
     jobs.delete(job_id)
     write_line(f"{job_id} is deleted")

@@ -1,4 +1,4 @@
-"""`handoff doctor`: what is wrong with a system, and how to fix it."""
+"""`handoff doctor`: check a system and suggest fixes."""
 
 from __future__ import annotations
 
@@ -64,10 +64,9 @@ _STYLE = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
 def doctor(as_json: AsJson = False) -> int:
-    """Check broker, persistence, supervisors, workers, dead letters and model access; say what
-    is wrong and how to fix it.
+    """Check Redis, all processes and the model, and suggest fixes.
 
-    Exit code 1 when anything fails.
+    Each line is ok, warn or fail. Exit code 1: a check failed.
     """
     findings = list(examine(load_settings()))
     if as_json:

@@ -39,12 +39,6 @@ INTERRUPTED = 130
 DEBUG = "HANDOFF_DEBUG"
 """Set: a defect shows its traceback."""
 
-EXIT_CODES = (
-    "Exit codes: 0 ok; 1 failed; 2 bad input; 3 no Redis; 4 the job has not ended yet; "
-    "5 partial: the answer has gaps, which stderr names (0 with --allow-partial); "
-    "130 cancelled, or Ctrl-C."
-)
-
 
 def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
     """Return the exit code of a command that shows a job. `allow_partial`: a partial answer

@@ -1,6 +1,4 @@
-"""`handoff eval`: a golden set through the real queue, in any modes, with any models; its exit
-code can guard a deploy.
-"""
+"""`handoff eval`: run a golden set in several modes, and score the answers."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ import typer
 
 from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.usage import cost_usd, microusd
+from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.terminal import (
     figures,
     money,
@@ -24,14 +22,13 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import (
-    BUDGET,
-    CONTINUE,
-    QUALITY,
-    SPECIALISTS,
+    ADVANCED,
+    REVIEW,
     AsJson,
     JudgeModel,
     Timeout,
 )
+from handoff_queue.supervisor.cli.request_options import amount
 from handoff_queue.supervisor.cli.variants import (
     check_within,
     limits_within,
@@ -57,56 +54,45 @@ def evaluate(
     golden: Annotated[
         Path,
         typer.Argument(
-            metavar="GOLDEN", help="Requests and what is right for them: one JSON object a line."
+            metavar="GOLDEN",
+            help="File of requests and expected answers: one JSON object per line.",
         ),
     ],
-    modes: Annotated[
-        str, typer.Option(metavar="A,B", help="The modes to try.", rich_help_panel=SPECIALISTS)
-    ] = "single,team",
+    modes: Annotated[str, typer.Option(metavar="A,B", help="The modes to try.")] = "single,team",
     models: Annotated[
         str | None,
         typer.Option(
             metavar="A,B",
-            help="The models to try. Default: as the workers' settings say.",
-            rich_help_panel=SPECIALISTS,
+            help="The models to try. Default: the models of the workers.",
         ),
     ] = None,
     repeat: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=1, max=100, help="How often each request is done in each way."
-        ),
+        typer.Option(metavar="N", min=1, max=100, help="Runs of each request in each way."),
     ] = 1,
-    workflow: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="What mode pipeline runs.", rich_help_panel=SPECIALISTS),
-    ] = "brief",
-    judge_model: JudgeModel = None,
-    no_judge: Annotated[
-        bool, typer.Option("--no-judge", help="Only what code can check.", rich_help_panel=QUALITY)
-    ] = False,
-    at_once: Annotated[
-        int, typer.Option(metavar="N", min=1, max=64, help="Jobs at the same time.")
-    ] = 4,
     max_usd: Annotated[
         float | None,
         typer.Option(
             metavar="X",
-            min=1e-6,
-            max=1e9,
-            help="The most that all of it may cost.",
-            rich_help_panel=BUDGET,
+            help="Cost of all jobs and scores in dollars, at most.",
         ),
     ] = None,
     timeout: Timeout = None,
+    judge_model: JudgeModel = None,
+    no_judge: Annotated[
+        bool,
+        typer.Option(
+            "--no-judge", help="Do not score. Only run the checks in code.", rich_help_panel=REVIEW
+        ),
+    ] = False,
     min_pass_rate: Annotated[
         float | None,
         typer.Option(
             metavar="P",
             min=0,
             max=1,
-            help="Exit code 1 if a way passes less.",
-            rich_help_panel=QUALITY,
+            help="Exit with 1 if a way passes less often, 0 to 1.",
+            rich_help_panel=REVIEW,
         ),
     ] = None,
     min_score: Annotated[
@@ -115,23 +101,39 @@ def evaluate(
             metavar="S",
             min=1,
             max=5,
-            help="Exit code 1 if a way is scored less.",
-            rich_help_panel=QUALITY,
+            help="Exit with 1 if a way scores less, 1 to 5.",
+            rich_help_panel=REVIEW,
         ),
     ] = None,
+    as_json: AsJson = False,
+    workflow: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="The workflow of mode pipeline.", rich_help_panel=ADVANCED
+        ),
+    ] = "brief",
+    at_once: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=64,
+            help="Jobs that run at the same time.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = 4,
     run: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Go on with the run of this name, or begin it.",
-            rich_help_panel=CONTINUE,
+            help="Start or continue the evaluation with this name.",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
-    as_json: AsJson = False,
 ) -> int:
-    """Do a golden set of requests in several ways, and say how good each is and what it takes.
+    """Run a set of requests in several modes and score the answers.
 
-    handoff eval examples/golden.jsonl --modes single,team --repeat 3 --max-usd 5 --min-pass-rate 0.9
+    handoff eval examples/golden.jsonl --modes single,team --max-usd 5
     """
     from handoff_queue.supervisor.cli.display.evaluation_report import report_json, report_table
     from handoff_queue.supervisor.evaluation.golden_set import read_golden
@@ -145,7 +147,7 @@ def evaluate(
     )
     _check(plan, settings, max_usd)
     _check_judge(cases, is_judged=not no_judge, judge_model=judge_model, min_score=min_score)
-    asked = EvaluationOptions(at_once, microusd(max_usd), judge_model, not no_judge)
+    asked = EvaluationOptions(at_once, amount("--max-usd", max_usd), judge_model, not no_judge)
     try:
         done = _carry_out(plan, asked, settings)
     except KeyboardInterrupt:

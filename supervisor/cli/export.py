@@ -1,4 +1,4 @@
-"""`handoff export`: a job in one file."""
+"""`handoff export`: write a job to one file."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from handoff_queue.supervisor.text.sanitizing import json_for_all, plain
 def export(
     job: Job,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; `-`: stdout.")
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file; `-`: stdout.")
     ] = STDOUT,
     texts: Annotated[
-        bool, typer.Option("--texts", help="With the texts of its documents.")
+        bool, typer.Option("--texts", help="Include the texts of the documents.")
     ] = False,
 ) -> int:
-    """Write everything about a job into one self-contained JSON file.
+    """Write all data of a job to one JSON file.
 
-    Its request, journal, plan, handoffs, results, verdicts, answer, usage and the manifest of
-    its documents; no key of this machine.
+    The file has the request, journal, plan, handoffs, results, verdicts, answer, usage and the list
+    of documents. It has no key of this machine.
 
       handoff export j-0123456789ab --output job.json
     """

@@ -22,7 +22,7 @@ Statuses = Annotated[
     typer.Option(
         "--status",
         metavar="STATUS",
-        help="Only jobs of this status, or of these: A,B; may be repeated.",
+        help="Only jobs with this status, or these: A,B. Repeatable.",
         rich_help_panel=FILTERS,
     ),
 ]
@@ -42,7 +42,7 @@ OlderThan = Annotated[
         "--older-than",
         metavar="TIME",
         parser=DurationRange(0, MOST_SECONDS),
-        help="Only jobs that were submitted longer ago than this: 90s, 10m, 2h, 3d, 1w.",
+        help="Only jobs older than this: 90s, 10m, 2h, 3d, 1w.",
         rich_help_panel=FILTERS,
     ),
 ]
@@ -52,7 +52,7 @@ def statuses_of(texts: Sequence[str]) -> frozenset[JobStatus]:
     """Return the statuses that `--status` names.
 
     Raises:
-        UserError: a text is no status.
+        UserError: a text is not a status.
     """
     there = [status.value for status in JobStatus]
     names = [name.strip().lower() for text in texts for name in text.split(",")]

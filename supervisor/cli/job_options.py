@@ -1,4 +1,4 @@
-"""Options that select jobs."""
+"""Options of one job, shared by `run`, `submit` and `quote`."""
 
 from __future__ import annotations
 
@@ -45,24 +45,23 @@ from handoff_queue.supervisor.cli.request_options import (
 
 @dataclass(frozen=True)
 class JobOptions:
-    """An option for each field, in this order."""
+    """The options of one job, in the order of the help."""
 
     docs: Docs = None
-    strict_docs: StrictDocs = False
+    model: Model = None
     mode: ModeOption = None
+    max_usd: MaxUsd = None
+    timeout: Timeout = None
     workflow: WorkflowOption = None
     items: ItemsOption = None
     after: After = None
+    strict_docs: StrictDocs = False
     gates: GatesOption = None
     rubric: RubricOption = None
-    model: Model = None
+    max_rounds: MaxRounds = None
+    max_tokens: MaxTokens = None
     max_turns: MaxTurns = None
     max_job_turns: MaxJobTurns = None
-    max_usd: MaxUsd = None
-    max_tokens: MaxTokens = None
-    max_rounds: MaxRounds = None
-    max_depth: MaxDepth = None
-    timeout: Timeout = None
     on_limit: OnLimitOption = None
     approve: Approve = field(default_factory=list)
     approve_above_usd: ApproveAboveUsd = None
@@ -71,25 +70,29 @@ class JobOptions:
     answer_schema: AnswerSchema = None
     priority: PriorityOption = None
     tenant: TenantOption = DEFAULT_TENANT
+    max_depth: MaxDepth = None
 
     def asked(self) -> RequestOptions:
-        """All that was said but the request, with the files read that were named.
+        """Return the options without the request. Read the files that they name.
 
         Raises:
-            UserError: one of them cannot be used.
+            UserError: a file cannot be used.
         """
-        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        given = {option.name: getattr(self, option.name) for option in fields(self)}
         read = {
             "gates": gates_of(self.gates),
             "rubric": rubric_of(self.rubric),
             "answer_schema": schema_of(self.answer_schema),
         }
-        times = {"timeout_s": said.pop("timeout"), "approve_timeout_s": said.pop("approve_timeout")}
-        return RequestOptions("", **{**said, **read, **times, "approve": tuple(self.approve)})
+        times = {
+            "timeout_s": given.pop("timeout"),
+            "approve_timeout_s": given.pop("approve_timeout"),
+        }
+        return RequestOptions("", **{**given, **read, **times, "approve": tuple(self.approve)})
 
 
 def takes_a_job(command: Callable[..., int]) -> Callable[..., int]:
-    """The command with the options of JobOptions in the place of its parameter `job`."""
+    """Replace the parameter `job` of a command by the options of JobOptions."""
     hints, ours = (
         get_type_hints(command, include_extras=True),
         get_type_hints(JobOptions, include_extras=True),

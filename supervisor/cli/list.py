@@ -31,9 +31,11 @@ def list_jobs(
     tenant: Tenant = None,
     older_than: OlderThan = None,
     as_json: AsJson = False,
-    count: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many.")] = 20,
+    count: Annotated[
+        int, typer.Option("-n", metavar="N", min=1, max=10_000, help="Number of jobs.")
+    ] = 20,
 ) -> int:
-    """The newest jobs.
+    """List the newest jobs.
 
     handoff list --status queued,running --older-than 2h
     """

@@ -1,4 +1,4 @@
-"""Options that several commands take, said once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -18,30 +18,27 @@ from handoff_queue.shared.types.limits import (
 )
 
 # Panels of options in the help of a command.
-DOCUMENTS = "Documents"
-CONTINUE = "Continue earlier work"
-SPECIALISTS = "Specialists and mode"
-QUALITY = "Review and gates"
+PLAN = "Plan"
+SPECIALISTS = "Specialists and documents"
+REVIEW = "Review"
 BUDGET = "Budget"
-APPROVAL = "Approval"
-QUEUE = "Queue and notification"
+APPROVALS = "Approvals"
 OUTPUT = "Output"
+ADVANCED = "Advanced"
 FILTERS = "Filters"
 
 ROW_FORMATS = (".jsonl", ".csv")
-"""What a file of rows can be, by the end of its name."""
+"""Suffixes of a file of rows."""
 RequestText = Annotated[
     str | None,
-    typer.Argument(
-        metavar="REQUEST", help="What you want, in plain words; `-` reads it from stdin."
-    ),
+    typer.Argument(metavar="REQUEST", help="The request in plain words. `-` reads it from stdin."),
 ]
 
 
 def _folder(text: str) -> Path:
-    """`Path("")` is the current folder: an unset variable must not upload it."""
+    """Return the folder. Refuse an empty text: `Path("")` would upload the current folder."""
     if not text.strip():
-        raise typer.BadParameter("it is empty: name a folder, or a dot for this one")
+        raise typer.BadParameter("the path is empty: name a folder, or `.` for the current folder")
     return Path(text)
 
 
@@ -51,8 +48,7 @@ Docs = Annotated[
         "--docs",
         metavar="DIR",
         parser=_folder,
-        help="A folder (or file) to work from.",
-        rich_help_panel=DOCUMENTS,
+        help="The folder or file to work from.",
     ),
 ]
 StrictDocs = Annotated[
@@ -60,7 +56,7 @@ StrictDocs = Annotated[
     typer.Option(
         "--strict-docs",
         help="Refuse the job if a document cannot be read.",
-        rich_help_panel=DOCUMENTS,
+        rich_help_panel=SPECIALISTS,
     ),
 ]
 Model = Annotated[
@@ -68,8 +64,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         metavar="NAME",
-        help="The model of every agent of this job.",
-        rich_help_panel=SPECIALISTS,
+        help="The model of all agents of this job.",
     ),
 ]
 MaxTurns = Annotated[
@@ -78,7 +73,7 @@ MaxTurns = Annotated[
         "--max-turns",
         metavar="N",
         min=1,
-        help="The most turns of one handoff.",
+        help="Turns of one handoff, at most.",
         rich_help_panel=BUDGET,
     ),
 ]
@@ -89,14 +84,16 @@ MaxJobTurns = Annotated[
         metavar="N",
         min=1,
         max=MOST_COUNT,
-        help="The most turns of the whole job. Default: 200, or 10 for each step of a long workflow.",
+        help="Turns of the whole job, at most. Default: 200, or 10 per workflow step.",
         rich_help_panel=BUDGET,
     ),
 ]
 MaxUsd = Annotated[
     float | None,
     typer.Option(
-        "--max-usd", metavar="X", help="The most that the job may cost.", rich_help_panel=BUDGET
+        "--max-usd",
+        metavar="X",
+        help="Cost of the whole job in dollars, at most.",
     ),
 ]
 MaxTokens = Annotated[
@@ -105,7 +102,7 @@ MaxTokens = Annotated[
         "--max-tokens",
         metavar="N",
         min=1,
-        help="The most input and output tokens of the whole job.",
+        help="Input and output tokens of the whole job, at most.",
         rich_help_panel=BUDGET,
     ),
 ]
@@ -116,8 +113,8 @@ MaxRounds = Annotated[
         metavar="N",
         min=0,
         max=10,
-        help="How often a review may send work back.",
-        rich_help_panel=BUDGET,
+        help="Times that a review may send work back.",
+        rich_help_panel=REVIEW,
     ),
 ]
 MaxDepth = Annotated[
@@ -127,8 +124,8 @@ MaxDepth = Annotated[
         metavar="N",
         min=0,
         max=MOST_DEPTH,
-        help="How deep sub-supervisors may go; 0: none. Default: 2.",
-        rich_help_panel=BUDGET,
+        help="Levels of sub-teams; 0: no sub-teams. Default: 2.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 Timeout = Annotated[
@@ -137,15 +134,15 @@ Timeout = Annotated[
         "--timeout",
         metavar="TIME",
         parser=DurationRange(1, MOST_SECONDS, is_whole=True),
-        help="The job ends after this time with what it has: 90, 90s, 10m, 1h30m.",
-        rich_help_panel=BUDGET,
+        help="End the job after this time with the work so far: 90s, 10m, 1h30m.",
     ),
 ]
 OnLimitOption = Annotated[
     OnLimit | None,
     typer.Option(
         "--on-limit",
-        help="What happens when turns, tokens or money are spent. Default: wrap-up.",
+        metavar="ACTION",
+        help="At a limit: stop, wrap-up (default) or ask.",
         rich_help_panel=BUDGET,
     ),
 ]
@@ -154,7 +151,7 @@ AnswerSchema = Annotated[
     typer.Option(
         "--answer-schema",
         metavar="FILE",
-        help="A JSON Schema that the answer must match.",
+        help="A JSON Schema for the answer.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -163,7 +160,7 @@ OwnSpecialists = Annotated[
     typer.Option(
         "--specialists",
         metavar="DIR",
-        help="A folder of your own specialists; may be repeated.",
+        help="A folder with your own specialists. Repeatable.",
         rich_help_panel=SPECIALISTS,
     ),
 ]
@@ -172,7 +169,7 @@ OwnTools = Annotated[
     typer.Option(
         "--tools",
         metavar="DIR",
-        help="A folder of your own tools; may be repeated.",
+        help="A folder with your own tools. Repeatable.",
         rich_help_panel=SPECIALISTS,
     ),
 ]
@@ -180,16 +177,17 @@ ModeOption = Annotated[
     Mode | None,
     typer.Option(
         "--mode",
-        help="How the job is supervised. Default: auto, or HANDOFF_MODE.",
-        rich_help_panel=SPECIALISTS,
+        metavar="MODE",
+        help="auto, single, pipeline, team or adaptive. Default: HANDOFF_MODE, or auto.",
     ),
 ]
 PriorityOption = Annotated[
     Priority | None,
     typer.Option(
         "--priority",
-        help="Whether it goes ahead of batch jobs. Default: interactive, or HANDOFF_PRIORITY.",
-        rich_help_panel=QUEUE,
+        metavar="LEVEL",
+        help="interactive or batch. Default: HANDOFF_PRIORITY, or interactive.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 TenantOption = Annotated[
@@ -197,8 +195,8 @@ TenantOption = Annotated[
     typer.Option(
         "--tenant",
         metavar="NAME",
-        help="Whose job it is: tenants take turns, and have days' budgets.",
-        rich_help_panel=QUEUE,
+        help="The tenant that the job belongs to.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 WorkflowOption = Annotated[
@@ -206,8 +204,8 @@ WorkflowOption = Annotated[
     typer.Option(
         "--workflow",
         metavar="NAME",
-        help="Run the steps of this workflow (or .yaml file) instead of a planner's.",
-        rich_help_panel=SPECIALISTS,
+        help="Run the steps of a workflow: its name, or a .yaml file.",
+        rich_help_panel=PLAN,
     ),
 ]
 ItemsOption = Annotated[
@@ -215,8 +213,8 @@ ItemsOption = Annotated[
     typer.Option(
         "--items",
         metavar="FILE",
-        help="Lines, or rows of a .csv, that a workflow's steps are done for.",
-        rich_help_panel=SPECIALISTS,
+        help="Lines, or rows of a .csv file, for the workflow.",
+        rich_help_panel=PLAN,
     ),
 ]
 GatesOption = Annotated[
@@ -224,8 +222,8 @@ GatesOption = Annotated[
     typer.Option(
         "--gates",
         metavar="FILE",
-        help="What the answer has to be before it leaves (YAML).",
-        rich_help_panel=QUALITY,
+        help="Checks of the answer (YAML).",
+        rich_help_panel=REVIEW,
     ),
 ]
 RubricOption = Annotated[
@@ -233,8 +231,8 @@ RubricOption = Annotated[
     typer.Option(
         "--rubric",
         metavar="FILE",
-        help="What the reviewer measures by (YAML); has the work reviewed in every mode.",
-        rich_help_panel=QUALITY,
+        help="Criteria of the review (YAML).",
+        rich_help_panel=REVIEW,
     ),
 ]
 After = Annotated[
@@ -242,8 +240,8 @@ After = Annotated[
     typer.Option(
         "--after",
         metavar="JOB",
-        help="Follow on this ended job: begin with what it knows, and pay for none of it.",
-        rich_help_panel=CONTINUE,
+        help="Start with the results of this ended job.",
+        rich_help_panel=PLAN,
     ),
 ]
 JudgeModel = Annotated[
@@ -251,18 +249,16 @@ JudgeModel = Annotated[
     typer.Option(
         "--judge-model",
         metavar="NAME",
-        help="The model that judges. Default: HANDOFF_REVIEWER_MODEL, or the capable one.",
-        rich_help_panel=QUALITY,
+        help="The model that scores. Default: HANDOFF_REVIEWER_MODEL.",
+        rich_help_panel=REVIEW,
     ),
 ]
-_WHATS = ("plan", "research", "answer")
+_APPROVALS = ("plan", "research", "answer")
 
 
-def _what(text: str) -> str:
-    if text not in _WHATS:
-        raise typer.BadParameter(
-            f"{text[:40]!r} is nothing to approve of: plan, research or answer"
-        )
+def _approval(text: str) -> str:
+    if text not in _APPROVALS:
+        raise typer.BadParameter(f"{text[:40]!r} cannot be approved: plan, research or answer")
     return text
 
 
@@ -270,10 +266,10 @@ Approve = Annotated[
     list[str],
     typer.Option(
         "--approve",
-        metavar="|".join(_WHATS),
-        parser=_what,
-        help="Wait for your approval of it; may be repeated.",
-        rich_help_panel=APPROVAL,
+        parser=_approval,
+        metavar="WHAT",
+        help="Wait for approval of the plan, the research or the answer. Repeatable.",
+        rich_help_panel=APPROVALS,
     ),
 ]
 ApproveAboveUsd = Annotated[
@@ -281,8 +277,8 @@ ApproveAboveUsd = Annotated[
     typer.Option(
         "--approve-above-usd",
         metavar="X",
-        help="Wait for your approval once the job has cost more than this.",
-        rich_help_panel=APPROVAL,
+        help="Wait for approval once the job has cost more.",
+        rich_help_panel=APPROVALS,
     ),
 ]
 ApproveTimeout = Annotated[
@@ -291,16 +287,17 @@ ApproveTimeout = Annotated[
         "--approve-timeout",
         metavar="TIME",
         parser=DurationRange(1, MOST_WAIT_S, is_whole=True),
-        help="How long each question waits for an answer: 90s, 10m, 2h, 7d.",
-        rich_help_panel=APPROVAL,
+        help="Time that a question waits for an answer: 10m, 2h, 7d.",
+        rich_help_panel=APPROVALS,
     ),
 ]
 OnTimeoutOption = Annotated[
     OnTimeout | None,
     typer.Option(
         "--on-timeout",
-        help="What happens when nobody answers. Default: stop.",
-        rich_help_panel=APPROVAL,
+        metavar="ACTION",
+        help="Without an answer: go-on, stop (default) or remind.",
+        rich_help_panel=APPROVALS,
     ),
 ]
 Slots = Annotated[
@@ -311,20 +308,22 @@ Slots = Annotated[
         metavar="N",
         min=1,
         max=MOST_SLOTS,
-        help="Handoffs (threads) at once.",
+        help="Handoffs that run at the same time, one thread each.",
     ),
 ]
 AsJson = Annotated[
     bool,
     typer.Option(
-        "--json", help="JSON on stdout, everything else on stderr.", rich_help_panel=OUTPUT
+        "--json",
+        help="Print JSON on stdout, and everything else on stderr.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 AllowPartial = Annotated[
     bool,
     typer.Option(
         "--allow-partial",
-        help="Exit with 0, not 5, when the job's status is partial.",
+        help="Exit with 0 instead of 5 if the answer is partial.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -344,7 +343,7 @@ RowsFile = Annotated[
         "-o",
         metavar="FILE",
         parser=_rows_file,
-        help="Write a row for each item of a workflow: rows.jsonl or rows.csv.",
+        help="Write one row per item of a workflow: rows.jsonl or rows.csv.",
         rich_help_panel=OUTPUT,
     ),
 ]

@@ -1,4 +1,4 @@
-"""`handoff supervisor` and `handoff worker`: become the right Celery worker, with the right queues."""
+"""`handoff supervisor` and `handoff worker`: start a Celery worker with the right queues."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def names_to_complete() -> list[str]:
 
 
 def supervisor(concurrency: Slots = None) -> int:
-    """Start a supervisor process: plans, reviews, answers, and looks after lost work.
+    """Start a supervisor process.
 
-    The same as `celery -A handoff_queue.supervisor.app worker`. Any number may run.
+    It plans and reviews jobs, writes the answers and recovers lost work. You can start any number.
+    The command is the same as `celery -A handoff_queue.supervisor.app worker`.
     """
     settings = load_process_settings()
     _look_at_redis(settings)
@@ -60,12 +61,12 @@ def worker(
 ) -> int:
     """Start a worker process for one or more specialists.
 
-    The same as `celery -A handoff_queue.workers.app worker -Q ROLE,ROLE`. Any number may run, on any machine
-    that reaches the broker.
+    You can start any number, on any machine that reaches the broker. The command is the same as
+    `celery -A handoff_queue.workers.app worker -Q ROLE,ROLE`.
 
       handoff worker researcher -c 32
 
-      handoff worker --all --specialists ./our-specialists --tools ./our-tools
+      handoff worker --all --specialists our-specialists --tools our-tools
     """
     settings = with_own(load_process_settings(), specialists, tools)
     known = specialist_names(settings)

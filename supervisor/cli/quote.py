@@ -1,6 +1,4 @@
-"""`handoff quote`: what a job will likely cost and take, before anything but its plan is paid.
-And how a quote turned out, in words.
-"""
+"""`handoff quote`: plan a job and estimate its cost before it runs."""
 
 from __future__ import annotations
 
@@ -31,12 +29,12 @@ otherwise.
 
 @takes_a_job
 def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False) -> int:
-    """Say what a job will likely cost and take, before anything but its plan is paid.
+    """Plan a job and estimate its cost before it runs.
 
-      handoff quote "Compare these three contracts" --docs contracts --max-usd 0.50
+      handoff quote "Compare these contracts" --docs contracts --max-usd 0.50
 
-    The job is planned, and then waits: `handoff approve JOB` runs it, and nobody plans it
-    again. With --max-usd it is dropped at once when it may cost more than that.
+    The job then waits. `handoff approve JOB` runs it with this plan. With --max-usd, a job that may
+    cost more is cancelled at once.
     """
     from handoff_queue.shared.settings.settings import load_settings
     from handoff_queue.supervisor.cli.connection import client_of_broker

@@ -163,13 +163,13 @@ def approvals_of(asked: RequestOptions) -> Approvals:
     return _within_bounds(
         Approvals,
         what=tuple(ApprovalOf(one) for one in dict.fromkeys(asked.approve)),
-        above_microusd=_amount("--approve-above-usd", asked.approve_above_usd),
+        above_microusd=amount("--approve-above-usd", asked.approve_above_usd),
         timeout_s=asked.approve_timeout_s,
         on_timeout=asked.on_timeout or OnTimeout.STOP,
     )
 
 
-def _amount(option: str, usd: float | None) -> int | None:
+def amount(option: str, usd: float | None) -> int | None:
     """Return micro-dollars."""
     if usd is not None and not 1e-6 <= usd <= MOST_USD:
         raise UserError(f"{option} must be an amount from 0.000001 to {MOST_USD:,} dollars")
@@ -214,7 +214,7 @@ def limits_of(asked: RequestOptions, max_depth: int | None = None) -> JobLimits:
     wanted: dict[str, Any] = {
         "max_turns_per_handoff": asked.max_turns,
         "max_turns": asked.max_job_turns,
-        "max_microusd": _amount("--max-usd", asked.max_usd),
+        "max_microusd": amount("--max-usd", asked.max_usd),
         "max_tokens": asked.max_tokens,
         "max_rounds": asked.max_rounds,
         "max_depth": max_depth if asked.max_depth is None else asked.max_depth,
@@ -237,7 +237,7 @@ def new_limits(
         NewLimits,
         max_turns=max_job_turns,
         max_tokens=max_tokens,
-        max_microusd=_amount("--max-usd", max_usd),
+        max_microusd=amount("--max-usd", max_usd),
     )
 
 

@@ -23,18 +23,18 @@ def result(
             metavar="TIME",
             parser=DurationRange(0, MOST_SECONDS),
             show_default=in_units(0),
-            help="How long to wait for the job's end: 90s, 10m, 1h30m.",
+            help="How long to wait for the end of the job: 90s, 10m.",
         ),
     ] = 0.0,
     output: RowsFile = None,
     allow_partial: AllowPartial = False,
 ) -> int:
-    """Print a job's answer, its sources and what it took.
+    """Print the answer of a job, its sources and its usage.
 
-    Exit code 4: the job has not ended yet. Exit code 5: its answer is partial.
+    Exit code 4: the job has not ended. Exit code 5: the answer is partial.
 
-    With `--output` the results of a workflow with `for_each` go into a table, a row for each item.
-    While the job runs, the table has the rows so far.
+    With `--output`, a workflow with `for_each` writes one row per item to a file. While the job
+    runs, the file has the rows so far.
 
       handoff result j-0123456789ab --output rows.csv
     """

@@ -35,8 +35,6 @@ MaxUsd = Annotated[
     typer.Option(
         "--max-usd",
         metavar="X",
-        min=1e-6,
-        max=1e9,
         help="New limit of the cost of the whole job, in dollars.",
         rich_help_panel=BUDGET,
     ),
@@ -74,7 +72,7 @@ def retry(
     output: RowsFile = None,
     allow_partial: AllowPartial = False,
 ) -> int:
-    """Continue a job: repeat failed steps, fill gaps, or go on with a run.
+    """Repeat failed steps, fill gaps, or continue an interrupted run.
 
     An ended job repeats the steps that failed. If its answer has gaps, it fills the gaps. Finished
     steps are not paid for again, and what the job has spent still counts.

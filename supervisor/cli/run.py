@@ -50,15 +50,13 @@ def run(
     output: RowsFile = None,
     allow_partial: AllowPartial = False,
 ) -> int:
-    """Submit a job and stay until its answer.
+    """Run a job and wait for its answer. Needs no key and no Redis.
 
-    Uses the broker in HANDOFF_REDIS_URL and its workers. Without it, starts a private Redis, a
-    supervisor and three workers, all of them gone when the command ends. Progress goes to
-    stderr, the answer to stdout.
+    With HANDOFF_REDIS_URL, the job runs on that broker and its workers. Otherwise the command
+    starts a private Redis, a supervisor and three workers, and stops them at the end. Progress goes
+    to stderr, the answer to stdout.
 
-      handoff run "Which of these licences allow resale?" --docs licences --max-usd 0.50
-
-      handoff run "List the deadlines" --docs contract.pdf --answer-schema deadlines.json --json | jq .answer
+      handoff run "Which licences allow resale?" --docs licences --max-usd 0.50
     """
     how = ResultOptions(as_json, output, allow_partial)
     options = RunOptions(tuple(specialists), tuple(tools), how)

@@ -1,4 +1,4 @@
-"""`handoff show`: a job in brief, in full, or some of its handoffs in full."""
+"""`handoff show`: show a job in brief, in full, or some of its handoffs in full."""
 
 from __future__ import annotations
 
@@ -18,36 +18,31 @@ from handoff_queue.supervisor.cli.options import AsJson
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
 
-Full = Annotated[
-    bool, typer.Option("--full", help="The plan, and every handoff and every result in full.")
-]
-Brief = Annotated[bool, typer.Option("--brief", help="With --json: an object of the brief form.")]
+Full = Annotated[bool, typer.Option("--full", help="Print the plan, all handoffs and all results.")]
 Handoffs = Annotated[
     list[str] | None,
-    typer.Option("--handoff", metavar="ID", help="Only this one, in full. May be repeated."),
+    typer.Option("--handoff", metavar="ID", help="Print only this handoff, in full. Repeatable."),
 ]
 
 
 def show(
     job: Job,
-    as_json: AsJson = False,
     full: Full = False,
-    brief: Brief = False,
     handoff: Handoffs = None,
+    as_json: AsJson = False,
 ) -> int:
-    """A job in brief: its status, its handoffs that matter most, its notes and its answer.
+    """Show the status, the handoffs and the answer of a job.
 
-    `--full` prints every handoff and every result, `--handoff` one handoff in full. `--json` prints
-    all data of the job; with `--brief`, the data of the brief form.
+    A long job shows its most important handoffs.
 
       handoff show j-0123456789ab --handoff check_0107.1
     """
-    if full + brief + bool(handoff) > 1:
-        raise UserError("--full, --brief and --handoff exclude one another: use one of them")
+    if full and handoff:
+        raise UserError("--full and --handoff exclude each other: use one of them")
     jobs, job_id = client_and_job(job)
     if handoff:
         show_handoffs(jobs, job_id, handoff, as_json=as_json)
-    elif full or (as_json and not brief):
+    elif full:
         show_all(jobs, job_id, as_json=as_json)
     else:
         show_what_matters(jobs, job_id, as_json=as_json)
@@ -81,7 +76,7 @@ def show_what_matters(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
 def show_handoffs(
     jobs: Client, job_id: JobId, handoff_ids: Sequence[str], *, as_json: bool
 ) -> None:
-    """These in full."""
+    """Print these handoffs in full."""
     from handoff_queue.supervisor.cli.display.job_report import print_handoff, readable, section
 
     found = jobs.handoffs(job_id, [HandoffId(one) for one in handoff_ids])

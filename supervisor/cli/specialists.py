@@ -1,4 +1,4 @@
-"""`handoff specialists`: who is served by live workers, and what each may use."""
+"""`handoff specialists`: list the specialists."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def specialists(
     lint: Annotated[
         bool,
         typer.Option(
-            "--lint", help="Warn of what will make them work badly; exit 1 if there is anything."
+            "--lint", help="Check the specialist files. Exits with 1 if there is a remark."
         ),
     ] = False,
-    as_json: AsJson = False,
     own: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
+    as_json: AsJson = False,
 ) -> int:
-    """Who is served by live workers, how busy they are, and what tools each may use.
+    """List the specialists with their workers, load and tools.
 
-    Without a broker, or with --specialists or --lint: the specialists that the files on this
-    machine describe.
+    Without a broker, or with --specialists or --lint, the command lists the specialists of the
+    files on this machine.
     """
     settings = with_own(load_settings(), own, tools)
     if lint:

@@ -1,4 +1,4 @@
-"""`handoff stats`: what the fleet has to do, for people and for autoscalers."""
+"""`handoff stats`: print the load of the fleet, for people and for autoscalers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ SHORT = 6
 
 
 def stats(as_json: AsJson = False) -> int:
-    """What the fleet has to do: slots, queues, quota, spending.
+    """Print slots, queues, rate limits and spending of the fleet.
 
-    `wanted_slots` of a role is what an autoscaler scales by: slots that would have something
-    to do, and that the limits of the model that it calls would let work.
+    An autoscaler uses `wanted_slots` of a role: the slots that would have work, as far as the
+    rate limits of the model allow.
 
       handoff stats --json | jq '.roles[] | {role, wanted_slots}'
     """

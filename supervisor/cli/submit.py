@@ -30,7 +30,7 @@ from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.terminal import BrokenPipe, OutputFailed, say, write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
-from handoff_queue.supervisor.cli.options import QUEUE, RequestText
+from handoff_queue.supervisor.cli.options import ADVANCED, RequestText
 from handoff_queue.supervisor.cli.request_options import (
     RequestOptions,
     request_of,
@@ -95,26 +95,34 @@ def submit(
     job: JobOptions,
     request: RequestText = None,
     file: Annotated[
-        Path | None, typer.Option(metavar="JSONL", help="Many jobs: one JSON object a line.")
+        Path | None,
+        typer.Option(metavar="JSONL", help="Submit many jobs: one JSON object per line."),
     ] = None,
     idempotency_key: Annotated[
         str | None,
-        typer.Option(metavar="K", help="The same key gives the same job.", rich_help_panel=QUEUE),
+        typer.Option(
+            metavar="K",
+            help="The same key gives the same job, also when sent twice.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
     webhook: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="Gets a signed POST when the job has ended.", rich_help_panel=QUEUE
+            metavar="URL",
+            help="The URL that gets a signed POST when the job ends.",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
 ) -> int:
-    """Enqueue a job and print its id at once.
+    """Enqueue a job and print its id.
 
-      handoff submit "Summarise the risks" --docs contracts --idempotency-key contracts-2026-11
+      handoff submit "Summarise the risks" --docs contracts
 
-      handoff submit --file jobs.jsonl      {"request": "...", "docs": "dir", "model": "...", "idempotency_key": "..."} a line
+      handoff submit --file jobs.jsonl
 
-    A line of the file that is wrong is named, and then nothing is submitted.
+    Each line of the file is a JSON object, such as {"request": "...", "docs": "contracts"}. If a
+    line is wrong, the command names the line and submits nothing.
     """
     asked = replace(job.asked(), idempotency_key=idempotency_key, webhook=webhook)
     jobs = client_of_broker()

@@ -1,4 +1,4 @@
-"""`handoff top`: the fleet on a terminal, and from there into a job."""
+"""`handoff top`: show the fleet live on a terminal."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def top(
             metavar="TIME",
             parser=DurationRange(0.2, 60),
             show_default=in_units(EVERY_S),
-            help="The time between two updates: 500ms, 5s.",
+            help="Time between two updates: 500ms, 5s.",
         ),
     ] = EVERY_S,
 ) -> int:
-    """The fleet, live: roles, slots, queues, what is at work, spending, quota, dead letters.
+    """Show the fleet live: slots, queues, handoffs and spending.
 
-    A digit opens the job of that row, Esc leads back, q ends it. Where the output is no
-    terminal: once, as `handoff stats` prints it.
+    A digit opens the job of that row, Esc goes back, q ends. If the output is not a terminal, the
+    command prints the same as `handoff stats`, once.
     """
     if sys.stdin.isatty() and stdout().is_dumb_terminal:
         note(

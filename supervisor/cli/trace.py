@@ -40,7 +40,7 @@ def trace(
         str,
         typer.Argument(
             metavar="JOB|FILE",
-            help="A job's id or its beginning, or a file that `handoff export` wrote.",
+            help="A job id, its beginning, or a file of `handoff export`.",
         ),
     ],
     output: Annotated[
@@ -49,15 +49,14 @@ def trace(
             "--output",
             "-o",
             metavar="FILE",
-            help="Where to write the page; `-`: stdout.  [default: JOB.html]",
+            help="File of the page; `-`: stdout.  [default: JOB.html]",
         ),
     ] = None,
 ) -> int:
-    """Write a job as one HTML page: who ran when, what made it last, and all that was asked
-    and answered.
+    """Write a job as one HTML page: the timeline and all texts.
 
-    The page needs no network and no other file. Turns and tool calls are in it where they are
-    kept (HANDOFF_KEEP_TURNS).
+    The page needs no network and no other file. It contains turns and tool calls if the workers
+    keep them (HANDOFF_KEEP_TURNS).
 
       handoff trace j-0123456789ab
 

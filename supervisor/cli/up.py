@@ -50,29 +50,31 @@ _AFTER_DRAIN_S = 5.0
 def up(
     worker: Annotated[
         list[str],
-        typer.Option(
-            metavar="ROLE=N", help="N processes for a specialist; one more serves the others."
-        ),
+        typer.Option(metavar="ROLE=N", help="Start N processes for this specialist. Repeatable."),
     ] = [],  # noqa: B006
     concurrency: Slots = None,
     flower: Annotated[
-        bool, typer.Option("--flower", help="Flower too, behind a password.")
+        bool, typer.Option("--flower", help="Start Flower too, behind a password.")
     ] = False,
     port: Annotated[
-        int, typer.Option(min=1, max=65_535, help="Flower's port on 127.0.0.1.")
+        int,
+        typer.Option(metavar="PORT", min=1, max=65_535, help="The port of Flower on 127.0.0.1."),
     ] = 5555,
     home: Annotated[
         Path,
-        typer.Option(envvar="HANDOFF_HOME", help="Where Redis's data, passwords and logs stay."),
+        typer.Option(
+            metavar="DIR",
+            envvar="HANDOFF_HOME",
+            help="The folder for the data of Redis, passwords and logs.",
+        ),
     ] = Path(".handoff"),
     specialists: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
 ) -> int:
-    """Start the whole system on this machine: Redis, supervisor, workers. Ctrl-C drains and
-    stops it; jobs go on at the next start.
+    """Start Redis, a supervisor and workers on this machine.
 
-    With HANDOFF_REDIS_URL set, that Redis is used instead of one of its own. Prints the line
-    that the other terminal needs.
+    The command prints the `export` line for the other terminal. With HANDOFF_REDIS_URL, it uses
+    that Redis. Ctrl-C stops everything, and open jobs continue at the next start.
 
       handoff up --worker researcher=3 --worker writer=1 --flower
     """

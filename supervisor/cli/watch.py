@@ -24,14 +24,14 @@ def watch(
             metavar="TIME",
             parser=DurationRange(0, MOST_SECONDS),
             show_default=in_units(RECONNECT_FOR_S),
-            help="How long to try again when Redis goes away: 90s, 10m.",
+            help="How long to reconnect when Redis is away: 90s, 10m.",
         ),
     ] = RECONNECT_FOR_S,
     allow_partial: AllowPartial = False,
 ) -> int:
-    """Follow a job until its end, then print its answer.
+    """Follow a job until it ends, then print its answer.
 
-    May be stopped and started at any time; it begins with what has happened so far.
+    The command first prints what has happened so far. Ctrl-C does not stop the job.
     """
     from handoff_queue.supervisor.cli.follow_job import stay
 

@@ -257,4 +257,4 @@ def _left_out(glance: JobSummary, ended: JobEnded | None) -> Iterable[str]:
     count = ""
     if tally:
         count = f" ({tally.issued:,})"
-    yield f"all handoffs{count}, the plan, reviews, conflicts, gates, gaps, approvals: `handoff show {job_id} --full`, or --json"
+    yield f"all handoffs{count}, the plan, reviews, conflicts, gates, gaps, approvals: `handoff show {job_id} --full`, also with --json"

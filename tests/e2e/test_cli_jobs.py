@@ -95,7 +95,7 @@ def test_show_gives_every_handoff_and_result_in_full(
 ) -> None:
     shown = handoff.run("show", job_id, "--full", HANDOFF_REDIS_URL=system.redis_url).stdout
     whole = json.loads(
-        handoff.run("show", job_id, "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
+        handoff.run("show", job_id, "--full", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
     )
 
     for one in whole["handoffs"]:
@@ -136,7 +136,7 @@ def test_the_output_of_show_can_be_rebuilt_from_an_exported_file(
 ) -> None:
     done = handoff.run("export", job_id, "--output", "job.json", HANDOFF_REDIS_URL=system.redis_url)
     whole = json.loads(
-        handoff.run("show", job_id, "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
+        handoff.run("show", job_id, "--full", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
     )
 
     assert (done.returncode, done.stdout) == (0, "")

@@ -73,6 +73,6 @@ def _submitted(jobs: FixedJobs, arguments: tuple[str, ...]) -> str:
 
 def _stands(jobs: FixedJobs, name: str) -> bool:
     """Whether nothing of the job runs: it has ended, or it waits for a person."""
-    done = jobs.handoff.run("show", jobs.ids[name], "--json", HANDOFF_REDIS_URL=jobs.url)
+    done = jobs.handoff.run("show", jobs.ids[name], "--full", "--json", HANDOFF_REDIS_URL=jobs.url)
     status = json.loads(done.stdout)["status"]
     return status not in ("queued", "planning", "running", "reviewing", "answering")

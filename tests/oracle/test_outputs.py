@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 JOB_COMMANDS = (
     "show JOB --full",
-    "show JOB --json",
+    "show JOB --full --json",
     "result JOB",
     "result JOB --json",
 )
@@ -113,7 +113,7 @@ def test_following_a_job_prints_the_same_lines(jobs: FixedJobs) -> None:
 def test_a_job_in_brief_is_the_same(jobs: FixedJobs) -> None:
     """Of jobs with few handoffs. Of many, the brief view shows those that took longest."""
     names = ("single", "partial", "failed", "waiting")
-    commands = [f"show {name} {option}" for name in names for option in ("", "--json --brief")]
+    commands = [f"show {name} {option}" for name in names for option in ("", "--json")]
     assert_matches_snapshot("brief_views", outputs(jobs, commands))
 
 

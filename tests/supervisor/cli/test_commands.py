@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -54,6 +55,52 @@ def test_the_list_is_shown_without_the_commands() -> None:
 
     assert all(f" {name} " in done.stdout for name in ENTRIES)
     assert done.stderr.strip() == "", "what was imported although nobody has typed a command"
+
+
+def main_help(columns: int) -> list[str]:
+    """Return the lines of `handoff --help` on a terminal of this width."""
+    done = subprocess.run(
+        [sys.executable, "-m", "handoff_queue.supervisor.cli.main", "--help"],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": str(columns)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+def test_the_main_help_fits_on_one_screen() -> None:
+    lines = main_help(80)
+
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    for name, entry in ENTRIES.items():
+        assert [line.split() for line in lines if line.split()[:1] == [name]] == [
+            [name, *entry.line.split()]
+        ]
+
+
+def test_the_main_help_begins_with_what_a_newcomer_needs() -> None:
+    first = [name for name, entry in ENTRIES.items() if entry.panel == "Start here"]
+    lines = main_help(80)
+    headings = [line.strip("─ ") for line in lines if line.startswith("─")]
+
+    assert first == ["run", "up", "submit", "watch", "result"]
+    assert headings == ["Start here", "Jobs", "Decisions", "Processes", "Quality", "Operations"]
+    assert "`handoff doctor`" in lines[-1] or "`handoff doctor`" in lines[-2]
+
+
+def test_an_example_in_a_help_fits_on_one_line() -> None:
+    examples = [
+        line
+        for name in ENTRIES
+        for line in load_command(name).help.splitlines()
+        if line.startswith("$ handoff ")
+    ]
+
+    assert len(examples) > len(ENTRIES) / 3
+    assert [line for line in examples if len(line) > 78] == []
 
 
 LONG = 8

@@ -242,8 +242,8 @@ def test_a_missing_job_has_no_outline_and_no_handoffs(shell: Shell, name: str) -
 
 
 def test_two_output_forms_together_are_refused(shell: Shell) -> None:
-    with pytest.raises(UserError, match="exclude one another"):
-        show(shell.submit(), full=True, brief=True)
+    with pytest.raises(UserError, match="exclude each other"):
+        show(shell.submit(), full=True, handoff=["a.1"])
 
 
 def test_a_job_of_two_handoffs_is_shown_in_brief(
@@ -281,9 +281,9 @@ def test_one_of_many_handoffs_is_shown_by_its_important_facts(
 
     show(job_id)
     said = capsys.readouterr().out
-    show(job_id, as_json=True)
+    show(job_id, full=True, as_json=True)
     whole = json.loads(capsys.readouterr().out)
-    show(job_id, as_json=True, brief=True)
+    show(job_id, as_json=True)
     brief = json.loads(capsys.readouterr().out)
     show(job_id, handoff=["look_0002.1"])
     one = capsys.readouterr().out

@@ -1,0 +1,38 @@
+"""The text of `handoff --help`: one screen of 40 lines and 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from handoff_queue.supervisor.cli.display.terminal import stdout
+
+if TYPE_CHECKING:
+    from handoff_queue.supervisor.cli.commands import Entry
+
+COLUMNS = 80
+"""Most columns of a line."""
+
+
+def print_main_help(
+    entries: Mapping[str, Entry], above: Sequence[str], below: Sequence[str]
+) -> None:
+    """Print the commands in panels, each command on one line.
+
+    `above` and `below`: the lines before and after the panels.
+    """
+    console = stdout()
+    width = max(len(name) for name in entries)
+    for line in above:
+        console.print(line)
+    for panel, group in groupby(entries.items(), lambda item: item[1].panel):
+        rule = "─" * (COLUMNS - len(panel) - 3)
+        console.print(Text.assemble("─ ", (panel, "bold"), f" {rule}"))
+        for name, entry in group:
+            padded = (name.ljust(width), "bold cyan")
+            console.print(Text.assemble("  ", padded, f"  {entry.line}"))
+    for line in below:
+        console.print(line)
