@@ -1,3 +1,1 @@
-"""The command `handoff`: run, submit, watch, look into and fix jobs; start and check the
-processes that do them.
-"""
+"""The command `handoff`: submit, follow and decide about jobs; start and check processes."""

@@ -22,7 +22,8 @@ def ask_in_place(
 ) -> None:
     """Show a question of the job, read the answer and send it.
 
-    `is_private`: no other command reaches the job.
+    Args:
+        is_private: True if no other command can reach the job.
     """
     from handoff_queue.supervisor.cli.display.answer import account
     from handoff_queue.supervisor.cli.display.job_report import readable
@@ -52,7 +53,7 @@ def ask_in_place(
                 jobs.cancel(job_id)
             case _:
                 jobs.reject(job_id, said)
-    except UserError as error:  # somebody else was quicker, or the note is none
+    except UserError as error:  # another person answered first, or the note is not valid
         say(str(error))
 
 
@@ -65,6 +66,6 @@ def _line() -> str:
     sys.stderr.write("> ")
     sys.stderr.flush()
     line = line_of_terminal()
-    if not line:  # Ctrl-D: nobody will answer here
+    if not line:  # Ctrl-D: there is no answer from this terminal
         raise KeyboardInterrupt
     return line.strip()

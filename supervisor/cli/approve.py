@@ -49,7 +49,7 @@ def approve(
 ) -> int:
     """Approve the plan, the steps or the answer of a waiting job.
 
-    `handoff show JOB --full` prints what waits for approval.
+    `handoff show JOB --full` prints the plan, the results or the draft that waits.
     """
     jobs, job_id = client_and_job(job)
     with_plan(edit, partial(jobs.approve, job_id, note, steps=steps, rows=rows))
@@ -82,21 +82,22 @@ def reject(
     return OK
 
 
-def with_plan(file: Path | None, say: Callable[[JsonValue], None]) -> None:
-    """Give an answer with the plan in this file, if there is one: YAML or JSON; every value is
-    the text that was typed.
+def with_plan(file: Path | None, send: Callable[[JsonValue], None]) -> None:
+    """Call `send` with the plan in this file, as YAML or JSON, or with None. Values stay texts.
 
     Raises:
-        UserError: it is not there, not YAML, or no plan: file, line, what is wrong.
+        UserError: the file is missing, is not YAML, or holds no valid plan. Each line names the
+            file,
+            the line and the fault.
     """
     from handoff_queue.supervisor.text.plain_yaml import line_at
 
     if file is None:
-        say(None)
+        send(None)
         return
     root = _tree(file)
     try:
-        say(_value(str(file), root))
+        send(_value(str(file), root))
     except PlanRefused as error:
         raise ManyProblems(
             [f"{file}:{line_at(root, place)}: {said}" for said, place in error.problems]
@@ -117,10 +118,10 @@ def _tree(file: Path) -> yaml.Node:
 
 
 def _check_joins(file: Path, root: yaml.Node) -> None:
-    """In the words of a workflow's file. Whether they fit the steps is for the plan's own check.
+    """Check the form of the joins in a file with a plan. The plan itself is checked later.
 
     Raises:
-        UserError: file, line, step, what is wrong.
+        UserError: a join is not valid. The message names the file, the line and the step.
     """
     from handoff_queue.supervisor.text.plain_yaml import fields_of, line_of, text_of
     from handoff_queue.supervisor.workflows.workflow import join_from

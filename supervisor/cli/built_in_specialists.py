@@ -1,4 +1,4 @@
-"""Where the specialists' files are, without importing the workers' code: files are data."""
+"""The folder of the built-in specialists. The code of the workers is not imported."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from handoff_queue.shared.types.errors import UserError
 
 
 def built_in_specialists() -> Path:
-    """The folder of the built-in specialists.
+    """Return the folder of the built-in specialists.
 
     Raises:
-        UserError: the workers' package is not installed here.
+        UserError: the package of the workers is not installed.
     """
-    spec = find_spec("handoff_queue.workers")  # looks for the package, and does not run it
+    spec = find_spec("handoff_queue.workers")  # finds the package and does not run it
     if spec is None or not spec.submodule_search_locations:
         raise UserError(
             "the package `handoff_queue.workers` is not installed here: install all of handoff-queue"

@@ -80,7 +80,7 @@ def open_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
     """Return the statuses of the jobs to cancel: the named statuses, or all statuses of open jobs.
 
     Raises:
-        UserError: a text is no status, or is the status of an ended job.
+        UserError: a text is not a status, or is the status of an ended job.
     """
     named = statuses_of(texts)
     if ended := sorted(named - OPEN):
@@ -92,18 +92,19 @@ def open_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
 
 
 class CancelOutcome(Enum):
-    """The effect of a cancel on one job."""
+    """Effect of a cancel on one job."""
 
     STOPPED = auto()
     HAD_ENDED = auto()
     UNKNOWN = auto()
-    """The job was never there, or was deleted."""
+    """The job never existed, or was deleted."""
 
 
 def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
-    """Cancel each job, with a line for each. After a wrong id, the command goes on with the next.
+    """Cancel each job and print a line for each. A wrong id does not stop the command.
 
-    `names`: ids, or their beginnings.
+    Args:
+        names: ids, or their beginnings.
     """
     job_ids: dict[JobId, None] = {}
     problems = 0
@@ -146,11 +147,12 @@ def cancel_each(
 ) -> Counter[CancelOutcome]:
     """Cancel these jobs one after the other and count the outcomes.
 
-    `tell`: is called after each job, with its outcome and the error about its id (or an empty
-    text).
+    Args:
+        tell: called after each job with its outcome, and with the error about its id or an empty
+            text.
 
     Raises:
-        KeyboardInterrupt, StoreUnavailable: says before how many jobs were cancelled.
+        KeyboardInterrupt, StoreUnavailable: a line with the number of cancelled jobs comes first.
     """
     outcomes = Counter[CancelOutcome]()
     try:
@@ -180,7 +182,7 @@ def _cancel_one(jobs: Client, job_id: JobId) -> tuple[CancelOutcome, str]:
 
 @contextmanager
 def defer_interrupt() -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C, SIGTERM or SIGHUP only be noted: the count of jobs stays exact.
+    """Record the first Ctrl-C, SIGTERM or SIGHUP instead of raising it, so that the count is exact.
 
     Yields a function that returns whether a signal came. A second signal raises KeyboardInterrupt
     at once.

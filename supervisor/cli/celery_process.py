@@ -1,7 +1,7 @@
-"""Start Celery processes, forked from one process or on their own.
+"""Start Celery processes, forked from one process or separate.
 
-What plain `celery` lacks: the app is imported before Celery puts the current folder in front
-of everything, where a user's own `shared/` or `workers/` would be found instead of ours.
+Plain `celery` puts the current folder at the front of the import path. A user's `shared/` or
+`workers/` folder would then hide our packages. Here the app is imported first.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ WARM = (
     "kombu.transport.redis",
 )
 LATER = ("handoff_queue.shared.providers.anthropic.clients", "genai_prices", "re2")
-"""What the rooms import when they need it: here that is before the fork, once for all."""
+"""Modules that the rooms import on demand. Here they are imported once, before the fork."""
 ROOMS = ("handoff_queue.supervisor.assembly", "handoff_queue.workers.assembly")
-"""By name: the supervisor's code may not import the workers', no more than it does when it
-types `celery -A handoff_queue.workers.app`.
-"""
+"""Names only: the supervisor must not import the code of the workers."""
 
 
 def nursery_of_celery() -> ForkServer | None:
-    """None where there is no forking: processes of their own do as well, and are up later."""
+    """Return the fork server, or None if the system cannot fork. Separate processes only start
+    later.
+    """
     return ForkServer((*WARM, *LATER, *ROOMS)) if can_be() else None
 
 
@@ -48,7 +48,7 @@ from a slow disk.
 
 
 def celery_command(app: str, *arguments: str) -> list[str]:
-    """The command line of a Celery process of ours."""
+    """Return the command line of one of our Celery processes."""
     return [
         sys.executable,
         "-P",
@@ -63,14 +63,14 @@ def celery_command(app: str, *arguments: str) -> list[str]:
 def check_app(
     app: str, surroundings: Mapping[str, str], *, within_s: float = LOADED_WITHIN_S
 ) -> None:
-    """Make the app once, in a process of its own that ends at once: what is wrong with a
-    person's files is said before anything starts.
+    """Create the app once in a short process, to find faults in user files before anything starts.
 
-    `surroundings`: environment variables beside this process's own.
+    Args:
+        surroundings: environment variables to add.
+        within_s: seconds within which the files must be loaded.
 
     Raises:
-        UserError: in the words of the app, or because a file was not loaded within `within_s`
-        seconds.
+        UserError: the app refuses a file, or a file was not loaded in time.
     """
     try:
         tried = subprocess.run(
@@ -100,10 +100,10 @@ def check_app(
 
 
 def run_celery(arguments: list[str]) -> None:
-    """Become Celery. Only its arguments say what it does: no option is read from the environment.
+    """Run Celery in this process. It reads no option from the environment.
 
     Raises:
-        SystemExit: always; with the exit code of the command.
+        SystemExit: always, with the exit code of the command.
     """
     forget_celery_variables()
     forget_service_links()

@@ -120,7 +120,7 @@ def chaos(
 
 
 def _check_control(only: str | None, *, failpoints: bool) -> None:
-    """Raises: UserError: it is told what it does anyway, or what it cannot do."""
+    """Raise UserError if an option has no effect together with --control."""
     if failpoints:
         raise UserError("the control goes through the failpoints anyway: leave out --failpoints")
     if only is not None:
@@ -130,7 +130,11 @@ def _check_control(only: str | None, *, failpoints: bool) -> None:
 
 
 def _draw(only: str | None) -> Draw | None:
-    """Raises: UserError: a word that is no mode."""
+    """Return the filter of --only, or None.
+
+    Raises:
+        UserError: a word is not a mode.
+    """
     from handoff_queue.chaos import job_generator as drawing
 
     if only is None:

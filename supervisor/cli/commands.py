@@ -69,7 +69,7 @@ ENTRIES = _entries({
     "Quality": {
         "quote": ("quote:quote", "Plan a job and estimate its cost before it runs."),
         "eval": ("eval:evaluate", "Run a set of requests in several modes and score the answers."),
-        "compare": ("compare:compare", "Run one request in two modes and recommend one of them."),
+        "compare": ("compare:compare", "Run one request in two modes and recommend one mode."),
     },
     "Operations": {
         "doctor": ("doctor:doctor", "Check Redis, all processes and the model, and suggest fixes."),

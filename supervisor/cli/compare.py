@@ -1,4 +1,4 @@
-"""`handoff compare`: run one request in two modes, and recommend one of them.
+"""`handoff compare`: run one request in two modes, and recommend one mode.
 
 A judge sees both answers without the names of the modes.
 """
@@ -99,7 +99,7 @@ def compare(
         ),
     ] = None,
 ) -> int:
-    """Run one request in two modes and recommend one of them.
+    """Run one request in two modes and recommend one mode.
 
     handoff compare "Which licences allow resale?" --docs licences --max-usd 1
     """
@@ -148,7 +148,7 @@ def _without_facts(found: GateSet | None) -> Gates | None:
 
 @dataclass(frozen=True)
 class ComparisonMode:
-    """How two answers are held against each other."""
+    """Settings of a comparison."""
 
     name: str
     gates: Gates | None
@@ -167,7 +167,11 @@ def _errands(
     name: str,
     settings: Settings,
 ) -> list[tuple[Variant, EvaluationJob]]:
-    """Raises: UserError: not two ways, or documents or a workflow that cannot be used."""
+    """Return the jobs of the two variants.
+
+    Raises:
+        UserError: there are not two variants, or the documents or the workflow cannot be used.
+    """
     from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob
 
     if len(variants) != 2:
@@ -209,7 +213,7 @@ def _compared(
 
 
 def comparison_text(found: Comparison) -> str:
-    """Both in a table, what the judge said, the advice."""
+    """Return the text of a comparison: a table, the verdicts of the judge and the advice."""
     sides = (found.first, found.second)
     rows = [
         ["", *(side.name for side in sides)],
@@ -228,7 +232,7 @@ def comparison_text(found: Comparison) -> str:
 
 
 def comparison_json(name: str, found: Comparison) -> dict[str, Any]:
-    """{run, first, second, better, duels, judge, judged_by, advice}: docs/how-to/evaluation.md."""
+    """Return the JSON of a comparison, with the keys of docs/how-to/evaluation.md."""
     return {
         "run": name,
         "first": asdict(found.first),
@@ -272,4 +276,4 @@ _LINES = (
     ("wall time", lambda side: f"{side.took.wall_s:.1f} s"),
     ("one after the other", lambda side: f"{side.took.own_s:.1f} s"),
 )
-"""What is said of each side."""
+"""Rows of the table: a label, and the cell of one answer."""

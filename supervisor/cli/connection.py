@@ -25,7 +25,11 @@ Job = Annotated[
 
 
 def client_of_broker() -> Client:
-    """Raises: UserError: HANDOFF_REDIS_URL is not set."""
+    """Return a client of the broker.
+
+    Raises:
+        UserError: HANDOFF_REDIS_URL is not set.
+    """
     from handoff_queue.shared.settings.settings import load_settings
 
     settings = load_settings()
@@ -47,7 +51,7 @@ def client_and_job(job: str) -> tuple[Client, JobId]:
 
 
 def client_with(settings: Settings) -> Client:
-    """For a command, which is not to wait long where Redis is silent."""
+    """Return a client with the short timeout of a command."""
     from handoff_queue.shared.store.redis.connection import COMMAND_TIMEOUT_S
     from handoff_queue.supervisor.client import client
 

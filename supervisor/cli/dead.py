@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class DeadLetterAction(StrEnum):
-    """What to do with dead letters."""
+    """Actions of `handoff dead`."""
 
     LIST = "list"
     SHOW = "show"

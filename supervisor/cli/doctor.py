@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
 
 FULL = 0.7
-"""Of maxmemory: above, a burst of payloads may be refused (facts of Redis with noeviction)."""
+"""Share of maxmemory above which a burst of payloads may be refused (Redis with noeviction)."""
 
 NOBODY_LIVE = "no worker and no supervisor is alive on this broker"
 START_ALL = (
@@ -82,7 +82,7 @@ def doctor(as_json: AsJson = False) -> int:
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Everything, in the order in which one would fix it."""
+    """Yield all findings, the most basic first."""
     if settings.redis_url is None:
         yield from _without_broker()
         yield from _of_this_shell(settings, is_fleet_live=False)
@@ -91,8 +91,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _of_this_shell(settings: Settings, *, is_fleet_live: bool) -> Iterator[Finding]:
-    """Yield what concerns only processes that are started from this shell. They are no failure
-    where a fleet is alive.
+    """Yield findings about processes that are started from this shell. With a live fleet they never
+    fail.
     """
     yield from find_ignored_variables(os.environ)
     level, found, fix = model_access(settings)
@@ -159,7 +159,7 @@ def _refused(why: str) -> Finding:
 
 
 def persistence(facts: RedisFacts) -> Iterator[Finding]:
-    """What Redis's settings mean for jobs. Pure."""
+    """Yield the effects of Redis's settings on jobs. Pure."""
     is_new = facts.version >= OLDEST
     version = ".".join(map(str, facts.version)) or "unknown"
     yield Finding(
@@ -198,7 +198,11 @@ def persistence(facts: RedisFacts) -> Iterator[Finding]:
 
 
 def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> Iterator[Finding]:
-    """`nodes`: None where nobody can be asked, because Redis takes no question."""
+    """Yield findings about supervisors.
+
+    Args:
+        nodes: the Celery nodes. None if they cannot be asked, because Redis takes no writes.
+    """
     for queue, waiting in jobs.store.health.messages(
         (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
     ).items():
@@ -232,7 +236,7 @@ def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
 
 
 def find_lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
-    """Workers with slots that take no handoff any more. Pure."""
+    """Yield workers with slots that take no handoff any more. Pure."""
     for one in announcements:
         if one.lost_slots:
             yield Finding(
@@ -244,7 +248,7 @@ def find_lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
 
 
 def find_ignored_variables(environment: Collection[str]) -> Iterator[Finding]:
-    """Variables that name a broker for other Celery applications. Pure."""
+    """Yield variables that name a broker for other Celery applications. Pure."""
     for name in NAME_A_BROKER:
         if name in environment:
             yield Finding(
@@ -255,7 +259,7 @@ def find_ignored_variables(environment: Collection[str]) -> Iterator[Finding]:
 
 
 def find_paused_roles(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
-    """Roles that somebody has stopped. Pure."""
+    """Yield the paused roles. Pure."""
     for role, pause in pauses.items():
         why = f": {plain(pause.reason)}" if pause.reason else ""
         yield Finding(
@@ -267,7 +271,7 @@ def find_paused_roles(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
 
 
 def budgets(today: TodaysBudgets) -> Iterator[Finding]:
-    """What all jobs, and those of the default tenant, have spent of what they may in a day. Pure."""
+    """Yield the spending of the day of all jobs and of the default tenant, with the limits. Pure."""
     yield _budget("budget of the day", today.installation, "HANDOFF_DAY_", today)
     if today.tenant.is_capped:
         yield _budget(
@@ -286,7 +290,7 @@ def _budget(about: str, spent: DaySpending, settings: str, today: TodaysBudgets)
 
 
 def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[Finding]:
-    """Queues that nobody serves any more though messages wait in them. Pure."""
+    """Yield queues with waiting messages and without a worker. Pure."""
     for one in depths:
         if one.messages and one.queue not in served:
             name = plain(one.queue)
@@ -301,7 +305,7 @@ def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[
 
 
 def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
-    """Jobs that wait for a person: no fault of the system, and no job goes on by itself."""
+    """Yield the jobs that wait for a person. They are no fault of the system."""
     waiting = list(jobs.store.jobs.matching(JobFilter(frozenset({JobStatus.WAITING}))))
     if not waiting:
         return

@@ -35,9 +35,7 @@ class Finding:
 MOST_NAMED = 5
 """Processes, models or roles that one line names."""
 BUSY_FOR_S = 60.0
-"""A rate limit or an overload that lasts longer is a failure. Shorter ones are the daily life
-of a busy fleet.
-"""
+"""Seconds of a rate limit or an overload until it counts as a failure."""
 OFFLINE = "the offline model: it quotes and arranges documents, and understands nothing"
 CHECK_THE_SERVER = (
     "check the key, ANTHROPIC_BASE_URL and the network of these processes;"

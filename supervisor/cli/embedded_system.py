@@ -1,6 +1,4 @@
-"""The whole system for the length of one command: a private Redis, a supervisor and workers in
-processes of their own.
-"""
+"""A complete system for the time of one command: a private Redis, a supervisor and workers."""
 
 from __future__ import annotations
 
@@ -27,9 +25,9 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
 
 WORKERS = 3
-"""Processes that serve all specialists: enough that a fan-out is one in fact."""
+"""Worker processes that serve all specialists. A fan-out over three runs in parallel."""
 SLOTS = 8
-"""Handoffs that each of them runs at once."""
+"""Handoffs that each worker runs at the same time."""
 DRAIN_S = 2.0
 """Seconds that running turns get after Ctrl-C. A longer turn is cut off, and `handoff retry`
 repeats it.
@@ -39,8 +37,12 @@ _LOOK_EVERY_S = 0.02
 
 
 class EmbeddedSystem:
-    """`with Embedded(settings) as system:` returns as soon as Redis answers; the others start
-    meanwhile.
+    """A private system, for `with EmbeddedSystem(settings) as system:`.
+
+    The `with` block starts when Redis answers. The other processes still start then.
+
+    Args:
+        interrupted: job id or name of a kept run to continue.
     """
 
     def __init__(self, settings: Settings, *, interrupted: str | None = None) -> None:
@@ -81,8 +83,8 @@ class EmbeddedSystem:
             try:
                 self._processes.stop(
                     grace_s=DRAIN_S + 3 if self._keep_as or is_wanted() else 0.0
-                )  # what they have to tell
-            except KeyboardInterrupt:  # a second Ctrl-C: now
+                )  # time to export traces and to end turns
+            except KeyboardInterrupt:  # a second Ctrl-C: stop at once
                 self._processes.stop(grace_s=0.0)
             if self._keep_as:
                 self._kept = kept.keep(
@@ -98,14 +100,14 @@ class EmbeddedSystem:
 
     @property
     def was_kept(self) -> bool:
-        """Whether the cache folder holds the work of this run."""
+        """Return whether the cache folder holds the work of this run."""
         return self._kept
 
     def wait_until_ready(self, jobs: Client) -> None:
         """Return when the supervisor and all workers have announced themselves.
 
         Raises:
-            UserError: one cannot start; the line that it left.
+            UserError: a process cannot start. The message is the last line of its log.
         """
         until = time.monotonic() + READY_WITHIN_S
         roles = jobs.store.presence
@@ -120,7 +122,11 @@ class EmbeddedSystem:
             time.sleep(_LOOK_EVERY_S)
 
     def check(self) -> None:
-        """Raises: UserError, StoreUnavailable: a process that is needed has gone for good."""
+        """Check that all needed processes live.
+
+        Raises:
+            UserError, StoreUnavailable: a process has ended for good.
+        """
         broken = self._processes.broken()
         if "redis" in broken:
             raise StoreUnavailable(
@@ -146,8 +152,8 @@ class EmbeddedSystem:
         ]
 
     def _last_words(self) -> str:
-        """What the first process that could not start said of it: its one line for people,
-        else its last.
+        """Return the line about the first process that could not start, or the last line of its
+        log.
         """
         logs = [
             path.read_text(errors="replace")
@@ -164,7 +170,7 @@ class EmbeddedSystem:
 
 
 def surroundings_of(settings: Settings) -> dict[str, str]:
-    """What workers must be told beside the URL, as environment variables; in absolute paths."""
+    """Return the environment variables of the workers except the Redis URL, with absolute paths."""
     found: dict[str, str] = {
         "HANDOFF_SPECIALISTS_DIRS": _paths(settings.specialists_dirs, "--specialists"),
         "HANDOFF_TOOLS_DIRS": _paths(settings.tools_dirs, "--tools"),

@@ -1,4 +1,4 @@
-"""The console script `handoff`, which a client-only install has, too.
+"""The console script `handoff`. A client-only install has it too.
 
 This module imports nothing from the extra `cli`.
 """
@@ -12,7 +12,7 @@ from handoff_queue.shared.types.errors import UserError
 
 
 def main() -> None:
-    """Run the command line, or say in one line which packages it lacks."""
+    """Run the command line, or print one line about missing packages."""
     try:
         check_extra("cli", "the command handoff")
     except UserError as error:

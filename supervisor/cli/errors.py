@@ -1,6 +1,4 @@
-"""How a command ends: one line for whatever went wrong, and an exit code that a script can
-rely on. Never a traceback.
-"""
+"""The end of a command: one line about an error, and an exit code for scripts. No traceback."""
 
 from __future__ import annotations
 
@@ -33,16 +31,18 @@ OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED, PARTIAL = (
     5,
 )
 DEFECT = 70
-"""sysexits.h, EX_SOFTWARE."""
+"""Exit code of an internal error: EX_SOFTWARE of sysexits.h."""
 INTERRUPTED = 130
-"""A shell's 128 + SIGINT; a cancelled job ends its command the same way."""
+"""Exit code after Ctrl-C, as in a shell (128 + SIGINT), and for a cancelled job."""
 DEBUG = "HANDOFF_DEBUG"
-"""Set: a defect shows its traceback."""
+"""If this variable is set, an internal error prints its traceback."""
 
 
 def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
-    """Return the exit code of a command that shows a job. `allow_partial`: a partial answer
-    will do.
+    """Return the exit code for the status of a job.
+
+    Args:
+        allow_partial: whether a partial answer gives 0.
     """
     from handoff_queue.shared.types.events import JobStatus
 
@@ -75,8 +75,9 @@ def run_guarded(command: Callable[[], object]) -> NoReturn:
 
 
 def end_like_ctrl_c() -> None:
-    """Have SIGTERM and SIGHUP do what Ctrl-C does, so that what was begun is stopped, and the
-    terminal is as it was. What was told to live on without its terminal (`nohup`) does.
+    """Handle SIGTERM and SIGHUP like Ctrl-C, so that processes stop and the terminal is restored.
+
+    Ignored signals stay ignored, as `nohup` sets them.
     """
 
     def interrupt(*_: object) -> None:
@@ -108,15 +109,16 @@ def _outcome(command: Callable[[], object]) -> int:
 
 
 def _usage_problem(error: Any) -> str | None:
-    """Return one line about a command line that Typer refuses, with the command that shows its
+    """Return one line about a command line that Typer refuses, with the command that prints its
     help.
 
-    None: nothing was typed, and Typer has printed the help.
+    Return None if there were no arguments. Typer has printed the help then.
     """
     from handoff_queue.shared.types.message import in_our_words
 
     context: Any = getattr(error, "ctx", None)
-    if context and hasattr(error, "possibilities"):  # an unknown option; Typer would name several
+    # an unknown option, for which Typer would suggest several
+    if context and hasattr(error, "possibilities"):
         message = f"there is no option {error.message.removeprefix('No such option: ')}"
         options = [name for one in context.command.get_params(context) for name in one.opts]
         if close := close_names(error.option_name, options):
@@ -138,13 +140,13 @@ def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError):
         say(f"{error.filename or 'the system'}: {error.strerror or error}")
         return FAILED
-    if hasattr(error, "format_message"):  # Typer's: an unknown option, a missing argument
+    if hasattr(error, "format_message"):  # an error of Typer, such as a missing argument
         if message := _usage_problem(error):
             say(message)
         return BAD_INPUT
     if type(error).__module__.startswith(
         ("kombu.", "redis.")
-    ):  # Redis went while Celery was publishing
+    ):  # Redis was lost while Celery published a message
         say("Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?")
         return NO_REDIS
     if os.environ.get(DEBUG):

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, TrialOutcome
 
 MOST_TRIALS = 10_000
-"""Of one run: more is a batch of its own."""
+"""Most trials of one evaluation."""
 
 
 def evaluate(
@@ -161,7 +161,7 @@ def evaluate(
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """How it is to be carried out."""
+    """Options of an evaluation."""
 
     at_once: int
     max_microusd: int | None
@@ -170,7 +170,7 @@ class EvaluationOptions:
 
 
 def _exit_code(done: EvaluationReport, min_pass_rate: float | None, min_score: float | None) -> int:
-    """After what it took was said, and what is not as it should be."""
+    """Print the cost and the problems. Return the exit code."""
     from handoff_queue.supervisor.cli.display.evaluation_report import (
         accounts_of,
         unmeasured_sentences,
@@ -218,7 +218,7 @@ def _carry_out(
 
 
 def _announce(plan: EvaluationPlan, asked: EvaluationOptions, *, is_free: bool) -> None:
-    """What is to come, and the most that it can cost, before any of it is begun."""
+    """Print the number of jobs and their highest cost before the first job starts."""
     judged = f", and at most {plan.judgements} of the judge" if plan.judgements else ""
     ways = f"{figures(len(plan.cases), 'request')}, {figures(len(plan.variants), 'way')}, {figures(plan.repeat, 'time')} each"
     note(
@@ -229,7 +229,11 @@ def _announce(plan: EvaluationPlan, asked: EvaluationOptions, *, is_free: bool) 
 
 
 def _documents_of(cases: Sequence[GoldenCase], settings: Settings) -> dict[str, FolderReading]:
-    """Raises: UserError: documents of a case cannot be read; names it."""
+    """Return the documents of the cases, by folder.
+
+    Raises:
+        UserError: documents cannot be read. The message names the case.
+    """
     found: dict[str, FolderReading] = {}
     for case in cases:
         if case.docs and case.docs not in found:
@@ -247,7 +251,11 @@ def _check_judge(
     judge_model: str | None,
     min_score: float | None,
 ) -> None:
-    """Raises: UserError: something is wanted of a judge who has nothing to judge."""
+    """Check the options of the judge.
+
+    Raises:
+        UserError: an option needs a judge and there is none, or no case has a rubric.
+    """
     if not is_judged and judge_model is not None:
         raise UserError(
             "--no-judge leaves out the judge, and --judge-model names one: leave one of the two out"
@@ -263,10 +271,11 @@ def _check_judge(
 
 
 def _check(plan: EvaluationPlan, settings: Settings, max_usd: float | None) -> None:
-    """Before anything is started.
+    """Check the evaluation before anything starts.
 
     Raises:
-        UserError: there are too many trials, or a request cannot be used; names its case.
+        UserError: there are too many trials, or a request cannot be used. The message names its
+            case.
     """
     count = len(plan.cases) * len(plan.variants) * plan.repeat
     if count > MOST_TRIALS:

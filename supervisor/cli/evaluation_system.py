@@ -1,6 +1,4 @@
-"""A system for a command that runs several jobs: that of the broker which is set, or one of
-its own for as long as it lasts.
-"""
+"""A system for commands that run several jobs: the broker, or a private system."""
 
 from __future__ import annotations
 
@@ -23,11 +21,13 @@ if TYPE_CHECKING:
 def whole_system(
     settings: Settings, name: str, models: tuple[str | None, ...]
 ) -> Iterator[tuple[Client, Callable[[], None]]]:
-    """A client, and what is to be called while one waits. Ctrl-C keeps a private system's work
-    under this name, and the next one goes on with it.
+    """Yield a client, and a check to call while waiting.
+
+    Ctrl-C keeps the work of a private system under this name. The next run with the name continues
+    it.
 
     Raises:
-        UserError: nobody is there to do the work, or nobody has one of these models.
+        UserError: no process does the work, or no worker has one of these models.
         StoreUnavailable: Redis is away.
     """
     from handoff_queue.supervisor.cli import interrupted_runs as kept
@@ -59,8 +59,12 @@ def whole_system(
 
 
 def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJudge:
-    """Who judges here. `model`: as it was asked for; else that of the settings, where workers
-    have more than the offline one.
+    """Return the judge.
+
+    Args:
+        model: the model that the user chose. None: the model of the settings, unless the workers
+            have
+            only the offline model.
     """
     served = jobs.store.presence.served()
     is_offline = {name for one in served.values() for name in one.models} == {OFFLINE_MODEL}
@@ -69,7 +73,7 @@ def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJud
 
 
 def is_free(jobs: Client, models: tuple[str | None, ...]) -> bool:
-    """Whether only the offline model can answer: it costs nothing."""
+    """Return whether only the offline model can answer, which costs nothing."""
     there = {name for one in jobs.store.presence.served().values() for name in one.models}
     return there == {OFFLINE_MODEL} or all(model == OFFLINE_MODEL for model in models)
 

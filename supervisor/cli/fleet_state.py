@@ -1,6 +1,4 @@
-"""Who is there on a broker: by what each process announces in the store, or, to count them,
-by Celery's own question.
-"""
+"""Processes of a broker, from their announcements in the store or from Celery."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
 
 COUNT_FOR_S = 1.0
-"""How long nodes get to make themselves known: all of them are waited for, not the first. A
-healthy one takes some milliseconds.
+"""Seconds that Celery nodes get to answer. The command waits for all nodes; a node takes some ms.
 """
 START_WORKERS = "start some: `handoff worker --all`, or the whole system: `handoff up`"
 NO_WORKERS = f"no worker serves any specialist on this broker: {START_WORKERS}"
@@ -24,7 +21,7 @@ START_A_SUPERVISOR = "start one: `handoff supervisor`, or the whole system: `han
 
 
 def queues_by_node(settings: Settings) -> dict[str, set[str]]:
-    """What each live Celery node consumes."""
+    """Return the queues of each live Celery node."""
     from handoff_queue.shared.broker.celery_app import make_app
     from handoff_queue.shared.settings.settings import redis_url_of
 
@@ -40,12 +37,13 @@ def queues_by_node(settings: Settings) -> dict[str, set[str]]:
 
 
 def require_somebody(jobs: Client, model: str | None = None) -> None:
-    """Before a command waits for an answer.
+    """Check that the broker has processes, before a command waits for an answer.
 
     Raises:
-        UserError: no worker serves any specialist, no supervisor takes jobs, or nobody has the
-        model; says what to start.
-        StoreUnavailable: nobody is announced, because Redis takes no writes.
+        UserError: no worker, no supervisor, or no worker has the model. The message names the
+            command
+            that starts it.
+        StoreUnavailable: no process is announced, because Redis takes no writes.
     """
     served, has_supervisor = (
         jobs.store.presence.served(),

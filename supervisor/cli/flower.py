@@ -1,4 +1,4 @@
-"""Flower beside the system: with what options, and where it keeps what it has seen."""
+"""Options and stored data of Flower."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from handoff_queue.supervisor.cli.celery_process import celery_command
 OPTIONS = (
     "--read_only",
     "--persistent=True",
-    # the newest; writing down so many takes 0.6 s, in which the page does not answer
+    # the newest tasks; to save this many takes 0.6 s, in which Flower does not answer
     "--max_tasks=20000",
-    "--state_save_interval=15000",  # ms; besides, it saves when it is told to end
-    # `exception` says why a task waits again, or has failed
+    "--state_save_interval=15000",  # ms; Flower also saves at its end
+    # `exception` tells why a task waits again or failed
     "--tasks_columns=name,uuid,state,result,exception,received,runtime,worker",
 )
-"""Of every Flower; docker-compose.yml has them, too."""
+"""Options of every Flower. docker-compose.yml has the same."""
 
 
 _STORED_IN = "flower-password"
@@ -27,9 +27,9 @@ _PASSWORD = re.compile(r"[A-Za-z0-9_-]{16,64}")
 
 
 def flower_password(folder: Path) -> str:
-    """Return Flower's password for this home folder; the first call generates and stores it.
+    """Return Flower's password for this home folder. The first call generates and stores it.
 
-    A new password replaces a stored one that other users could read, or that is malformed.
+    A new password replaces a stored password that other users could read, or that is malformed.
 
     Raises:
         UserError: the file cannot be written.
@@ -49,8 +49,10 @@ def flower_password(folder: Path) -> str:
 
 
 def flower_command(folder: Path, port: int) -> list[str]:
-    """What it keeps below `folder` is a pickle, and runs what stands in it when it is read:
-    nobody else may write there.
+    """Return the command line of Flower.
+
+    Flower keeps its state below `folder` as a pickle, which can run code when it is read. Only the
+    user may write there.
     """
     kept = folder / "flower"
     kept.mkdir(mode=0o700, exist_ok=True)

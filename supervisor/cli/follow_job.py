@@ -43,17 +43,20 @@ def stay(
     output: Path | None = None,
     is_private: bool = False,
 ) -> int:
-    """Show the job until its end, then its outcome. Returns the exit code.
+    """Show the job until its end, then its outcome. Return the exit code.
 
-    `allow_partial`: a partial answer gives exit code 0. `asks`: the person at the terminal answers
-    the job's questions. `output`: the file that gets a
-    row for each item of the job's workflow, instead of an answer on stdout. `is_private`: the Redis
-    ends with this command, so no other command reaches the job, and none is recommended.
+    Args:
+        allow_partial: whether a partial answer gives exit code 0.
+        asks: whether the person at the terminal answers the questions of the job.
+        check: called at each update. An exception ends the command.
+        output: file that gets a row for each item of the workflow, instead of an answer on stdout.
+        is_private: True if the Redis ends with this command, so that no other command reaches the
+            job.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C, or nobody reads the answer while it is written.
+        KeyboardInterrupt: Ctrl-C, or stdout has no reader while the answer is written.
         OutputFailed: standard output, or the file `output`, cannot be written.
-        NobodyToAsk: the job asks a question that nobody can answer (`is_private` without `asks`).
+        NobodyToAsk: the job asks a question that has no reader (`is_private` without `asks`).
     """
     from handoff_queue.supervisor.cli.display.draft import Draft
     from handoff_queue.supervisor.client.client import onlooker_of
@@ -93,11 +96,11 @@ def stay(
 
 
 class NobodyToAsk(Exception):
-    """The job waits for a person, and nobody can be asked."""
+    """The job waits for a person, and there is no terminal to ask in."""
 
 
 def without_commands(moments: Iterable[JobUpdate]) -> Iterator[JobUpdate]:
-    """Yield the moments of a job on a private Redis. What it waits for names no other command."""
+    """Yield the updates of a job on a private Redis, without commands that could not reach it."""
     for moment in moments:
         missing = tuple(
             replace(entry, fix=entry.fix_in_place or entry.fix) for entry in moment.view.missing
@@ -108,8 +111,10 @@ def without_commands(moments: Iterable[JobUpdate]) -> Iterator[JobUpdate]:
 def _shown_until(
     moments: Iterable[JobUpdate], draft: Draft | None, answered: int | None
 ) -> Question | None:
-    """The next question after the one that was answered here; None: the job has ended.
-    `answered` None: nobody is to be asked.
+    """Show the job until its next question, and return the question. Return None at the end.
+
+    Args:
+        answered: version of the last answered question. None: do not stop at questions.
     """
     from handoff_queue.supervisor.cli.display.screen import Screen
 
@@ -130,12 +135,15 @@ def print_outcome(
     streamed: str = "",
     is_private: bool = False,
 ) -> int:
-    """Print the answer on stdout (or all, as one JSON object) and the account on stderr.
+    """Print the answer on stdout (with `as_json`: all data) and the usage on stderr.
 
-    `is_private`: see `stay`.
+    Return the exit code of the job, also if stdout has no reader.
 
-    Returns the exit code of the job, also if nobody reads stdout.
-    Raises: OutputFailed: stdout cannot be written.
+    Args:
+        is_private: see `stay`.
+
+    Raises:
+        OutputFailed: stdout cannot be written.
     """
     with suppress(BrokenPipe):
         _print_outcome(result, as_json=as_json, streamed=streamed, is_private=is_private)

@@ -1,7 +1,7 @@
-"""The Redis data of interrupted runs on a private Redis, so that a later run can go on with them.
+"""The Redis data of interrupted runs on a private Redis.
 
-A private Redis ends with its run. On Ctrl-C its append-only file is moved to the cache folder
-first, because the finished turns were paid for.
+A private Redis ends with its run. On Ctrl-C its append-only file is moved to the cache folder, so
+that `handoff retry` can continue the run. The finished turns were paid for.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ def _folder(settings: Settings) -> Path:
 
 
 def keep(settings: Settings, job_id: str, data: Path, surroundings: Mapping[str, str]) -> bool:
-    """Move an ended Redis's data here. `surroundings`: settings of its workers. False: it
-    could not be kept.
+    """Move the data of an ended Redis to the cache folder. Return False if that fails.
+
+    Args:
+        surroundings: settings of the workers.
     """
     target = _folder(settings) / job_id
     try:
@@ -74,7 +76,7 @@ def surroundings_of(settings: Settings, job_id: str) -> dict[str, str]:
     """Return the settings of the workers of a kept run.
 
     Raises:
-        UserError: they cannot be read.
+        UserError: the settings cannot be read.
     """
     place = _folder(settings) / job_id
     try:
@@ -85,7 +87,7 @@ def surroundings_of(settings: Settings, job_id: str) -> dict[str, str]:
 
 
 def restore(settings: Settings, job_id: str, folder: Path) -> None:
-    """Copy the data of a kept run to `folder`. The original stays, in case this run fails, too."""
+    """Copy the data of a kept run to `folder`. The original stays in case this run fails too."""
     shutil.copytree(_folder(settings) / job_id / "redis", folder / "redis")
 
 

@@ -1,4 +1,4 @@
-"""`handoff list`: the newest jobs."""
+"""`handoff list`: list the newest jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a model can be reached from here: one free request to its server, no tokens."""
+"""Check whether a model can be reached, with one free request to its server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def model_access(settings: Settings) -> tuple[str, str, str]:
-    """Return `ok`, `warn` or `fail`, the state of the model's server, and how to correct it."""
+    """Return `ok`, `warn` or `fail`, the state of the model's server, and how to fix it."""
     if settings.is_offline:
         found = "the offline model: it quotes and arranges documents, and understands nothing"
         return (
@@ -40,10 +40,10 @@ def model_access(settings: Settings) -> tuple[str, str, str]:
 
 
 def _of_provider(settings: Settings, names: str) -> tuple[str, str, str]:
-    """Check that a client can be made. There is no free request that all providers answer."""
+    """Check that a client can be made. No free request works with all providers."""
     try:
         check_extra("worker", "a worker", "worker")
-        from handoff_queue.shared.runtime.models import provider_models  # loads the SDK
+        from handoff_queue.shared.runtime.models import provider_models  # imports the SDK
 
         provider_models(settings)
     except UserError as error:
@@ -74,8 +74,9 @@ def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]
 
 
 def _reason_of(error: Exception) -> str:
-    """Return the system's words for a failed connection. Other texts may quote the request,
-    and so a key: of these only the type.
+    """Return the system's text for a failed connection, or else the type of the error.
+
+    Other texts may quote the request, which contains the key.
     """
     reason = getattr(error, "reason", error)
     return str(reason) if isinstance(reason, OSError) else type(reason).__name__

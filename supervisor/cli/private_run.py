@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResultOptions:
-    """How a command prints the result of its job."""
+    """Options for the result of a job."""
 
     as_json: bool = False
     output: Path | None = None
     """The file that gets a row for each item. None: the answer goes to stdout."""
     allow_partial: bool = False
-    """Whether a partial answer gives exit code 0."""
+    """True if a partial answer gives exit code 0."""
 
 
 def start_run(asked: RequestOptions, how: ResultOptions, settings: Settings) -> int:
@@ -109,7 +109,11 @@ def _request(asked: RequestOptions, jobs: Client) -> Request:
 
 
 def _refuse_steps_to_approve(request: Request) -> None:
-    """Raise UserError if a step of the workflow needs an approval that nobody can give."""
+    """Refuse a workflow with a step that needs an approval, if there is no terminal.
+
+    Raises:
+        UserError: names the step.
+    """
     steps = request.workflow.steps if request.workflow else ()
     step = next((step for step in steps if step.approve), None)
     if step is not None:

@@ -27,7 +27,7 @@ from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 
 
 def names_to_complete() -> list[str]:
-    """For the shell's completion: it may never fail."""
+    """Return the names for shell completion. It never raises."""
     try:
         return specialist_names(load_settings())
     except Exception:  # noqa: BLE001
@@ -84,7 +84,7 @@ def worker(
 
 
 def with_own(settings: Settings, specialists: Sequence[Path], tools: Sequence[Path]) -> Settings:
-    """The settings with folders from the command line added."""
+    """Return the settings with the folders of the command line."""
     return settings.model_copy(
         update={
             "specialists_dirs": (*settings.specialists_dirs, *specialists),
@@ -94,25 +94,34 @@ def with_own(settings: Settings, specialists: Sequence[Path], tools: Sequence[Pa
 
 
 def check_own(settings: Settings) -> None:
-    """Whether a worker can be made of the user's own files. Built-in ones need no look, and
-    what a tool's file does is for workers only.
+    """Check that a worker can load the user's own specialists and tools.
+
+    The check runs in another process, because a tool's file is code for workers only.
 
     Raises:
-        UserError: a specialist's or a tool's file is wrong; says which, and how to fix it.
+        UserError: a file is not valid. The message names the file and the fix.
     """
     if settings.specialists_dirs or settings.tools_dirs:
         check_app("handoff_queue.workers.app", surroundings_of(settings))
 
 
 def specialist_names(settings: Settings) -> list[str]:
-    """Raises: InvalidSpecialist: one of the files is wrong."""
+    """Return the names of all specialists.
+
+    Raises:
+        InvalidSpecialist: a file is not valid.
+    """
     from handoff_queue.shared.specialists import load_specialists
 
     return list(load_specialists(built_in_specialists(), *settings.specialists_dirs))
 
 
 def check_roles(roles: Collection[str], known: Collection[str]) -> None:
-    """Raises: UserError: names the first unknown one, and what it may have been meant to be."""
+    """Check that the specialists exist.
+
+    Raises:
+        UserError: names the first unknown specialist, and the closest known name.
+    """
     for role in roles:
         if role not in known:
             otherwise = "name one of these, or add a folder of your own with --specialists DIR"
@@ -123,7 +132,7 @@ def check_roles(roles: Collection[str], known: Collection[str]) -> None:
 def _become(
     app: str, name: str, queues: list[str], concurrency: int | None, settings: Settings
 ) -> int:
-    """Never returns: signals and exit code are Celery's from here on."""
+    """Replace this process by a Celery worker. Never returns."""
     slots = ["-c", str(concurrency)] if concurrency else []
     os.environ.update(surroundings_of(settings))
     sys.stdout.flush()
@@ -133,11 +142,11 @@ def _become(
 
 
 def _look_at_redis(settings: Settings) -> None:
-    """A broker that is away is waited for, as Celery does. One that refuses us will go on doing so.
+    """Check Redis before the worker starts. If Redis is away, Celery waits for it.
 
     Raises:
-        StoreUnavailable: wrong URL or password.
-        UnusableRedis: a cluster, or no such database.
+        StoreUnavailable: the URL or the password is wrong.
+        UnusableRedis: it is a cluster, or the database does not exist.
     """
     if settings.redis_url is None:
         say(f"HANDOFF_REDIS_URL is not set: trying {DEFAULT_REDIS_URL}")
@@ -150,8 +159,11 @@ def _look_at_redis(settings: Settings) -> None:
 
 
 def reach_redis(settings: Settings) -> None:
-    """Raises: StoreUnavailable: no Redis there, a wrong URL or password. UnusableRedis: a
-    cluster, or no such database.
+    """Connect to Redis once.
+
+    Raises:
+        StoreUnavailable: Redis cannot be reached, or the URL or the password is wrong.
+        UnusableRedis: it is a cluster, or the database does not exist.
     """
     from handoff_queue.shared.store.redis.connection import COMMAND_TIMEOUT_S
     from handoff_queue.shared.store.store import open_store

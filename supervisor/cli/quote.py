@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.lifecycle.state import JobState
 
 STANDS_S = 3_600
-"""How long a job that was only quoted waits to be approved, unless --approve-timeout says
-otherwise.
-"""
+"""Seconds that a quoted job waits for approval, unless --approve-timeout is set."""
 
 
 @takes_a_job
@@ -33,8 +31,8 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
 
       handoff quote "Compare these contracts" --docs contracts --max-usd 0.50
 
-    The job then waits. `handoff approve JOB` runs it with this plan. With --max-usd, a job that may
-    cost more is cancelled at once.
+    The job then waits. `handoff approve JOB` runs it with this plan. A job that may cost
+    more than --max-usd is cancelled at once.
     """
     from handoff_queue.shared.settings.settings import load_settings
     from handoff_queue.supervisor.cli.connection import client_of_broker
@@ -56,7 +54,7 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
 
 
 def wait_for_plan(jobs: Client, job_id: JobId) -> JobState:
-    """The job when it waits with its plan, or has ended without one."""
+    """Return the state of the job when it waits with its plan, or has ended without a plan."""
     from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
 
     events = jobs.events(job_id)
@@ -69,7 +67,7 @@ def wait_for_plan(jobs: Client, job_id: JobId) -> JobState:
 
 
 def why_unplanned(state: JobState) -> str:
-    """Why there is nothing to quote."""
+    """Return the reason why there is no quote."""
     from handoff_queue.supervisor.lifecycle.job_end import why_over
 
     if state.spent_its_own and (state.plan is None or state.plan.degraded):

@@ -33,14 +33,22 @@ if TYPE_CHECKING:
 
 
 def gates_of(file: Path | None) -> GateSet | None:
-    """Raises: UserError: not there, too large, no plain YAML, gates that nothing could pass,
-    or facts that cannot be read.
+    """Return the gates of a YAML file.
+
+    Raises:
+        UserError: the file is missing, too large or not plain YAML; no answer could pass the gates;
+            or
+            the facts cannot be read.
     """
     return None if file is None else gates_in_file(file)
 
 
 def rubric_of(file: Path | None) -> Rubric | None:
-    """Raises: UserError: not there, too large, no plain YAML, or no criteria, one a line."""
+    """Return the rubric of a YAML file.
+
+    Raises:
+        UserError: the file is missing, too large or not plain YAML, or it has no criteria.
+    """
     if file is None:
         return None
     said = fields_in(file, DEFAULT_RUBRIC.names)
@@ -51,7 +59,11 @@ def rubric_of(file: Path | None) -> Rubric | None:
 
 
 def rubric_in(fields: dict[str, Any]) -> Rubric:
-    """Raises: UserError: which criterion cannot be used, and why."""
+    """Return the rubric with these fields.
+
+    Raises:
+        UserError: a criterion cannot be used. The message names it.
+    """
     try:
         return Rubric.of_fields(fields)
     except MalformedMessage as error:
@@ -59,12 +71,12 @@ def rubric_in(fields: dict[str, Any]) -> Rubric:
 
 
 MOST_SCHEMA_BYTES = 200_000
-"""Of an answer schema."""
+"""Most bytes of an answer schema."""
 
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """What a user typed about one job. None: not said."""
+    """Options of one job from the command line. None: not given."""
 
     request: str
     docs: Path | None = None
@@ -100,10 +112,10 @@ class RequestOptions:
 
 
 def text_of(argument: str | None, settings: Settings) -> str:
-    """The request itself; `-` reads it from stdin, and never more of it than may be.
+    """Return the request. `-` reads it from stdin, up to the longest allowed request.
 
     Raises:
-        UserError: empty, not text, or too long.
+        UserError: the request is empty, not text, or too long.
     """
     most = settings.max_request_chars
     if argument == "-":
@@ -119,16 +131,20 @@ def text_of(argument: str | None, settings: Settings) -> str:
         raise UserError(
             f"the request has more than {most:,} characters: put long texts into --docs"
         )
-    if has_half_a_character(text):  # bytes on the command line that are no text
+    if has_half_a_character(text):  # bytes on the command line that are not text
         raise UserError("the request is not UTF-8 text")
     return text
 
 
 def text_in(file: Path, most: int, fix: str) -> str:
-    """A file of the user's. `fix`: what to do about one of more than `most` bytes.
+    """Return the text of a file.
+
+    Args:
+        most: most bytes.
+        fix: advice for a file with more bytes.
 
     Raises:
-        UserError: it cannot be read, is too large, or is not UTF-8 text.
+        UserError: the file cannot be read, is too large, or is not UTF-8 text.
     """
     try:
         return read_bounded(file, most, fix).decode("utf-8-sig")
@@ -137,7 +153,11 @@ def text_in(file: Path, most: int, fix: str) -> str:
 
 
 def schema_of(file: Path | None) -> dict[str, Any] | None:
-    """Raises: UserError: not there, too large, or no JSON object."""
+    """Return the answer schema of a file.
+
+    Raises:
+        UserError: the file is missing, too large, or not a JSON object.
+    """
     if file is None:
         return None
     text = text_in(
@@ -159,7 +179,11 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
 
 
 def approvals_of(asked: RequestOptions) -> Approvals:
-    """Raises: UserError: an amount or a time outside its bounds."""
+    """Return the approvals of the options.
+
+    Raises:
+        UserError: an amount or a time is out of bounds.
+    """
     return _within_bounds(
         Approvals,
         what=tuple(ApprovalOf(one) for one in dict.fromkeys(asked.approve)),
@@ -170,7 +194,11 @@ def approvals_of(asked: RequestOptions) -> Approvals:
 
 
 def amount(option: str, usd: float | None) -> int | None:
-    """Return micro-dollars."""
+    """Return micro-dollars.
+
+    Raises:
+        UserError: the amount is out of bounds. The message names the option.
+    """
     if usd is not None and not 1e-6 <= usd <= MOST_USD:
         raise UserError(f"{option} must be an amount from 0.000001 to {MOST_USD:,} dollars")
     return microusd(usd)
@@ -186,15 +214,15 @@ _OPTIONS = {
     "max_seconds": "--timeout",
     "timeout_s": "--approve-timeout",
 }
-"""The option that sets a field of a message."""
+"""Options by the name of the field that they set."""
 _Bounded = TypeVar("_Bounded", bound=Message)
 
 
 def _within_bounds(kind: type[_Bounded], **fields: Any) -> _Bounded:
-    """Make a message from values that a user gave.
+    """Return a message made of values from the command line.
 
     Raises:
-        UserError: a value is outside its bounds; names its option.
+        UserError: a value is out of bounds. The message names its option.
     """
     try:
         return kind(**fields)
@@ -206,10 +234,13 @@ def _within_bounds(kind: type[_Bounded], **fields: Any) -> _Bounded:
 
 
 def limits_of(asked: RequestOptions, max_depth: int | None = None) -> JobLimits:
-    """Return the limits of one job. `max_depth`: for a job that does not set it.
+    """Return the limits of one job.
+
+    Args:
+        max_depth: the depth if the options do not set it.
 
     Raises:
-        UserError: a limit is outside its bounds.
+        UserError: a limit is out of bounds.
     """
     wanted: dict[str, Any] = {
         "max_turns_per_handoff": asked.max_turns,
@@ -228,10 +259,10 @@ def limits_of(asked: RequestOptions, max_depth: int | None = None) -> JobLimits:
 def new_limits(
     max_job_turns: int | None, max_tokens: int | None, max_usd: float | None
 ) -> NewLimits:
-    """Return the limits that an ended job goes on with.
+    """Return the new limits for the retry of a job.
 
     Raises:
-        UserError: a limit is outside its bounds.
+        UserError: a limit is out of bounds.
     """
     return _within_bounds(
         NewLimits,
@@ -242,10 +273,10 @@ def new_limits(
 
 
 def request_of(asked: RequestOptions, jobs: Client) -> Request:
-    """Checked, and with its documents read; says on stderr what was left out of them.
+    """Return the checked request with its documents. Print a line for each file that is left out.
 
     Raises:
-        UserError: whatever is wrong with it.
+        UserError: the request cannot be used.
     """
     from handoff_queue.supervisor.client.client import Request
     from handoff_queue.supervisor.client.submission import plan_of
@@ -288,9 +319,7 @@ def print_left_out_files(reading: FolderReading) -> None:
 
 
 def _check_fact_checker(request: Request, jobs: Client) -> None:
-    """Here, and not only where it is submitted: of many jobs, none is before all are known to
-    be good.
-    """
+    """Check the fact-checker before anything is submitted. `submit` checks it again for each job."""
     from handoff_queue.supervisor.client.request import gating_in
     from handoff_queue.supervisor.client.submission import check_fact_checker
 
@@ -299,10 +328,10 @@ def _check_fact_checker(request: Request, jobs: Client) -> None:
 
 
 def check_model(model: str | None, settings: Settings) -> None:
-    """Before anything is started on this machine.
+    """Check that the model can be used, before anything starts on this machine.
 
     Raises:
-        MissingCredentials: a real model, and nothing to reach it with.
+        MissingCredentials: the model needs a key, and there is none.
     """
     if model is not None and model != OFFLINE_MODEL and settings.is_offline:
         raise MissingCredentials(

@@ -1,4 +1,4 @@
-"""`handoff result`: print a job's answer, its sources and what it took."""
+"""`handoff result`: print the answer of a job, its sources and its usage."""
 
 from __future__ import annotations
 

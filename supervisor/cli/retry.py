@@ -75,7 +75,7 @@ def retry(
     """Repeat failed steps, fill gaps, or continue an interrupted run.
 
     An ended job repeats the steps that failed. If its answer has gaps, it fills the gaps. Finished
-    steps are not paid for again, and what the job has spent still counts.
+    steps are not paid for again, and earlier spending still counts.
 
       handoff retry j-0123456789ab --max-usd 2
 

@@ -94,7 +94,12 @@ def _run(request: str | None, asked: RequestOptions, options: RunOptions) -> int
 
 
 def _run_there(asked: RequestOptions, how: ResultOptions, settings: Settings) -> int:
-    """On the broker in HANDOFF_REDIS_URL, with its workers."""
+    """Run the job on the broker in HANDOFF_REDIS_URL, with its workers. Return the exit code.
+
+    Raises:
+        UserError: the request cannot be used, or the broker has no processes.
+        StoreUnavailable, OutputFailed: the message names the command that continues.
+    """
     from handoff_queue.supervisor.cli.fleet_state import require_somebody
     from handoff_queue.supervisor.client import client
 
@@ -127,7 +132,12 @@ def _run_there(asked: RequestOptions, how: ResultOptions, settings: Settings) ->
 
 
 def _settings_here(asked: RequestOptions, options: RunOptions, settings: Settings) -> Settings:
-    """Everything about specialists and models that can be refused before anything starts."""
+    """Return the settings of a private run. Specialists and models are checked before anything
+    starts.
+
+    Raises:
+        UserError: a specialist, a tool or the model cannot be used.
+    """
     from handoff_queue.supervisor.cli.processes import check_own
 
     changes: dict[str, Any] = {

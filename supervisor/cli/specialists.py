@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.store.presence import ServedSpecialist
 
 TABLE_COLUMNS = 120
-"""Below, the descriptions' column would be a few words wide."""
+"""Least width of a table. A narrower table has no room for the descriptions."""
 
 
 def specialists(
@@ -78,7 +78,11 @@ def specialists(
 
 
 def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
-    """Raises: UserError: one of the files is wrong, or names a tool that no worker here would have."""
+    """Return the specialists of the files.
+
+    Raises:
+        UserError: a file is not valid, or names a tool that no worker here would have.
+    """
     from handoff_queue.shared.specialists import load_specialists
 
     found = load_specialists(
@@ -103,9 +107,7 @@ def _lint(settings: Settings) -> int:
 def print_specialists(
     specs: Mapping[str, SpecialistSpec], served: Mapping[str, ServedSpecialist] | None, columns: int
 ) -> RenderableType:
-    """Descriptions in full: planners choose by them, and what somebody is not for stands at
-    their end.
-    """
+    """Return the specialists with complete descriptions, as the planner sees them."""
     return _table(specs, served) if columns >= TABLE_COLUMNS else _paragraphs(specs, served)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.store.store import Store
 
 SHORT = 6
-"""Characters of an account's digest, where it is shown."""
+"""Shown characters of an account's digest."""
 
 
 def stats(as_json: AsJson = False) -> int:
@@ -48,7 +48,7 @@ def stats(as_json: AsJson = False) -> int:
 
 
 def stats_now(store: Store, load: FleetLoad) -> FleetStats:
-    """With who is there, what handoffs have taken, and what was spent today.
+    """Return the load with the served roles, the handoff times and the spending of today.
 
     Raises:
         StoreUnavailable: Redis is away.
@@ -79,9 +79,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class StatsColumns:
-    """The fleet in the columns that fit. `folds_idle`: roles that have nothing to do stand in
-    one line.
-    """
+    """The fleet in the columns that fit. `folds_idle` puts all idle roles on one line."""
 
     found: FleetStats
     folds_idle: bool = False
@@ -104,7 +102,7 @@ def _is_idle(role: RoleStats) -> bool:
 
 
 def headline(found: FleetStats) -> str:
-    """`3 open jobs  2 supervisors  $0.5000 of $2.0000, 1,200 tokens today`."""
+    """Return `3 open jobs  2 supervisors  $0.5000 of $2.0000, 1,200 tokens today`."""
     who = figures(found.supervisors, "supervisor") if found.supervisors else "no supervisor"
     memory = f"Redis {found.used_memory_bytes / 1e6:.0f} MB" + (
         f" of {found.max_memory_bytes / 1e6:.0f}" if found.max_memory_bytes else ""
@@ -116,7 +114,7 @@ def headline(found: FleetStats) -> str:
 
 
 def _spent(spent: DaySpending) -> str:
-    """Money in the form that it has everywhere on a screen."""
+    """Return the spending with its limits."""
     most = f" of {money(cost_usd(spent.most_microusd))}" if spent.most_microusd else ""
     tokens = (
         f"{spent.tokens:,} of {figures(spent.most_tokens, 'token')}"
@@ -161,7 +159,11 @@ def _lines(found: FleetStats) -> Iterator[str]:
 
 
 def _lane(lane: RateLimitBucket, at: float, *, is_alone: bool) -> str:
-    """`is_alone`: no other lane, by another key or another base URL, has its model."""
+    """Return the line of a rate limit.
+
+    Args:
+        is_alone: True if no other account calls the same model.
+    """
     left = ", ".join(
         f"{name} {one.remaining:,} of {one.limit:,} left" for name, one in lane.limits.items()
     )

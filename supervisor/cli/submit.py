@@ -1,4 +1,4 @@
-"""`handoff submit`: enqueue one job, or a file of them, and print their ids at once."""
+"""`handoff submit`: enqueue one job, or a file of jobs, and print the ids."""
 
 from __future__ import annotations
 
@@ -44,11 +44,15 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client, Request
 
 MOST_FILE_BYTES = 50_000_000
-"""Of a file of jobs: 10,000 of them, each with a page of text."""
+"""Most bytes of a file of jobs: 10,000 jobs with a page of text each."""
 
 
 def _duration(value: object) -> object:
-    """Return the seconds of a text. Raises: InvalidDuration: quotes a text that is not a duration."""
+    """Return the seconds of a text.
+
+    Raises:
+        InvalidDuration: the text is not a duration.
+    """
     return whole_seconds_of(value) if isinstance(value, str) else value
 
 
@@ -57,7 +61,7 @@ _DURATION = BeforeValidator(_duration)
 
 
 class SubmissionLine(BaseModel):
-    """One line of `--file`; what it leaves out comes from the command line."""
+    """One line of `--file`. A missing field has the value of the command line."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -137,7 +141,11 @@ def submit(
 
 
 def _say_who_is_missing(jobs: Client, named: Set[str]) -> None:
-    """`named`: specialists that workflows hand work to."""
+    """Print a line if no process can run the jobs.
+
+    Args:
+        named: specialists of the workflows.
+    """
     there = jobs.store.presence.presence().queues
     if SUPERVISOR_QUEUE not in there:
         say(
@@ -195,10 +203,10 @@ def _enqueue(jobs: Client, requests: list[Request]) -> None:
 
 
 def _requests_of(file: Path, asked: RequestOptions, jobs: Client) -> list[Request]:
-    """All lines, each checked before the first is submitted.
+    """Return the requests of all lines. Each line is checked before the first job is submitted.
 
     Raises:
-        UserError: names the line.
+        UserError: a line is not valid. The message names it.
     """
     lines = text_in(file, MOST_FILE_BYTES, "split it, and submit each part").split("\n")
     found: dict[int, Request] = {}
@@ -217,8 +225,10 @@ def _requests_of(file: Path, asked: RequestOptions, jobs: Client) -> list[Reques
 
 
 def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
-    """Raises: Conflict: the same idempotency key with two requests; names the line of the
-    later one.
+    """Check that no idempotency key has two requests.
+
+    Raises:
+        Conflict: a key has two requests. The message names the later line.
     """
     if clash := jobs.first_clash(list(requests.values())):
         lines = list(requests)
@@ -230,10 +240,13 @@ def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
 
 
 def options_of_line(text: str, asked: RequestOptions) -> RequestOptions:
-    """Return what a line of `--file` asks for. `asked`: the values for fields that it leaves out.
+    """Return the options of a line of `--file`.
+
+    Args:
+        asked: options of the command line, for missing fields.
 
     Raises:
-        UserError: the line is not JSON, or a field is wrong.
+        UserError: the line is not JSON, or a field is not valid.
     """
     refuse_repeats(text)
     try:

@@ -34,15 +34,16 @@ if TYPE_CHECKING:
 EVERY_S = 1.0
 MINUTE_S = 60.0
 MOST_HANDOFFS = 15
-"""Rows of what is at work, at most: those that have been at it for longest. The rest are counted.
+"""Most rows of running handoffs. The longest-running handoffs are shown, and the others are
+counted.
 """
 KEYS = "123456789"
-"""Open the job of a row; the rows after those have no key."""
+"""Keys that open the job of a row. Later rows have no key."""
 
 
 @dataclass
 class Spending:
-    """What is spent, as money and tokens of the day, over the last minute."""
+    """Spending over the last minute, in money and tokens."""
 
     _samples: deque[tuple[float, int, int]] = field(default_factory=deque)
 
@@ -54,9 +55,7 @@ class Spending:
             self._samples.popleft()
 
     def seen(self) -> tuple[float, int, float]:
-        """USD and tokens, and the seconds that they were spent in: those that were looked at,
-        a minute at most but for a look.
-        """
+        """Return USD, tokens, and the seconds between the first and the last sample."""
         (begun, paid, tokens), (now, more_paid, more_tokens) = self._samples[0], self._samples[-1]
         return cost_usd(more_paid - paid), more_tokens - tokens, now - begun
 
@@ -106,7 +105,7 @@ def top(
 
 
 class FleetScreen:
-    """The fleet, or one job of it."""
+    """Screen with the fleet, or with one job."""
 
     def __init__(self, jobs: Client) -> None:
         self._jobs = jobs
@@ -144,7 +143,7 @@ class FleetScreen:
 
 
 def longest(load: FleetLoad) -> tuple[RunningHandoff, ...]:
-    """What is at work, those first that have been for longest."""
+    """Return the running handoffs, the longest-running first."""
     return tuple(sorted(load.at_work, key=lambda one: (one.since, one.job_id, one.handoff_id)))
 
 
@@ -158,18 +157,18 @@ _COLUMNS = (
     Column("doing", 3, is_text=True, least=12, cut=short),
 )
 _HEADING = 3
-"""Lines of the table of what is at work, without its rows: one free, its heading, a rule."""
+"""Lines around the rows of the table: an empty line, the heading and a rule."""
 _LEAST_ROWS = 3
 _LEAST_ABOVE = 9
-"""Lines of the fleet, its busy roles among them: where they do not fit beside the least rows,
-what is at work is only counted.
+"""Least lines for the fleet with its busy roles. With fewer lines, running handoffs are only
+counted.
 """
 
 
 @dataclass(frozen=True)
 class _Fleet:
-    """As much of it as fits the terminal: idle roles give way to what is at work, and the keys
-    always stand.
+    """The part of the fleet that fits the terminal. Idle roles are left out first; the keys always
+    stay.
     """
 
     found: FleetStats
@@ -209,7 +208,7 @@ class _Fleet:
 def fleet(
     found: FleetStats, at: float, rows: tuple[RunningHandoff, ...], spending: Spending
 ) -> RenderableType:
-    """The whole screen. Pure."""
+    """Return the whole screen. Pure."""
     return _Fleet(found, at, rows, spending)
 
 
@@ -236,6 +235,6 @@ def _at_work(rows: tuple[RunningHandoff, ...], at: float, width: int) -> Rendera
 
 
 def job_of(rows: tuple[RunningHandoff, ...], key: str) -> JobId | None:
-    """Whose row has this key."""
+    """Return the job of the row with this key."""
     n = KEYS.find(key) if len(key) == 1 else -1
     return rows[n].job_id if 0 <= n < len(rows) else None

@@ -1,4 +1,4 @@
-"""`handoff trace`: a job as one page."""
+"""`handoff trace`: write a job as one HTML page."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ from handoff_queue.supervisor.tracing.page import TracedJob, absent_from, page_o
 from handoff_queue.supervisor.tracing.timeline import timeline_of
 
 MOST_BYTES = 500_000_000
-"""Of an exported job: a step of the largest plan may leave some 20 kB, and there are at most
-10,000 of them.
-"""
+"""Most bytes of an exported job. A plan has at most 10,000 steps, of about 20 kB each."""
 MOST_NAMED = 5
-"""Child jobs that are not in the page."""
+"""Most child jobs that the note about missing child jobs names."""
 
 
 def trace(
@@ -99,12 +97,12 @@ def _in_file(path: Path) -> list[Export]:
 
 
 def _in_store(job: str) -> list[Export]:
-    """Return the job, then its child jobs that are still there."""
+    """Return the job, then its stored child jobs."""
     jobs, job_id = client_and_job(job)
     found = [jobs.export(job_id)]
     left = _children_of(found[0])
     while left:
-        with suppress(UnknownJob):  # deleted by itself
+        with suppress(UnknownJob):  # deleted on its own
             found.append(jobs.export(left.pop(0)))
             left += _children_of(found[-1])
     return found
@@ -127,7 +125,7 @@ def _traced(export: Export) -> TracedJob:
 
 
 def _story(record: JobRecord) -> Iterator[tuple[float, str]]:
-    """Its events in words, each with the time it had."""
+    """Yield the events of a job as lines, each with its time."""
     view = JobView(
         record.job.job_id, standings=record.handoffs, words=ResultTexts(record.payloads)
     ).told(record.journal)

@@ -1,4 +1,4 @@
-"""`handoff up`: the whole system on this machine without Docker, on a Redis whose data stays."""
+"""`handoff up`: run the whole system on this machine, without Docker and with lasting data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from handoff_queue.supervisor.cli.processes import (
 )
 
 WORKERS = 2
-"""Processes that serve everybody, where --worker says nothing."""
+"""Worker processes for all specialists, without --worker."""
 MOST_PROCESSES = 64
 _ACCESS = "redis-access.json"
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
@@ -86,7 +86,7 @@ def up(
     queues = workers_of(worker, specialist_names(settings))
     check_own(settings)
     if settings.redis_url is not None:
-        reach_redis(settings)  # its processes would wait for it without a word
+        reach_redis(settings)  # otherwise the processes would wait for Redis without a message
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _like_ctrl_c)
     with ExitStack() as parts:
@@ -116,11 +116,10 @@ def _without_own_url(settings: Settings, home: Path) -> Settings:
 
 
 def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[str]]:
-    """Process name -> its queues. Whoever is not named is served by one process more, so that
-    no step waits for nobody.
+    """Return the queues of each process. One more process serves all other specialists.
 
     Raises:
-        UserError: not ROLE=N, or an unknown role.
+        UserError: a text is not ROLE=N, or names an unknown role.
     """
     counts: dict[str, int] = {}
     for item in wanted:
@@ -192,8 +191,9 @@ def _start(
 
 
 def _start_redis(processes: Processes, folder: Path) -> str:
-    """With the port and password of the last time, if that port is free: other terminals have
-    them in their environment.
+    """Start Redis and return its URL.
+
+    It keeps the last port and password if the port is free, because other terminals use them.
     """
     earlier = read_access(folder / _ACCESS)
     redis = PrivateRedis(processes, folder, earlier=earlier)
@@ -233,7 +233,11 @@ def _answers(port: int) -> bool:
 
 
 def _wait(processes: Processes) -> None:
-    """Raises: UserError: one cannot start; the line for people in its log, if it left one."""
+    """Wait until all processes are ready.
+
+    Raises:
+        UserError: a process cannot start. The message is the line for people in its log.
+    """
     try:
         processes.wait_until_ready()
     except UserError as error:
@@ -246,7 +250,7 @@ def _wait(processes: Processes) -> None:
 
 
 def _stay(processes: Processes) -> int:
-    """Until Ctrl-C, or until a process cannot be kept alive."""
+    """Wait until Ctrl-C, or until a process has died too often. Return the exit code."""
     known = processes.pids()
     while not (broken := processes.broken()):
         time.sleep(_LOOK_EVERY_S)
@@ -273,7 +277,11 @@ def _stop(processes: Processes, settings: Settings) -> None:
 
 
 def _take(home: Path, parts: ExitStack) -> Path:
-    """Raises: UserError: it cannot be written, or another `handoff up` uses it."""
+    """Lock the home folder and return it.
+
+    Raises:
+        UserError: it cannot be written, or another `handoff up` uses it.
+    """
     folder = expand_folder(home, "--home").resolve()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,6 +1,4 @@
-"""What `handoff eval` and `handoff compare` are told alike: modes, models, a workflow, a name,
-limits.
-"""
+"""Options that `handoff eval` and `handoff compare` share: modes, models, a workflow and limits."""
 
 from __future__ import annotations
 
@@ -34,10 +32,10 @@ MOST_WAYS = 50
 
 
 def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
-    """Every mode with every model.
+    """Return each mode with each model.
 
     Raises:
-        UserError: one is named twice or does not exist, or there are too many.
+        UserError: a name occurs twice or does not exist, or there are too many variants.
     """
     from handoff_queue.supervisor.evaluation.trials import Variant
 
@@ -52,8 +50,10 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
 
 
 def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
-    """Of those of mode `pipeline`. Raises: UserError: there is none of this name, or what is
-    wrong with it.
+    """Return the workflow for mode `pipeline`, or None without this mode.
+
+    Raises:
+        UserError: the workflow does not exist, or is not valid.
     """
     from handoff_queue.supervisor.workflows import read_workflow
 
@@ -63,7 +63,7 @@ def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
 
 
 def say_how_to_resume(run: str) -> int:
-    """After Ctrl-C: how to go on is said. The exit code."""
+    """Print how to continue after Ctrl-C. Return the exit code."""
     say(
         f"interrupted: what was begun is not lost, and the same command with --run {run} goes on from here"
     )
@@ -71,10 +71,10 @@ def say_how_to_resume(run: str) -> int:
 
 
 def run_name(given: str | None, kind: str) -> str:
-    """Of a run; `kind-` and six random digits where none is given.
+    """Return the name of a run. Without a name: `kind-` and six random digits.
 
     Raises:
-        UserError: it could be no file's name.
+        UserError: the name could not be the name of a file.
     """
     if given is None:
         return f"{kind}-{secrets.token_hex(3)}"
@@ -86,12 +86,16 @@ def run_name(given: str | None, kind: str) -> str:
 
 
 def limits_within(timeout_s: int | None, settings: Settings) -> JobLimits:
-    """Raises: UserError: `timeout_s` is outside its bounds."""
+    """Return the limits of each job.
+
+    Raises:
+        UserError: `timeout_s` is out of bounds.
+    """
     return limits_of(RequestOptions("", timeout_s=timeout_s), settings.max_depth)
 
 
 def read_documents(place: Path, settings: Settings) -> FolderReading:
-    """Read the documents of a case. Files that cannot be read are left out, and a line names each.
+    """Return the documents of a case. Print a line for each file that is left out.
 
     Raises:
         UserError: see `Client.read_documents`.
@@ -105,8 +109,10 @@ def read_documents(place: Path, settings: Settings) -> FolderReading:
 
 
 def check_within(request: Request, settings: Settings, max_usd: float | None) -> None:
-    """Before anything is started, with its share of the money. Raises: UserError: see
-    `check_request`.
+    """Check a request with its share of the money, before anything starts.
+
+    Raises:
+        UserError: see `check_request`.
     """
     from handoff_queue.supervisor.client.request import check_request
     from handoff_queue.supervisor.client.submission import plan_of
@@ -117,7 +123,11 @@ def check_within(request: Request, settings: Settings, max_usd: float | None) ->
 
 
 def worst_case(limit: str | None, *, is_free: bool) -> str:
-    """What it can cost at most, in words. `limit`: that of --max-usd."""
+    """Return the highest cost in words.
+
+    Args:
+        limit: the limit of --max-usd, as a text.
+    """
     if is_free:
         return "nothing: the offline model answers"
     return f"at most {limit}" if limit else "what it takes: there is no limit (--max-usd sets one)"

@@ -31,7 +31,7 @@ def watch(
 ) -> int:
     """Follow a job until it ends, then print its answer.
 
-    The command first prints what has happened so far. Ctrl-C does not stop the job.
+    The command prints the earlier events first. Ctrl-C does not stop the job.
     """
     from handoff_queue.supervisor.cli.follow_job import stay
 

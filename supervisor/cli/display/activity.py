@@ -1,4 +1,4 @@
-"""Signs of life: who is at work in a job, on what, and who has not been heard of. Pure."""
+"""Activity of a job: its running handoffs, and the handoffs without a sign of life. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.terminal import figures, short
 
 EVERY_S = 4.5
-"""Between two of them in a log: with a tick of the view, less than the 5 s in which there is
-to be one of every handoff that runs.
+"""Seconds between two lines about activity in a log. With one tick of the view this stays below 5
+seconds, the longest time without a line about a running handoff.
 """
 SILENT_AFTER_S = 5.0
-"""Without a word for longer, its process or its Redis is in trouble: `shared.store.leases`
-gives one more often.
+"""Seconds after which a handoff counts as silent. `shared.store.leases` writes a sign of life more
+often, so its process or its Redis has a problem.
 """
 MOST_AT_WORK = 12
-"""In one line; the silent ones are always among them."""
+"""Most handoffs in one line. The silent handoffs are always included."""
 
 
 def name_of(event: HandoffIssued) -> str:
-    """`left (researcher)`, `planner`, `left (researcher) 2` for a second attempt."""
+    """Return a name such as `left (researcher)`, `planner`, or `left (researcher) 2` for attempt 2."""
     name = (
         event.assigned_to
         if event.assigned_to in ROLES
@@ -34,7 +34,7 @@ def name_of(event: HandoffIssued) -> str:
 
 
 def silence(now: float, standing: HandoffStanding) -> str:
-    """`no sign of life for 7 s`; empty: whoever works on it was heard of lately."""
+    """Return a text such as `no sign of life for 7 s`, or an empty text."""
     since = now - (standing.beat_at if standing.beat_at is not None else now)
     return f"no sign of life for {since:.0f} s" if since > SILENT_AFTER_S else ""
 
@@ -54,14 +54,14 @@ def throttle_reason(standing: HandoffStanding, now: float) -> str:
 
 
 def tools_of(standing: HandoffStanding | None) -> str:
-    """`3 tool calls`; empty: none was answered yet."""
+    """Return a text such as `3 tool calls`, or an empty text before the first answered call."""
     return figures(standing.tool_calls, "tool call") if standing and standing.tool_calls else ""
 
 
 def sign_of(view: JobView) -> str | None:
-    """Return the handoffs that run or are throttled, of the job and the jobs below it, in one line.
+    """Return a line about the running and throttled handoffs of the job and its child jobs.
 
-    The line begins with what the job has taken so far. None: there is no such handoff.
+    The line begins with the usage of the job. Return None if there is no such handoff.
     """
     signs = list(_signs(view))
     if not signs or view.books is None or view.state is None:
@@ -75,7 +75,7 @@ def sign_of(view: JobView) -> str | None:
 
 
 def _signs(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
-    """Each with whether it is silent."""
+    """Yield for each handoff whether it is silent, and its text."""
     for job_id in view.teams:
         if below := view.children.get(job_id):
             yield from _signs(below, f"{job_id} ")

@@ -1,4 +1,4 @@
-"""The outcome of a job for a reader: the answer and its sources on stdout, what it took on stderr."""
+"""Outcome of a job for a reader: the answer and its sources on stdout, the usage on stderr."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 _QUOTE_CHARS = 160
 _ANY_COLUMNS = 10_000
-"""As wide as a table wants to be."""
+"""Width of a table without a limit."""
 
 
 def answer_text(result: JobResult) -> str:
-    """Markdown; for a job with an answer schema the value as JSON, a string as well."""
+    """Return the answer as Markdown, or as JSON if the job has an answer schema."""
     if result.answer is None:
         return ""
     return plain(
@@ -57,24 +57,25 @@ def _is_markdown(result: JobResult) -> bool:
 
 
 def print_answer(result: JobResult, streamed: str = "") -> None:
-    """What is not on the screen yet of the answer, then its sources. `streamed`: what was
-    shown while it was written.
+    """Print the rest of the answer, then its sources. With an answer schema, print only the JSON
+    value.
 
-    Of an answer in a form of the user's own, stdout gets the JSON value alone.
+    Args:
+        streamed: the part that was printed while the model wrote it.
     """
     text = answer_text(result)
     if not text:
         return
     if text.startswith(streamed):
         write_line(text[len(streamed) :])
-    else:  # checking changed the draft: the answer is what was checked
+    else:  # a check changed the draft: print the checked answer
         write_line(f"\n\n---\n\n{text}")
     if sources := sources_of(result):
         (write_line if _is_markdown(result) else note)(f"\n{sources}")
 
 
 def sources_of(result: JobResult) -> str:
-    """`[1] notes/qdrant.md: "..."`, one line a source."""
+    """Return the sources, one line each: `[1] notes/qdrant.md: "..."`."""
     if not result.citations:
         return ""
     lines = [
@@ -85,8 +86,10 @@ def sources_of(result: JobResult) -> str:
 
 
 def print_account(result: JobResult, console: Console, *, is_private: bool = False) -> None:
-    """Print plan, handoffs, verdicts, notes, totals. `is_private`: no other command reaches
-    the job.
+    """Print the plan, the handoffs, the verdicts, the notes and the totals.
+
+    Args:
+        is_private: True if no other command can reach the job.
     """
     console.print(account(result, is_private=is_private))
 
@@ -109,17 +112,17 @@ def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
 
 
 def total(result: JobResult) -> str:
-    """The last line: what came of it, and what it took."""
+    """Return the last line: the status and the usage."""
     return f"{result.job_id}  {result.status.value}  {took(result)}"
 
 
 def took(result: JobResult) -> str:
-    """`12.3 s  9 turns  13,884 + 962 tokens  $0.0123  model`."""
+    """Return the usage: `12.3 s  9 turns  13,884 + 962 tokens  $0.0123  model`."""
     return "  ".join([spent(result), *([result.model] if result.model else [])])
 
 
 def spent(result: JobResult | JobOutline) -> str:
-    """The same without the model."""
+    """Return the usage without the model."""
     usage = result.usage
     at_most = usage["cut"]["calls"] > 0
     tokens = (
@@ -136,7 +139,7 @@ def spent(result: JobResult | JobOutline) -> str:
 
 
 def quote_remark(result: JobResult) -> str | None:
-    """The quote beside what came of it; None: there was none, or it said nothing."""
+    """Return the quote next to the real usage, or None without a quote."""
     quote = result.quote or {}
     cost, time = quote.get("cost"), quote.get("time")
     parts = (
@@ -147,7 +150,7 @@ def quote_remark(result: JobResult) -> str | None:
 
 
 def _against_the_quote(result: JobResult) -> str:
-    """`$0.0123 and 9.0 s of work`: what the next quotes are held against, too."""
+    """Return the usage that later quotes are compared with: `$0.0123 and 9.0 s of work`."""
     usage, worked_s = result.usage, result.worked_s or 0.0
     cost = (
         "an unknown cost"
@@ -161,7 +164,7 @@ def _against_the_quote(result: JobResult) -> str:
 
 
 def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
-    """What part of the totals is an upper bound; None: nothing is."""
+    """Return the part of the totals that is an upper bound, or None."""
     cut = result.usage["cut"]
     if not cut["calls"]:
         return None
@@ -171,9 +174,10 @@ def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
 
 
 def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
-    """Return the line about an outcome that is not simply good; None: it is good.
+    """Return the line about an outcome that is not `ok`, or None.
 
-    `is_private`: no other command reaches the job, and none is named that would have to.
+    Args:
+        is_private: True if no other command can reach the job. The line then names no command.
     """
     elsewhere = "no note says why" if is_private else "see `handoff show`"
     reason = short(result.notes[-1], 300) if result.notes else elsewhere
@@ -192,7 +196,7 @@ def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
 
 
 def _why_partial(result: JobResult) -> str:
-    """Where it stands."""
+    """Return where the reader finds the reasons of a partial status."""
     if not (result.gaps or result.has_open_points):
         return "the notes say why"
     return f"{'the answer names' if _is_markdown(result) else 'the notes name'} what is missing or not settled"
@@ -208,7 +212,7 @@ def _how_to_fill_gaps(result: JobResult) -> str:
 
 
 def _lacks_documents(result: JobResult) -> bool:
-    """Whether somebody needed something, and there were no documents to have it from."""
+    """Return whether a specialist needed input and the job had no documents."""
     is_needy = any(one["status"] == ResultStatus.NEEDS_INPUT for one in result.results)
     return is_needy and not any(one.get("artifacts") for one in result.handoffs)
 
@@ -237,9 +241,7 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
 
 @dataclass(frozen=True)
 class _Handoffs:
-    """A table where it fits the screen, else two lines a handoff: an id that is cut cannot be
-    looked up.
-    """
+    """Table of the handoffs. On a narrow screen, two lines for each handoff, so that no id is cut."""
 
     result: JobResult
     is_private: bool = False

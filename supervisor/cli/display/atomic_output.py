@@ -1,5 +1,6 @@
-"""What a command makes for a person: on stdout, or a file that is whole, or as it was before.
-Always UTF-8, whatever the locale is.
+"""Write the output of a command to stdout or to a file, always in UTF-8.
+
+A file is either complete, or as it was before.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ _DEVICES = (Path("/dev"), Path("/proc"))
 
 
 def write_out(target: Path, text: str) -> None:
-    """To a file, or to stdout.
+    """Write a text to a file, or to stdout.
 
     Raises:
-        OSError: the file cannot be written; names it, and leaves no other behind.
-        HandoffError: who was to read that pipe has gone.
-        BrokenPipeError: the same of stdout.
+        OSError: the file cannot be written. The error names it, and no temporary file is left.
+        HandoffError: the pipe has no reader any more.
+        BrokenPipeError: stdout has no reader any more.
     """
     if target == STDOUT:
         sys.stdout.buffer.write(text.encode())
@@ -36,9 +37,9 @@ def _write_file(target: Path, text: str) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     try:
         if _is_plain(target):
-            _write_whole(target.resolve(), text)  # what a link leads to
+            _write_whole(target.resolve(), text)  # the target of a link
         else:
-            with target.open("a", encoding="utf-8") as there:  # what a log has already, stays
+            with target.open("a", encoding="utf-8") as there:  # append: a log keeps its content
                 there.write(text)
     except BrokenPipeError as error:
         raise HandoffError(f"{target}: nobody reads on") from error
@@ -47,7 +48,7 @@ def _write_file(target: Path, text: str) -> None:
 
 
 def _is_plain(target: Path) -> bool:
-    """Whether it can be replaced: no device, no pipe, and nothing that somebody holds open
+    """Return whether the file can be replaced: not a device, a pipe or an open file
     (`/dev/stdout`).
     """
     return (target.is_file() or not target.exists()) and not any(

@@ -1,6 +1,4 @@
-"""The answer while it is written: the synthesizer's draft, numbered the way the finished
-answer will be.
-"""
+"""The draft of the answer while the synthesizer writes it, with the final numbers of the sources."""
 
 from __future__ import annotations
 
@@ -23,14 +21,14 @@ _WRITES = "synthesizer"
 
 
 class Draft:
-    """Gives out each piece of the answer once."""
+    """Source of the draft that returns each part once."""
 
     def __init__(self, jobs: Client) -> None:
         self._jobs = jobs
         self._claims: dict[str, Claim] = {}
         self._read: set[HandoffId] = set()
         self.shown = ""
-        """All that was given out."""
+        """The text that was returned so far."""
 
     def more(self, view: JobView) -> str:
         """Return the new part of the draft. Return '' if the model has started the draft again."""
@@ -43,7 +41,7 @@ class Draft:
             if not draft:
                 return ""
             self._learn_claims(view)
-        except StoreUnavailable:  # the next look at the job says so, or finds Redis back
+        except StoreUnavailable:  # the next read of the job reports the error, or finds Redis again
             return ""
         text = plain(stable_part(draft, self._claims))
         if not text.startswith(self.shown):
@@ -64,13 +62,14 @@ class Draft:
 
 
 def _is_form(view: JobView) -> bool:
-    """A value of the user's own form is JSON, and leaves as a whole."""
+    """Return whether the job has an answer schema. Its answer is JSON and is printed as a whole."""
     return view.state is not None and view.state.submitted.answer_schema is not None
 
 
 def stable_part(draft: str, claims: dict[str, Claim]) -> str:
-    """As much of a draft as will not change: up to a marker that is not whole, or whose claim
-    is the writer's own. Its markers numbered.
+    """Return the part of a draft that cannot change, with numbered markers.
+
+    The part ends before an incomplete marker, and before a marker of the writer's own claim.
     """
     start = draft.rfind("[")
     if start >= 0 and "]" not in draft[start:]:

@@ -1,4 +1,4 @@
-"""What an evaluation came to, for people (tables in Markdown) and as JSON."""
+"""Results of an evaluation, as Markdown tables for people and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, Tr
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """A plan, and what came of it."""
+    """An evaluation plan and its outcomes."""
 
     plan: EvaluationPlan
     outcomes: Sequence[TrialOutcome]
@@ -31,7 +31,7 @@ class EvaluationReport:
 
 
 def line_of(outcome: TrialOutcome) -> str:
-    """As it ends."""
+    """Return the line about an ended trial."""
     said = (
         "not counted: its money was spent"
         if outcome.is_cut
@@ -64,7 +64,7 @@ def report_table(done: EvaluationReport) -> str:
 
 
 def accounts_of(done: EvaluationReport) -> list[str]:
-    """What it took, and what was not measured."""
+    """Return lines about the cost, and about trials that were not measured."""
     judge = took_together(one.judging_took for one in done.outcomes)
     limit = (
         f" of at most {money(cost_usd(done.max_microusd))}" if done.max_microusd is not None else ""
@@ -81,7 +81,7 @@ def accounts_of(done: EvaluationReport) -> list[str]:
 
 
 def unmeasured_sentences(done: EvaluationReport) -> list[str]:
-    """What there was no money for, in a sentence each."""
+    """Return a sentence for each part that the budget did not allow."""
     cut = sum(row.cut for row in done.rows)
     said = (
         [
@@ -105,9 +105,7 @@ def unmeasured_sentences(done: EvaluationReport) -> list[str]:
 
 
 def report_json(done: EvaluationReport, golden: Path) -> dict[str, Any]:
-    """{run, golden, rows, kinds, trials, not_run, not_judged, judge, cost_usd, advice}:
-    docs/how-to/evaluation.md.
-    """
+    """Return the JSON of an evaluation, with the keys of docs/how-to/evaluation.md."""
     judge = took_together(one.judging_took for one in done.outcomes)
     return {
         "run": done.plan.name,

@@ -1,4 +1,4 @@
-"""A job as lines: one for each event that a reader of a log wants to know of. Pure."""
+"""A job as lines: one line for each event that a reader of a log needs. Pure."""
 
 from __future__ import annotations
 
@@ -68,21 +68,22 @@ from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 
 
 def lines_of(moment: JobUpdate, before: JobState | None = None) -> Iterator[str]:
-    """What is new, in words. `before`: the job before these events, as a plan among them needs
-    it; None: they are its first.
+    """Yield a line for each new event.
+
+    Args:
+        before: state of the job before these events, which a plan needs. None: the events are the
+            first of the job.
     """
     for number, recorded in enumerate(moment.events, start=1):
         view = moment.view
-        if isinstance(
-            recorded.event, PlanMade
-        ):  # its bill is of the budget as it was then, whenever somebody looks
+        if isinstance(recorded.event, PlanMade):  # the bill uses the budget at the time of the plan
             view = replace(view, state=fold(view.job_id, before, moment.events[:number]))
         if line := _line_of(view, recorded):
             yield line
 
 
 def changes(before: JobView | None, moment: JobUpdate) -> Iterator[str]:
-    """All that is new, of the job and, indented, of those below it."""
+    """Yield all new lines of the job and, indented, of its child jobs."""
     earlier, view = before or JobView(moment.view.job_id), moment.view
     yield from (
         *no_longer_missing(earlier, view),
@@ -101,7 +102,7 @@ def changes(before: JobView | None, moment: JobUpdate) -> Iterator[str]:
 
 
 def new_claims(before: JobView, after: JobView) -> Iterator[str]:
-    """Who has begun to work: no event says so, the handoffs' standings do."""
+    """Yield a line for each newly claimed handoff. No event reports a claim."""
     issued = {event.handoff_id: event for event in after.issued}
     for handoff_id, standing in after.standings.items():
         earlier = before.standings.get(handoff_id)
@@ -116,9 +117,7 @@ def new_claims(before: JobView, after: JobView) -> Iterator[str]:
 
 
 def new_waits(before: JobView, after: JobView) -> Iterator[str]:
-    """Who has begun to wait in the middle of its work, for what and for how long: for the
-    provider's rate limits, say.
-    """
+    """Yield a line for each handoff that starts to wait while it runs, such as for a rate limit."""
     issued = {event.handoff_id: event for event in after.issued}
     for handoff_id, standing in after.standings.items():
         doing, earlier = _doing(standing), before.standings.get(handoff_id)
@@ -131,17 +130,17 @@ def new_waits(before: JobView, after: JobView) -> Iterator[str]:
 
 
 def _doing(standing: HandoffStanding | None) -> str:
-    """Right now; the hash of who does not run has what it said last."""
+    """Return the activity of a running handoff. A stored activity of any other handoff is outdated."""
     return standing.doing if standing is not None and standing.state == "running" else ""
 
 
 def newly_missing(before: JobView, after: JobView) -> Iterator[str]:
-    """Who is newly found missing."""
+    """Yield a line for each role that is newly missing."""
     yield from (str(one) for one in after.missing if one not in before.missing)
 
 
 def no_longer_missing(before: JobView, after: JobView) -> Iterator[str]:
-    """Whom the job waits for no more."""
+    """Yield a line for each role that is no longer missing."""
     still = {one.whom for one in after.missing}
     yield from (
         f"no longer waits for {one.whom}" for one in before.missing if one.whom not in still
@@ -253,7 +252,7 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
 
 
 def _planned(steps: Sequence[StepOutline]) -> Iterator[str]:
-    """`left (researcher)`, `page_0001 to page_1000 (reader)`."""
+    """Yield the names of steps: `left (researcher)`, `page_0001 to page_1000 (reader)`."""
     for one in collapse_steps(steps, lambda step: step.id):
         if isinstance(one, StepCopies):
             yield f"{one.name} ({', '.join(dict.fromkeys(step.specialist for step in one.all))})"
@@ -325,7 +324,7 @@ def _arbitration(event: Arbitrated) -> str:
 
 
 def _because(view: JobView, event: Event, before: str) -> str:
-    """What the result behind an event says, if there is anything to say."""
+    """Return the reason that the result behind an event gives, or an empty text."""
     whys = filter(None, map(view.words.why, sources_of_words(event)))
     return next((f"{before}{short(why, 200)}" for why in whys), "")
 

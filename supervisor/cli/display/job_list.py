@@ -1,6 +1,4 @@
-"""The lines of `handoff list`: one line a job on a wide screen, a few short lines on a narrow
-one. Pure.
-"""
+"""The lines of `handoff list`: one line per job on a wide screen, several on a narrow one. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.terminal import AT_MOST, clock, figures, money, short
 
 LINE_COLUMNS = 120
-"""The narrowest screen that shows a job in one line, in characters. A narrower screen has no
-room for the title.
-"""
+"""Least width, in characters, for one line per job. A narrower screen has no room for the title."""
 _MOST_TITLE_CHARS = 60
 _NARROW_HEADER = f"{'job':<14}  {'status':<9}  submitted"
 _WIDE_HEADER = f"{_NARROW_HEADER:<46}  {'turns':>7}  {'tokens':>14}  {'cost':>12}  request"
@@ -26,7 +22,7 @@ def header(columns: int) -> str:
 
 
 def lines_of_job(job: JobStanding, columns: int) -> Iterator[str]:
-    """Yield the lines of a job. The id stands first and whole, also on a narrow screen."""
+    """Yield the lines of a job. The complete id comes first, also on a narrow screen."""
     tokens, at_most = job.input_tokens + job.output_tokens, job.cut_calls > 0
     cost = money(cost_usd(job.cost_microusd), at_most=at_most)
     start = f"{job.job_id}  {job.status:<9}  {clock(job.submitted_at)}"

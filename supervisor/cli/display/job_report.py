@@ -1,4 +1,4 @@
-"""A job in brief and in full, as text."""
+"""Text of a job, in brief and in full."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _MOST_COLUMNS = 120
 _LAST_WORD_CHARS = 12
-"""YAML folds after the word that passes the width."""
+"""Room for the last word of a line: YAML folds after the word that passes the width."""
 
 
 _SET_BY = {
@@ -45,7 +45,7 @@ _SET_BY = {
 
 
 class _Readable(yaml.SafeDumper):
-    """YAML as people write it: long texts as blocks."""
+    """YAML dumper that writes long texts as blocks."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -59,13 +59,17 @@ _Readable.add_representer(str, _text)
 
 
 def readable(value: Any, columns: int) -> str:
-    """Any JSON value, for the eye. `columns`: of the screen."""
+    """Return a JSON value as readable YAML.
+
+    Args:
+        columns: width of the screen.
+    """
     width = min(_MOST_COLUMNS, columns) - _LAST_WORD_CHARS
     return yaml.dump(value, Dumper=_Readable, sort_keys=False, allow_unicode=True, width=width)
 
 
 def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
-    """To stdout, in the order in which it happened."""
+    """Print all data of a job, in the order of the events."""
     shown = partial(readable, columns=stdout().width)
     outcomes = {one["handoff_id"]: one for one in result.results}
     whose = f"mode {result.mode.value}, tenant {plain(result.tenant)}, {result.priority.value}"
@@ -101,7 +105,7 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
 
 
 def print_handoff(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> None:
-    """In full, with its result."""
+    """Print a handoff and its result in full."""
     name, shown = handoff["handoff_id"], partial(readable, columns=stdout().width)
     section(
         f"handoff {name} to {handoff['assigned_to']}, {handoff.get('state') or 'issued'}",
@@ -111,7 +115,7 @@ def print_handoff(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> No
 
 
 def section(title: str, body: str) -> None:
-    """One part of what is shown."""
+    """Print one section with its title."""
     write_line(f"=== {title}")
     if body:
         write_line(body.rstrip())
@@ -123,7 +127,7 @@ _NARROWEST = 40
 
 
 def print_outline(found: JobOutline, letters: Sequence[DeadLetter]) -> None:
-    """To stdout."""
+    """Print a job in brief."""
     shown = partial(readable, columns=stdout().width)
     whose = f"mode {found.mode.value}, tenant {plain(found.tenant)}, {found.priority.value}"
     about = (short(found.title, 100), whose, spent(found), upper_bound_remark(found))
@@ -199,7 +203,7 @@ def _handoff(one: dict[str, Any]) -> Iterator[str]:
 
 
 def _time_of(one: dict[str, Any]) -> str:
-    """When it ended and how long it ran, or since when it does or waits."""
+    """Return the end and the duration of a handoff, or the time since it runs or waits."""
     if one["finished_at"] and one["started_at"]:
         return f"{clock(one['finished_at'])}, {one['finished_at'] - one['started_at']:.1f} s"
     return (

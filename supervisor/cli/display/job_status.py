@@ -1,6 +1,4 @@
-"""How a job stands, in figures: what it has taken, against its budget and against what was
-quoted. Pure.
-"""
+"""Usage of a job, compared with its budget and with its quote. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +13,10 @@ from handoff_queue.supervisor.cli.display.terminal import AT_MOST, figures, mone
 
 
 def headline(view: JobView) -> str:
-    """`j-0123456789ab  running  12 s  9 of 200 turns  14,210 tokens  $0.0123 of $0.5000`."""
+    """Return the headline of a job.
+
+    Example: `j-0123456789ab  running  12 s  9 of 200 turns  14,210 tokens  $0.0123 of $0.5000`.
+    """
     if view.books is None or view.state is None:
         return f"{view.job_id}  queued"
     until = view.state.as_of if view.state.ended else view.now
@@ -31,7 +32,7 @@ def headline(view: JobView) -> str:
 
 
 def against_budget(books: JobStanding, limits: JobLimits) -> list[str]:
-    """Turns, tokens and cost; each with its limit, if it has one."""
+    """Return the turns, tokens and cost, each with its limit."""
     at_most = books.cut_calls > 0
     cost = money(cost_usd(books.cost_microusd), at_most=at_most)
     return [
@@ -44,14 +45,13 @@ def against_budget(books: JobStanding, limits: JobLimits) -> list[str]:
 
 
 def against_quote(view: JobView) -> str | None:
-    """`12 s of likely 30 s, at most 45 s; $0.0123 of likely $0.0200, at most $0.0310`, and
-    `over` instead of `at most` where it is.
+    """Return the usage next to the quote, or None without a quote.
 
-    Of a job that was retried the quote spoke of the first run, and stands beside what the run
-    that goes on has taken by itself: `the first run likely 30 s, at most 45 s; likely $0.0200,
-    at most $0.0310; since the retry 4.0 s, $0.0021`.
+    Example: `12 s of likely 30 s, at most 45 s; $0.0123 of likely $0.0200, at most $0.0310`. A
+    figure above the quote has `over` instead of `at most`.
 
-    None: nothing was quoted.
+    After a retry, the quote covers only the first run: `the first run likely 30 s, at most 45 s;
+    likely $0.0200, at most $0.0310; since the retry 4.0 s, $0.0021`.
     """
     quote = view.state.quote if view.state else None
     if (
@@ -78,7 +78,7 @@ def _estimates(quote: Quote) -> Iterator[str]:
 
 
 def _since_the_retry(view: JobView, handoffs: int) -> str:
-    """Time, and the cost of the `handoffs` newest, if that is known."""
+    """Return the time and the known cost of the newest handoffs, as many as `handoffs`."""
     newest = [
         view.standings.get(event.handoff_id) for event in view.issued[len(view.issued) - handoffs :]
     ]
@@ -90,7 +90,7 @@ def _since_the_retry(view: JobView, handoffs: int) -> str:
 
 
 def working_seconds(view: JobView) -> float:
-    """Seconds from its beginning, without those that it has waited for a person."""
+    """Return the seconds since the start, without waits for a person."""
     state = view.state
     if state is None:
         return 0.0

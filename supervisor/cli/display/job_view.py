@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS = 40
-"""A tree that is higher than the screen cannot be drawn in place."""
+"""Most rows of a tree. A tree that is higher than the screen cannot be redrawn in place."""
 
 _One = TypeVar("_One")
 
 
 @dataclass(frozen=True)
 class StepCopies(Generic[_One]):
-    """Those of one step, in their order."""
+    """The copies of one step, in order."""
 
     first: str
     last: str
@@ -49,9 +49,7 @@ class StepCopies(Generic[_One]):
 def collapse_steps(
     things: Sequence[_One], name_of: Callable[[_One], str]
 ) -> Iterator[_One | StepCopies[_One]]:
-    """Each thing; where there are more than fit a screen, all that belong to copies of one
-    step as one, in the place of its first.
-    """
+    """Return the things. If they do not fit on a screen, the copies of one step become one entry."""
     if len(things) <= MOST_ROWS:
         yield from things
         return
@@ -68,25 +66,25 @@ def collapse_steps(
 
 
 def names(all_of_them: Sequence[str]) -> str:
-    """`a, page_0001 to page_2000`."""
+    """Return names as a short text: `a, page_0001 to page_2000`."""
     return ", ".join(
         one if isinstance(one, str) else one.name for one in collapse_steps(all_of_them, str)
     )
 
 
 def outcomes(states: Sequence[str]) -> str:
-    """`1,999 ok, 1 failed`."""
+    """Return the count of each state: `1,999 ok, 1 failed`."""
     return ", ".join(f"{count:,} {state}" for state, count in Counter(states).most_common())
 
 
 TICK_S = 0.2
-"""Between two looks at running handoffs; events come at once."""
+"""Seconds between two reads of the running handoffs. Events arrive at once."""
 _SETTLED = frozenset({"done", "dropped"})
 
 
 @dataclass(frozen=True)
 class JobView:
-    """One moment of one job. Times are Unix seconds by Redis's clock."""
+    """View of a job at one moment. Times are Unix seconds of Redis's clock."""
 
     job_id: JobId
     now: float = 0.0
@@ -98,9 +96,9 @@ class JobView:
     missing: tuple[MissingRole, ...] = ()
     """Missing workers."""
     words: ResultTexts = field(default_factory=ResultTexts)
-    """What its events only refer to."""
+    """The texts that the events refer to."""
     children: Mapping[JobId, JobView] = field(default_factory=dict)
-    """Its child jobs."""
+    """The child jobs."""
 
     @property
     def version(self) -> int:
@@ -112,11 +110,11 @@ class JobView:
 
     @property
     def teams(self) -> Mapping[JobId, HandoffIssued]:
-        """Its child jobs, each with the latest of the handoffs that it was given."""
+        """Return the child jobs, each with its latest handoff."""
         return {event.child.job_id: event for event in self.issued if event.child}
 
     def told(self, events: Sequence[Recorded]) -> JobView:
-        """The view after these events."""
+        """Return the view after these events."""
         issued = [one.event for one in events if isinstance(one.event, HandoffIssued)]
         finished = {
             one.event.handoff_id: one.event
@@ -131,9 +129,10 @@ class JobView:
         )
 
     def spent(self, done: HandoffFinished) -> tuple[int, int, bool]:
-        """Turns and tokens that the budget counted for an ended handoff, and whether they are
-        an upper bound. Its result knows nothing of calls that were in the air when an earlier
-        process of it was killed.
+        """Return the turns and tokens of an ended handoff, and whether they are an upper bound.
+
+        These are the figures of the budget. A result does not count calls that were cut off by a
+        kill.
         """
         books = self.standings.get(done.handoff_id)
         if books is None or books.state != "done":
@@ -142,9 +141,7 @@ class JobView:
 
 
 def heard(jobs: Client, view: JobView, events: Sequence[Recorded]) -> JobView:
-    """The view after these events, with the words that belong to them; a round trip only where
-    there are any.
-    """
+    """Return the view after these events, with their texts. Without texts there is no round trip."""
     said = (ref.digest for one in events for ref in sources_of_words(one.event))
     new = [digest for digest in dict.fromkeys(said) if digest not in view.words.texts]
     words = (
@@ -156,8 +153,8 @@ def heard(jobs: Client, view: JobView, events: Sequence[Recorded]) -> JobView:
 
 
 def look(jobs: Client, view: JobView) -> JobView:
-    """Return the view with fresh standings of the handoffs that run. Without books: there is
-    no such job now.
+    """Return the view with fresh states of the running handoffs. `books` is None if the job is
+    gone.
     """
     settled = {
         handoff_id for handoff_id, standing in view.standings.items() if standing.state in _SETTLED
@@ -175,22 +172,22 @@ def look(jobs: Client, view: JobView) -> JobView:
 
 @dataclass(frozen=True)
 class JobUpdate:
-    """The events since the last moment, and the view after them."""
+    """New events of a job, and the view after these events."""
 
     view: JobView
     events: tuple[Recorded, ...] = ()
     trouble: str | None = None
-    """Redis is away; nothing else is new."""
+    """Error text while Redis is away. There are no new events then."""
     below: tuple[JobUpdate, ...] = ()
-    """The moments of its child jobs."""
+    """The updates of the child jobs."""
 
 
 News = Mapping[JobId, Sequence[Recorded]]
-"""Events since the last look, by job."""
+"""New events, by job."""
 
 
 def moment_of(view: JobView, news: News) -> JobUpdate:
-    """Return the moment of a job and of the child jobs in its view."""
+    """Return the update of a job and of the child jobs in its view."""
     return JobUpdate(
         view,
         tuple(news.get(view.job_id, ())),
@@ -199,7 +196,8 @@ def moment_of(view: JobView, news: News) -> JobUpdate:
 
 
 def look_below(jobs: Client, view: JobView) -> tuple[JobView, News]:
-    """Return the view with fresh child jobs, in two round trips for each child job that runs.
+    """Return the view with fresh child jobs, in two round trips for each running child job.
+
     A deleted child job keeps its last view.
     """
     children, news = dict(view.children), dict[JobId, Sequence[Recorded]]()
@@ -219,7 +217,7 @@ def look_below(jobs: Client, view: JobView) -> tuple[JobView, News]:
 
 
 def with_missing(jobs: Client, view: JobView) -> JobView:
-    """The view with who is needed, there and below, and is not there."""
+    """Return the view with the missing roles of the job and of its child jobs."""
     if view.books is None:
         return view
     out = [event.handoff_id for event in view.issued if event.handoff_id not in view.finished]
@@ -234,14 +232,15 @@ def follow(
     check: Callable[[], None] = lambda: None,
     reconnect_for_s: float = RECONNECT_FOR_S,
 ) -> Iterator[JobUpdate]:
-    """The job from its beginning to its end, moment by moment. A Redis that comes back within
-    `reconnect_for_s` costs nothing.
+    """Yield the updates of a job from its start to its end.
 
-    `check` is called at each moment, and may raise what ends the waiting.
+    Args:
+        check: called at each update. An exception ends the iteration.
+        reconnect_for_s: seconds for which Redis may be away.
 
     Raises:
-        UnknownJob: there is no such job, or none any more.
-        StoreUnavailable: Redis stays away.
+        UnknownJob: the job does not exist, or was deleted.
+        StoreUnavailable: Redis stays away for longer.
     """
     jobs.standing(job_id)
     view, patience, asked_at = JobView(job_id), ReconnectLimit(reconnect_for_s), float("-inf")
@@ -254,7 +253,7 @@ def follow(
                 raise UnknownJob.named(job_id)
             if time.monotonic() - asked_at >= LOOK_EVERY_S or seen.ended:
                 seen, asked_at = with_missing(jobs, seen), time.monotonic()
-            view = seen  # after all reads: a lost connection must not lose events
+            view = seen  # set after all reads, so that a lost connection loses no events
         except StoreUnavailable as error:
             patience.bear(error)
             yield JobUpdate(view, trouble=str(error))

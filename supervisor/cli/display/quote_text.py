@@ -11,10 +11,11 @@ NO_PAST = "nothing is known to go by yet: no handoff has ended on this broker"
 
 
 def quote_line(quote: Quote) -> str:
-    """`likely $0.0123, in 9 of 10 cases at most $0.0310; likely 12.0 s, ... (from 120 handoffs
-    here, and how 45 quotes turned out)`.
+    """Return a quote as one line.
 
-    While few have turned out, `at most` alone: how often that holds is not known.
+    Example: `likely $0.0123, in 9 of 10 cases at most $0.0310; likely 12.0 s, ... (from 120
+    handoffs here, and how 45 quotes turned out)`. With few ended quotes, the line has only `at
+    most`.
     """
     at_most = "in 9 of 10 cases at most" if quote.jobs >= FEWEST_SCORES else "at most"
     parts = []

@@ -1,6 +1,4 @@
-"""What a person sees while a job goes on: a live tree on a terminal, lines in a log, and the
-answer as it is written.
-"""
+"""Display of a running job: a live tree on a terminal, lines in a log, and the draft of the answer."""
 
 from __future__ import annotations
 
@@ -23,8 +21,9 @@ _FRAMES_PER_S = 8
 
 
 class Screen:
-    """`with Screen(draft) as screen: screen.show(moment)`. `draft` None: the answer is not
-    shown while it is written.
+    """Display of one job, for `with Screen(draft) as screen: screen.show(update)`.
+
+    Without a draft, the answer is not shown while the model writes it.
     """
 
     def __init__(self, draft: Draft | None) -> None:
@@ -34,9 +33,7 @@ class Screen:
         self._before: JobView | None = None
         self._in_trouble = False
         self._signed_at: float | None = None
-        """When somebody who reads a log was told last who is at work. Unix time in seconds, by
-        Redis's clock.
-        """
+        """Time of the last line about activity in a log, in Unix seconds of Redis's clock."""
 
     def __enter__(self) -> Self:
         console = stderr()
@@ -74,7 +71,7 @@ class Screen:
         self._stream(moment.view)
 
     def _sign(self, view: JobView) -> Iterator[str]:
-        """Of life, every few seconds while somebody is at work."""
+        """Yield a line about activity every few seconds while handoffs run."""
         if self._signed_at is None:
             self._signed_at = view.now
         if view.now - self._signed_at >= EVERY_S and (sign := sign_of(view)):
@@ -85,11 +82,11 @@ class Screen:
         if self._draft is None or not (text := self._draft.more(view)):
             return
         if sys.stdout.isatty():
-            self._end_live()  # the tree would be drawn over the answer
+            self._end_live()  # the tree would overwrite the answer
         write(text)
 
     def _shares_the_terminal(self) -> bool:
-        """Whether the tree has given way to the answer on the same screen."""
+        """Return whether the answer replaces the tree on the same screen."""
         return self._draft is not None and bool(self._draft.shown) and sys.stdout.isatty()
 
     def _say(self, line: str) -> None:

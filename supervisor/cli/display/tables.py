@@ -11,7 +11,7 @@ from rich.text import Text
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """The first row is the heading."""
+    """Return a Markdown table. The first row is the heading."""
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*escaped, strict=True)]
     lines = [
@@ -27,11 +27,11 @@ _GAP = 2
 """Characters between two columns."""
 _LEAST_NAME = 8
 _SECONDARY = (" token", " tokens", " tool call", " tool calls")
-"""Figures without which a row still says how it goes."""
+"""Figures that are left out first on a narrow screen."""
 
 
 def middle(text: str, most: int) -> str:
-    """Cut in the middle: names of many steps differ at their ends."""
+    """Cut a text in the middle, because the names of copies differ at the end."""
     if len(text) <= most:
         return text
     kept = max(1, most - 1)
@@ -39,9 +39,7 @@ def middle(text: str, most: int) -> str:
 
 
 def cut_name(who: str, most: int) -> str:
-    """`step (role)` in so many characters: of the step as much as there is room for, its role
-    only where that leaves half of them.
-    """
+    """Cut `step (role)` to this number of characters. The role stays if it takes at most half."""
     if len(who) <= most:
         return who
     step, bracket, rest = who.partition(" (")
@@ -54,8 +52,9 @@ def cut_name(who: str, most: int) -> str:
 
 
 def cut_words(what: str, most: int) -> str:
-    """Parts with two spaces between them, in so many characters: figures of less weight go
-    first, then the end of the longest part.
+    """Cut parts with two spaces between them to this number of characters.
+
+    Secondary figures go first, then the end of the longest part.
     """
     parts = what.split("  ")
     while len("  ".join(parts)) > most and (
@@ -70,11 +69,15 @@ def cut_words(what: str, most: int) -> str:
 
 
 def choose_rows(ranks: Sequence[int], heads: Sequence[int], room: int) -> list[int]:
-    """Which of these rows are shown, in which order, where there is room for so many: those of
-    low rank first, else as they stand.
+    """Return the numbers of the rows that fit, in order. Rows with a low rank are chosen first.
 
-    `heads`: of each row the number of the one that it stands below, or its own; they stay
-    together. Those of rank 0 take no more than half of the room from those of rank 1.
+    Rank 0 takes at most half of the room if rank 1 needs it.
+
+    Args:
+        heads: for each row, the number of its parent row or its own number. A parent and its rows
+            stay
+            together.
+        room: number of rows that fit.
     """
     of_head: dict[int, int] = {}
     for rank, head in zip(ranks, heads, strict=True):
@@ -92,21 +95,25 @@ def choose_rows(ranks: Sequence[int], heads: Sequence[int], room: int) -> list[i
 
 @dataclass(frozen=True)
 class Column:
-    """Of a table that fits its terminal."""
+    """A column of a table that fits the terminal."""
 
     name: str
     weight: int
-    """The column with the greatest is left out first; 0: it always stands."""
+    """The column with the greatest weight is left out first. 0: the column is always shown."""
     is_text: bool = False
     least: int | None = None
-    """Characters that its cells may be cut to; None: they are not cut."""
+    """Least characters to which a cell may be cut. None: cells are not cut."""
     cut: Callable[[str, int], str] = middle
 
 
 def fit_table(
     columns: Sequence[Column], rows: Sequence[tuple[Sequence[str], str]], width: int
 ) -> Table:
-    """A table of so many characters at most. `rows`: cells, and their style."""
+    """Return a table of at most this width in characters.
+
+    Args:
+        rows: the cells of each row, and the style of the row.
+    """
     whole = [
         max([len(column.name), *(len(cells[n]) for cells, _ in rows)])
         for n, column in enumerate(columns)

@@ -1,7 +1,6 @@
 """Standard output and standard error of a command.
 
-Standard output carries what the caller asked for: a failed write ends the command.
-Standard error carries progress and remarks: a failed write is ignored.
+A failed write to standard output ends the command. A failed write to standard error is ignored.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ _OUTPUT, _ERRORS = 1, 2
 class BrokenPipe(Exception):
     """The pipe on standard output has no reader, or its terminal was closed.
 
-    It is no OSError: Rich and Typer end the process with 1 after a BrokenPipeError.
+    It is not an OSError, because Rich and Typer end the process with 1 after a BrokenPipeError.
     """
 
 
 class OutputFailed(HandoffError):
-    """The place for what the caller asked for cannot be written, for example on a full disk."""
+    """The output of a command cannot be written, for example on a full disk."""
 
 
 class _Descriptor(io.FileIO):
@@ -62,7 +61,7 @@ class _Output(_Descriptor):
 
     def __init__(self) -> None:
         super().__init__(_OUTPUT)
-        self._is_terminal = self.isatty()  # a closed terminal no longer says that it is a terminal
+        self._is_terminal = self.isatty()  # a closed terminal is no longer reported as a terminal
         self._has_failed = False
 
     def write(self, data: ReadableBuffer) -> int:
@@ -79,7 +78,7 @@ class _Output(_Descriptor):
 
 
 class _Remarks(_Descriptor):
-    """Standard error. It ignores failures: an answer is worth more than a remark about it."""
+    """Standard error. It ignores failures, so that an answer is never lost for a progress line."""
 
     def write(self, data: ReadableBuffer) -> int:
         try:
@@ -91,10 +90,12 @@ class _Remarks(_Descriptor):
 def use_standard_streams(*, is_output_wanted: bool = True) -> None:
     """Replace `sys.stdout` and `sys.stderr` of this process by streams with the rules above.
 
-    `is_output_wanted`: whether the caller needs standard output. Celery only writes a banner there.
+    A descriptor that the caller has closed becomes `/dev/null`. Otherwise the next file or
+    connection would get its number.
 
-    A descriptor that the caller has closed becomes `/dev/null`: otherwise the next file or
-    connection that the process opens would get its number.
+    Args:
+        is_output_wanted: whether the caller needs standard output. Celery only writes a banner
+            there.
     """
     for number in (0, _OUTPUT, _ERRORS):
         _open_if_closed(number)
@@ -130,17 +131,17 @@ def _text_stream(
 
 
 AT_MOST = "≤ "
-"""Before a figure that is an upper bound."""
+"""Prefix of a figure that is an upper bound."""
 
 _REPEATED_CHARS = 200
 """Longest line that an error repeats if standard output cannot be written."""
 
 FILE_COLUMNS = 160
-"""Where nobody's screen is the limit."""
+"""Width of output that goes to a file."""
 
 
 def short(text: str, most: int) -> str:
-    """One line of it."""
+    """Return a text as one line of at most `most` characters."""
     line = in_one_line(text)
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
@@ -154,8 +155,9 @@ def stdout() -> Console:
 
 
 def _console(stream: TextIO) -> Console:
-    """A terminal is what is one: FORCE_COLOR, which jobs of CI set, asks for colours in a log,
-    but for no picture that is drawn anew.
+    """Return a console of this stream.
+
+    FORCE_COLOR, which CI jobs set, enables colours in a log. It does not make a stream a terminal.
     """
     is_there = stream.isatty()
     return Console(
@@ -174,7 +176,7 @@ def write(text: str) -> None:
 
     Raises:
         OutputFailed: standard output cannot be written.
-        ReaderGone: nobody reads standard output.
+        BrokenPipe: standard output has no reader.
     """
     sys.stdout.write(text)
     sys.stdout.flush()
@@ -185,7 +187,7 @@ def write_line(text: str = "") -> None:
 
     Raises:
         OutputFailed: it cannot be written. The error repeats a short line, such as a job id.
-        ReaderGone: nobody reads standard output.
+        BrokenPipe: standard output has no reader.
     """
     try:
         write(text + "\n")
@@ -196,12 +198,12 @@ def write_line(text: str = "") -> None:
 
 
 def write_json(text: str) -> None:
-    """The same of JSON, whatever stands in it: it may be a terminal that shows it."""
+    """Write a JSON text as a line. Control characters are escaped, because a terminal may show it."""
     write_line(json_for_all(text))
 
 
 def write_as_json(value: object) -> None:
-    """On one line of JSON."""
+    """Write a value as one line of JSON."""
     write_json(json.dumps(value, ensure_ascii=False))
 
 
@@ -212,13 +214,16 @@ def note(text: str) -> None:
 
 
 def figures(count: int, word: str, *, at_most: bool = False) -> str:
-    """`1 turn`, `2,310 tokens`; `≤ 2,310 tokens` for an upper bound."""
+    """Return a count and its noun: `1 turn`, `2,310 tokens`, or `≤ 2,310 tokens` for an upper
+    bound.
+    """
     return f"{AT_MOST if at_most else ''}{count_of(count, word)}"
 
 
 def money(usd: float | None, *, at_most: bool = False) -> str:
-    """Never zero for unknown, nor for little: four decimals, or as many as show two digits. `≤
-    $0.0123` for an upper bound.
+    """Return an amount with four decimals, or with as many as two digits need.
+
+    An unknown or a small amount is never shown as zero. An upper bound is `≤ $0.0123`.
     """
     if usd is None:
         return "cost unknown"
@@ -229,7 +234,7 @@ def money(usd: float | None, *, at_most: bool = False) -> str:
 
 
 def clock(unix_s: float) -> str:
-    """A moment in the reader's own time."""
+    """Return a time in the time zone of the reader."""
     return datetime.fromtimestamp(unix_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 

@@ -12,15 +12,17 @@ from contextlib import contextmanager, suppress
 
 ESCAPE = "\x1b"
 GONE = "\x04"
-"""Ctrl-D, and the end of the input."""
+"""Key for Ctrl-D and for the end of the input."""
 _LONGEST_SEQUENCE = 16
-"""Bytes of one key: an arrow is three."""
+"""Most bytes of one key. An arrow key has three bytes."""
 
 
 @contextmanager
 def key_presses() -> Iterator[Callable[[float], str]]:
-    """Gives `read(timeout_s)`: the key that was pressed, '' for none, `GONE` where nobody can
-    press one any more. Ctrl-C stays what it is. The terminal is as it was afterwards.
+    """Yield a function `read(timeout_s)` that returns the pressed key.
+
+    It returns '' without a key, and `GONE` at the end of the input. Ctrl-C still interrupts. The
+    terminal is restored at the end.
     """
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
@@ -34,15 +36,15 @@ def key_presses() -> Iterator[Callable[[float], str]]:
     try:
         yield read
     finally:
-        with suppress(termios.error):  # it was hung up
+        with suppress(termios.error):  # the terminal was closed
             termios.tcsetattr(stdin, termios.TCSADRAIN, before)
 
 
 _LOOK_EVERY_S = 0.5
-"""Longest time for which Ctrl-C can go unseen.
+"""Longest time in seconds until Ctrl-C is noticed.
 
-Python only notes a signal that arrives just before a blocking read, or in another thread. The read
-would then wait for the person's line before the interrupt is raised.
+Python only records a signal that arrives just before a blocking read, or in another thread. The
+read would then delay the interrupt until the next line.
 """
 
 

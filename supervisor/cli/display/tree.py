@@ -1,6 +1,4 @@
-"""A job as a picture: a tree for a terminal, a line an event for everything else. Pure: a view
-in, text out.
-"""
+"""A job as a tree for a terminal. Pure: the input is a view, the output is text."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ _MARKS = {
 }
 _WAITING, _QUEUED, _RUNNING, _DROPPED = ("·", "dim"), ("○", "default"), ("●", "cyan"), ("–", "dim")
 _RANKS = {"✗": 0, "?": 0, "●": 1, "○": 2, "·": 3, "✓": 4, "◐": 4, "–": 4}
-"""Which rows a person wants to see first, where not all fit."""
+"""Rank of a row by its mark. Rows with a low rank are shown first if not all rows fit."""
 _COUNTED = {
     "✓": "done",
     "◐": "partly done",
@@ -54,9 +52,9 @@ _COUNTED = {
     "·": "wait",
 }
 _LOOKED_AT = 2
-"""Version of a job's journal from which on a supervisor has looked at it."""
+"""Least version of the journal of a job that a supervisor has evaluated."""
 _GUIDE, _MARK = 4, 2
-"""Characters before a row, and of its mark."""
+"""Characters before a row, and characters of its mark."""
 _LEAST_NAME, _LEAST_ROWS = 12, 3
 
 
@@ -71,16 +69,16 @@ class TreeRow:
 
     @property
     def is_below(self) -> bool:
-        """It belongs to the job that does the step of the row before."""
+        """Return whether the row belongs to the child job of the row above."""
         return self.who.startswith(" ")
 
 
 @dataclass(frozen=True)
 class JobTree:
-    """The tree of one moment.
+    """The tree of a job at one moment.
 
-    It is no higher than a terminal: where not all rows fit, what has failed, runs or waits
-    comes first, and the rest is counted.
+    The tree fits the height of the terminal. If not all rows fit, failed, running and waiting rows
+    come first, and the other rows are counted.
     """
 
     headline: str
@@ -88,7 +86,7 @@ class JobTree:
     rows: tuple[TreeRow, ...]
     missing: tuple[str, ...]
     below: int
-    """Lines that are kept free for what stands below it."""
+    """Lines to leave free below the tree."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         head = Text(self.headline, style="bold")
@@ -109,7 +107,7 @@ class JobTree:
             above = len(console.render_lines(head, options.update(height=None))) + sum(
                 len(console.render_lines(line, inside)) for line in quoted
             )
-            if room - above < _LEAST_ROWS:  # of so few lines, the steps need most
+            if room - above < _LEAST_ROWS:  # with few lines, the steps come first
                 head, quoted, above = _one_line(head), [], 1
             room = max(1, room - above)
         tree = Tree(head, guide_style="dim")
@@ -119,14 +117,18 @@ class JobTree:
 
 
 def picture(view: JobView, *, below: int = 0) -> RenderableType:
-    """The tree of this moment. `below`: lines that something else needs of the screen."""
+    """Return the tree at this moment.
+
+    Args:
+        below: lines to leave free below the tree.
+    """
     return JobTree(
         headline(view), against_quote(view), tuple(rows_of(view)), tuple(_missing(view)), below
     )
 
 
 def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
-    """These rows in so many lines of so many characters."""
+    """Yield these rows in at most `room` lines of `width` characters."""
     shown = rows
     if len(rows) > room:
         heads = _heads(rows)
@@ -149,7 +151,7 @@ def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
 
 
 def _heads(rows: Sequence[TreeRow]) -> list[int]:
-    """Of each row the number of the step's that it stands below, or its own."""
+    """Return for each row the number of its parent step's row, or its own number."""
     heads: list[int] = []
     for n, row in enumerate(rows):
         heads.append(heads[-1] if row.is_below and heads else n)
@@ -162,8 +164,8 @@ def _one_line(line: Text) -> Text:
 
 
 def rows_of(view: JobView) -> Iterator[TreeRow]:
-    """Planner, if there is or will be one, steps in the plan's order, then the other roles in
-    the order of their work.
+    """Yield the row of the planner, the rows of the steps in plan order, and the rows of other
+    roles.
     """
     state = view.state
     if state is None:
@@ -189,14 +191,12 @@ def rows_of(view: JobView) -> Iterator[TreeRow]:
 
 
 def _will_be_planned(state: JobState) -> bool:
-    """By a planner: code makes the plan of one agent and of a workflow, and what ended without
-    a plan gets none.
-    """
+    """Return whether a planner will plan the job. One agent and a workflow need no planner."""
     return state.mode in (Mode.TEAM, Mode.ADAPTIVE) and state.plan is None and state.ended is None
 
 
 def _missing(view: JobView) -> list[str]:
-    """There, and below: who is missing, each named once, and what sub-teams get too little of."""
+    """Return the missing roles of the job and its child jobs, each once, and too small slices."""
     lacks = (
         [f"its sub-teams get {view.books.teams_lack}"]
         if view.books and view.books.teams_lack
@@ -211,7 +211,7 @@ def _missing(view: JobView) -> list[str]:
 
 
 def _rows_below(view: JobView, event: HandoffIssued | None) -> Iterator[TreeRow]:
-    """Those of the job that does the step, if one does."""
+    """Yield the rows of the child job that does the step."""
     if event and event.child and (below := view.children.get(event.child.job_id)):
         yield from (
             TreeRow(row.mark, row.style, f"  {row.who}", row.what) for row in rows_of(below)
@@ -230,7 +230,7 @@ def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
 
 
 def _patch(view: JobView, state: JobState, event: HandoffIssued) -> PlanPatched | None:
-    """What came of a look; None: nothing yet."""
+    """Return the patch that a replanner call led to, or None before it."""
     done = view.finished.get(event.handoff_id)
     return next((one for one in state.patches.made if done and one.result == done.result), None)
 
@@ -293,7 +293,7 @@ def _waits_for(view: JobView, step: StepState) -> list[str]:
 
 
 def _standing_of(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], str]:
-    """Mark and words for one handoff."""
+    """Return the mark and the words for one handoff."""
     standing = view.standings.get(event.handoff_id, HandoffStanding("issued"))
     if (done := view.finished.get(event.handoff_id)) is not None:
         trouble = view.words.why(done.result) if sources_of_words(done) else None
@@ -337,7 +337,7 @@ def _standing_of(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], 
 
 
 def _cost(standing: HandoffStanding) -> str:
-    """Of what was paid for, where its price is known."""
+    """Return the cost of a handoff, or an empty text if it is zero or unknown."""
     return (
         money(cost_usd(standing.cost_microusd), at_most=standing.cut_calls > 0)
         if standing.cost_microusd
