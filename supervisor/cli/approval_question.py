@@ -40,7 +40,7 @@ def ask_in_place(
     if draft is not None:
         note(f"\n{plain(draft) if isinstance(draft, str) else readable(draft, console.width)}\n")
     note(
-        f"{job_id} waits for an approval of its {_asked(question)}. y: go on; n: stop it here; anything else: what to change"
+        f"{job_id} waits for an approval of its {_asked(question)}. y: approve; n: cancel the job; other text: reject with this feedback"
     )
     said = ""
     while not said:

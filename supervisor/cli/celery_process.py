@@ -86,7 +86,7 @@ def check_app(
     except subprocess.TimeoutExpired as error:
         raise UserError(
             f"the files of your specialists and tools were not loaded within {within_s:g} s: "
-            "a file of tools must not wait for anything while it is imported"
+            "a file of tools must not block while it is imported"
         ) from error
     if tried.returncode:
         told = [

@@ -122,11 +122,9 @@ def chaos(
 def _check_control(only: str | None, *, failpoints: bool) -> None:
     """Raise UserError if an option has no effect together with --control."""
     if failpoints:
-        raise UserError("the control goes through the failpoints anyway: leave out --failpoints")
+        raise UserError("--control always tries all failpoints: leave out --failpoints")
     if only is not None:
-        raise UserError(
-            "the control gets the jobs of --only chords anyway, and knows no others: leave out --only"
-        )
+        raise UserError("--control always uses the jobs of --only chords: leave out --only")
 
 
 def _draw(only: str | None) -> Draw | None:

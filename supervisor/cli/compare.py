@@ -137,7 +137,7 @@ def compare(
 def _without_facts(found: GateSet | None) -> Gates | None:
     if found is not None and found.facts is not None:
         raise UserError(
-            "facts hold claims while a job runs, and compare measures texts: leave `facts` out of these gates"
+            "compare checks finished answers, and `facts` only works while a job runs: leave `facts` out of these gates"
         )
     if found is not None and found.gates.fact_checker:
         raise UserError(
@@ -176,7 +176,7 @@ def _errands(
 
     if len(variants) != 2:
         raise UserError(
-            f"--modes: two are held against each other, not {len(variants)}: `handoff eval` takes any number"
+            f"--modes names {len(variants)} modes, and compare needs two: `handoff eval` takes any number"
         )
     documents = read_documents(docs, settings) if docs else None
     steps, limits = workflow_for(variants, workflow), limits_within(timeout_s, settings)
@@ -204,7 +204,7 @@ def _compared(
         limit = money(cost_usd(how.max_microusd)) if how.max_microusd is not None else None
         free = is_free(jobs, (*models, *((judging.model,) if judging else ())))
         note(
-            f"{how.name}: two jobs{', and two of the judge' if judging else ''}; it costs {worst_case(limit, is_free=free)}"
+            f"{how.name}: two jobs{', and two judge calls' if judging else ''}; it costs {worst_case(limit, is_free=free)}"
         )
         runner = JobRunner(jobs, EvaluationBudget(how.max_microusd, AT_ONCE), check)
         return ComparisonRun(
@@ -274,6 +274,6 @@ _LINES = (
     ("tokens", lambda side: f"{side.took.input_tokens:,} + {side.took.output_tokens:,}"),
     ("cost", lambda side: money(side.took.cost_usd)),
     ("wall time", lambda side: f"{side.took.wall_s:.1f} s"),
-    ("one after the other", lambda side: f"{side.took.own_s:.1f} s"),
+    ("sequential time", lambda side: f"{side.took.own_s:.1f} s"),
 )
 """Rows of the table: a label, and the cell of one answer."""

@@ -57,7 +57,7 @@ NOBODY_LIVE = "no worker and no supervisor is alive on this broker"
 START_ALL = (
     "start the whole system: `handoff up`, or `handoff supervisor` and `handoff worker --all`"
 )
-UNASKED = "who serves it is not known while Redis takes no writes"
+UNASKED = "its workers are unknown while Redis takes no writes"
 
 
 _STYLE = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
@@ -112,7 +112,7 @@ def _without_broker() -> Iterator[Finding]:
     yield Finding(
         Level.OK,
         "broker",
-        "HANDOFF_REDIS_URL is not set: `handoff run` starts a private Redis and workers of its own",
+        "HANDOFF_REDIS_URL is not set: `handoff run` starts a private Redis and private workers",
     )
     try:
         server = find_server()
@@ -295,7 +295,7 @@ def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[
         if one.messages and one.queue not in served:
             name = plain(one.queue)
             found = f"{figures(one.messages, 'message')} waiting, and no worker serves it"
-            start = f"`handoff worker {name}` (for one of your own with --specialists DIR), or `handoff cancel` the jobs that wait"
+            start = f"`handoff worker {name}` (with --specialists DIR for your own specialist), or `handoff cancel` for the waiting jobs"
             fix = (
                 start
                 if one.wanted
@@ -315,7 +315,7 @@ def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
         Level.OK,
         "waiting for a person",
         f"{figures(len(waiting), 'job')}{since}",
-        "`handoff list --status waiting` says for what",
+        "`handoff list --status waiting` shows the reasons",
     )
 
 
@@ -325,11 +325,11 @@ def _leftovers(jobs: Client) -> Iterator[Finding]:
         yield Finding(
             Level.WARN,
             f"queue {UNROUTED_QUEUE}",
-            f"{unrouted} messages that no queue was named for",
-            "look at who publishes them",
+            f"{unrouted} messages without a queue",
+            "find the program that publishes them",
         )
     letters = len(jobs.store.dead_letters.newest())
-    found = f"{figures(letters, 'message')} could not be taken" if letters else "none"
+    found = f"{figures(letters, 'message')} could not be handled" if letters else "none"
     fix = "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all` clears them"
     yield Finding(
         Level.WARN if letters else Level.OK, "dead letters", found, fix if letters else ""

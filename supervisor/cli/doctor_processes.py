@@ -36,7 +36,7 @@ MOST_NAMED = 5
 """Processes, models or roles that one line names."""
 BUSY_FOR_S = 60.0
 """Seconds of a rate limit or an overload until it counts as a failure."""
-OFFLINE = "the offline model: it quotes and arranges documents, and understands nothing"
+OFFLINE = "the offline model: it only quotes and arranges documents"
 CHECK_THE_SERVER = (
     "check the key, ANTHROPIC_BASE_URL and the network of these processes;"
     " the next call that succeeds clears this line"

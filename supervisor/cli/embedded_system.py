@@ -130,7 +130,7 @@ class EmbeddedSystem:
         broken = self._processes.broken()
         if "redis" in broken:
             raise StoreUnavailable(
-                f"the private Redis has gone: {broken['redis'].splitlines()[-1]}"
+                f"the private Redis has ended: {broken['redis'].splitlines()[-1]}"
             )
         if broken:
             raise UserError(self._last_words())
@@ -165,7 +165,7 @@ class EmbeddedSystem:
         return (
             told[0]
             if told
-            else f"a process of this run has ended: {lines[-1] if lines else 'it wrote nothing'}"
+            else f"a process of this run has ended: {lines[-1] if lines else 'its log is empty'}"
         )
 
 

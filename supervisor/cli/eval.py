@@ -219,7 +219,7 @@ def _carry_out(
 
 def _announce(plan: EvaluationPlan, asked: EvaluationOptions, *, is_free: bool) -> None:
     """Print the number of jobs and their highest cost before the first job starts."""
-    judged = f", and at most {plan.judgements} of the judge" if plan.judgements else ""
+    judged = f", and at most {plan.judgements} judge calls" if plan.judgements else ""
     ways = f"{figures(len(plan.cases), 'request')}, {figures(len(plan.variants), 'way')}, {figures(plan.repeat, 'time')} each"
     note(
         f"{plan.name}: {ways}: {figures(len(plan.trials), 'job')}{judged}; {asked.at_once} at once"
@@ -257,16 +257,12 @@ def _check_judge(
         UserError: an option needs a judge and there is none, or no case has a rubric.
     """
     if not is_judged and judge_model is not None:
-        raise UserError(
-            "--no-judge leaves out the judge, and --judge-model names one: leave one of the two out"
-        )
+        raise UserError("--no-judge and --judge-model exclude each other: leave one out")
     if min_score is not None and not is_judged:
-        raise UserError(
-            "--min-score is what the judge has to give, and --no-judge leaves the judge out: leave one of the two out"
-        )
+        raise UserError("--min-score needs a judge: leave out --no-judge or --min-score")
     if min_score is not None and all(case.rubric is None for case in cases):
         raise UserError(
-            "--min-score is what the judge has to give, and no request here has a rubric: write one, or leave it out"
+            "--min-score needs a judge, and no request has a rubric: write a rubric, or leave out --min-score"
         )
 
 

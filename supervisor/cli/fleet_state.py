@@ -56,7 +56,7 @@ def require_somebody(jobs: Client, model: str | None = None) -> None:
     models = {name for one in served.values() for name in one.models}
     if model not in (None, OFFLINE_MODEL) and models == {OFFLINE_MODEL}:
         raise UserError(
-            f"--model {model} cannot be had: this broker's workers have only the offline model: set ANTHROPIC_API_KEY for them"
+            f"--model {model} is not available: the workers of this broker have only the offline model; set ANTHROPIC_API_KEY there"
         )
     if not has_supervisor:
         raise UserError(f"no supervisor takes jobs from this broker: {START_A_SUPERVISOR}")

@@ -82,7 +82,7 @@ def surroundings_of(settings: Settings, job_id: str) -> dict[str, str]:
     try:
         kept: dict[str, str] = json.loads((place / _SURROUNDINGS).read_text())
     except (OSError, ValueError) as error:
-        raise UserError(f"what was kept of {job_id} cannot be read: remove {place}") from error
+        raise UserError(f"the kept data of {job_id} cannot be read: remove {place}") from error
     return kept
 
 

@@ -17,7 +17,7 @@ API_VERSION = "2023-06-01"
 """The version header that the Messages API asks for."""
 _CHECK = "check the network, proxies and ANTHROPIC_BASE_URL"
 _PROXY_REFUSES = (
-    "the proxy wants a user and a password (407): HTTPS_PROXY (or HTTP_PROXY for an http:// server) "
+    "the proxy needs a user and a password (407): HTTPS_PROXY (or HTTP_PROXY for an http:// server) "
     "looks like http://user:password@proxy.example:3128"
 )
 _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
@@ -26,7 +26,7 @@ _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 def model_access(settings: Settings) -> tuple[str, str, str]:
     """Return `ok`, `warn` or `fail`, the state of the model's server, and how to fix it."""
     if settings.is_offline:
-        found = "the offline model: it quotes and arranges documents, and understands nothing"
+        found = "the offline model: it only quotes and arranges documents"
         return (
             "warn",
             found,
@@ -56,7 +56,7 @@ def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]
     try:
         asked = urllib.request.Request(f"{base}/v1/models?limit=1", headers=headers)  # noqa: S310 (http and https only)
         with urllib.request.urlopen(asked, timeout=WITHIN_S):  # noqa: S310
-            return "ok", f"{base} takes the key ({names})", ""
+            return "ok", f"{base} accepts the key ({names})", ""
     except urllib.error.HTTPError as error:
         if error.code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
             return "fail", f"{base} cannot be reached (407)", _PROXY_REFUSES

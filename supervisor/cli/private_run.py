@@ -119,7 +119,7 @@ def _refuse_steps_to_approve(request: Request) -> None:
     if step is not None:
         raise UserError(
             f"{step.where}: `approve: true` needs a terminal, or a broker (HANDOFF_REDIS_URL):"
-            " here nobody could be asked, and nobody else could answer"
+            " there is no other way to answer"
         )
 
 

@@ -71,7 +71,7 @@ def why_unplanned(state: JobState) -> str:
     from handoff_queue.supervisor.lifecycle.job_end import why_over
 
     if state.spent_its_own and (state.plan is None or state.plan.degraded):
-        return f"its limits are too low for a plan ({why_over(state)}): raise --max-usd, or leave it out"
+        return f"its limits are too low for a plan ({why_over(state)}): raise --max-usd, or leave --max-usd out"
     return (state.ended and state.ended.reason) or "there is no plan"
 
 
@@ -84,9 +84,7 @@ def _outcome(
         return FAILED
     paid = cost_usd(state.usage.cost_microusd)
     spent = (
-        "what its plan has cost is not known"
-        if paid is None
-        else f"its plan has cost {money(paid)}"
+        "the cost of its plan is unknown" if paid is None else f"its plan has cost {money(paid)}"
     )
     most_usd = found.microusd.most / MICROUSD if found.microusd else None
     is_refused = max_usd is not None and most_usd is not None and most_usd > max_usd
@@ -102,10 +100,10 @@ def _outcome(
             write_line(teams)
     if is_refused:
         say(
-            f"{job_id} may cost {money(most_usd)}, more than --max-usd {max_usd:g}: it is dropped; {spent}"
+            f"{job_id} may cost {money(most_usd)}, more than --max-usd {max_usd:g}: it is cancelled; {spent}"
         )
         return FAILED
     say(
-        f"{job_id} waits: `handoff approve {job_id}` runs it, `handoff cancel {job_id}` drops it; {spent}"
+        f"{job_id} waits: `handoff approve {job_id}` runs it, `handoff cancel {job_id}` cancels it; {spent}"
     )
     return OK

@@ -126,7 +126,7 @@ def text_of(argument: str | None, settings: Settings) -> str:
     else:
         text = argument or ""
     if not text.strip():
-        raise UserError("the request is empty: say in plain words what you want")
+        raise UserError("the request is empty: write what you want in plain words")
     if len(text) > most:
         raise UserError(
             f"the request has more than {most:,} characters: put long texts into --docs"
@@ -163,7 +163,7 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
     text = text_in(
         file,
         MOST_SCHEMA_BYTES,
-        "every model call with it pays for all of it: keep what the answer needs",
+        "each model call pays for the whole schema: shorten it",
     )
     try:
         refuse_repeats(text)

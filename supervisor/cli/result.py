@@ -54,6 +54,6 @@ def result(
         say(f"{job_id} is {found.status.value}: {'; '.join(found.waits_for)}")
     else:
         say(
-            f"{job_id} is {found.status.value}: `--wait 10m` waits for its end, `handoff watch {job_id}` shows what it does"
+            f"{job_id} is {found.status.value}: `--wait 10m` waits for its end, `handoff watch {job_id}` shows its progress"
         )
     return exit_code_of(found.status)

@@ -78,15 +78,15 @@ def _run(request: str | None, asked: RequestOptions, options: RunOptions) -> int
     if settings.redis_url is None:
         if asked.on_limit is OnLimit.ASK:
             raise UserError(
-                "--on-limit ask needs a broker (HANDOFF_REDIS_URL): to a private one nobody else could bring the decision"
+                "--on-limit ask needs a broker (HANDOFF_REDIS_URL): no other command reaches a private Redis"
             )
         if asked.after is not None:
             raise UserError(
-                "--after needs a broker (HANDOFF_REDIS_URL): the jobs of a private one are gone with it"
+                "--after needs a broker (HANDOFF_REDIS_URL): the jobs of a private Redis end with it"
             )
         if asked.is_to_be_approved and not can_ask():
             raise UserError(
-                "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL): here nobody could be asked, and nobody else could answer"
+                "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL): there is no other way to answer"
             )
         return start_run(asked, how, _settings_here(asked, options, settings))
     _refuse_what_workers_own(options)
@@ -118,16 +118,16 @@ def _run_there(asked: RequestOptions, how: ResultOptions, settings: Settings) ->
         )
     except KeyboardInterrupt:
         say(
-            f"the job goes on: `handoff watch {job_id}` comes back to it, `handoff cancel {job_id}` stops it"
+            f"the job continues: `handoff watch {job_id}` follows it, `handoff cancel {job_id}` stops it"
         )
         return INTERRUPTED
     except StoreUnavailable as error:
         raise StoreUnavailable(
-            f"{error} Nothing is lost: `handoff watch {job_id}` comes back to the job"
+            f"{error} Nothing is lost: `handoff watch {job_id}` follows the job"
         ) from error
     except OutputFailed as error:
         raise OutputFailed(
-            f"{error}. Nothing is lost: `handoff watch {job_id}` comes back to the job"
+            f"{error}. Nothing is lost: `handoff watch {job_id}` follows the job"
         ) from error
 
 
@@ -159,6 +159,6 @@ def _refuse_what_workers_own(options: RunOptions) -> None:
     ):
         if given:
             raise UserError(
-                f"{option} is the workers' affair, and HANDOFF_REDIS_URL names a broker with workers of its own: "
+                f"{option} does not reach the workers of HANDOFF_REDIS_URL: "
                 f"start them with HANDOFF_{variable}_DIRS, or unset HANDOFF_REDIS_URL"
             )

@@ -68,7 +68,7 @@ def specialists(
         write_as_json([_as_json(spec, (served or {}).get(spec.name)) for spec in specs.values()])
     else:
         if served is None:
-            note("from files; who is served by live workers is known with HANDOFF_REDIS_URL")
+            note("from files; set HANDOFF_REDIS_URL to list the specialists of live workers")
         console = stdout()
         console.print(print_specialists(specs, served, console.width))
     if store is not None and not served:
@@ -120,7 +120,7 @@ def _table(
         for heading in ("workers", "slots", "queued"):
             table.add_column(heading, justify="right")
     table.add_column("tools")
-    table.add_column("what it is for")
+    table.add_column("description")
     for name, spec in specs.items():
         live = (
             []

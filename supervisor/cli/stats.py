@@ -172,6 +172,6 @@ def _lane(lane: RateLimitBucket, at: float, *, is_alone: bool) -> str:
         if lane.refused_until
         else ""
     )
-    line = f"; {figures(lane.waiting, 'call')} in line" if lane.waiting else ""
+    line = f"; {figures(lane.waiting, 'call')} waiting" if lane.waiting else ""
     account = "" if is_alone else f" (account {lane.account[:SHORT]})"
     return f"{plain(lane.model)}{account}: {left or 'no limits known'}{held}{line}"

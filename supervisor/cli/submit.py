@@ -157,7 +157,7 @@ def _say_who_is_missing(jobs: Client, named: Set[str]) -> None:
         )
     elif unknown := sorted(named - there):
         say(
-            f"no worker serves {', '.join(unknown)} now: what is handed there waits (`handoff specialists` lists who is served)"
+            f"no worker serves {', '.join(unknown)} now: these steps wait (`handoff specialists` lists the served specialists)"
         )
 
 
@@ -170,7 +170,7 @@ def _requests(
         return [request_of(replace(asked, request=text_of(request, load_settings())), jobs)]
     if asked.idempotency_key is not None:
         raise UserError(
-            "--idempotency-key is for one job: give each line of the file an idempotency_key of its own"
+            "--idempotency-key is for one job: set idempotency_key in each line of the file"
         )
     return _requests_of(file, asked, jobs)
 
@@ -219,7 +219,7 @@ def _requests_of(file: Path, asked: RequestOptions, jobs: Client) -> list[Reques
             except UserError as error:
                 raise UserError(f"{file}:{number}: {error}; nothing was submitted") from error
     if not found:
-        raise UserError(f"{file} holds no job: write one JSON object a line")
+        raise UserError(f"{file} holds no job: write one JSON object per line")
     _check_keys(file, found, jobs)
     return list(found.values())
 
@@ -234,7 +234,7 @@ def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
         lines = list(requests)
         other = f"job {clash.job_id}" if clash.earlier is None else f"line {lines[clash.earlier]}"
         raise Conflict(
-            f"{file}:{lines[clash.place]}: the idempotency key was used for another request by {other}: take a new key; "
+            f"{file}:{lines[clash.place]}: the idempotency key was used for another request by {other}: use a new key; "
             "nothing was submitted"
         )
 

@@ -62,7 +62,7 @@ class Spending:
     def __str__(self) -> str:
         usd, tokens, seconds = self.seen()
         if seconds < 1:
-            return "what is spent is seen from now on"
+            return "spending is measured from now on"
         return f"{money(usd)}, {figures(tokens, 'token')} in the last {'minute' if seconds >= MINUTE_S else f'{seconds:.0f} s'}"
 
 
@@ -85,7 +85,7 @@ def top(
     """
     if sys.stdin.isatty() and stdout().is_dumb_terminal:
         note(
-            "this terminal cannot draw what `handoff top` shows (TERM=dumb): use `handoff stats`, or `handoff watch` for one job"
+            "this terminal cannot show `handoff top` (TERM=dumb): use `handoff stats`, or `handoff watch` for one job"
         )
         return OK
     jobs = client_of_broker()
@@ -137,7 +137,7 @@ class FleetScreen:
         seen, _ = look_below(self._jobs, look(self._jobs, heard(self._jobs, view, events)))
         keys = Text("Esc: back   q: end", style="dim")
         if seen.books is None:
-            return Group(Text(f"{view.job_id} is not there any more", style="yellow"), keys)
+            return Group(Text(f"{view.job_id} was deleted", style="yellow"), keys)
         self._open = seen
         return Group(picture(seen, below=1), keys)
 
@@ -194,7 +194,7 @@ class _Fleet:
         if height - table - 1 < min(len(above), _LEAST_ABOVE):
             rows, table = (), 0
         left = len(self.rows) - len(rows)
-        more = (f"   and {left:,} more at work" if rows else f"   {left:,} at work") if left else ""
+        more = (f"   and {left:,} more running" if rows else f"   {left:,} running") if left else ""
         hint = Text(
             f"1-9: open a job   q: end{more}", style="dim", no_wrap=True, overflow="ellipsis"
         )

@@ -69,17 +69,13 @@ def trace(
     except (LookupError, MalformedMessage) as error:
         if not is_file:
             raise
-        raise UserError(
-            f"{job} is not whole: what it refers to is missing ({error}); export the job anew"
-        ) from error
+        raise UserError(f"{job} is incomplete ({error}): export the job again") from error
     target = output or Path(f"{first.job.job_id}.html")
     write_out(target, text)
     if target != STDOUT:
         note(f"{first.job.job_id} is in {plain(str(target))}")
     if absent := absent_from(tree):
-        note(
-            f"not in the page: {_named(absent)}; `handoff trace` of each has it as long as it is kept"
-        )
+        note(f"not in the page: {_named(absent)}; `handoff trace` shows each while it is stored")
     return OK
 
 

@@ -256,9 +256,7 @@ def _stay(processes: Processes) -> int:
         time.sleep(_LOOK_EVERY_S)
         for name, pid in processes.pids().items():
             if known.get(name, pid) != pid:
-                note(
-                    f"{name} has died, and was started again; why may stand in {processes.log_of(name)}"
-                )
+                note(f"{name} died and was started again; see {processes.log_of(name)}")
             known[name] = pid
     for name, tail in broken.items():
         say(f"{name} has died too often, and everything is stopped: {one_line(tail)[-300:]}")
@@ -266,14 +264,12 @@ def _stay(processes: Processes) -> int:
 
 
 def _stop(processes: Processes, settings: Settings) -> None:
-    note(
-        f"stopping: turns that run have up to {settings.drain_s:.0f} s; Ctrl-C again stops at once"
-    )
+    note(f"stopping: running turns have up to {settings.drain_s:.0f} s; Ctrl-C again stops at once")
     try:
         processes.stop(grace_s=settings.drain_s + _AFTER_DRAIN_S)
     except KeyboardInterrupt:
         processes.stop(grace_s=0.0)
-    note("stopped; jobs that have not ended go on at the next `handoff up`")
+    note("stopped; open jobs continue at the next `handoff up`")
 
 
 def _take(home: Path, parts: ExitStack) -> Path:
@@ -289,7 +285,7 @@ def _take(home: Path, parts: ExitStack) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise UserError(
-            f"another `handoff up` uses {folder}: stop it, or give this one a --home of its own"
+            f"another `handoff up` uses {folder}: stop it, or choose another --home"
         ) from error
     except OSError as error:
         raise UserError(

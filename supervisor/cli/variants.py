@@ -64,9 +64,7 @@ def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
 
 def say_how_to_resume(run: str) -> int:
     """Print how to continue after Ctrl-C. Return the exit code."""
-    say(
-        f"interrupted: what was begun is not lost, and the same command with --run {run} goes on from here"
-    )
+    say(f"interrupted: the same command with --run {run} continues here")
     return INTERRUPTED
 
 
@@ -80,7 +78,7 @@ def run_name(given: str | None, kind: str) -> str:
         return f"{kind}-{secrets.token_hex(3)}"
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,47}", given):
         raise UserError(
-            f"--run {given[:60]!r} is no name: small letters, digits, - and _, at most 48, a letter first"
+            f"--run {given[:60]!r} is not a name: use small letters, digits, - and _, at most 48, a letter first"
         )
     return given
 
@@ -130,17 +128,15 @@ def worst_case(limit: str | None, *, is_free: bool) -> str:
     """
     if is_free:
         return "nothing: the offline model answers"
-    return f"at most {limit}" if limit else "what it takes: there is no limit (--max-usd sets one)"
+    return f"at most {limit}" if limit else "an unknown amount: set a limit with --max-usd"
 
 
 def _names(text: str, option: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(","))
     if not all(names):
-        raise UserError(
-            f"{option} {text[:60]!r} names nothing between two commas, or nothing at all: name some, as in A,B"
-        )
+        raise UserError(f"{option} {text[:60]!r} has an empty name: write names as in A,B")
     if len(set(names)) != len(names):
-        raise UserError(f"{option} {text[:60]!r} names one of them twice")
+        raise UserError(f"{option} {text[:60]!r} names a value twice")
     return names
 
 

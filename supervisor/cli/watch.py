@@ -46,5 +46,5 @@ def watch(
             reconnect_for_s=reconnect,
         )
     except KeyboardInterrupt:
-        say(f"the job goes on: `handoff watch {job_id}` comes back to it")
+        say(f"the job continues: `handoff watch {job_id}` follows it")
         return INTERRUPTED

@@ -62,9 +62,9 @@ def test_the_doctor_reports_the_fault_and_all_readable_facts(
     assert "{found}: {fix}".format(**found["broker"]) == why
     assert (
         found["queue submissions"]["found"]
-        == "1 waiting; who serves it is not known while Redis takes no writes"
+        == "1 waiting; its workers are unknown while Redis takes no writes"
     )
-    assert found["dead letters"]["found"] == "1 message could not be taken"
+    assert found["dead letters"]["found"] == "1 message could not be handled"
     assert {"version", "persistence", "workers", "budget of the day", "this shell: model"} <= set(
         found
     )

@@ -99,8 +99,8 @@ def test_up_names_the_restarted_process_and_its_log(handoff: Handoff) -> None:
         )
         os.kill(supervisor, signal.SIGKILL)
 
-        handoff.wait_for("supervisor has died, and was started again; why may stand in ")
-        log = handoff.read("err").split("why may stand in ")[1].splitlines()[0]
+        handoff.wait_for("supervisor died and was started again; see ")
+        log = handoff.read("err").split("was started again; see ")[1].splitlines()[0]
 
     assert Path(log).is_file()
 

@@ -191,7 +191,7 @@ def test_an_interrupted_run_loses_no_job_and_continues_under_its_name(system: Sy
         system.handoff.wait_for("1/3  right")
         wait_until(lambda: system.model.calls["work"] == 2, timeout_s=30, what="the slow one")
         assert interrupt(process) == 130
-    assert "the same command with --run cut-short goes on from here" in system.handoff.read("err")
+    assert "the same command with --run cut-short continues here" in system.handoff.read("err")
     system.model.go.set()
     found = system.run(*command)
 
@@ -216,7 +216,7 @@ def test_an_evaluation_never_exceeds_its_budget_and_names_the_unmeasured_cases(
     )
 
     assert found["cost_usd"] <= 0.02
-    assert "raise --max-usd" in found["stderr"] or "no money was left" in found["stderr"]
+    assert "raise --max-usd" in found["stderr"] or "the budget has no room" in found["stderr"]
 
 
 def test_a_judge_that_sees_both_orders_chooses_the_better_answer(system: System) -> None:
@@ -281,7 +281,7 @@ def test_an_interrupted_comparison_continues_under_its_name(system: System) -> N
     with system.handoff.started(*command, **system.environment) as process:
         wait_until(lambda: system.model.calls["work"] >= 1, timeout_s=30, what="a slow one")
         assert interrupt(process) == 130
-    assert "the same command with --run broken-off goes on from here" in system.handoff.read("err")
+    assert "the same command with --run broken-off continues here" in system.handoff.read("err")
     system.model.go.set()
     found = system.run(*command)
 
@@ -332,26 +332,26 @@ def test_without_a_broker_an_interrupted_run_keeps_its_work_and_does_not_repeat_
         (("eval", "nope.jsonl"), "'nope.jsonl' cannot be read"),
         (("eval", "bad.jsonl"), "bad.jsonl:1: id: Field required"),
         (("eval", "good.jsonl", "--modes", "teem"), "'teem' is not a mode: did you mean team?"),
-        (("eval", "good.jsonl", "--modes", "single,,team"), "names nothing between two commas"),
-        (("eval", "good.jsonl", "--modes", "single,single"), "names one of them twice"),
+        (("eval", "good.jsonl", "--modes", "single,,team"), "has an empty name"),
+        (("eval", "good.jsonl", "--modes", "single,single"), "names a value twice"),
         (
             ("eval", "good.jsonl", "--modes", "pipeline", "--workflow", "nope"),
             "there is no workflow 'nope'",
         ),
-        (("eval", "good.jsonl", "--run", "A B"), "is no name"),
+        (("eval", "good.jsonl", "--run", "A B"), "is not a name"),
         (("eval", "good.jsonl", "--repeat", "0"), "--repeat"),
         (("eval", "good.jsonl", "--min-pass-rate", "2"), "--min-pass-rate"),
         (("eval", "good.jsonl", "--models", "some-model"), "some-model needs a key"),
         (("eval", "docs.jsonl"), f"{RIGHT['id']}: no such folder of documents: nowhere"),
         (
             ("eval", "good.jsonl", "--no-judge", "--min-score", "3"),
-            "--no-judge leaves the judge out",
+            "--min-score needs a judge",
         ),
-        (("eval", "good.jsonl", "--no-judge", "--judge-model", "m"), "leave one of the two out"),
+        (("eval", "good.jsonl", "--no-judge", "--judge-model", "m"), "leave one out"),
         (("compare", ""), "the request is empty"),
         (
             ("compare", "What?", "--modes", "single,team,auto"),
-            "two are held against each other, not 3",
+            "names 3 modes, and compare needs two",
         ),
         (("compare", "What?", "--rubric", "nope.yaml"), "nope.yaml"),
         (("compare", "What?", "--docs", "nowhere"), "nowhere"),

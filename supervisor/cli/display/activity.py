@@ -71,7 +71,7 @@ def sign_of(view: JobView) -> str | None:
     told += [f"and {len(signs) - MOST_AT_WORK} more"] if len(signs) > MOST_AT_WORK else []
     so_far = ", ".join(against_budget(view.books, view.state.submitted.limits))
     quoted = f" ({quote})" if (quote := against_quote(view)) else ""
-    return f"so far {so_far}{quoted}; at work: {'; '.join(told)}"
+    return f"so far {so_far}{quoted}; running: {'; '.join(told)}"
 
 
 def _signs(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:

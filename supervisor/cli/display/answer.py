@@ -160,7 +160,7 @@ def _against_the_quote(result: JobResult) -> str:
     spent = f"{cost} and {worked_s:.1f} s of work"
     if result.wall_s - worked_s < 0.1:
         return spent
-    return f"{spent} (of {result.wall_s:.1f} s: what it waited for a person, and the time after its end, are no work)"
+    return f"{spent} (of {result.wall_s:.1f} s, with waits for a person and the time after its end)"
 
 
 def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
@@ -170,7 +170,9 @@ def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
         return None
     were = "was" if cut["calls"] == 1 else "were"
     part = f"{cut['tokens']:,} tokens, {money(cut['cost_usd'])}"
-    return f"{figures(cut['calls'], 'call')} {were} cut off, and counted at the most that can have been used: {part}"
+    return (
+        f"{figures(cut['calls'], 'call')} {were} cut off, and counted at their upper bound: {part}"
+    )
 
 
 def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
@@ -199,7 +201,7 @@ def _why_partial(result: JobResult) -> str:
     """Return where the reader finds the reasons of a partial status."""
     if not (result.gaps or result.has_open_points):
         return "the notes say why"
-    return f"{'the answer names' if _is_markdown(result) else 'the notes name'} what is missing or not settled"
+    return f"{'the answer names' if _is_markdown(result) else 'the notes name'} the missing and open points"
 
 
 def _how_to_fill_gaps(result: JobResult) -> str:

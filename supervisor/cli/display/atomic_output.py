@@ -42,7 +42,7 @@ def _write_file(target: Path, text: str) -> None:
             with target.open("a", encoding="utf-8") as there:  # append: a log keeps its content
                 there.write(text)
     except BrokenPipeError as error:
-        raise HandoffError(f"{target}: nobody reads on") from error
+        raise HandoffError(f"{target}: the pipe has no reader") from error
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(target)) from error
 

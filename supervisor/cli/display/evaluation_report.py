@@ -33,7 +33,7 @@ class EvaluationReport:
 def line_of(outcome: TrialOutcome) -> str:
     """Return the line about an ended trial."""
     said = (
-        "not counted: its money was spent"
+        "not counted: its budget was spent"
         if outcome.is_cut
         else "passed"
         if outcome.passed
@@ -76,7 +76,11 @@ def accounts_of(done: EvaluationReport) -> list[str]:
     unjudged = sum(row.unjudged for row in done.rows)
     return [
         *lines,
-        *([f"the judge said nothing usable of {figures(unjudged, 'answer')}"] if unjudged else []),
+        *(
+            [f"the judge gave no usable score for {figures(unjudged, 'answer')}"]
+            if unjudged
+            else []
+        ),
     ]
 
 
@@ -84,14 +88,12 @@ def unmeasured_sentences(done: EvaluationReport) -> list[str]:
     """Return a sentence for each part that the budget did not allow."""
     cut = sum(row.cut for row in done.rows)
     said = (
-        [
-            f"{figures(cut, 'job')} ran out of money, which says nothing about its way: raise --max-usd"
-        ]
+        [f"{figures(cut, 'job')} ran out of budget and does not count: raise --max-usd"]
         if cut
         else []
     )
     said += (
-        [f"no money was left to judge {figures(done.not_judged, 'answer')}: raise --max-usd"]
+        [f"the budget has no room to judge {figures(done.not_judged, 'answer')}: raise --max-usd"]
         if done.not_judged
         else []
     )
@@ -100,7 +102,7 @@ def unmeasured_sentences(done: EvaluationReport) -> list[str]:
     named = ", ".join(f"{trial.case.id} ({trial.variant.name})" for trial in done.not_run[:5])
     return [
         *said,
-        f"no money was left for {figures(len(done.not_run), 'job')}: {named}{' ...' if len(done.not_run) > 5 else ''}",
+        f"the budget has no room for {figures(len(done.not_run), 'job')}: {named}{' ...' if len(done.not_run) > 5 else ''}",
     ]
 
 

@@ -174,15 +174,15 @@ def _of_job(view: JobView, event: JobEvent) -> str:  # noqa: PLR0911 (one case a
             return "cancel requested" + ("" if event.by == "user" else f" by {event.by}")
         case RetryRequested():
             again = (
-                f"again, from {event.from_step}"
+                f"retry from {event.from_step}"
                 if event.from_step
-                else "again, what did not succeed"
+                else "retry of the steps that did not succeed"
             )
             return f"{again}, for {event.taken_up.parent.job_id}" if event.taken_up else again
         case DecisionAsked():
             return f"waits for a decision: {event.why}"
         case ParentTold():
-            return f"{view.job_id}: told whose step it was"
+            return f"{view.job_id}: result sent to the parent job"
         case EndTaskTried():
             failed = f"try {event.attempt} failed: {short(event.detail, 80)}"
             return f"task at the end: {'sent' if event.delivered else failed}"
@@ -215,11 +215,11 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
         case Reviewed():
             return f"review, round {event.round}: {_verdict(view, event)}"
         case NeedsResolved():
-            again = dict.fromkeys(event.repeats, ", for it asks again for what was answered")
+            again = dict.fromkeys(event.repeats, ", because it asks the same question again")
             given_up = [f"{step}: given up{again.get(step, '')}" for step in event.given_up]
             who = {one.id: one.specialist for one in event.added}
             helped = [
-                f"{one.id}: to be found out by {one.helpers[-1]} ({who[one.helpers[-1]]})"
+                f"{one.id}: waits for input from {one.helpers[-1]} ({who[one.helpers[-1]]})"
                 for one in event.changed
             ]
             return "; ".join(
@@ -277,7 +277,7 @@ def _approval(view: JobView, event: ApprovalEvent) -> str:
             return f"still waits for an approval, reminder {event.number}"
         case Approved():
             return "approved" + (
-                ", for nobody has answered"
+                ", without an answer in time"
                 if event.by == "timeout"
                 else ", with another plan"
                 if event.plan
@@ -314,13 +314,13 @@ def _contradictions(view: JobView, event: ConflictsFound | Judged) -> str | None
 
 def _arbitration(event: Arbitrated) -> str:
     if event.problem:
-        return f"judge: nothing settled between reviewer and writer ({event.problem})"
+        return f"judge: no decision between reviewer and writer ({event.problem})"
     sides = [
         f"{side} is right about {', '.join(steps)}"
         for side, steps in (("writer", event.writer), ("reviewer", event.reviewer))
         if steps
     ]
-    return f"judge: {'; '.join(sides) or 'who is right is not settled'}"
+    return f"judge: {'; '.join(sides) or 'no decision'}"
 
 
 def _because(view: JobView, event: Event, before: str) -> str:

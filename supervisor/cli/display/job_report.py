@@ -137,7 +137,7 @@ def print_outline(found: JobOutline, letters: Sequence[DeadLetter]) -> None:
     section("handoffs", "\n".join(_counts(found)))
     counts = found.counts or {}
     bad = counts["failed"] + counts["needs_input"] if found.counts else None
-    _some("failed, or in need", found.failed, bad)
+    _some("failed, or waiting for input", found.failed, bad)
     _some("dropped", found.dropped, counts.get("dropped"))
     _some("at work", found.running, found.at_work["running"])
     _some("newest", found.newest, None)
@@ -171,7 +171,7 @@ def _counts(found: JobOutline) -> Iterator[str]:
     at_work = found.at_work
     if at_work["running"] or at_work["throttled"] or at_work["at_least"]:
         least = "at least " if at_work["at_least"] else ""
-        yield f"of the open ones, {least}{at_work['running']:,} at work and {at_work['throttled']:,} waiting for their provider"
+        yield f"open: {least}{at_work['running']:,} at work and {at_work['throttled']:,} waiting for their provider"
     yield f"journal: {figures(found.events, 'event')}"
 
 

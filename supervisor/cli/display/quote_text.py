@@ -7,7 +7,7 @@ from handoff_queue.shared.types.usage import MICROUSD
 from handoff_queue.supervisor.cli.display.terminal import figures, money
 from handoff_queue.supervisor.quoting.simulation import FEWEST_SCORES
 
-NO_PAST = "nothing is known to go by yet: no handoff has ended on this broker"
+NO_PAST = "no estimate yet: no handoff has ended on this broker"
 
 
 def quote_line(quote: Quote) -> str:

@@ -16,13 +16,12 @@ def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
     """Write the rows of a job.
 
     Raises:
-        UserError: the job's plan repeats no step.
+        UserError: the job's plan has no for_each step.
         OutputFailed: the file cannot be written.
     """
     if not rows:
         raise UserError(
-            f"{job_id} has no rows: its plan repeats no step (`for_each` in a workflow),"
-            " or is not made yet"
+            f"{job_id} has no rows: its plan has no for_each step, or there is no plan yet"
         )
     try:
         write_out(target, rows_as_text(rows, target))

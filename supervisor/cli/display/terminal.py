@@ -73,7 +73,7 @@ class _Output(_Descriptor):
             self._has_failed = True
             is_closed = error.errno == errno.EIO and self._is_terminal
             if error.errno == errno.EPIPE or is_closed:
-                raise BrokenPipe("nobody reads standard output") from error
+                raise BrokenPipe("standard output has no reader") from error
             raise OutputFailed(f"cannot write to standard output: {error.strerror}") from error
 
 

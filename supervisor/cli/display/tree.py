@@ -96,7 +96,7 @@ class JobTree:
         lacks = [Text(f"! {one}", style="yellow") for one in self.missing[:most]]
         if len(self.missing) > most:
             lacks.append(
-                Text(f"! and {len(self.missing) - most} more that it waits for", style="yellow")
+                Text(f"! and {len(self.missing) - most} more reasons to wait", style="yellow")
             )
         room = MOST_ROWS + 1
         if console.is_terminal:
@@ -328,7 +328,7 @@ def _standing_of(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], 
         case _ if is_throttled(standing, view.now):
             return _QUEUED, throttle_reason(standing, view.now)
         case _ if standing.claims:
-            return _QUEUED, "waits to be run again"
+            return _QUEUED, "waits for another attempt"
         case _:
             waited = view.now - standing.issued_at if standing.issued_at else 0.0
             return _QUEUED, ("about to begin" if event.child else "in its queue") + (

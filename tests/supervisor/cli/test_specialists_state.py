@@ -49,7 +49,7 @@ def test_a_real_model_that_no_worker_has_is_refused(jobs: Client) -> None:
     a_worker(jobs, "offline")
     jobs.store.presence.announce_supervisor("s1")
 
-    with pytest.raises(UserError, match="--model claude-opus-5-5 cannot be had"):
+    with pytest.raises(UserError, match="--model claude-opus-5-5 is not available"):
         require_somebody(jobs, "claude-opus-5-5")
 
 

@@ -76,7 +76,7 @@ def test_a_queue_that_nobody_serves_quota_refusals_money_and_dead_letters_are_to
         "12 s",
         "requests 7 of 50 left",
         "no call for 8 s: rate limit",
-        "4 calls in line",
+        "4 calls waiting",
         "$0.5000 of $2.0000",
         "2 dead letters",
     ):
@@ -124,7 +124,7 @@ def test_a_new_day_begins_anew() -> None:
 
 
 def test_spending_is_told_of_the_time_that_was_seen_and_no_other() -> None:
-    assert str(spent((0.0, 0, 0))) == "what is spent is seen from now on"
+    assert str(spent((0.0, 0, 0))) == "spending is measured from now on"
     assert str(spent((0.0, 0, 0), (2.1, 2_900, 600))) == "$0.0029, 600 tokens in the last 2 s"
 
 
@@ -171,7 +171,7 @@ def test_on_a_small_terminal_idle_roles_give_way_to_what_is_at_work_and_the_keys
     assert max(map(len, lines)) <= width
     at_work = [line for line in lines if "90 s" in line]
     assert lines[-1].startswith(
-        f"1-9: open a job   q: end   and {40 - len(at_work)} more at work"[: width - 1]
+        f"1-9: open a job   q: end   and {40 - len(at_work)} more running"[: width - 1]
     )
     assert len(at_work) >= 9
     assert at_work[0].split()[0] == "1"
@@ -195,7 +195,7 @@ def test_where_not_both_fit_the_roles_are_shown_and_what_is_at_work_is_counted()
     lines = on_a_terminal(STATS, longest(LOAD), 40, 10)
 
     assert [line.split()[0] for line in lines[5:8]] == ["poet", "researcher", "writer"]
-    assert lines[-1].split("   ") == ["1-9: open a job", "q: end", "2 at work"]
+    assert lines[-1].split("   ") == ["1-9: open a job", "q: end", "2 running"]
 
 
 def test_where_there_is_room_every_role_has_its_row() -> None:
@@ -214,6 +214,6 @@ def test_a_job_that_was_deleted_while_it_was_open_is_said_to_be_gone(redis_url: 
 
     jobs.store.connection.redis.flushall()
 
-    assert f"{job_id} is not there any more" in text(screen.draw())
+    assert f"{job_id} was deleted" in text(screen.draw())
     assert "Esc: back" in text(screen.draw())
     jobs.store.connection.close()

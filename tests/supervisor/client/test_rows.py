@@ -202,7 +202,7 @@ def test_the_command_writes_the_rows_so_far_and_says_that_the_job_continues(
         ("A-1043", "running", ""),
         ("A-1044", "running", ""),
     ]
-    with pytest.raises(UserError, match="has no rows: its plan repeats no step"):
+    with pytest.raises(UserError, match="has no rows: its plan has no for_each step"):
         result(shell.submit(), output=tmp_path / "rows.csv")
 
 

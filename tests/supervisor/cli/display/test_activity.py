@@ -44,7 +44,7 @@ def tree_of(view: JobView) -> str:
 
 
 def test_a_log_is_told_who_is_at_work_on_what_and_what_it_took_so_far() -> None:
-    sign = "so far 4 of 200 turns, 2,400 tokens, $0.0015; at work: left (researcher) turn 2, search_documents, 12 s"
+    sign = "so far 4 of 200 turns, 2,400 tokens, $0.0015; running: left (researcher) turn 2, search_documents, 12 s"
 
     assert sign_of(at_work(left=RUNS)) == sign
 
@@ -101,7 +101,7 @@ def test_who_is_at_work_below_is_told_with_its_job_and_not_the_step_that_it_does
     view = replace(view, children={child: replace(at_work(left=RUNS), job_id=child)})
 
     assert (sign_of(view) or "").endswith(
-        f"at work: {child} left (researcher) turn 2, search_documents, 12 s"
+        f"running: {child} left (researcher) turn 2, search_documents, 12 s"
     )
     assert "no sign of life" not in tree_of(view)
 

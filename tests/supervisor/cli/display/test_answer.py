@@ -89,9 +89,8 @@ def test_a_quote_stands_beside_what_was_worked_and_not_beside_what_a_person_took
     )
     line = "quoted: $0.0100 likely, $0.0300 at most; 8.0 s likely, 12.0 s at most; it took ≤ $0.0123 and 9.0 s of work"
 
-    assert (
-        f"{line} (of 198.3 s: what it waited for a person, and the time after its end, are no work)"
-        in drawn(outcome, 300)
+    assert f"{line} (of 198.3 s, with waits for a person and the time after its end)" in drawn(
+        outcome, 300
     )
     assert f"{line}\n" in drawn(outcome.model_copy(update={"wall_s": 9.1}), 300).replace(
         " \n", "\n"
@@ -167,7 +166,7 @@ def test_totals_with_a_call_that_was_cut_are_upper_bounds_and_say_which_part(
     assert total(cut) == "j-0123456789ab  ok  1.2 s  2 turns  ≤ 9,000 + 500 tokens  ≤ $0.0123  m"
     assert (
         drawn(cut).splitlines()[-2]
-        == "1 call was cut off, and counted at the most that can have been used: 8,200 tokens, $0.0110"
+        == "1 call was cut off, and counted at their upper bound: 8,200 tokens, $0.0110"
     )
     row = next(line for line in drawn(cut).splitlines() if line.startswith("left.1"))
     assert row.split() == "left.1 researcher ok 2 ≤ 9,000 ≤ 500 ≤ $0.0123 vm:1".split()
@@ -345,8 +344,8 @@ GAP = {"step": "left", "specialist": "researcher", "why": "it did not run", "lik
 @pytest.mark.parametrize(
     ("answer", "what", "said"),
     [
-        ("So.", {"has_open_points": True}, "the answer names what is missing or not settled"),
-        ({"so": 1}, {"has_open_points": True}, "the notes name what is missing or not settled"),
+        ("So.", {"has_open_points": True}, "the answer names the missing and open points"),
+        ({"so": 1}, {"has_open_points": True}, "the notes name the missing and open points"),
         (
             "So.",
             {"notes": ("No usable plan was made: one specialist got the whole request.",)},
@@ -355,7 +354,7 @@ GAP = {"step": "left", "specialist": "researcher", "why": "it did not run", "lik
         (
             "So.",
             {"gaps": (GAP,)},
-            "the answer names what is missing or not settled (`handoff retry j-0123456789ab` runs 1 step again)",
+            "the answer names the missing and open points (`handoff retry j-0123456789ab` runs 1 step again)",
         ),
     ],
 )

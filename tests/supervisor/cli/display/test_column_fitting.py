@@ -123,7 +123,7 @@ def test_who_is_missing_leaves_room_for_the_steps() -> None:
     lines = on_a_terminal(replace(many(100, done=[], running=[1]), missing=lacks))
 
     assert len(lines) <= 24
-    assert "! and 24 more that it waits for" in lines[-1]
+    assert "! and 24 more reasons to wait" in lines[-1]
     assert "page_0001" in "".join(lines)
 
 
@@ -205,5 +205,5 @@ def test_a_handoff_whose_worker_has_died_waits_to_be_run_again() -> None:
         view_of(*PLANNER, steps("left"), issued("left", "reader"), standings={"left.1": back})
     )
 
-    assert "waits to be run again" in lines[2]
+    assert "waits for another attempt" in lines[2]
     assert "in its queue" not in lines[2]

@@ -48,9 +48,9 @@ def test_whatever_money_did_not_suffice_for_is_named() -> None:
     )
 
     assert unmeasured_sentences(done) == [
-        "1 job ran out of money, which says nothing about its way: raise --max-usd",
-        "no money was left to judge 2 answers: raise --max-usd",
-        "no money was left for 3 jobs: c0 (team some-model), c1 (single), c1 (team some-model)",
+        "1 job ran out of budget and does not count: raise --max-usd",
+        "the budget has no room to judge 2 answers: raise --max-usd",
+        "the budget has no room for 3 jobs: c0 (team some-model), c1 (single), c1 (team some-model)",
     ]
     assert accounts_of(done) == [
         "nightly: $0.2500 of at most $1.0000, 110 tokens, of these the judge 0"

@@ -111,7 +111,7 @@ def test_who_is_in_need_is_told_with_who_finds_it_out() -> None:
         )
     )
 
-    assert line == "left: to be found out by left_help (writer); both: given up"
+    assert line == "left: waits for input from left_help (writer); both: given up"
 
 
 def test_every_other_event_has_its_line() -> None:
@@ -127,7 +127,8 @@ def test_every_other_event_has_its_line() -> None:
     assert last_line(CancelRequested()) == "cancel requested"
     assert last_line(JobEnded(status=JobStatus.OK)) == f"{JOB}: ok"
     assert (
-        last_line(JobEnded(status=JobStatus.OK), RetryRequested()) == "again, what did not succeed"
+        last_line(JobEnded(status=JobStatus.OK), RetryRequested())
+        == "retry of the steps that did not succeed"
     )
     assert (
         last_line(WebhookTried(attempt=2, delivered=False, detail="404"))
