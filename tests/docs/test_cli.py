@@ -1,4 +1,4 @@
-"""docs/cli.md knows every command and option, and no document names one that does not exist."""
+"""docs/cli.md describes every command and option, and no page names an unknown command or option."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GROUP: Any = typer.main.get_command(app)
 COMMANDS: dict[str, Any] = {name: load_command(name) for name in ENTRIES}
 HELP = {"-h", "--help"}
 PLANNED = DOCS / "roadmap.md"
-"""Speaks of what does not exist yet."""
+"""The page about commands that do not exist yet."""
 
 
 def options_of(command: Any) -> set[str]:
@@ -120,7 +120,7 @@ def test_no_document_names_a_command_or_an_option_that_does_not_exist() -> None:
 
 
 def wrong_with(span: str) -> str | None:
-    """What is wrong with a piece of code, if it is a command of ours."""
+    """Return the fault of a piece of code that is one of our commands, or None."""
     typed = re.search(r"(?:^|\s)handoff\s(.*)$", span)
     if not typed or span.startswith(("docker", "celery")):
         return None

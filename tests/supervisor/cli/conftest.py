@@ -7,6 +7,6 @@ from handoff_queue.supervisor.client.client import Client
 
 @pytest.fixture
 def broker(jobs: Client, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """The client of a test; commands use the same broker."""
+    """Return the client of a test. Commands use the same broker."""
     monkeypatch.setenv("HANDOFF_REDIS_URL", redis_url)
     return jobs

@@ -32,7 +32,7 @@ from tests.doubles.handoffs import a_result
 
 JOB = JobId("j-0123456789ab")
 SAID: dict[str, str] = {}
-"""All results that these moments speak of, by digest."""
+"""All results that these views refer to, by digest."""
 REF = BlobRef(digest="a" * 64, size=1)
 SUBMITTED = JobSubmitted(request=REF, title="Compare", limits=JobLimits(), document_count=3)
 PLANNED = PlanMade(
@@ -89,7 +89,7 @@ def reviewed(verdict: Verdict) -> Reviewed:
 
 
 def looked(patch: Patch) -> tuple[HandoffFinished, PlanPatched]:
-    """The replanner's result, and what was made of it."""
+    """Return the result of the replanner and the patch that follows from it."""
     result = _said(a_result("replanner", patch.model_dump(mode="json")))
     added = tuple(
         StepOutline(
@@ -109,7 +109,7 @@ def looked(patch: Patch) -> tuple[HandoffFinished, PlanPatched]:
 
 
 def checked(check: FactCheck) -> tuple[HandoffFinished, FactsChecked]:
-    """A fact-checker's result, and what it means for the answer."""
+    """Return the result of a fact-checker and the event that follows from it."""
     result = _said(a_result(FACT_GATE, check.model_dump(mode="json")))
     is_wrong = check.verdict is CheckVerdict.VETO
     problem = UNSURE if check.verdict is CheckVerdict.CANNOT_SAY else None
@@ -120,7 +120,7 @@ def checked(check: FactCheck) -> tuple[HandoffFinished, FactsChecked]:
 
 
 def _said(result: HandoffResult) -> HandoffResult:
-    """It can be read by every view from now on."""
+    """Add a result, so that every view can read it."""
     SAID[ref(result.to_json()).digest] = result.to_json()
     return result
 
@@ -140,6 +140,6 @@ def view_of(
     )
     words = ResultTexts(
         {ref.digest: SAID[ref.digest] for event in events for ref in sources_of_words(event)}
-    )  # and no others
+    )  # and no other results
     known = {HandoffId(name): standing for name, standing in (standings or {}).items()}
     return JobView(JOB, now=now, books=books, standings=known, words=words).told(recorded(*events))

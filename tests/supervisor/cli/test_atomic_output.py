@@ -1,4 +1,4 @@
-"""A file that a command writes is whole, or as it was; and nothing else is left beside it."""
+"""A file that a command writes is complete or unchanged, and no temporary file stays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.supervisor.cli.display.atomic_output import write_out
 
 
-def test_what_was_there_is_replaced(tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("old")
     write_out(tmp_path / "page.html", "new")
 
@@ -20,13 +20,13 @@ def test_what_was_there_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", [".", "", "/"])
-def test_a_name_that_is_none_is_refused_like_a_folder(target: str) -> None:
+def test_an_empty_name_is_refused_like_a_folder(target: str) -> None:
     with pytest.raises(IsADirectoryError) as error:
         write_out(Path(target), "new")
     assert error.value.filename == str(Path(target))
 
 
-def test_a_folder_is_named_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_a_folder_is_refused_and_no_temporary_file_stays(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     with pytest.raises(IsADirectoryError) as error:
         write_out(tmp_path / "there", "new")
@@ -35,13 +35,13 @@ def test_a_folder_is_named_and_nothing_is_left_beside_it(tmp_path: Path) -> None
     assert [one.name for one in tmp_path.iterdir()] == ["there"]
 
 
-def test_a_folder_that_is_not_there_is_told_by_the_name_that_was_asked_for(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named_as_the_user_typed_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as error:
         write_out(tmp_path / "no" / "page.html", "new")
     assert error.value.filename == str(tmp_path / "no" / "page.html")
 
 
-def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+def test_the_target_of_a_link_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
     (tmp_path / "real.html").write_text("old")
     (tmp_path / "page.html").symlink_to("real.html")
     write_out(tmp_path / "page.html", "new")
@@ -50,7 +50,7 @@ def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> 
     assert (tmp_path / "real.html").read_text() == "new"
 
 
-def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+def test_a_pipe_is_written_and_stays_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with ThreadPoolExecutor(1) as pool:
         reads = pool.submit((tmp_path / "pipe").read_text)
@@ -61,7 +61,7 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["pipe"]
 
 
-def test_what_another_process_reads_by_its_descriptor_is_written_to() -> None:
+def test_a_descriptor_that_another_process_reads_is_written() -> None:
     ours, theirs = os.pipe()
     write_out(Path(f"/dev/fd/{theirs}"), "new")
     os.close(theirs)
@@ -70,7 +70,7 @@ def test_what_another_process_reads_by_its_descriptor_is_written_to() -> None:
     os.close(ours)
 
 
-def test_a_pipe_whose_reader_leaves_is_told_and_no_file_beside_it_is_touched(
+def test_a_pipe_that_loses_its_reader_is_reported_and_no_other_file_changes(
     tmp_path: Path,
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
@@ -83,7 +83,7 @@ def test_a_pipe_whose_reader_leaves_is_told_and_no_file_beside_it_is_touched(
     assert (tmp_path / "pipe.part").read_text() == "somebody's"
 
 
-def test_a_log_that_is_written_to_by_its_descriptor_keeps_what_it_has(tmp_path: Path) -> None:
+def test_a_log_that_is_open_as_a_descriptor_keeps_its_content(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
         log.write("begun\n")
         log.flush()

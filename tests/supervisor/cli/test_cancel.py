@@ -1,4 +1,4 @@
-"""`handoff cancel`: several jobs by their ids, and all jobs that match a filter."""
+"""`handoff cancel` stops several jobs by their ids, and all jobs that match a filter."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_several_jobs_are_cancelled_by_one_command(
     assert third not in cancelled(broker)
 
 
-def test_an_id_that_is_wrong_stops_none_of_the_others(
+def test_a_wrong_id_does_not_stop_the_other_cancels(
     broker: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended, running = submitted(broker, 2)
@@ -121,7 +121,7 @@ def test_a_job_that_ends_or_is_deleted_before_its_cancel_is_no_error(broker: Cli
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Python's own handler of SIGINT, also where the tests run in the background of a shell."""
+    """Set Python's own handler of SIGINT, also if the tests run in the background of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -190,7 +190,7 @@ def test_a_cancel_that_is_unclear_cancels_nothing(
     assert cancelled(broker) == set()
 
 
-def test_where_no_job_matches_there_is_nothing_to_cancel(
+def test_without_a_matching_job_nothing_is_cancelled(
     broker: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert broker.newest(9, EVERY_JOB) == []

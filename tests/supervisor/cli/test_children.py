@@ -1,4 +1,4 @@
-"""What a watcher sees of jobs that do steps of the one that is watched."""
+"""A watcher sees the child jobs of the watched job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WORKS = {
 
 
 def watched() -> JobView:
-    """A job with a child, in which one step runs."""
+    """Return a job with a child job, in which one step runs."""
     view = view_of(
         SUBMITTED,
         TEAM,
@@ -51,7 +51,7 @@ def drawn(view: JobView) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_what_happens_below_stands_below_indented_with_its_job() -> None:
+def test_events_of_a_child_job_are_indented_with_its_id() -> None:
     view = watched()
     news = {JOB: recorded(SUBMITTED, TEAM, HANDED_OVER), CHILD: recorded(*BELOW)}
 
@@ -78,7 +78,7 @@ def test_a_plan_with_sub_supervisors_is_told_with_its_bill() -> None:
     assert told.startswith("plan: 1 step: team (supervisor); 1 sub-team of at most ")
 
 
-def test_what_a_team_gets_too_little_of_is_said_where_it_begins() -> None:
+def test_a_slice_that_is_too_small_for_a_team_is_reported_at_its_start() -> None:
     view = watched()
     books = JobStanding(
         JOB,
@@ -112,7 +112,7 @@ def test_the_tree_has_the_steps_of_a_child_below_its_own() -> None:
     assert lines[below].index("left") > lines[own].index("team")
 
 
-def test_who_is_missing_below_is_named_once() -> None:
+def test_a_role_that_child_jobs_miss_is_named_once() -> None:
     nobody = MissingRole(
         "a worker of `writer`", "start one with `handoff worker writer`", ("both",)
     )

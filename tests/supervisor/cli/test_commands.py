@@ -1,4 +1,4 @@
-"""The list of commands is quick, and says of each what it says of itself."""
+"""The list of commands is quick, complete, and agrees with the help of each command."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_an_example_in_a_help_fits_on_one_line() -> None:
 
 
 LONG = 8
-"""More options than this, without `--help`, are hard to read in one list."""
+"""Most options in one list, without `--help`. A longer list is hard to read."""
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -132,13 +132,13 @@ BY_LIMITS = {
     "max_depth",
     "approve_above_usd",
 }
-"""Options whose bounds `supervisor.cli.request_options` checks, with those of
+"""Options whose bounds `supervisor.cli.request_options` checks, with the bounds of
 `shared.types.limits`.
 """
 
 
 def numbers() -> Iterator[tuple[str, str, Any]]:
-    """Command, parameter and Typer's option, of each option that takes a number."""
+    """Yield the command, the parameter and the option, for each option that takes a number."""
     for name, entry in ENTRIES.items():
         module, _, function = entry.place.partition(":")
         command = getattr(import_module(f"handoff_queue.supervisor.cli.{module}"), function)

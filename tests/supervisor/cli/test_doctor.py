@@ -1,4 +1,4 @@
-"""What the doctor makes of what it sees. Against a whole system: tests/e2e/test_cli_jobs.py."""
+"""Findings of `handoff doctor`. tests/e2e/test_cli_jobs.py runs it against a whole system."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_a_sound_redis_is_sound() -> None:
         (replace(SOUND, used_memory_bytes=701), "memory", Level.WARN),
     ],
 )
-def test_what_would_lose_jobs_is_said_with_how_to_fix_it(
+def test_settings_that_would_lose_jobs_are_reported_with_a_fix(
     facts: RedisFacts, about: str, level: Level
 ) -> None:
     assert wrong(facts) == {about: level}
     assert all(finding.fix for finding in persistence(facts) if finding.level is not Level.OK)
 
 
-def test_a_queue_that_nobody_serves_is_named_with_what_waits_in_it() -> None:
+def test_an_unserved_queue_is_named_with_its_messages() -> None:
     (finding,) = forsaken(
         [QueueDepth("poet", 3, 2), QueueDepth("writer", 5, 5), QueueDepth("old", 0, 0)], {"writer"}
     )
@@ -75,7 +75,7 @@ def test_a_queue_that_nobody_serves_is_named_with_what_waits_in_it() -> None:
     assert "`handoff worker poet`" in finding.fix
 
 
-def test_messages_that_nobody_wants_any_more_may_be_removed() -> None:
+def test_messages_of_ended_jobs_can_be_removed() -> None:
     (finding,) = forsaken([QueueDepth("poet", 1, 0)], set())
 
     assert "1 message waiting" in finding.found
@@ -101,7 +101,7 @@ def found_in(redis_url: str) -> dict[str, Finding]:
 
 
 @pytest.mark.slow
-def test_in_a_real_redis_waiting_messages_are_found_though_no_worker_ever_announced_their_queue(
+def test_messages_of_a_queue_that_no_worker_announced_are_found_in_redis(
     store: Store, redis_url: str
 ) -> None:
     issue(store, a_job(store), "a.1", role="poet")
@@ -113,9 +113,7 @@ def test_in_a_real_redis_waiting_messages_are_found_though_no_worker_ever_announ
 
 
 @pytest.mark.slow
-def test_dead_letters_come_with_how_to_look_at_them_and_clear_them(
-    store: Store, redis_url: str
-) -> None:
+def test_dead_letters_are_reported_with_the_commands_for_them(store: Store, redis_url: str) -> None:
     store.dead_letters.add("researcher", "no handoff", "{}")
 
     finding = found_in(redis_url)["dead letters"]
@@ -125,7 +123,7 @@ def test_dead_letters_come_with_how_to_look_at_them_and_clear_them(
     assert "`handoff dead drop --all`" in finding.fix
 
 
-def test_what_is_spent_today_stands_beside_its_caps() -> None:
+def test_the_spending_of_today_is_shown_with_its_limits() -> None:
     assert list(
         budgets(
             TodaysBudgets(
@@ -139,7 +137,7 @@ def test_what_is_spent_today_stands_beside_its_caps() -> None:
     ] == ["$0, 0 tokens, no cap"]
 
 
-def test_a_day_that_is_spent_is_said_with_when_there_is_more_and_which_setting_it_is() -> None:
+def test_a_spent_daily_budget_is_reported_with_its_end_and_its_setting() -> None:
     everybody, tenant = budgets(
         TodaysBudgets(DaySpending(900, 7, 1_000, 0), DaySpending(900, 7, 900, 0), 3_600.0)
     )
@@ -155,7 +153,7 @@ def test_a_day_that_is_spent_is_said_with_when_there_is_more_and_which_setting_i
     )
 
 
-def test_a_day_with_too_little_left_to_begin_anything_is_said_to_be_spent_and_why() -> None:
+def test_a_daily_budget_with_too_little_left_counts_as_spent() -> None:
     (everybody,) = budgets(
         TodaysBudgets(
             DaySpending(900, 324_000, 0, 500_000, needed_microusd=200_000),
@@ -212,7 +210,7 @@ def test_supervisors_and_workers_announce_their_brokers(store: Store) -> None:
     assert [one.name for one in store.presence.processes()] == ["h:1"]
 
 
-def test_a_variable_that_names_a_broker_for_others_is_said_to_be_ignored() -> None:
+def test_a_broker_variable_of_other_applications_is_reported_as_ignored() -> None:
     (found,) = find_ignored_variables({"CELERY_BROKER_URL", "PATH"})
 
     assert (found.level, found.about) == (

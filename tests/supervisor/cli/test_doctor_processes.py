@@ -1,4 +1,4 @@
-"""The lines of `handoff doctor` about live processes, from what these announce."""
+"""Lines of `handoff doctor` about live processes, from their announcements."""
 
 from __future__ import annotations
 

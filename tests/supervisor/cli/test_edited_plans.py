@@ -1,6 +1,4 @@
-"""A plan that a person has written instead of the job's own: what cannot be one is refused in
-its words.
-"""
+"""A plan that a person wrote is refused with its file, its line and the fault."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from tests.doubles.jobs import submission
 
 
 def refuses(plan: JsonValue) -> None:
-    """As a job does whose plan waits for an approval."""
+    """Refuse a plan as a job does that waits for approval of its plan."""
     parse_edited_plan(
         plan, begin(JobId(JOB), Recorded(1, 0.0, submission())), ("researcher", "writer")
     )
@@ -30,7 +28,7 @@ def never(_plan: JsonValue) -> None:
     raise AssertionError("it is no plan")
 
 
-def test_of_an_empty_file_it_says_what_a_plan_begins_with(tmp_path: Path) -> None:
+def test_an_empty_file_is_refused_with_the_form_of_a_plan(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text("")
 
     with pytest.raises(
@@ -43,9 +41,7 @@ def test_of_an_empty_file_it_says_what_a_plan_begins_with(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "plan", ["steps:\n- id: a\n  join: {enough: most}\n", "steps:\n- id: a\njoin: {enough: most}\n"]
 )
-def test_a_join_that_is_none_is_refused_with_file_and_line_in_the_words_of_a_workflow(
-    tmp_path: Path, plan: str
-) -> None:
+def test_an_invalid_join_is_refused_with_file_and_line(tmp_path: Path, plan: str) -> None:
     (tmp_path / "plan.yaml").write_text(plan)
 
     with pytest.raises(
@@ -82,7 +78,7 @@ steps:
 """
 
 
-def test_whatever_is_wrong_is_told_with_its_file_and_line(tmp_path: Path) -> None:
+def test_every_fault_is_reported_with_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(BROKEN)
 
     with pytest.raises(ManyProblems) as raised:

@@ -1,4 +1,4 @@
-"""How a command ends."""
+"""A command ends with one line and an exit code."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_partial_answer_is_exit_code_0_for_a_caller_that_allows_it() -> None:
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_who_closes_an_output_hears_nothing_there_and_gets_the_exit_code(closed: str) -> None:
+def test_a_closed_output_stays_silent_and_the_exit_code_is_kept(closed: str) -> None:
     done = subprocess.run(
         ["sh", "-c", f'"{sys.executable}" -m handoff_queue.supervisor.cli.main --version {closed}'],
         capture_output=True,

@@ -1,6 +1,4 @@
-"""A file of gates is taken whole, or refused in one line: a check that is dropped in silence
-is none.
-"""
+"""A file of gates is used completely, or refused in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ def read(tmp_path: Path, text: str) -> GateSet | None:
     return gates_of(tmp_path / "gates.yaml")
 
 
-def test_the_gates_of_the_page_are_gates(tmp_path: Path) -> None:
+def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:
     (example,) = blocks(PAGE, "yaml")
     (tmp_path / "prices.csv").write_text("product,property,figure\nPro,price,10 USD\n")
     found = read(tmp_path, example)
@@ -75,12 +73,12 @@ def test_the_gates_of_the_page_are_gates(tmp_path: Path) -> None:
         ("facts: {file: nope.csv}\n", "nope.csv cannot be read"),
     ],
 )
-def test_what_cannot_be_taken_whole_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_file_of_gates_is_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         read(tmp_path, text)
 
 
-def test_each_problem_is_told_with_its_file_and_line_in_words_of_ours(tmp_path: Path) -> None:
+def test_each_problem_names_its_file_and_line_in_our_words(tmp_path: Path) -> None:
     path = tmp_path / "gates.yaml"
     with pytest.raises(UserError) as raised:
         read(tmp_path, "min_words: 3\ncited: perhaps\nnumbers:\n- 1\n- many\nleast: 3\n")
@@ -93,7 +91,7 @@ def test_each_problem_is_told_with_its_file_and_line_in_words_of_ours(tmp_path: 
     assert sorted(str(raised.value).split("; ")) == [f"{path}:{one}" for one in told]
 
 
-def test_of_many_problems_the_first_are_told(tmp_path: Path) -> None:
+def test_the_first_problems_of_many_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"; and 15 more$") as raised:
         read(tmp_path, "".join(f"gate{n}: 1\n" for n in range(20)))
     assert "\n" not in str(raised.value)

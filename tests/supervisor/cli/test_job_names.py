@@ -1,4 +1,4 @@
-"""Every command that takes a job takes the unique beginning of its id."""
+"""Every command with a JOB argument takes the unique beginning of an id."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMMANDS = [
     if any("JOB" in (parameter.metavar or "") for parameter in load_command(name).params)
     and name not in ("run", "submit", "quote")
 ]
-"""The commands with a JOB argument."""
+"""Commands with a JOB argument."""
 
 
 def test_all_commands_that_take_a_job_are_tested() -> None:
@@ -46,7 +46,7 @@ def test_all_commands_that_take_a_job_are_tested() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_takes_no_beginning_that_several_ids_share(
+def test_a_prefix_of_several_ids_is_refused(
     broker: Client, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     prefix, same = shared_beginning(submitted(broker, DIGITS + 1))
@@ -64,7 +64,7 @@ def test_a_command_takes_no_beginning_that_several_ids_share(
 
 
 @pytest.mark.parametrize("name", ["show", "export", "cancel", "result"])
-def test_a_command_takes_the_unique_beginning_of_an_id(
+def test_a_command_takes_the_unique_prefix_of_an_id(
     broker: Client, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     (job_id,) = submitted(broker, 1)
@@ -87,14 +87,16 @@ def test_a_whole_id_is_not_looked_up(broker: Client) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "j-", "j", "0123", "j-xyz", "j-0123456789abc", "J-01", "j-*"])
-def test_what_begins_no_id_is_refused_with_an_example(broker: Client, text: str) -> None:
+def test_a_text_that_cannot_begin_an_id_is_refused_with_an_example(
+    broker: Client, text: str
+) -> None:
     submitted(broker, 1)
 
     with pytest.raises(UnknownJob, match="is no job id: they look like j-0123456789ab"):
         find_job(broker.store, text)
 
 
-def test_a_beginning_that_no_id_has_is_refused(broker: Client) -> None:
+def test_an_unknown_prefix_is_refused(broker: Client) -> None:
     (job_id,) = submitted(broker, 1)
     other = "j-1" if job_id[2] == "0" else "j-0"
 

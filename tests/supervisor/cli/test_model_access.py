@@ -1,4 +1,4 @@
-"""What the doctor says of a model's server."""
+"""`handoff doctor` reports the state of a model's server."""
 
 from __future__ import annotations
 

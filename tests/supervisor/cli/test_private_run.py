@@ -1,6 +1,4 @@
-"""A run on a private Redis: what its job waits for names no command that could not reach that
-Redis.
-"""
+"""A run on a private Redis names no command that could not reach that Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that cannot be quoted says why."""
+"""A job without a quote gives the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_budget_that_cannot_pay_the_planner_is_too_low_for_a_plan(is_replaced:
     job = SimulatedJob(JobLimits(max_microusd=1_000))
     job.advance()
     result = job.finish("planner", "failed", stop_reason=StopReason.JOB_BUDGET)
-    if is_replaced:  # the whole request for one specialist, who cannot be paid either
+    if is_replaced:  # a plan with one specialist, which the budget cannot pay either
         job.append(make_plan_event(a_plan(answer=""), result)[0])
     job.advance()
 
@@ -26,7 +26,7 @@ def test_a_budget_that_cannot_pay_the_planner_is_too_low_for_a_plan(is_replaced:
     )
 
 
-def test_a_day_that_is_spent_is_not_mended_by_a_higher_limit() -> None:
+def test_a_spent_daily_budget_names_no_higher_limit_of_the_job() -> None:
     job = SimulatedJob()
     job.advance()
     job.finish("planner", "failed", stop_reason=StopReason.DAY_BUDGET)

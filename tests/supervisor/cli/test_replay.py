@@ -1,6 +1,4 @@
-"""Whoever comes back sees what he would have seen: the tree is made of the events alone,
-wherever they were cut.
-"""
+"""A watcher that reconnects shows the same tree, because only the events determine the tree."""
 
 from __future__ import annotations
 
@@ -24,11 +22,11 @@ from tests.doubles.random_job import RandomJob
 from tests.property_settings import draws
 
 CUTS = st.lists(st.floats(0, 1), max_size=5)
-"""Where the connection was lost, as parts of the journal."""
+"""Places of lost connections, as fractions of the journal."""
 
 
 def lived(seed: int, retries: int) -> RandomJob:
-    """A job to its end, and again."""
+    """Return a random job that was run to its end, and retried."""
     job = RandomJob(Random(seed))
     job.run()
     for _ in range(retries):
@@ -38,7 +36,7 @@ def lived(seed: int, retries: int) -> RandomJob:
 
 
 def begun(job: RandomJob) -> JobView:
-    """Before any event, with what the store says now, and all words."""
+    """Return the view before the first event, with the current store and all texts."""
     first, last = job.journal[0], job.journal[-1]
     books = JobStanding(
         JobId(JOB),

@@ -1,4 +1,4 @@
-"""What was typed, and what is made of it before anything starts."""
+"""Options become a request, or are refused before anything starts."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from handoff_queue.supervisor.cli.up import workers_of
 KNOWN = ["analyst", "researcher", "writer"]
 
 
-def test_bytes_that_are_no_text_are_no_request() -> None:
+def test_a_request_that_is_not_text_is_refused() -> None:
     with pytest.raises(UserError, match="UTF-8"):
         text_of("\udcff", Settings())
 
 
-def test_limits_are_those_that_were_given() -> None:
+def test_limits_have_the_given_values() -> None:
     limits = limits_of(RequestOptions("x", max_turns=3, max_usd=0.5, timeout_s=9))
 
     assert (limits.max_turns_per_handoff, limits.max_microusd, limits.max_seconds) == (
@@ -83,7 +83,7 @@ def test_a_real_model_needs_a_key_and_the_offline_one_does_not() -> None:
         check_model("claude-haiku-5-5", Settings())
 
 
-def test_whoever_is_not_named_is_served_by_one_process_more() -> None:
+def test_one_more_process_serves_all_other_specialists() -> None:
     assert workers_of([], KNOWN) == {"worker1": [], "worker2": []}
     assert workers_of(["researcher=2"], KNOWN) == {
         "researcher1": ["researcher"],

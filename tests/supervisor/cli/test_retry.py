@@ -69,7 +69,7 @@ def test_an_interrupted_run_continues_with_its_own_limits(
         retry(kept_run, *options)
 
 
-def test_a_job_that_is_no_interrupted_run_is_refused_with_the_runs_of_this_machine(
+def test_an_unknown_interrupted_run_is_refused_with_the_runs_of_this_machine(
     kept_run: JobId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HANDOFF_REDIS_URL", raising=False)

@@ -1,4 +1,4 @@
-"""A rubric of the user's own is taken whole, or refused in one line."""
+"""A rubric file is used completely, or refused in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read(tmp_path: Path, text: str) -> Rubric | None:
     return rubric_of(tmp_path / "rubric.yaml")
 
 
-def test_the_rubric_of_the_page_is_one(tmp_path: Path) -> None:
+def test_the_rubric_of_the_docs_is_valid(tmp_path: Path) -> None:
     example = blocks(PAGE, "yaml")[0]
     rubric = read(tmp_path, example)
 
@@ -52,7 +52,7 @@ def test_it_may_be_json(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_rubric_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_rubric_is_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         read(tmp_path, text)
 

@@ -1,4 +1,4 @@
-"""Specialists as they are shown: whole, however wide the terminal is."""
+"""Descriptions of specialists are printed in full on every terminal."""
 
 from __future__ import annotations
 

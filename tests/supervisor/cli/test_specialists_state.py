@@ -1,4 +1,4 @@
-"""Before a command waits for an answer it looks who is there, as `watch`, `list` and `submit` do."""
+"""A command that waits for an answer checks first that the broker has processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def a_worker(jobs: Client, model: str = "offline") -> None:
     )
 
 
-def test_who_has_announced_itself_is_there(jobs: Client) -> None:
+def test_an_announced_process_counts_as_present(jobs: Client) -> None:
     a_worker(jobs)
     jobs.store.presence.announce_supervisor("s1")
 
@@ -25,7 +25,7 @@ def test_who_has_announced_itself_is_there(jobs: Client) -> None:
     require_somebody(jobs, "offline")
 
 
-def test_without_a_supervisor_it_says_what_to_start(jobs: Client) -> None:
+def test_without_a_supervisor_the_message_names_the_command_to_start(jobs: Client) -> None:
     a_worker(jobs)
 
     with pytest.raises(
@@ -35,7 +35,7 @@ def test_without_a_supervisor_it_says_what_to_start(jobs: Client) -> None:
         require_somebody(jobs)
 
 
-def test_without_workers_it_says_what_to_start(jobs: Client) -> None:
+def test_without_workers_the_message_names_the_command_to_start(jobs: Client) -> None:
     jobs.store.presence.announce_supervisor("s1")
 
     with pytest.raises(
@@ -53,7 +53,7 @@ def test_a_real_model_that_no_worker_has_is_refused(jobs: Client) -> None:
         require_somebody(jobs, "claude-opus-5-5")
 
 
-def test_the_offline_model_can_be_had_of_every_worker(jobs: Client) -> None:
+def test_every_worker_has_the_offline_model(jobs: Client) -> None:
     a_worker(jobs, "anthropic")
     jobs.store.presence.announce_supervisor("s1")
 

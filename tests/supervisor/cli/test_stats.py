@@ -1,4 +1,4 @@
-"""What `handoff stats` makes of what is in a real store."""
+"""`handoff stats` on a real store."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ USED = Usage(input_tokens=10_000, output_tokens=100)
 
 
 def have_done(store: Store, role: str, model: str, limits: RateLimits) -> None:
-    """One call to this model took a handoff a good hundred seconds, and told the limits;
-    thirty more of this role wait.
+    """Store one handoff of over a hundred seconds with one call, the model's limits, and thirty
+    more waiting handoffs of the role.
     """
     job_id, expected = a_job(store), Expected(f"account:{model}", 400, 500)
     issue(store, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role=role)
@@ -35,7 +35,7 @@ def have_done(store: Store, role: str, model: str, limits: RateLimits) -> None:
 def test_each_role_is_held_against_the_limits_of_the_model_that_its_handoffs_have_called(
     store: Store,
 ) -> None:
-    """A slot makes hardly a call in a good hundred seconds, of 10,000 tokens."""
+    """A slot makes less than one call of 10,000 tokens in a hundred seconds."""
     have_done(store, "researcher", "narrow", RateLimits(requests=Allowance(6, 0)))
     have_done(
         store,

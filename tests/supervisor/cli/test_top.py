@@ -1,4 +1,4 @@
-"""The fleet on a terminal."""
+"""`handoff top` on a terminal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def spent(*samples: tuple[float, int, int]) -> Spending:
     return spending
 
 
-def test_what_has_been_at_work_for_longest_comes_first_and_has_the_first_key() -> None:
+def test_the_longest_running_handoff_comes_first_and_has_the_first_key() -> None:
     rows = longest(LOAD)
 
     assert [one.handoff_id for one in rows] == ["old.1", "new.1"]
@@ -68,7 +68,7 @@ def test_what_has_been_at_work_for_longest_comes_first_and_has_the_first_key() -
     ]
 
 
-def test_a_queue_that_nobody_serves_quota_refusals_money_and_dead_letters_are_told() -> None:
+def test_stats_show_unserved_queues_refusals_spending_and_dead_letters() -> None:
     said = text(StatsColumns(STATS))
 
     for words in (
@@ -83,7 +83,7 @@ def test_a_queue_that_nobody_serves_quota_refusals_money_and_dead_letters_are_to
         assert words in said
 
 
-def test_a_model_under_two_accounts_has_two_lines_that_can_be_told_apart() -> None:
+def test_a_model_under_two_accounts_has_two_lines_with_their_accounts() -> None:
     lanes = tuple(
         RateLimitBucket(account, model, {}, None, "", 0)
         for account, model in (("0a1b2c3d", "twice"), ("4e5f6071", "twice"), ("4e5f6071", "once"))
@@ -104,18 +104,18 @@ def test_a_model_under_two_accounts_has_two_lines_that_can_be_told_apart() -> No
     ]
 
 
-def test_what_a_tool_is_called_cannot_steer_the_terminal() -> None:
+def test_the_name_of_a_tool_cannot_control_the_terminal() -> None:
     assert "\x1b[31m" not in text(fleet(STATS, NOW, longest(LOAD), spent((NOW, 0, 0))))
 
 
-def test_spending_is_that_of_the_last_minute() -> None:
+def test_spending_covers_the_last_minute() -> None:
     spending = spent((0.0, 0, 0), (40.0, 9_000_000, 900), (100.0, 10_000_000, 1_000))
 
     assert spending.seen() == (1.0, 100, 60.0)
     assert str(spending) == "$1.0000, 100 tokens in the last minute"
 
 
-def test_a_new_day_begins_anew() -> None:
+def test_a_new_day_starts_at_zero() -> None:
     assert spent((0.0, 9_000_000, 900), (30.0, 0, 0), (60.0, 1_000_000, 50)).seen() == (
         1.0,
         50,
@@ -123,7 +123,7 @@ def test_a_new_day_begins_anew() -> None:
     )
 
 
-def test_spending_is_told_of_the_time_that_was_seen_and_no_other() -> None:
+def test_spending_names_the_measured_time() -> None:
     assert str(spent((0.0, 0, 0))) == "spending is measured from now on"
     assert str(spent((0.0, 0, 0), (2.1, 2_900, 600))) == "$0.0029, 600 tokens in the last 2 s"
 
@@ -139,7 +139,7 @@ def on_a_terminal(
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_on_a_small_terminal_idle_roles_give_way_to_what_is_at_work_and_the_keys_always_stand(
+def test_a_small_terminal_hides_idle_roles_first_and_never_the_keys(
     width: int,
 ) -> None:
     long = "check_the_supplier_contract_carefully"
@@ -182,7 +182,7 @@ def test_on_a_small_terminal_idle_roles_give_way_to_what_is_at_work_and_the_keys
 
 
 @pytest.mark.parametrize("height", range(1, 8))
-def test_on_a_terminal_of_a_few_lines_the_keys_stand_and_nothing_is_longer_than_it(
+def test_a_terminal_of_a_few_lines_shows_the_keys_and_no_line_too_many(
     height: int,
 ) -> None:
     lines = on_a_terminal(STATS, longest(LOAD), 60, height)
@@ -191,18 +191,18 @@ def test_on_a_terminal_of_a_few_lines_the_keys_stand_and_nothing_is_longer_than_
     assert lines[-1].startswith("1-9: open a job   q: end")
 
 
-def test_where_not_both_fit_the_roles_are_shown_and_what_is_at_work_is_counted() -> None:
+def test_if_not_both_fit_roles_are_shown_and_running_handoffs_are_counted() -> None:
     lines = on_a_terminal(STATS, longest(LOAD), 40, 10)
 
     assert [line.split()[0] for line in lines[5:8]] == ["poet", "researcher", "writer"]
     assert lines[-1].split("   ") == ["1-9: open a job", "q: end", "2 running"]
 
 
-def test_where_there_is_room_every_role_has_its_row() -> None:
+def test_on_a_large_terminal_every_role_has_its_row() -> None:
     assert not any(" idle: " in line for line in on_a_terminal(STATS, longest(LOAD), 140, 50))
 
 
-def test_a_job_that_was_deleted_while_it_was_open_is_said_to_be_gone(redis_url: str) -> None:
+def test_a_job_that_is_deleted_while_it_is_shown_is_reported_as_deleted(redis_url: str) -> None:
     jobs = client.connect(redis_url, Settings(offline=True, lease_s=3_600))
     job_id = a_job(jobs.store)
     issue(jobs.store, job_id, "planner.1", role="planner", group=None)

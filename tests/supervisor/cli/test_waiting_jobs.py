@@ -1,4 +1,4 @@
-"""Each command that shows a job says that the job waits for a person, for what, and since when."""
+"""Each command that shows a job names the question of a waiting job and its time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Printed = Callable[..., str]
 
 @pytest.fixture
 def waiting(broker: Client) -> JobId:
-    """A job with a plan that waits for an approval."""
+    """Return a job whose plan waits for approval."""
     job_id = broker.submit(Request("Compare Qdrant and Milvus."))
     fields = {"status": "running", "asked_last": 4, "approval:4": "plan", "asked_at": SINCE_MS}
     broker.store.connection.redis.hset(keys.job(job_id), mapping=fields)
@@ -46,9 +46,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
     return run
 
 
-def test_result_says_for_what_the_job_waits_and_since_when(
-    waiting: JobId, printed: Printed
-) -> None:
+def test_result_shows_the_reason_and_the_start_of_a_wait(waiting: JobId, printed: Printed) -> None:
     text = printed("result", waiting, code=NOT_ENDED)
 
     assert f"{waiting} is waiting: the job waits for an approval of its plan by a person" in text

@@ -1,4 +1,4 @@
-"""Signs of life: who is at work, and who has not been heard of."""
+"""The line about running handoffs, and about handoffs without a sign of life."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SILENT = replace(RUNS, beat_at=103.0)
 
 
 def at_work(**standings: HandoffStanding) -> JobView:
-    """One handoff of each step."""
+    """Return a view with one handoff for each step."""
     outlines = tuple(StepOutline(id=StepId(step), specialist="researcher") for step in standings)
     out = [issued(step, "researcher") for step in standings]
     plan = PLANNED.model_copy(update={"steps": outlines})
@@ -43,19 +43,19 @@ def tree_of(view: JobView) -> str:
     return out.getvalue()
 
 
-def test_a_log_is_told_who_is_at_work_on_what_and_what_it_took_so_far() -> None:
+def test_a_log_shows_the_running_handoffs_and_the_usage_so_far() -> None:
     sign = "so far 4 of 200 turns, 2,400 tokens, $0.0015; running: left (researcher) turn 2, search_documents, 12 s"
 
     assert sign_of(at_work(left=RUNS)) == sign
 
 
-def test_the_tool_calls_of_who_is_at_work_are_counted() -> None:
+def test_the_tool_calls_of_a_running_handoff_are_counted() -> None:
     assert (sign_of(at_work(left=replace(RUNS, tool_calls=1))) or "").endswith(
         "turn 2, search_documents, 1 tool call, 12 s"
     )
 
 
-def test_who_has_not_been_heard_of_is_told_first_in_a_log_and_marked_in_the_tree() -> None:
+def test_a_silent_handoff_comes_first_in_a_log_and_is_marked_in_the_tree() -> None:
     view = at_work(left=RUNS, right=SILENT)
     told = sign_of(view) or ""
 
@@ -67,7 +67,7 @@ def test_who_has_not_been_heard_of_is_told_first_in_a_log_and_marked_in_the_tree
     ] == ["right"]
 
 
-def test_nobody_at_work_gives_no_sign() -> None:
+def test_without_a_running_handoff_there_is_no_line() -> None:
     assert sign_of(at_work(left=HandoffStanding("issued"))) is None
     view = view_of(
         SUBMITTED,
@@ -80,7 +80,7 @@ def test_nobody_at_work_gives_no_sign() -> None:
     assert sign_of(JobView(view.job_id)) is None
 
 
-def test_many_at_work_are_counted_and_the_silent_ones_are_among_those_that_are_named() -> None:
+def test_many_running_handoffs_are_counted_and_the_silent_handoffs_are_named() -> None:
     view = at_work(**{f"s{number}": RUNS for number in range(30)}, quiet=SILENT)
 
     told = sign_of(view) or ""
@@ -89,7 +89,7 @@ def test_many_at_work_are_counted_and_the_silent_ones_are_among_those_that_are_n
     assert told.endswith(f"; and {31 - MOST_AT_WORK} more")
 
 
-def test_who_is_at_work_below_is_told_with_its_job_and_not_the_step_that_it_does() -> None:
+def test_a_handoff_of_a_child_job_is_shown_with_the_id_of_its_job() -> None:
     child = JobId("j-00000000cccc")
     handed = issued("team", "supervisor", group=None).model_copy(
         update={"child": Child(job_id=child, limits=JobLimits())}
@@ -110,13 +110,13 @@ def test_a_sign_in_a_log_comes_within_5_seconds() -> None:
     assert EVERY_S + TICK_S < 5.0 <= SILENT_AFTER_S
 
 
-def test_who_is_parked_is_told_beside_who_is_at_work() -> None:
+def test_a_throttled_handoff_is_shown_next_to_running_handoffs() -> None:
     view = at_work(left=RUNS, right=PARKED)
 
     assert (sign_of(view) or "").endswith("12 s; right (researcher) waits 40 s: rate limit")
 
 
-def test_a_log_is_told_once_that_a_handoff_is_parked() -> None:
+def test_a_log_reports_once_that_a_handoff_is_throttled() -> None:
     before, after = at_work(left=RUNS), at_work(left=PARKED)
 
     assert list(new_waits(before, after)) == ["left (researcher): waits 40 s: rate limit"]

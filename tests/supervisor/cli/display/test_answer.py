@@ -1,4 +1,4 @@
-"""The answer as it leaves the command: complete, once, and harmless to a terminal."""
+"""The printed answer is complete, printed once, and harmless to a terminal."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ QUOTE = {
 }
 
 
-def test_a_quote_stands_beside_what_was_worked_and_not_beside_what_a_person_took() -> None:
+def test_a_quote_is_compared_with_working_time_without_waits_for_a_person() -> None:
     outcome = result().model_copy(
         update={"quote": QUOTE, "usage": CUT, "wall_s": 198.3, "worked_s": 9.04}
     )
@@ -97,7 +97,7 @@ def test_a_quote_stands_beside_what_was_worked_and_not_beside_what_a_person_took
     )
 
 
-def test_what_was_streamed_is_not_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_streamed_answer_is_not_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
     print_answer(result(), streamed="It is")
 
     assert capsys.readouterr().out.startswith(" so [1].\n")
@@ -131,7 +131,7 @@ def test_a_form_that_is_a_string_is_a_json_string_alone_on_stdout(
     assert "Sources:" in written.err
 
 
-def test_what_kind_of_answer_was_asked_for_is_no_key_of_the_result() -> None:
+def test_the_requested_form_of_the_answer_is_no_key_of_the_result() -> None:
     assert "asked_for_a_form" not in json.loads(result().to_json())
 
 
@@ -156,7 +156,7 @@ def test_an_unknown_price_is_never_zero() -> None:
     assert sources_of(JobResult(job_id="j-0123456789ab", status=JobStatus.OK)) == ""
 
 
-def test_totals_with_a_call_that_was_cut_are_upper_bounds_and_say_which_part(
+def test_totals_with_a_cut_call_are_upper_bounds_and_name_the_part(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     handoff = {"handoff_id": "left.1", "assigned_to": "researcher", "worker": "vm:1", "usage": CUT}
@@ -174,7 +174,7 @@ def test_totals_with_a_call_that_was_cut_are_upper_bounds_and_say_which_part(
     assert "1 call was cut off" in capsys.readouterr().out
 
 
-def test_whose_a_job_is_stands_above_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tenant_of_a_job_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     print_everything(
         result().model_copy(
             update={"tenant": "ann", "priority": Priority.BATCH, "mode": Mode.ADAPTIVE}
@@ -218,7 +218,7 @@ def test_a_job_waits_for_a_person_until_it_has_ended(
 
 
 def an_account(columns: int) -> str:
-    """Of a handoff whose table is some 120 columns wide."""
+    """Return the account of a handoff whose table is about 120 columns wide."""
     handoff = {
         "handoff_id": "research_the_first_thing.1",
         "assigned_to": "researcher",
@@ -298,7 +298,7 @@ def test_as_many_copies_as_fit_the_screen_stand_each_in_a_line() -> None:
     assert sum(line.startswith("page_") and ".1 " in line for line in lines) == 30
 
 
-def test_what_show_prints_is_folded_to_the_screen() -> None:
+def test_the_output_of_show_is_folded_to_the_screen() -> None:
     text = readable({"task": "word " * 40}, columns=60)
 
     assert max(map(len, text.splitlines())) <= 60
@@ -324,12 +324,12 @@ def test_a_job_that_failed_for_want_of_documents_says_how_to_give_them() -> None
     assert str(verdict_on(given)).endswith("failed: needs: documents about HNSW")
 
 
-def test_only_what_is_not_simply_good_is_remarked_on() -> None:
+def test_only_an_outcome_that_is_not_ok_gets_a_remark() -> None:
     assert verdict_on(result()) is None
     assert "partial" in (verdict_on(result(status=JobStatus.PARTIAL)) or "")
 
 
-def test_of_a_run_on_a_private_redis_no_command_is_named_that_could_not_reach_it() -> None:
+def test_a_run_on_a_private_redis_names_no_command_that_cannot_reach_it() -> None:
     partial = result(status=JobStatus.PARTIAL).model_copy(update={"gaps": (GAP,)})
     silent = result(status=JobStatus.FAILED).model_copy(update={"notes": ()})
 
@@ -358,7 +358,7 @@ GAP = {"step": "left", "specialist": "researcher", "why": "it did not run", "lik
         ),
     ],
 )
-def test_of_a_partial_outcome_it_says_where_the_reason_stands(
+def test_a_partial_outcome_names_the_place_of_its_reasons(
     answer: JsonValue, what: dict[str, Any], said: str
 ) -> None:
     outcome = result(answer, JobStatus.PARTIAL).model_copy(update=what)

@@ -1,4 +1,4 @@
-"""What a terminal has room for."""
+"""Tables and trees fit the width and the height of the terminal."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def steps(*names: str) -> Event:
 def many(
     of: int, *, done: Iterable[int], failed: Iterable[int] = (), running: Iterable[int]
 ) -> JobView:
-    """A job of so many steps; the rest waits."""
+    """Return a job with this many steps. The other steps wait."""
     ended = [*((n, ResultStatus.OK) for n in done), *((n, ResultStatus.FAILED) for n in failed)]
     name = "page_{:04d}".format
     events = [
@@ -77,9 +77,7 @@ def many(
     )
 
 
-def test_of_a_thousand_steps_those_that_have_failed_run_or_wait_next_are_shown_and_the_rest_is_counted() -> (
-    None
-):
+def test_failed_running_and_next_steps_of_a_large_plan_are_shown_and_others_counted() -> None:
     view = many(1_000, done=range(1, 401), failed=[401], running=range(402, 410))
     view = replace(
         view,
@@ -106,7 +104,7 @@ def test_failed_steps_leave_room_for_those_that_run() -> None:
     assert sum("✗" in line for line in lines) == sum("●" in line for line in lines) == 11
 
 
-def test_what_stands_below_has_its_lines() -> None:
+def test_the_text_below_the_tree_keeps_its_lines() -> None:
     assert len(on_a_terminal(many(100, done=[], running=[1]), below=2)) <= 22
 
 
@@ -118,7 +116,7 @@ def test_on_a_terminal_of_a_few_lines_the_steps_have_most_of_them() -> None:
     assert "and 49 more" in lines[3]
 
 
-def test_who_is_missing_leaves_room_for_the_steps() -> None:
+def test_missing_roles_leave_room_for_the_steps() -> None:
     lacks = tuple(MissingRole(f"a worker of `w{n}`", "start one") for n in range(30))
     lines = on_a_terminal(replace(many(100, done=[], running=[1]), missing=lacks))
 
@@ -127,7 +125,7 @@ def test_who_is_missing_leaves_room_for_the_steps() -> None:
     assert "page_0001" in "".join(lines)
 
 
-def test_what_fits_stands_in_the_order_of_the_plan() -> None:
+def test_steps_that_fit_keep_the_order_of_the_plan() -> None:
     lines = on_a_terminal(many(4, done=[1, 3], failed=[2], running=[4]))
 
     assert [line.split()[2] for line in lines[2:]] == [f"page_000{n}" for n in (1, 2, 3, 4)]
@@ -180,7 +178,7 @@ def test_cutting() -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.SINGLE, Mode.PIPELINE, Mode.AUTO])
-def test_where_no_planner_will_be_there_is_no_row_of_one(mode: Mode) -> None:
+def test_a_job_without_a_planner_has_no_row_for_a_planner(mode: Mode) -> None:
     asked = SUBMITTED.model_copy(update={"mode": mode})
 
     assert "planner" not in "".join(on_a_terminal(view_of(asked)))

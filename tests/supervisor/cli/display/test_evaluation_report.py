@@ -1,4 +1,4 @@
-"""What was not measured is said, whatever else went well; and the tables say what was."""
+"""The report of an evaluation shows the measurements, and names each part that was not measured."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ ALL = [
 ]
 
 
-def test_a_run_that_was_whole_has_nothing_to_add() -> None:
+def test_a_complete_evaluation_has_no_remark() -> None:
     assert unmeasured_sentences(EvaluationReport(PLAN, ALL)) == []
 
 
-def test_whatever_money_did_not_suffice_for_is_named() -> None:
+def test_each_part_that_the_budget_did_not_allow_is_named() -> None:
     done = EvaluationReport(
         PLAN,
         [outcome(PLAN.trials[0], is_cut=True)],

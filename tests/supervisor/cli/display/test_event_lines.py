@@ -1,4 +1,4 @@
-"""The same for a log: a line an event."""
+"""The lines of a log: one line per event."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_failure_says_why() -> None:
     assert line == "left (researcher): failed, 3 turns, 1,200 tokens: no such document"
 
 
-def test_who_is_in_need_is_told_with_who_finds_it_out() -> None:
+def test_a_step_that_needs_input_is_shown_with_its_helper() -> None:
     helper = StepOutline(id=StepId("left_help"), specialist="writer")
     waits = StepOutline(
         id=StepId("left"), specialist="researcher", depends_on=(helper.id,), helpers=(helper.id,)
@@ -136,7 +136,7 @@ def test_every_other_event_has_its_line() -> None:
     )
 
 
-def test_what_a_fact_checker_says_of_the_answer_is_told() -> None:
+def test_the_verdict_of_a_fact_checker_has_its_line() -> None:
     wrong = WrongStatement(statement="It is high.", why="It is\nlow.")
     out = issued("fact_gate", "legal", group="g2")
 
@@ -154,7 +154,7 @@ def test_what_a_fact_checker_says_of_the_answer_is_told() -> None:
     )
 
 
-def test_what_the_replanner_has_made_of_the_plan_is_told_with_why() -> None:
+def test_a_change_of_the_plan_is_shown_with_its_reason() -> None:
     step = Step(
         id=StepId("config"),
         specialist="ops",
@@ -191,8 +191,8 @@ def test_a_claim_is_told_once_and_a_second_claim_as_one() -> None:
     assert list(new_claims(first, second)) == ["left (researcher): works (claim 2), in host:2"]
 
 
-def test_of_a_handoff_that_was_dropped_nobody_says_that_it_works() -> None:
-    """Whoever begins to watch a cancelled job sees its handoffs as they were last."""
+def test_a_dropped_handoff_is_not_shown_as_running() -> None:
+    """A person who begins to watch a cancelled job sees the last state of its handoffs."""
     dropped = view_of(
         *BEFORE, standings={"left.1": HandoffStanding("dropped", claims=1, worker="host:1")}
     )
@@ -230,7 +230,7 @@ def test_a_tool_whose_name_speaks_of_waiting_is_no_wait() -> None:
     assert list(new_waits(view_of(*BEFORE), works)) == []
 
 
-def test_who_is_missing_is_told_once_and_so_is_that_it_is_over() -> None:
+def test_a_missing_role_is_reported_once_and_so_is_its_return() -> None:
     sound = view_of(*BEFORE)
     one = replace(
         sound,
@@ -256,9 +256,7 @@ def test_who_is_missing_is_told_once_and_so_is_that_it_is_over() -> None:
     assert list(no_longer_missing(two, sound)) == ["no longer waits for a worker of `poet`"]
 
 
-def test_what_a_handoff_took_is_what_the_budget_counted_and_an_upper_bound_if_a_call_was_cut() -> (
-    None
-):
+def test_the_usage_of_a_handoff_is_the_usage_of_the_budget_or_an_upper_bound() -> None:
     books = HandoffStanding("done", turns=4, input_tokens=9_000, output_tokens=500, cut_calls=1)
     view = view_of(*BEFORE, finished("left"), standings={"left.1": books})
 

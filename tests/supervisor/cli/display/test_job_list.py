@@ -1,4 +1,4 @@
-"""`handoff list`: every job can be told from the others, however narrow the terminal is."""
+"""`handoff list` shows every complete job id, also on a narrow terminal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_no_line_is_wider_than_the_screen_and_the_id_is_whole(columns: int) -> N
 
 
 @pytest.mark.parametrize("columns", [60, 160])
-def test_what_a_job_waits_for_stands_below_it_a_line_each(columns: int) -> None:
+def test_each_reason_of_a_wait_has_its_line_below_the_job(columns: int) -> None:
     text = " ".join(" ".join(lines_of_job(WAITING, columns)).split())
 
     assert text.endswith(
@@ -51,7 +51,7 @@ def test_what_a_job_waits_for_stands_below_it_a_line_each(columns: int) -> None:
     assert "waits" not in " ".join(lines_of_job(STANDING, columns))
 
 
-def test_where_there_is_room_a_job_is_one_line() -> None:
+def test_on_a_wide_terminal_a_job_is_one_line() -> None:
     assert len(list(lines_of_job(STANDING, 120))) == 1
     assert len(list(lines_of_job(STANDING, 119))) == 3
 

@@ -1,4 +1,4 @@
-"""What a job has taken, against its budget and against what was quoted."""
+"""Usage of a job, compared with its budget and its quote."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUOTED = Quoted(
 )
 BEFORE: tuple[Event, ...] = (SUBMITTED, PLANNED, QUOTED)
 BEGAN = 101.0
-"""When `view_of` has it submitted."""
+"""Time at which `view_of` submits the job."""
 
 
 def spent(view: JobView, microusd: int | None, *, cut_calls: int = 0) -> JobView:
@@ -57,7 +57,7 @@ def test_the_headline_holds_turns_tokens_and_cost_against_their_limits() -> None
     ]
 
 
-def test_what_has_no_limit_stands_alone() -> None:
+def test_a_figure_without_a_limit_stands_alone() -> None:
     books = view_of(*BEFORE).books
     assert books is not None
 
@@ -82,7 +82,7 @@ def test_time_and_cost_stand_against_the_quote() -> None:
     assert against_quote(view_of(SUBMITTED, PLANNED)) is None
 
 
-def test_who_takes_more_than_was_quoted_is_over_it() -> None:
+def test_usage_above_the_quote_is_marked_as_over() -> None:
     view = spent(view_of(*BEFORE, now=BEGAN + 50), 4_100)
 
     assert (
@@ -91,14 +91,14 @@ def test_who_takes_more_than_was_quoted_is_over_it() -> None:
     )
 
 
-def test_a_cost_that_nobody_knows_is_not_held_against_a_quote() -> None:
+def test_an_unknown_cost_is_not_compared_with_a_quote() -> None:
     assert (
         against_quote(spent(view_of(*BEFORE, now=BEGAN + 12), None))
         == "12 s of likely 30 s, at most 45 s"
     )
 
 
-def test_waiting_for_a_person_is_no_part_of_the_time_that_was_quoted() -> None:
+def test_a_wait_for_a_person_is_not_part_of_the_quoted_time() -> None:
     asked = ApprovalAsked(what=ApprovalOf.PLAN, why="-", wait_s=9_000)
     view = view_of(*BEFORE, asked, now=BEGAN + 500)
 
@@ -113,7 +113,7 @@ FAILED_AND_RETRIED: tuple[Event, ...] = (
     JobEnded(status=JobStatus.FAILED, reason="-"),
     RetryRequested(),
 )
-"""The retry comes six events after the submission, a second each."""
+"""The retry comes six events after the submission, with one second per event."""
 
 
 def standing_of(microusd: int | None, cut_calls: int = 0) -> HandoffStanding:
@@ -129,7 +129,7 @@ def standing_of(microusd: int | None, cut_calls: int = 0) -> HandoffStanding:
         ({"left.2": standing_of(None)}, "4.0 s"),
     ],
 )
-def test_the_quote_of_a_retried_job_is_that_of_its_first_run_beside_what_the_retry_took(
+def test_the_quote_of_a_retried_job_covers_its_first_run(
     standings: dict[str, HandoffStanding], since: str
 ) -> None:
     again = issued("left", "researcher", attempt=2)
@@ -141,7 +141,7 @@ def test_the_quote_of_a_retried_job_is_that_of_its_first_run_beside_what_the_ret
     )
 
 
-def test_a_quote_that_was_made_in_the_retry_is_that_of_the_run_that_goes_on() -> None:
+def test_a_quote_made_in_the_retry_covers_the_retry() -> None:
     failed_before_its_plan = (
         SUBMITTED,
         JobEnded(status=JobStatus.FAILED, reason="-"),

@@ -1,4 +1,4 @@
-"""Following a job while Redis comes and goes."""
+"""A follower of a job survives a Redis that goes away and returns."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from handoff_queue.supervisor.client import client
 
 
 class RolesThatAreAwayOnce(PresenceStore):
-    """The connection is lost between two of the questions that a moment asks."""
+    """A presence store that loses its connection once, between two reads of an update."""
 
     asked = 0
 
     def presence(self, *args: Any, **kwargs: Any) -> Presence:
         self.asked += 1
-        if self.asked == 2:  # the first asks whether there is such a job
+        if self.asked == 2:  # the first read checks that the job exists
             raise StoreUnavailable("Redis is away.")
         return super().presence(*args, **kwargs)
 
 
-def test_what_was_read_just_before_redis_went_away_is_told_when_it_is_back(redis_url: str) -> None:
+def test_events_read_before_redis_went_away_are_shown_when_it_is_back(redis_url: str) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
     job_id = jobs.submit(client.Request("What is HNSW?"))
     jobs.store = replace(jobs.store, presence=RolesThatAreAwayOnce(jobs.store.connection))
@@ -40,7 +40,7 @@ def test_what_was_read_just_before_redis_went_away_is_told_when_it_is_back(redis
     jobs.store.connection.close()
 
 
-def test_a_job_that_is_gone_is_told_and_not_shown_as_it_was(redis_url: str) -> None:
+def test_a_deleted_job_is_reported_and_not_shown_in_its_last_state(redis_url: str) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
     job_id = jobs.submit(client.Request("What is HNSW?"))
     moments = follow(jobs, job_id)

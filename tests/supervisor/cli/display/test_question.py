@@ -15,7 +15,7 @@ from handoff_queue.supervisor.cli.display.terminal_input import confirm, line_of
 
 @pytest.fixture
 def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The end of the pseudo-terminal at which the person types."""
+    """Yield the end of the pseudo-terminal at which the person types."""
     ours, theirs = os.openpty()
     with os.fdopen(theirs) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
@@ -31,7 +31,7 @@ def test_a_line_that_is_typed_later_is_returned(keyboard: int) -> None:
 
 
 def test_a_signal_that_does_not_interrupt_the_read_still_ends_the_question(keyboard: int) -> None:
-    """The kernel may deliver Ctrl-C to another thread. The main thread's read then goes on."""
+    """The kernel may deliver Ctrl-C to another thread. The read of the main thread then continues."""
 
     def interrupt_then_type() -> None:
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Standard output and standard error that are full, closed or not read."""
+"""Standard output and standard error that are full, closed or without a reader."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run_handoff(redirections: str, *arguments: str) -> subprocess.CompletedProce
 
 
 @pytest.mark.parametrize("redirection", [f"2>{FULL}", "2>&-", "2</dev/null", "2>&- <&-"])
-def test_an_answer_is_printed_although_no_remark_can_be_written(redirection: str) -> None:
+def test_an_answer_is_printed_even_if_stderr_cannot_be_written(redirection: str) -> None:
     done = run_in_shell(redirection, "-c", PRINTS)
 
     assert (done.returncode, done.stdout) == (0, "the answer\n")
@@ -77,7 +77,7 @@ def test_help_that_cannot_be_written_is_one_line_and_exit_code_1(arguments: list
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["run", "--help"], ["--version"], ["list", "-h"]]
 )
-def test_help_that_nobody_reads_is_no_error(arguments: list[str]) -> None:
+def test_help_without_a_reader_is_no_error(arguments: list[str]) -> None:
     """A reader such as `head -1` closes the pipe."""
     reads, writes = os.pipe()
     os.close(reads)
@@ -94,7 +94,7 @@ def test_help_that_nobody_reads_is_no_error(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_wrong_option_has_its_exit_code_although_nobody_reads_the_reason() -> None:
+def test_a_wrong_option_has_its_exit_code_without_a_reader() -> None:
     assert run_handoff(f"2>{FULL}", "run", "--no-such-option").returncode == 2
 
 

@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Figures and amounts in a form for people."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_an_upper_bound_is_marked_as_one() -> None:
     assert figures(2_310, "token", at_most=True) == "≤ 2,310 tokens"
 
 
-def test_colours_that_are_forced_make_no_terminal_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is drawn anew there."""
+def test_forced_colours_do_not_make_a_log_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log has colours, and is not drawn in place."""
     for variable in ("FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.setenv(variable, "1")
 
@@ -41,7 +41,7 @@ def test_colours_that_are_forced_make_no_terminal_of_a_log(monkeypatch: pytest.M
     ] * 2
 
 
-def test_a_log_has_no_colours_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_has_no_colours_unless_they_are_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
     assert [(one.is_terminal, one.color_system) for one in (stdout(), stderr())] == [

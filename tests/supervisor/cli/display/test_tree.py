@@ -1,4 +1,4 @@
-"""The live tree: who does what, in which state, since when."""
+"""The live tree shows each handoff with its state and its time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_fact_checker_has_a_row_below_the_steps() -> None:
     assert "in its queue" in row(view, "fact_gate (legal) 2")
 
 
-def test_a_look_of_the_replanner_says_what_came_of_it_and_the_steps_are_there() -> None:
+def test_a_row_of_the_replanner_shows_its_change_and_the_new_steps() -> None:
     step = Step(id=StepId("config"), specialist="ops", task="Check the configuration.")
     look = looked(Patch(add=(step,), drop=(StepId("both"),), why="-"))
     asked = PLANNER[0].model_copy(update={"mode": Mode.ADAPTIVE})
@@ -85,15 +85,15 @@ def test_a_look_of_the_replanner_says_what_came_of_it_and_the_steps_are_there() 
     assert " both (writer)" not in drawn(view)
 
 
-def test_a_job_that_nobody_has_looked_at_waits_for_a_supervisor() -> None:
+def test_a_job_without_an_evaluation_waits_for_a_supervisor() -> None:
     assert "waits for a supervisor" in row(view_of(SUBMITTED), "planner")
 
 
-def test_a_step_says_what_it_waits_for() -> None:
+def test_a_step_shows_the_reason_of_its_wait() -> None:
     assert "waits for left" in row(view_of(*PLANNER), "both")
 
 
-def test_a_handoff_that_nobody_has_claimed_is_in_its_queue() -> None:
+def test_an_unclaimed_handoff_is_shown_as_queued() -> None:
     view = view_of(
         *PLANNER,
         issued("left", "researcher"),
@@ -160,7 +160,7 @@ def test_a_later_attempt_is_called_one() -> None:
     assert "attempt 2" in row(view, "left")
 
 
-def test_what_others_wrote_cannot_command_the_terminal() -> None:
+def test_texts_of_others_cannot_control_the_terminal() -> None:
     view = view_of(
         *PLANNER,
         issued("left", "researcher"),
@@ -191,7 +191,7 @@ def test_a_large_plan_is_cut_to_the_screen() -> None:
     assert "and 61 more" in drawn(view)
 
 
-def test_who_is_missing_stands_below_the_steps() -> None:
+def test_a_missing_role_is_shown_below_the_steps() -> None:
     view = replace(
         view_of(*PLANNER),
         missing=(
