@@ -91,9 +91,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _of_this_shell(settings: Settings, *, is_fleet_live: bool) -> Iterator[Finding]:
-    """Yield findings about processes that are started from this shell. With a live fleet they never
-    fail.
-    """
+    """Yield findings about this shell, as warnings at most if a fleet is alive."""
     yield from find_ignored_variables(os.environ)
     level, found, fix = model_access(settings)
     finding = Finding(Level(level), "this shell: model", found, fix)
