@@ -227,7 +227,7 @@ def on_a_terminal(handoff: Handoff, *typed: str) -> Iterator[tuple[subprocess.Po
 def test_a_resumed_run_that_waits_for_a_person_ends_at_once_without_a_terminal(
     tmp_path: Path,
 ) -> None:
-    handoff, wanted = Handoff(tmp_path), "approval of its plan. y: go on"
+    handoff, wanted = Handoff(tmp_path), "approval of its plan. y: approve"
     typed = ("run", "What is HNSW?", "--docs", str(DOCUMENTS), "--mode", "team")
     with on_a_terminal(handoff, *typed, "--approve", "plan") as (process, terminal):
         assert "`handoff approve" not in read_until(terminal, wanted), "it cannot reach this Redis"
@@ -266,12 +266,12 @@ def test_run_on_a_terminal_asks_in_place_and_continues_with_the_answer(tmp_path:
         "answer",
     ]
     with on_a_terminal(handoff, *typed) as (process, ours):
-        seen = read_until(ours, "approval of its plan. y: go on")
+        seen = read_until(ours, "approval of its plan. y: approve")
         assert "specialist: researcher" in seen
         os.write(ours, b"Fewer steps, please.\n")
-        read_until(ours, "approval of its plan. y: go on")
+        read_until(ours, "approval of its plan. y: approve")
         os.write(ours, b"y\n")
-        assert "HNSW" in read_until(ours, "approval of its answer. y: go on")
+        assert "HNSW" in read_until(ours, "approval of its answer. y: approve")
         os.write(ours, b"y\n")
         assert "ok" in read_until(ours, " offline")
         assert process.wait(30) == 0

@@ -316,7 +316,7 @@ def test_a_reader_that_stops_reading_is_no_error(handoff: Handoff) -> None:
         ),
         (
             '{"request": "one", "idempotency_key": "k"}\n\n{"request": "two", "idempotency_key": "k"}\n',
-            "jobs.jsonl:3: .* by line 1: take",
+            "jobs.jsonl:3: .* by line 1: use",
         ),
         ("", "holds no job"),
     ],

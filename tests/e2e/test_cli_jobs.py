@@ -189,7 +189,7 @@ def test_a_tampered_export_writes_nowhere_else_and_names_its_fault(
     (handoff.folder / "cut.json").write_text(json.dumps(whole | {"payloads": {}}))
 
     assert "handoff export" in said(handoff.run("trace", "named.json"), BAD_INPUT)
-    assert "is not whole" in said(handoff.run("trace", "cut.json"), BAD_INPUT)
+    assert "is incomplete" in said(handoff.run("trace", "cut.json"), BAD_INPUT)
     assert not (handoff.folder.parent / "elsewhere.html").exists()
 
 
