@@ -111,7 +111,7 @@ def test_silence_has_the_effect_that_the_user_chose(fleet: Fleet) -> None:
     ] == ["timeout"]
     assert (result.status, result.notes) == (
         JobStatus.CANCELLED,
-        ("nobody has approved the plan within 1 s",),
+        ("the plan was not approved within 1 s",),
     )
 
 
