@@ -77,103 +77,152 @@ class Settings(BaseSettings):
     )
 
     redis_url: RedisUrl | None = None
-    """URL of broker, backend and store; `shared.settings.redis_address` describes its form. None:
-    the CLI starts a private Redis.
+    """The Redis for Celery's messages and the store, for example `redis://:password@host:6379/0`.
+    `rediss://` uses TLS and checks certificates. `sentinel://` uses Sentinel. `?prefix=NAME` shares
+    the database with other applications. Not set: `handoff run` and `handoff up` start a private
+    Redis. Workers, supervisors and the Python client try `redis://localhost:6379/0`.
     """
 
     model_provider: Literal["anthropic", "bedrock", "vertex", "foundry"] = "anthropic"
+    """The service that runs the models. The clients of the clouds read their credentials from the
+    environment, as their own SDKs do. `bedrock` and `vertex` need
+    `pip install 'anthropic[bedrock]'` or `'anthropic[vertex]'`.
+    """
     supervisor_model: Name = "claude-opus-5-5"
-    """Tier `capable`: plans, reviews, synthesises."""
+    """The model that plans, reviews and synthesises. Specialists of the tier `capable` use it."""
     specialist_model: Name = "claude-haiku-5-5"
-    """Tier `cheap`: the specialists' default."""
+    """The model of specialists that name none (tier `cheap`)."""
     reviewer_model: Name | None = None
-    """The model of the assessor and the judge. None: `supervisor_model`, or the job's own."""
+    """The model of the assessor and the judge. A job's own model does not replace it. Not set:
+    `HANDOFF_SUPERVISOR_MODEL`, or the model of the job.
+    """
     anthropic_api_key: HeaderValue | None = Field(
         default=None, validation_alias="ANTHROPIC_API_KEY"
     )
+    """The key of the model server."""
     anthropic_auth_token: HeaderValue | None = Field(
         default=None, validation_alias="ANTHROPIC_AUTH_TOKEN"
     )
+    """A bearer token, which some gateways want instead of a key. If both are set, the key is used.
+    """
     anthropic_base_url: ServerUrl | None = Field(
         default=None, validation_alias="ANTHROPIC_BASE_URL", repr=False
     )
-    """URL of any server that speaks the Messages API. It is not in `repr`, because it may hold a
-    password.
-    """
+    """A server that speaks the Messages API, such as a gateway or a local inference server. It needs
+    no key. The URL has no `?` and no `#`. A user and a password in it are sent as Basic
+    authorization, and a key is then sent as `X-Api-Key`.
+    """  # not in `repr`: it may hold a password
     price_as: Name | None = None
-    """The model whose price applies to names that the price table does not know."""
+    """The model whose price applies to names that the price table does not know, such as a gateway's
+    alias. Not set: the cost of such a model is unknown, and `--max-usd` is refused.
+    """
     offline: bool | None = None
-    """True: always use the offline model. None: use it only if there is neither a key nor a base
-    URL.
+    """`true`: always use the offline model. `false`: never use it. Not set: use it if there is no
+    key, no token and no base URL.
     """
 
     priority: Priority = Priority.INTERACTIVE
-    """Priority of a job that names none."""
+    """The priority of a job that names none and does not follow another job. A request with an
+    idempotency key must have the same priority each time. Set `batch` for scheduled jobs.
+    """
     mode: Literal[Mode.AUTO, Mode.SINGLE, Mode.TEAM, Mode.ADAPTIVE] = Mode.AUTO
-    """Mode of a job that names none."""
+    """The mode of a job that names none. Set `team` if every job is worth a planner, and `single` if
+    no job is.
+    """
     max_depth: Depth = 2
-    """Levels of sub-supervisors in a job that sets no limit."""
+    """Levels of sub-supervisors in a job that sets no limit. 0: a plan can use none."""
 
     gates: PlainPath | None = None
-    """A file of gates, for jobs that have no gates and whose workflow has none."""
+    """A file of gates, for jobs that have no gates and whose workflow has none. A process reads it
+    once.
+    """
 
     specialists_dirs: Folders = ()
-    """Folders of Markdown files that add to the built-in specialists or override them; several
-    are separated as in PATH.
-    """
+    """Folders of Markdown files that add specialists, or replace built-in ones of the same name."""
     tools_dirs: Folders = ()
-    """Folders of Python files with the user's own tools; several are separated as in PATH."""
+    """Folders of Python files with your own tools."""
     cache_dir: PlainPath = Path("~/.cache/handoff")
-    """Full-text indexes; may be deleted at any time."""
+    """The folder of full-text indexes and of interrupted runs. The indexes may be deleted at any
+    time. Workers in containers on one host share it as a volume. A user without a home folder
+    must set it.
+    """
 
     lease_s: Duration = Field(default=15.0, gt=0.2, le=DAY_S, allow_inf_nan=False)
-    """Seconds that a claim lives without renewal. A dead worker's handoffs run elsewhere after this
-    time.
+    """How long a claim lives without renewal. A dead worker's handoffs run elsewhere after this time.
+    A short lease recovers sooner. A lease that is too short makes a busy machine lose claims. A
+    process that cannot renew for three leases ends itself.
     """
     sweep_interval_s: Interval = 1.0
+    """How often each supervisor looks for ended leases, lost messages, deadlines and webhooks. It
+    looks at least eight times in each lease.
+    """
     retention_s: WholeSeconds = Field(default=7 * DAY_S, gt=60, le=10 * YEAR_S)
-    """Seconds that an ended job and its documents are kept."""
+    """How long a job and its documents are kept after the last change. A job that has not ended is
+    kept at least until its deadline. Use one value in all processes.
+    """
     keep_turns: bool = False
-    """True if the turns of an ended handoff stay as long as its job."""
+    """`true`: the turns of a handoff stay as long as its job, and `handoff export` and `handoff trace`
+    contain them. They take several times the memory of the results. `false`: they are removed when
+    the handoff ends. Turns of a handoff that was cancelled or ran out of time are always removed.
+    """
     drain_s: Duration = Field(default=30.0, ge=0, le=DAY_S, allow_inf_nan=False)
-    """Seconds after SIGTERM in which running turns may continue before they are handed back."""
+    """How long running turns may continue after SIGTERM. Then their handoffs go back to the queue.
+    Wait longer than this before you kill a process. `handoff run` gives its own workers 2 seconds.
+    """
     model_silence_s: Interval = 120.0
-    """The longest silence on the wire of a model call."""
+    """The longest silence on the connection of a model call, before the call counts as broken. Raise
+    it for a slow local server.
+    """
     model_progress_s: Interval = 300.0
-    """The longest time in which a model call brings nothing but signs of life."""
+    """The longest time in which a model call receives only signs of life, before it counts as broken.
+    """
     rate_window_s: Interval = 60.0
-    """The time that the provider's rate limits are given for: Anthropic's are per minute."""
+    """The period of the limits in the server's `anthropic-ratelimit-*` headers. Anthropic's limits are
+    per minute. Use one value in all processes.
+    """
     memory_mark: float = Field(default=0.8, gt=0, le=1, allow_inf_nan=False)
-    """Part of Redis's maxmemory above which no new job is accepted. The rest is for running jobs.
+    """The part of Redis's `maxmemory` above which no new job is accepted. The rest is for running
+    jobs. It has no effect if Redis has no `maxmemory`.
     """
     rate_wait_s: Interval = 20.0
-    """Seconds. A handoff that must wait longer for the provider's rate limits frees its slot."""
+    """A handoff that must wait longer than this for the provider's rate limits frees its slot. It
+    continues when the limits allow it.
+    """
     max_request_chars: int = Field(default=100_000, ge=1, le=10_000_000)
+    """The longest request. Put long texts into documents: a specialist can search them."""
     max_document_bytes: int = Field(default=20_000_000, ge=1, le=500_000_000)
-    """Bytes of one document. The upper bound is about the limit of a Redis string, 512 MB."""
+    """Bytes of the largest document. The upper bound is about the limit of a Redis string, 512 MB."""
     max_documents: int = Field(default=10_000, ge=1, le=1_000_000)
+    """The most files of one job."""
     day_usd: Dollars | None = None
-    """The most that all jobs together may cost in a day (UTC)."""
+    """The most that all jobs together may cost in a day."""
     day_tokens: Tokens | None = None
     """The most input and output tokens of all jobs together in a day."""
     tenant_day_usd: Dollars | None = None
     """The most that the jobs of each tenant may cost in a day."""
     tenant_day_tokens: Tokens | None = None
+    """The most input and output tokens of each tenant's jobs in a day."""
     webhook_secret: HeaderValue | None = None
-    """Signs completion webhooks (HMAC-SHA256)."""
+    """The secret that signs webhooks (HMAC-SHA256). Not set: webhooks are not signed."""
     on_end_broker_url: BrokerUrl | None = None
-    """The broker of the host's own Celery app, for tasks that are sent when a job has ended."""
+    """The broker of your own Celery app (`redis://`, `amqp://` or any broker of kombu). The supervisor
+    sends the tasks of `Request(on_end=...)` there. The URL is a secret.
+    """
     on_end_tasks: Patterns = None
-    """Patterns of the names of tasks that may be sent there (`fnmatch`). None: a supervisor
-    sends no task, and a client leaves the check to the supervisor.
+    """Names of the tasks that may be sent there, for example `shop.*, billing.notify`. `*` stands for
+    any characters and `?` for one. Not set: a supervisor sends no task. A client with this setting
+    refuses other tasks.
     """
     host_broker_url: BrokerUrl | None = None
-    """The broker of the host's own Celery app, for steps that are tasks of that app
-    (`celery_task`).
+    """The broker of your own Celery app, for specialists that are tasks of that app. The URL is a
+    secret.
     """
     host_result_url: ResultUrl | None = None
-    """The result backend of that app, from which a worker reads the end of such a task."""
+    """The result backend of that app. The worker reads the end of such a task there. The URL is a
+    secret.
+    """
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """The lowest level that is logged. Celery's `--loglevel` can lower it further."""
 
     @field_validator("specialists_dirs", "tools_dirs")
     @classmethod

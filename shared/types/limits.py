@@ -74,8 +74,11 @@ class JobLimits(Message):
     """The budget of a whole job, over all processes. None: no limit."""
 
     max_turns: Count | None = 200
+    """Model calls of all handoffs together."""
     max_tokens: Tokens | None = None
+    """Input and output tokens of all handoffs together."""
     max_microusd: Microusd | None = None
+    """Money, in millionths of a US dollar. The prices of all models must be known."""
     max_seconds: Seconds = 3_600
     """Seconds from submission to answer. Then the job ends with its results so far."""
     max_rounds: Rounds = 2
@@ -83,6 +86,7 @@ class JobLimits(Message):
     separately.
     """
     max_handoffs: Count = 200
+    """Most attempts at steps, including the handoffs of the supervisor's roles."""
     max_steps: Count = 20
     """Most steps of a plan, and most steps that a replanner adds."""
     max_depth: Depth = 2
@@ -99,8 +103,11 @@ class NewLimits(Message):
     """
 
     max_turns: Count | None = None
+    """Model calls of all handoffs together."""
     max_tokens: Tokens | None = None
+    """Input and output tokens of all handoffs together."""
     max_microusd: Microusd | None = None
+    """Money, in millionths of a US dollar."""
 
 
 def raise_limits(limits: JobLimits, by: NewLimits) -> JobLimits:

@@ -150,9 +150,13 @@ class JobResult(Message):
     """
 
     job_id: str
+    """The id of the job."""
     status: JobStatus
+    """The status of the job."""
     tenant: str = DEFAULT_TENANT
+    """The owner of the job."""
     priority: Priority = Priority.INTERACTIVE
+    """The priority of the job's messages."""
     answer: JsonValue = None
     """Markdown with numbered sources; the value itself for a job with an answer schema."""
     citations: tuple[dict[str, Any], ...] = ()
@@ -227,6 +231,7 @@ class JobResult(Message):
     Null: the job has no quote.
     """
     model: str | None = None
+    """The models that finished handoffs used, separated by commas; null: none yet."""
     notes: tuple[str, ...] = ()
     """Notes for the reader: missing parts, errors, and, while the job runs, missing workers."""
     waiting_since: float | None = None

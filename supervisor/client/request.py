@@ -298,6 +298,7 @@ class Request:
     strict_documents: bool = True
     """True: a file that cannot be read refuses the job. False: the job leaves the file out."""
     limits: JobLimits = field(default_factory=JobLimits)
+    """The budget of the whole job."""
     model: str | None = None
     """The model of every agent of this job. None: each agent has its own model."""
     answer_schema: Mapping[str, Any] | None = None
@@ -305,6 +306,9 @@ class Request:
     specialists: tuple[str, ...] = ()
     """The only specialists that the job may use. Empty: all."""
     tenant: str = DEFAULT_TENANT
+    """The owner of the job. Tenants take turns in every queue, have budgets of a day, and have
+    separate idempotency keys.
+    """
     priority: Priority | None = None
     """Interactive jobs come before batch jobs in every queue. None: the priority of the job in
     `after`, or HANDOFF_PRIORITY.
