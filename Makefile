@@ -35,6 +35,7 @@ check: .venv/.ready-to-develop ## Style, types, import rules and the fast tests:
 	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not browser and not compose" --hypothesis-profile=quick
 
 docs: .venv/.ready-to-develop ## Build the documentation as a site in build/site; its links are checked
+	$(BIN)/python -m docs.generator
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
 

@@ -1,4 +1,6 @@
-"""docs/cli.md describes every command and option, and no page names an unknown command or option."""
+"""docs/reference/command-line.md says what the commands do, and no document names a command or an
+option that does not exist.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,14 @@ from typing import Any
 import pytest
 import typer
 
-from handoff_queue.shared.text.durations import in_units
+from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli import errors
 from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
 from handoff_queue.supervisor.cli.main import app
 from handoff_queue.supervisor.cli.submit import SubmissionLine
-from handoff_queue.supervisor.client.report import JobResult
-from tests.docs.pages import DOCS, ROOT, blocks, coded, rows, sections, spans, text_of
+from tests.docs.pages import DOCS, ROOT, coded, rows, sections, spans, text_of
 
-PAGE = text_of("cli")
-SECTIONS = {
-    heading.removeprefix("handoff "): body
-    for heading, body in sections(PAGE).items()
-    if heading.startswith("handoff ")
-}
+SECTIONS = sections(text_of("reference/command-line"))
 GROUP: Any = typer.main.get_command(app)
 COMMANDS: dict[str, Any] = {name: load_command(name) for name in ENTRIES}
 HELP = {"-h", "--help"}
@@ -33,10 +29,6 @@ PLANNED = DOCS / "roadmap.md"
 
 def options_of(command: Any) -> set[str]:
     return {name for one in command.params if one.param_type_name == "option" for name in one.opts}
-
-
-def options_in(text: str) -> set[str]:
-    return {name for row in rows(text) for name in re.findall(r"`(--?[a-z][a-z-]*)`", row[0])}
 
 
 def documents() -> list[Path]:
@@ -49,33 +41,8 @@ def documents() -> list[Path]:
     ]
 
 
-def test_every_command_has_a_section_and_every_section_a_command() -> None:
-    assert list(SECTIONS) == list(COMMANDS)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_section_has_exactly_the_options_of_its_command(name: str) -> None:
-    assert options_in(SECTIONS[name]) == options_of(COMMANDS[name]) - HELP
-
-
-def test_the_options_of_handoff_itself_are_there() -> None:
-    assert options_in(PAGE.partition("## ")[0]) == options_of(GROUP) - HELP
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_section_has_an_example_and_says_how_the_command_ends(name: str) -> None:
-    assert any(
-        line.startswith(f"$ handoff {name}")
-        for block in blocks(SECTIONS[name], "console")
-        for line in block.splitlines()
-    )
-    ends = next(line for line in SECTIONS[name].splitlines() if line.startswith("Exit codes: "))
-    known = {coded(row[0]) for row in rows(sections(PAGE)["Exit codes"])}
-    assert set(re.findall(r"(?:^|[:;] )(\d+) ", ends)) <= known
-
-
 def test_the_exit_codes_are_those_of_the_command_line() -> None:
-    listed = {int(row[0]) for row in rows(sections(PAGE)["Exit codes"])}
+    listed = {int(row[0]) for row in rows(SECTIONS["Exit codes"])}
 
     assert listed == {
         errors.OK, errors.FAILED, errors.BAD_INPUT, errors.NO_REDIS, errors.NOT_ENDED, errors.PARTIAL, errors.DEFECT,
@@ -83,29 +50,16 @@ def test_the_exit_codes_are_those_of_the_command_line() -> None:
     }  # fmt: skip
 
 
-def test_defaults_that_a_section_names_are_the_commands_own() -> None:
-    for name, command in COMMANDS.items():
-        for row in rows(SECTIONS[name]):
-            if said := re.search(r"; `?([\w.]+)`? by default\.", row[1]):
-                option = next(one for one in command.params if coded(row[0]) in one.opts)
-                assert option.default is None or said[1] in shown(option)
+def test_every_status_of_a_job_is_listed() -> None:
+    listed = [coded(row[0]) for row in rows(SECTIONS["Statuses of a job"])]
+
+    assert sorted(listed) == sorted(JobStatus)
 
 
-def shown(option: Any) -> set[str]:
-    """Return the texts that stand for the default of an option."""
-    if option.metavar == "TIME":
-        return {in_units(option.default)}
-    if isinstance(option.default, float):
-        return {f"{option.default:g}"}
-    return {str(option.default), str(Path(str(option.default)))}
+def test_every_field_of_a_file_of_jobs_is_named() -> None:
+    named = spans(SECTIONS["Many jobs in one file"])
 
-
-def test_the_keys_of_json_output_and_of_a_file_of_jobs_are_all_named() -> None:
-    said = SECTIONS["run"].partition("The object of `--json` has the keys")[2].partition(":\n")[0]
-    assert re.findall(r"`(\w+)`", said) == [
-        key for key, field in JobResult.model_fields.items() if not field.exclude
-    ]
-    assert all(f"`{key}`" in SECTIONS["submit"] for key in SubmissionLine.model_fields)
+    assert set(SubmissionLine.model_fields) <= set(named)
 
 
 def test_no_document_names_a_command_or_an_option_that_does_not_exist() -> None:

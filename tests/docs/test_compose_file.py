@@ -1,4 +1,4 @@
-"""docker-compose.yml hands each service the settings that docs/configuration.md says it reads,
+"""docker-compose.yml hands each service the settings that docs/reference/settings.md says it reads,
 and no others.
 """
 
@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from docs.generator.settings import GROUPS, variable
 from handoff_queue.supervisor.cli.flower import OPTIONS
-from tests.docs.pages import ROOT, coded, rows, sections, text_of
+from tests.docs.pages import ROOT, sections, text_of
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())[
     "services"
@@ -20,9 +21,7 @@ WORKERS = {
     name for name, service in SERVICES.items() if service.get("command", [""])[0] == "worker"
 }
 NO_AGENTS = ("flower", "redis")
-PAGE = text_of("configuration")
-OTHERS = {coded(row[0]) for row in rows(sections(PAGE)["Not settings of the system"])}
-READ_BY = {coded(row[0]): row[3] for row in rows(PAGE) if coded(row[0]) not in OTHERS}
+READ_BY = {variable(name): said for group in GROUPS.values() for name, said in group.items()}
 ABOUT_FOLDERS = {"HANDOFF_SPECIALISTS_DIRS", "HANDOFF_TOOLS_DIRS", "HANDOFF_CACHE_DIR"}
 """They name places in the container, so they come with a volume: in an override, or in the image.
 """

@@ -38,7 +38,7 @@ WORDS = {3: "three", 5: "five"}
 
 
 def celery_commands() -> list[str]:
-    texts = [PAGE, text_of("cli"), (ROOT / "README.md").read_text()]
+    texts = [PAGE, text_of("reference/configuration"), (ROOT / "README.md").read_text()]
     return [span for text in texts for span in spans(text) if span.startswith("celery ")]
 
 

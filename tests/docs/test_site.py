@@ -106,3 +106,27 @@ def test_a_link_to_a_file_that_does_not_exist_stops_the_build() -> None:
 
     with pytest.raises(ValueError, match="does not exist"):
         link_text(match, DOCS)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and MkDocs make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {heading.strip().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])
+def test_an_anchor_in_a_page_outside_of_docs_exists(name: str) -> None:
+    """MkDocs checks the pages of the site."""
+    missing = [
+        target
+        for _, target in LINK.findall((ROOT / name).read_text())
+        if "#" in target and "://" not in target
+        if target.partition("#")[2] not in anchors(ROOT / target.partition("#")[0])
+    ]
+
+    assert missing == []
+
+
+def test_the_readme_has_at_most_150_lines() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150

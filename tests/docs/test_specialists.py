@@ -15,7 +15,7 @@ from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.workers.specialists import BUILT_IN
 from handoff_queue.workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
-from tests.docs.pages import ROOT, blocks, coded, rows, sections, text_of
+from tests.docs.pages import blocks, coded, rows, sections, text_of
 from tests.docs.test_tools import OWN_TOOLS
 
 GUIDE = sections(text_of("how-to/add-a-specialist"))
@@ -47,17 +47,6 @@ def test_the_example_leaves_nothing_to_remark_beside_the_built_in_ones(example: 
 
     assert "orders" in together
     assert lint.lint(together.values()) == []
-
-
-def test_the_readme_shows_a_specialist(tmp_path: Path) -> None:
-    (text,) = blocks((ROOT / "README.md").read_text(), "markdown")
-    path = tmp_path / "historian.md"
-    path.write_text(text)
-
-    assert set(read_specialist(path, tools=BUILT_IN_TOOLS).tools) == {
-        "search_documents",
-        "read_document",
-    }
 
 
 def test_the_fields_and_their_defaults_are_the_readers() -> None:

@@ -15,7 +15,7 @@ from handoff_queue.workers.tools import fetch_url, read_document, search_documen
 from handoff_queue.workers.tools import tool_decorator as marks
 from handoff_queue.workers.tools.registry import BUILT_IN
 from handoff_queue.workers.tools.user_tools import ENTRY_POINT_GROUP, load_tools
-from tests.docs.pages import ROOT, blocks, coded, rows, sections, text_of
+from tests.docs.pages import blocks, coded, rows, sections, text_of
 from tests.workers.tools.contexts import Desk
 
 GUIDE = sections(text_of("how-to/add-a-tool"))
@@ -53,13 +53,6 @@ def test_the_example_says_that_its_secret_is_missing(
     assert Desk().failure(tools["order_status"], order_id="A-1") == (
         "order_status is not set up: the worker's environment lacks SHOP_TOKEN"
     )
-
-
-def test_the_readme_shows_a_tool(tmp_path: Path) -> None:
-    (text,) = blocks((ROOT / "README.md").read_text(), "python")
-    (tmp_path / "readme.py").write_text(text)
-
-    assert [tool.name for tool in load_tools(tmp_path)] == ["order_status"]
 
 
 def test_every_built_in_tool_is_listed_with_its_limits() -> None:

@@ -1,0 +1,82 @@
+"""The page of all events, from their classes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from docs.generator.markdown import (
+    attribute_docstrings,
+    code,
+    docstring_of,
+    first_sentence,
+    table,
+    type_text,
+)
+from handoff_queue.shared.types.events import ApprovalEvent, Event
+from handoff_queue.shared.types.job_events import JobEvent
+from handoff_queue.shared.types.step_events import StepEvent
+
+INTRODUCTION = """\
+# Events
+
+The journal of a job is a list of events. `Client.events` yields each event as a `Recorded`, with its version in the journal and its time.
+`handoff export` writes the same events as JSON.
+
+Events are small. They hold ids, digests, figures and short texts of the supervisor. Texts of a model or a person are payloads: an event
+names a payload by its digest (`BlobRef`).
+"""
+GROUPS = {"Jobs": JobEvent, "Steps": StepEvent, "Approvals": ApprovalEvent}
+
+
+def page() -> str:
+    parts = [INTRODUCTION]
+    for heading, union in GROUPS.items():
+        events = get_args(union)
+        rows = [
+            (f"[`{type_of(event)}`](#{type_of(event)})", first_sentence(event.__doc__))
+            for event in events
+        ]
+        parts.append(table([heading, "What has happened"], rows))
+    parts += [section(event) for event in get_args(Event)]
+    return "\n".join(parts)
+
+
+def type_of(event: type[BaseModel]) -> str:
+    return str(event.model_fields["type"].default)
+
+
+def section(event: type[BaseModel]) -> str:
+    return f"## {type_of(event)}\n\n{docstring_of(event)}\n\n{field_table(event, hidden={'type'})}"
+
+
+def field_table(model: type[BaseModel], hidden: set[str]) -> str:
+    """Return the fields of a model with their types, defaults and docstrings."""
+    texts = attribute_docstrings(model)
+    rows = [
+        (code(name), code(type_text(model.__annotations__.get(name, field.annotation))),
+         default_text(field), texts.get(name, ""))
+        for name, field in model.model_fields.items()
+        if name not in hidden
+    ]  # fmt: skip
+    return table(["Field", "Type", "Default", "Meaning"], rows)
+
+
+def default_text(field: Any) -> str:
+    """Return the default of a field, or `required`."""
+    if field.is_required():
+        return "required"
+    if field.default_factory is not None:
+        return code(f"{field.default_factory.__name__}()")
+    return code(shown(field.default))
+
+
+def shown(default: Any) -> str:
+    """Return a default as a program writes it. A model stands for itself without fields."""
+    if isinstance(default, BaseModel):
+        return f"{type(default).__name__}()"
+    if isinstance(default, StrEnum):
+        return f'"{default.value}"'
+    return f'"{default}"' if isinstance(default, str) else str(default)

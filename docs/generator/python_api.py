@@ -1,0 +1,189 @@
+"""The page of the Python API, from the docstrings of the public names."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, NewType
+
+from pydantic import BaseModel
+
+import handoff_queue
+from docs.generator.events import field_table, shown
+from docs.generator.markdown import (
+    attribute_docstrings,
+    code,
+    docstring_of,
+    first_sentence,
+    markdown_of,
+    table,
+    type_text,
+)
+
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
+
+INTRODUCTION = """\
+# Python API
+
+Import every name from `handoff_queue`. All other names and all inner modules are private and may change. [Python](../get-started/python.md)
+is a first program.
+"""
+GROUPS = {
+    "Clients": ["connect", "Client", "connect_async", "AsyncClient"],
+    "Requests": [
+        "Request", "Limits", "NewLimits", "OnLimit", "Mode", "Priority", "Approvals", "ApprovalOf", "OnTimeout", "Gates", "FactTable",
+        "read_facts", "Rubric", "Workflow", "read_workflow", "Items", "read_items", "Clash",
+    ],
+    "Results": [
+        "JobResult", "HandoffReport", "JobOutline", "JobStanding", "JobStatus", "JobFilter", "Row", "Export", "Recorded", "JobEnded",
+        "DeadLetter", "JobId", "HandoffId",
+    ],
+    "Tools": ["tool", "CallContext", "ToolFailed"],
+    "Errors": [
+        "HandoffError", "UserError", "UnknownJob", "Conflict", "BudgetSpent", "InvalidDocuments", "StoreError", "StoreUnavailable",
+    ],
+}  # fmt: skip
+"""Heading of the page -> names of `handoff_queue`."""
+
+
+def page() -> str:
+    parts = [INTRODUCTION]
+    for heading, names in GROUPS.items():
+        rows = [(f"[`{name}`](#{name.lower()})", summary(name)) for name in names]
+        parts.append(table([heading, "What it is"], rows))
+    for names in GROUPS.values():
+        parts += [section(name) for name in names]
+    return "\n".join(parts)
+
+
+def summary(name: str) -> str:
+    thing = getattr(handoff_queue, name)
+    return first_sentence(own_docstring(thing))
+
+
+def own_docstring(thing: Any) -> str:
+    """Return the docstring that was written for a thing, not a generated or inherited one."""
+    text = thing.__doc__ or ""
+    if isinstance(thing, NewType):
+        return new_type_text(thing)
+    inherited = isinstance(thing, type) and any(text == base.__doc__ for base in thing.__mro__[1:])
+    is_generated = text.startswith(f"{thing.__name__}(")
+    return "" if inherited or is_generated else text
+
+
+def section(name: str) -> str:
+    """Return the heading of a name, its signature, its docstring and its members."""
+    thing = getattr(handoff_queue, name)
+    parts = [f"## {name}\n"]
+    if inspect.isfunction(thing):
+        parts.append(signature_block(thing, name))
+    if text := own_docstring(thing):
+        parts.append(markdown_of(text) + "\n")
+    if isinstance(thing, type):
+        parts += [base_text(thing), members(thing, name)]
+    return "\n".join(part for part in parts if part)
+
+
+def new_type_text(kind: NewType) -> str:
+    return f"A `{type_text(kind.__supertype__)}` with a type of its own."
+
+
+def base_text(kind: type) -> str:
+    """Name the public base class of an error."""
+    if not issubclass(kind, Exception) or kind.__bases__ == (Exception,):
+        return ""
+    name = kind.__bases__[0].__name__
+    return f"Base class: [`{name}`](#{name.lower()}).\n"
+
+
+def members(kind: type, name: str) -> str:
+    """Return the values of an enumeration, the fields of a model, and the public methods."""
+    parts = []
+    if issubclass(kind, Enum):
+        texts = attribute_docstrings(kind)
+        rows = [
+            (code(f"{name}.{one.name}"), code(repr(one.value)), texts.get(one.name, ""))
+            for one in kind
+        ]
+        return table(["Member", "Value", "Meaning"], rows)
+    if issubclass(kind, BaseModel):
+        excluded = {name for name, field in kind.model_fields.items() if field.exclude}
+        parts.append(field_table(kind, hidden=excluded))
+    elif dataclasses.is_dataclass(kind):
+        parts.append(dataclass_table(kind))
+    parts += methods(kind, name)
+    return "\n".join(parts)
+
+
+def dataclass_table(kind: Any) -> str:
+    texts = attribute_docstrings(kind)
+    rows = [
+        (
+            code(field.name),
+            code(type_text(field.type)),
+            default_of(field),
+            texts.get(field.name, ""),
+        )
+        for field in dataclasses.fields(kind)
+        if not field.name.startswith("_")
+    ]
+    return table(["Field", "Type", "Default", "Meaning"], rows)
+
+
+def default_of(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return code(shown(field.default))
+    if field.default_factory is not dataclasses.MISSING:
+        return code(f"{getattr(field.default_factory, '__name__', '...')}()")
+    return "required"
+
+
+def methods(kind: type, shown_name: str) -> Iterator[str]:
+    """Yield a section for each public method, class method and property that a class defines."""
+    for name, member in vars(kind).items():
+        if name.startswith("_"):
+            continue
+        function = getattr(member, "__func__", member)
+        heading = f"### {shown_name}.{name}\n\n"
+        if isinstance(member, property) and member.fget:
+            yield f"{heading}{docstring_of(member)}\n"
+        elif inspect.isfunction(function) and function.__doc__:
+            block = signature_block(function, name)
+            yield f"{heading}{block}\n{docstring_of(function)}\n"
+
+
+def signature_block(function: Any, name: str) -> str:
+    """Return a function's signature as Python, one parameter a line if it is long."""
+    signature = inspect.signature(function)
+    parameters = [one for one in signature.parameters.values() if one.name not in ("self", "cls")]
+    texts = [parameter_text(one) for one in parameters]
+    kinds = [one.kind for one in parameters]
+    if KEYWORD_ONLY in kinds and VAR_POSITIONAL not in kinds:
+        texts.insert(kinds.index(KEYWORD_ONLY), "*")
+    returned = signature.return_annotation
+    arrow = "" if returned is inspect.Signature.empty else f" -> {type_text(returned)}"
+    is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    prefix = "async def" if is_async else "def"
+    line = f"{prefix} {name}({', '.join(texts)}){arrow}"
+    if len(line) > 100:
+        line = f"{prefix} {name}(\n    " + ",\n    ".join(texts) + f",\n){arrow}"
+    return f"```text\n{line}\n```\n"
+
+
+def parameter_text(parameter: inspect.Parameter) -> str:
+    text = parameter.name
+    if parameter.annotation is not inspect.Parameter.empty:
+        text += f": {type_text(parameter.annotation)}"
+    if parameter.default is inspect.Parameter.empty:
+        return text
+    return f"{text} = {shown_default(parameter.default)}"
+
+
+def shown_default(value: Any) -> str:
+    """Return a default without the address or the fields of an object."""
+    if dataclasses.is_dataclass(value):
+        return f"{type(value).__name__}()"
+    return shown(value)

@@ -1,0 +1,208 @@
+"""The page of all settings, from their class."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Any, get_args
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.fields import FieldInfo
+
+from docs.generator.markdown import attribute_docstrings, code, table
+from handoff_queue.shared.settings.setting_types import (
+    MOST_FOLDERS,
+    MOST_NAME_CHARS,
+    MOST_PATTERNS,
+    Folders,
+    Patterns,
+)
+from handoff_queue.shared.settings.settings import Settings
+
+INTRODUCTION = """\
+# Settings
+
+Every setting is an environment variable. [Configuration](configuration.md) says how a value is written, and lists variables that one
+command or one file reads.
+
+"Read by" names the processes that need the variable. A *client* is a program that submits jobs: `handoff run`, `handoff submit`, `handoff
+quote`, or your web backend.
+"""
+GROUPS: dict[str, dict[str, str]] = {
+    "The broker": {"redis_url": "all"},
+    "The model": {
+        "anthropic_api_key": "supervisor, workers",
+        "anthropic_auth_token": "supervisor, workers",
+        "anthropic_base_url": "supervisor, workers",
+        "model_provider": "all",
+        "supervisor_model": "all",
+        "specialist_model": "all",
+        "reviewer_model": "all",
+        "price_as": "all",
+        "offline": "all",
+        "model_silence_s": "supervisor, workers",
+        "model_progress_s": "supervisor, workers",
+        "rate_window_s": "supervisor, workers",
+        "rate_wait_s": "supervisor, workers",
+    },
+    "Specialists and tools": {
+        "specialists_dirs": "workers",
+        "tools_dirs": "workers",
+        "cache_dir": "workers, `handoff run`",
+    },
+    "Jobs": {
+        "mode": "client",
+        "priority": "client",
+        "max_depth": "client",
+        "gates": "client",
+    },
+    "Recovery and shutdown": {
+        "lease_s": "supervisor, workers",
+        "sweep_interval_s": "supervisor",
+        "drain_s": "supervisor, workers",
+        "keep_turns": "supervisor, workers",
+        "retention_s": "all",
+    },
+    "Budgets of a day": {
+        "day_usd": "supervisor",
+        "day_tokens": "supervisor",
+        "tenant_day_usd": "supervisor",
+        "tenant_day_tokens": "supervisor",
+    },
+    "Limits of a request": {
+        "memory_mark": "client",
+        "max_request_chars": "client",
+        "max_document_bytes": "client",
+        "max_documents": "client",
+    },
+    "Your own application": {
+        "webhook_secret": "supervisor",
+        "on_end_broker_url": "supervisor",
+        "on_end_tasks": "supervisor, client",
+        "host_broker_url": "worker",
+        "host_result_url": "worker",
+    },
+    "Logs": {"log_level": "supervisor, workers"},
+}
+"""Heading of the page -> setting -> the processes that read it."""
+KINDS = {
+    "RedisUrl": "URL",
+    "BrokerUrl": "URL of a broker",
+    "ResultUrl": "URL of a result backend",
+    "ServerUrl": "http or https URL",
+    "HeaderValue": "text for a header",
+    "Name": f"model name, 1 to {MOST_NAME_CHARS} characters",
+    "PlainPath": "path",
+    "bool": "`true`, `false`",
+    "Dollars": "USD",
+    "Tokens": "tokens",
+    "Depth": "levels",
+    "WholeSeconds": "whole seconds",
+    "Duration": "seconds",
+    "Interval": "seconds",
+    "Folders": f"up to {MOST_FOLDERS} folders, separated as in `PATH`",
+    "Patterns": f"up to {MOST_PATTERNS} patterns, separated by commas",
+}
+"""Name of a type in the class -> what a user writes."""
+UNITS = {
+    "memory_mark": "part of `maxmemory`",
+    "max_request_chars": "characters",
+    "max_document_bytes": "bytes",
+    "max_documents": "files",
+}
+"""Unit of each setting that is a plain number."""
+NOTES = {
+    "The model": """\
+Without a key, a token and a base URL, the offline model answers: it quotes and arranges documents, and says so in each answer.
+
+A client checks the price of a job's model with its own settings. Give clients the same model settings as the workers. A worker that
+does not know a price refuses the calls of a job that has a limit in money.
+""",
+    "Budgets of a day": """\
+A day is a UTC day by Redis's clock. A supervisor writes these limits into Redis when it starts. They hold at once for all processes, until
+a supervisor starts with other limits. [Budgets](../concepts/budgets.md) describes how they are kept.
+""",
+    "Limits of a request": "The client checks these limits when it submits a job.\n",
+}
+
+
+def page() -> str:
+    parts = [INTRODUCTION]
+    for heading, group in GROUPS.items():
+        parts += [f"## {heading}\n", NOTES.get(heading, ""), table_of(group)]
+    return "\n".join(part for part in parts if part)
+
+
+def table_of(group: dict[str, str]) -> str:
+    texts = attribute_docstrings(Settings)
+    rows = [
+        (code(variable(name)), default(name), kind(name), readers, texts[name])
+        for name, readers in group.items()
+    ]
+    return table(["Variable", "Default", "Unit and bounds", "Read by", "What it does"], rows)
+
+
+def variable(name: str) -> str:
+    alias = Settings.model_fields[name].validation_alias
+    return str(alias or f"HANDOFF_{name.upper()}")
+
+
+def default(name: str) -> str:
+    """Return the default as a user types it."""
+    value = Settings.model_fields[name].default
+    match value:
+        case None | ():
+            return "not set"
+        case StrEnum():
+            return code(value.value)
+        case bool():
+            return code(json.dumps(value))
+        case float():
+            return code(f"{value:g}")
+        case _:
+            return code(str(value))
+
+
+def kind(name: str) -> str:
+    """Return the type, the unit and the bounds of a setting, or its choices."""
+    field = Settings.model_fields[name]
+    choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
+    if choices or is_enumeration(field.annotation):
+        members = choices or list(field.annotation)  # type: ignore[call-overload]
+        return ", ".join(code(str(choice)) for choice in members)
+    written = str(Settings.__annotations__[name]).removesuffix(" | None")
+    text = UNITS.get(name) or KINDS[written]
+    return ", ".join([text, *bounds(field)])
+
+
+def is_enumeration(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, StrEnum)
+
+
+def bounds(field: FieldInfo) -> list[str]:
+    """Return the bounds of a number, the lower one first."""
+    if field.annotation in (get_args(Folders)[0], get_args(Patterns)[0]):
+        return []
+    inner = [
+        part for kind in get_args(field.annotation) for part in getattr(kind, "__metadata__", ())
+    ]
+    constraints = [
+        *field.metadata,
+        *(bound for part in inner for bound in getattr(part, "metadata", [part])),
+    ]
+    texts = []
+    for bound in constraints:
+        match bound:
+            case Gt(gt=limit):
+                texts.append(f"> {number(limit)}")
+            case Ge(ge=limit):
+                texts.append(f"≥ {number(limit)}")
+            case Lt(lt=limit):
+                texts.append(f"< {number(limit)}")
+            case Le(le=limit):
+                texts.append(f"≤ {number(limit)}")
+    return texts
+
+
+def number(limit: Any) -> str:
+    return f"{limit:,f}".rstrip("0").rstrip(".")

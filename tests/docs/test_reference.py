@@ -1,0 +1,81 @@
+"""The generated pages of the reference are current and leave out nothing that is public."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+import handoff_queue
+from docs.generator import python_api
+from docs.generator.__main__ import PAGES, REFERENCE, text_of
+from docs.generator.markdown import attribute_docstrings, markdown_of, table, type_text
+from docs.generator.redis_keys import constant_rows, function_rows
+from handoff_queue import JobResult, Limits, NewLimits, Request
+from handoff_queue.shared.settings.settings import Settings
+from tests.docs.pages import blocks, coded, rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+def test_a_generated_page_is_current(name: str) -> None:
+    assert (REFERENCE / name).read_text() == text_of(name), "run `make docs` and commit the pages"
+
+
+def test_every_public_name_is_in_one_group_of_the_page() -> None:
+    grouped = [name for group in python_api.GROUPS.values() for name in group]
+
+    assert sorted(grouped) == sorted(handoff_queue.__all__)
+
+
+@pytest.mark.parametrize("kind", [Request, Limits, NewLimits, JobResult, Settings])
+def test_every_field_says_what_it_is(kind: Any) -> None:
+    names = (
+        [field.name for field in dataclasses.fields(kind)]
+        if dataclasses.is_dataclass(kind)
+        else [name for name, field in kind.model_fields.items() if not field.exclude]
+    )
+
+    assert not set(names) - set(attribute_docstrings(kind))
+
+
+def test_every_redis_key_has_a_type_and_a_meaning() -> None:
+    described = [*constant_rows(), *function_rows()]
+
+    assert len(described) > 20
+    assert all(meaning for _, _, meaning in described)
+    assert [key for key, kind, _ in described if not kind] == ["`handoff:nothing`"]
+
+
+def test_a_docstring_becomes_markdown() -> None:
+    text = markdown_of("""Return a job.
+
+        Raises:
+            UnknownJob, UserError: there is no such job, or the id is
+                wrong.
+        """)
+
+    assert text == (
+        "Return a job.\n\nRaises:\n\n"
+        "- `UnknownJob`, `UserError`: there is no such job, or the id is\n  wrong."
+    )
+
+
+def test_a_type_is_written_without_modules_and_metadata() -> None:
+    assert type_text("Annotated[collections.abc.Sequence[str], Field(max_length=3)] | None") == (
+        "Sequence[str] | None"
+    )
+
+
+def test_a_bar_in_a_cell_does_not_end_it() -> None:
+    (row,) = rows(table(["Type"], [["`str | None`"]]))
+
+    assert coded(row[0]) == "str | None"
+
+
+def test_a_command_shows_its_usage_and_its_examples() -> None:
+    page = (REFERENCE / "commands.md").read_text()
+
+    assert "handoff run [OPTIONS] [REQUEST]\n" in blocks(page, "text")
+    assert any("--kills 200" in block for block in blocks(page, "console"))
