@@ -88,7 +88,7 @@ def section(name: str) -> str:
 
 
 def new_type_text(kind: NewType) -> str:
-    return f"A `{type_text(kind.__supertype__)}` with a type of its own."
+    return f"A `{type_text(kind.__supertype__)}` with a separate type."
 
 
 def base_text(kind: type) -> str:

@@ -30,7 +30,7 @@ PARAMETERS = {
 }
 """Parameter of a function of `keys` -> how the page writes it."""
 SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "HELD": "ROLE"}
-"""Constant that is the beginning of a key -> what follows."""
+"""Constant that is the beginning of a key -> its variable end."""
 KINDS = ("zset", "hash", "string", "list", "stream")
 
 
@@ -62,7 +62,7 @@ def called(function: Callable[..., str]) -> str:
 
 
 def row(key: str, docstring: str) -> tuple[str, str, str]:
-    """Return a key, its Redis type and what it holds, read from a text `TYPE: MEANING`."""
+    """Return a key, its Redis type and its meaning, from a docstring `TYPE: MEANING`."""
     text = re.sub(r"^\+ (?:queue|role), ", "", " ".join(docstring.split()))
     kind, _, meaning = text.partition(": ")
     if kind not in KINDS:

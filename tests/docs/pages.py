@@ -1,17 +1,18 @@
-"""The pages of docs/, taken apart: code blocks by language, tables by heading, sections, and
-whatever stands in backticks.
-"""
+"""Parts of the pages of docs/: code blocks, tables, sections and code spans."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 _FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-"""A block of code. In a list its lines begin with the spaces of its fence."""
+"""A block of code. Its lines begin with the spaces of its fence if it is in a list."""
 
 
 def text_of(name: str) -> str:
@@ -28,7 +29,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def sections(text: str) -> dict[str, str]:
-    """`## ` sections by heading, without what stands in code blocks' headings."""
+    """Return the `## ` sections by heading. A `#` in a code block begins no section."""
     hidden = _FENCED.sub(lambda match: match[0].replace("\n#", "\n\0#"), text)
     parts = re.split(r"^## (.+)$", hidden, flags=re.MULTILINE)
     return {
@@ -47,7 +48,7 @@ def rows(text: str) -> Iterator[list[str]]:
 
 
 def coded(cell: str) -> str:
-    """What stands in the first backticks of a cell; the cell itself if there are none."""
+    """Return the first code span of a cell, or the whole cell if it has no code span."""
     found = re.search(r"`([^`]+)`", cell)
     return found[1] if found else cell
 
@@ -63,3 +64,16 @@ def spans(text: str) -> list[str]:
         if line.startswith("$ ")
     ]
     return [*re.findall(r"`([^`\n]+)`", _FENCED.sub("", text)), *typed]
+
+
+def build_site(folder: Path) -> None:
+    """Build the site in a folder. Fails with the output of MkDocs if there is a warning."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -24,7 +24,7 @@ GROUP: Any = typer.main.get_command(app)
 COMMANDS: dict[str, Any] = {name: load_command(name) for name in ENTRIES}
 HELP = {"-h", "--help"}
 PLANNED = DOCS / "roadmap.md"
-"""The page about commands that do not exist yet."""
+"""A page that names planned commands."""
 
 
 def options_of(command: Any) -> set[str]:
@@ -74,7 +74,7 @@ def test_no_document_names_a_command_or_an_option_that_does_not_exist() -> None:
 
 
 def wrong_with(span: str) -> str | None:
-    """Return the fault of a piece of code that is one of our commands, or None."""
+    """Return the error in a piece of code that calls `handoff`, or None."""
     typed = re.search(r"(?:^|\s)handoff\s(.*)$", span)
     if not typed or span.startswith(("docker", "celery")):
         return None

@@ -140,7 +140,7 @@ PLACEHOLDERS = {
 
 
 def names_of(key: Any) -> list[str]:
-    """What a function of `keys` gives, with and without what may be left out."""
+    """Return the results of a function of `keys`, with and without its optional arguments."""
     wanted = inspect.signature(key).parameters.values()
     whole, least = list(wanted), [one for one in wanted if one.default is one.empty]
     return [
@@ -150,7 +150,7 @@ def names_of(key: Any) -> list[str]:
 
 
 def every_key() -> set[str]:
-    """Of all that is in `keys`; a key of a job has what comes after the job's."""
+    """Return all keys of the store. A key of a job is only its end, such as `:log`."""
     constants = {
         name: value for name, value in vars(keys).items() if name.isupper() and name != "PREFIX"
     }

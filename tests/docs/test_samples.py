@@ -159,7 +159,7 @@ def check_program(sample: Sample, _folder: Path) -> None:
 
 
 def check_host_app(sample: Sample, folder: Path) -> None:
-    """Import the host's app in a process of its own. It has the tasks of the page's specialists."""
+    """Import the host's app in a separate process. It has the tasks of the page's specialists."""
     written(sample, folder, "shop.py")
     page = [one.text for one in SAMPLES if (one.page, one.language) == (sample.page, "markdown")]
     tasks = re.findall(r"^celery_task: (\S+)$", "\n".join(page), re.MULTILINE)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from docs.generator.site_hooks import DOCS, LINK, expanded, link_text, pages_in
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, build_site
 
 LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 """The elements by which a page loads a file, and the attribute that names it."""
@@ -35,15 +32,7 @@ class Loads(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    build_site(folder)
     return folder
 
 

@@ -91,13 +91,13 @@ def test_200_followers_of_quiet_jobs_do_not_hold_up_the_backend(
     assert statuses == [200] * len(job_ids)
     assert (
         threads - threads_before < 40
-    )  # the pools of the client and of asyncio, whatever the followers
+    )  # the pools of the client and of asyncio, for any number of followers
     assert all(b"event: job_submitted" in text for text in streams)
     assert all(b"event: cancel_requested" in text for text in streams)
 
 
 async def _followed(url: str, job_ids: Sequence[JobId]) -> tuple[list[int], int, Sequence[bytes]]:
-    """Follow each job over a connection of its own, and cancel all of them meanwhile."""
+    """Follow each job over a separate connection, and cancel all jobs during that."""
     followers = [await _stream(url, job_id) for job_id in job_ids]
     for reader, _ in followers:
         await reader.readuntil(b"event: job_submitted")
