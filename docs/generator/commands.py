@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from enum import Enum
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -18,6 +19,8 @@ from handoff_queue.supervisor.cli.main import app
 
 JOB_OPTIONS = {field.name for field in fields(JobOptions)}
 SHARED = "Options of a job"
+METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+"""Type of an option that names no metavar -> how the page writes its value."""
 EXAMPLE = re.compile(r"(?:[A-Z_]+=\S+ )*handoff \S.*")
 
 INTRODUCTION = """\
@@ -63,7 +66,7 @@ def section(name: str, command: Any) -> str:
     if arguments:
         rows = [(code(label(one)), one.help or "") for one in arguments if one.help]
         parts.append(table(["Argument", "What it is"], rows))
-    parts.append(by_panel(options) if len(options) > 1 else option_table(options))
+    parts.append(option_table(options))
     if takes_job:
         parts.append(f"All [options of a job](#{SHARED.lower().replace(' ', '-')}) apply.\n")
     return "\n".join(part for part in parts if part)
@@ -103,9 +106,7 @@ def by_panel(options: Any) -> str:
     panels: dict[str, list[Any]] = {}
     for option in options:
         panels.setdefault(option.rich_help_panel or "", []).append(option)
-    if set(panels) == {""}:
-        return option_table(panels[""])
-    return "\n".join(option_table(members, panel or "Option") for panel, members in panels.items())
+    return "\n".join(option_table(members, panel) for panel, members in panels.items())
 
 
 def option_table(options: list[Any], heading: str = "Option") -> str:
@@ -127,7 +128,7 @@ def value(option: Any) -> str:
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         shown = ", ".join(code(str(choice.value)) for choice in annotation)
     else:
-        shown = code(option.metavar or getattr(annotation, "__name__", str(annotation)).upper())
+        shown = code(option.metavar or METAVARS[annotation])
     if option.min is not None and option.max is not None:
         shown += f", {option.min:,} to {option.max:,}"
     elif option.min is not None:
@@ -140,7 +141,7 @@ def default(option: Any) -> str:
     """Return the default as a user types it, or an empty text."""
     if isinstance(option.show_default, str):
         return code(option.show_default)
-    if option.is_flag or option.default in (None, []):
+    if option.is_flag or option.default in (None, [], ""):
         return ""
     if isinstance(option.default, Enum):
         return code(str(option.default.value))
