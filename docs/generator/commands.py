@@ -84,7 +84,11 @@ def label(argument: Any) -> str:
 
 def help_parts(text: str) -> Iterator[str]:
     """Yield the paragraphs of a help text, and its examples as one block."""
-    paragraphs = [part.strip() for part in text.replace("\b", "").split("\n\n") if part.strip()]
+    paragraphs = [
+        part.strip().removeprefix("$ ")
+        for part in text.replace("\b", "").split("\n\n")
+        if part.strip()
+    ]
     examples: list[str] = []
     for paragraph in paragraphs:
         if EXAMPLE.fullmatch(paragraph):

@@ -40,13 +40,13 @@ def given(service: str) -> dict[str, str]:
     return environment
 
 
-def test_the_services_are_those_that_this_test_knows() -> None:
+def test_the_compose_file_has_the_known_services() -> None:
     assert set(SERVICES) == {"supervisor", *WORKERS, *NO_AGENTS}
     assert len(WORKERS) == 6
 
 
 @pytest.mark.parametrize("variable", sorted(set(READ_BY) - ABOUT_FOLDERS))
-def test_a_setting_reaches_whoever_reads_it_and_nobody_else(variable: str) -> None:
+def test_a_setting_only_reaches_the_services_that_read_it(variable: str) -> None:
     reached = {name for name in SERVICES if variable in given(name)}
 
     assert reached - {"flower"} == readers(variable)
@@ -67,7 +67,7 @@ def test_flower_and_redis_get_no_key_of_a_model_and_no_secret_but_their_own(serv
     assert not {name for name in given(service) if name.startswith("ANTHROPIC_")}
 
 
-def test_flower_is_started_as_by_handoff_up_and_keeps_what_it_saw_where_only_it_may_write() -> None:
+def test_flower_starts_as_in_handoff_up_and_keeps_its_state_in_its_own_folder() -> None:
     command, mounts = SERVICES["flower"]["command"], SERVICES["flower"]["volumes"]
 
     assert command[-len(OPTIONS) :] == list(OPTIONS)

@@ -76,7 +76,7 @@ def test_every_variable_of_the_environment_file_is_on_the_page() -> None:
     assert named <= {*SETTINGS, *OTHERS}
 
 
-def test_an_example_value_is_one_that_the_settings_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_accept_each_example_value(monkeypatch: pytest.MonkeyPatch) -> None:
     examples = [
         match for span in spans(PAGE) if (match := re.fullmatch(r"(HANDOFF_[A-Z_]+)=(.+)", span))
     ]

@@ -49,7 +49,7 @@ def test_each_walkthrough_has_steps() -> None:
 
 
 @pytest.mark.parametrize("item", items(), ids=lambda item: item[:40])
-def test_a_step_names_files_that_exist_and_what_is_in_them(item: str) -> None:
+def test_a_step_names_existing_files_and_their_contents(item: str) -> None:
     files = files_of(item)
     text = "".join(
         path.read_text() for paths in files.values() for path in paths if path.suffix != ".pyc"

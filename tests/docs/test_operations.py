@@ -173,7 +173,7 @@ def every_key() -> set[str]:
     return {re.sub(r"^handoff:\{JOB\}(?=:\w+$)", "", name) for name in named}
 
 
-def test_every_key_of_the_store_is_listed_with_what_ends_it() -> None:
+def test_every_key_of_the_store_is_listed_with_its_end() -> None:
     listed = " ".join(row[0] for row in rows(sections(PAGE)["Retention"]))
 
     assert {name for name in every_key() if f"`{name}`" not in listed} == set()

@@ -30,7 +30,7 @@ def test_every_public_name_is_in_one_group_of_the_page() -> None:
 
 
 @pytest.mark.parametrize("kind", [Request, Limits, NewLimits, JobResult, Settings])
-def test_every_field_says_what_it_is(kind: Any) -> None:
+def test_every_field_has_a_description(kind: Any) -> None:
     names = (
         [field.name for field in dataclasses.fields(kind)]
         if dataclasses.is_dataclass(kind)

@@ -119,7 +119,7 @@ def test_the_user_can_use_a_database_other_than_the_first(url_of_the_user: str) 
     app.close()
 
 
-def test_the_line_uses_only_what_every_supported_redis_knows() -> None:
+def test_the_acl_line_works_on_every_supported_redis() -> None:
     """Selectors and key permissions came with Redis 7.0. Its categories differ: SELECT and
     CLIENT are in others than in 6.2.
     """

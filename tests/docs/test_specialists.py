@@ -42,7 +42,7 @@ def test_the_example_is_a_specialist_with_the_tool_of_the_other_page(example: Pa
     assert spec.output_schema["required"] == ["summary", "orders"]
 
 
-def test_the_example_leaves_nothing_to_remark_beside_the_built_in_ones(example: Path) -> None:
+def test_the_example_causes_no_warning_next_to_the_built_in_specialists(example: Path) -> None:
     together = load_specialists(BUILT_IN, example.parent)
 
     assert "orders" in together

@@ -72,7 +72,7 @@ def test_the_fields_are_the_readers() -> None:
     assert set(spans(SECTIONS["Fields"])) >= set(Synthesis)
 
 
-def test_what_a_step_can_be_repeated_over_is_listed() -> None:
+def test_the_items_of_a_repeated_step_are_listed() -> None:
     assert column("Repeated steps") == list(ForEach)
     assert column("Placeholders")[:2] == [f"{{{REQUEST}}}", f"{{{ITEM}}}"]
 

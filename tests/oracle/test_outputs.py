@@ -89,7 +89,7 @@ def assert_matches_snapshot(name: str, output: str) -> None:
 
 
 def outputs(jobs: FixedJobs, commands: Iterable[str]) -> str:
-    """Return what each command printed, below the command."""
+    """Return each command with its output."""
     parts = []
     for command in commands:
         arguments = [jobs.ids.get(word, word) for word in shlex.split(command)]
@@ -105,13 +105,13 @@ def test_commands_print_the_same_about_a_job(jobs: FixedJobs, name: str) -> None
 
 
 def test_following_a_job_prints_the_same_lines(jobs: FixedJobs) -> None:
-    """Of jobs whose steps run one after the other."""
+    """Use jobs whose steps run one after the other."""
     names = ("single", "brief", "failed", "retried", "partial", "schema", "cancelled")
     assert_matches_snapshot("watch", outputs(jobs, (f"watch {name}" for name in names)))
 
 
 def test_a_job_in_brief_is_the_same(jobs: FixedJobs) -> None:
-    """Of jobs with few handoffs. Of many, the brief view shows those that took longest."""
+    """Use jobs with few handoffs. The brief view of a large job shows the longest handoffs."""
     names = ("single", "partial", "failed", "waiting")
     commands = [f"show {name} {option}" for name in names for option in ("", "--json")]
     assert_matches_snapshot("brief_views", outputs(jobs, commands))

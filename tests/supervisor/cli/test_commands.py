@@ -81,7 +81,7 @@ def test_the_main_help_fits_on_one_screen() -> None:
         ]
 
 
-def test_the_main_help_begins_with_what_a_newcomer_needs() -> None:
+def test_the_main_help_begins_with_the_commands_for_a_newcomer() -> None:
     first = [name for name, entry in ENTRIES.items() if entry.panel == "Start here"]
     lines = main_help(80)
     headings = [line.strip("─ ") for line in lines if line.startswith("─")]

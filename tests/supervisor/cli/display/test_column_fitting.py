@@ -97,7 +97,7 @@ def test_failed_running_and_next_steps_of_a_large_plan_are_shown_and_others_coun
     assert any("! step left waits for a worker of `poet`" in line for line in lines)
 
 
-def test_failed_steps_leave_room_for_those_that_run() -> None:
+def test_failed_steps_leave_room_for_running_steps() -> None:
     lines = on_a_terminal(many(200, done=[], failed=range(1, 101), running=range(101, 133)))
 
     assert len(lines) <= 24

@@ -55,7 +55,7 @@ def test_an_answer_is_printed_even_if_stderr_cannot_be_written(redirection: str)
     assert (done.returncode, done.stdout) == (0, "the answer\n")
 
 
-def test_a_full_standard_output_is_one_line_that_repeats_what_was_not_written() -> None:
+def test_a_full_standard_output_gives_one_line_that_repeats_the_lost_output() -> None:
     done = run_in_shell(f">{FULL}", "-c", PRINTS)
 
     assert done.returncode == 1
