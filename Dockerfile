@@ -22,7 +22,7 @@ COPY shared shared
 COPY supervisor supervisor
 COPY workers workers
 COPY chaos chaos
-RUN pip install --no-deps --editable . && python -m compileall -q shared supervisor workers chaos
+RUN pip install --no-deps --editable . && python -m compileall -q handoff_queue/testing shared supervisor workers chaos
 
 USER handoff
 ENTRYPOINT ["handoff"]

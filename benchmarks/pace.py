@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from handoff_queue.chaos.messages_server import (
+from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.testing import (
     Json,
     MessagesServer,
     Reply,
-    asked_for,
-    said_in,
-    says_json,
+    answer_properties,
+    first_message_text,
+    json_reply,
 )
-from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.client import Request
 from tests.doubles.rate_limited_model import Bucket, RateLimited
 from tests.running_system import SUPERVISOR, over, running_system
 
@@ -68,9 +68,9 @@ class Paced:
 
 def model(request: Json) -> Reply:
     """Plan parallel steps, answer each step in one turn, and pass the review."""
-    properties = asked_for(request)
+    properties = answer_properties(request)
     if "steps" in properties:
-        text = said_in(request)
+        text = first_message_text(request)
         count = int((re.search(r"plan (\d+)", text) or ["", "1"])[1])
         steps: list[dict[str, Any]] = [
             {
@@ -82,8 +82,8 @@ def model(request: Json) -> Reply:
             }
             for n in range(count)
         ]
-        return says_json({"steps": steps, "synthesis": "merge", "why": ""})
-    return says_json(PASS if "verdict" in properties else ANSWER)
+        return json_reply({"steps": steps, "synthesis": "merge", "why": ""})
+    return json_reply(PASS if "verdict" in properties else ANSWER)
 
 
 def paced(

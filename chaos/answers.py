@@ -9,18 +9,18 @@ import re
 from typing import Any
 
 from handoff_queue.chaos.expected_handoffs import CHECKED, INSTEAD, step_of
-from handoff_queue.chaos.messages_server import (
-    Json,
-    Reply,
-    asked_for,
-    calls,
-    said_in,
-    says,
-    says_json,
-)
 from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep, Says
 from handoff_queue.chaos.shapes import QUARRELS, Shape
 from handoff_queue.shared.types.names import FACT_GATE
+from handoff_queue.testing import (
+    Json,
+    Reply,
+    answer_properties,
+    first_message_text,
+    json_reply,
+    text_reply,
+    tool_call_reply,
+)
 
 MENDED = "Attempt {} has mended it."
 """Text of an improved result. It differs each time, so that a reviewer sees a different result."""
@@ -47,7 +47,7 @@ def reply_to(job: PlannedJob, key: CallKey, request: Json) -> Reply:
     role = key.handoff.partition(".")[0]
     match role:
         case "router":
-            return says_json(
+            return json_reply(
                 {
                     "route": "single" if job.shape is Shape.ALONE else "team",
                     "specialist": job.steps[0].specialist,
@@ -59,22 +59,24 @@ def reply_to(job: PlannedJob, key: CallKey, request: Json) -> Reply:
         case "replanner":
             return _look(job, request)
         case "judge" | "assessor":
-            return says_json(
+            return json_reply(
                 _of_the_judge(job, request) if role == "judge" else _verdict(job, key, request)
             )
         case "synthesizer":
-            return says_json(ENVELOPE)
+            return json_reply(ENVELOPE)
         case _:
-            return says_json(_check(job, key)) if role == FACT_GATE else _of_a_specialist(job, key)
+            return json_reply(_check(job, key)) if role == FACT_GATE else _of_a_specialist(job, key)
 
 
 def _of_the_planner(job: PlannedJob, key: CallKey, request: Json) -> Reply:
-    if "resolutions" in asked_for(request):
-        steps = re.findall(r'^\{"step": "(\w+)", "needs"', said_in(request), re.M)
-        return says_json({"resolutions": [_resolution(job, step) for step in steps]})
+    if "resolutions" in answer_properties(request):
+        steps = re.findall(r'^\{"step": "(\w+)", "needs"', first_message_text(request), re.M)
+        return json_reply({"resolutions": [_resolution(job, step) for step in steps]})
     if job.shape is Shape.REPAIRED and key.turn == 1:
-        return says("I had rather not.")
-    return says_json(_plan(job, known=re.findall(r'^\{"id": "(prev\w*)"', said_in(request), re.M)))
+        return text_reply("I had rather not.")
+    return json_reply(
+        _plan(job, known=re.findall(r'^\{"id": "(prev\w*)"', first_message_text(request), re.M))
+    )
 
 
 def _resolution(job: PlannedJob, needy: str) -> Json:
@@ -128,7 +130,9 @@ def task_of(job: PlannedJob, step: PlannedStep) -> str:
 def _look(job: PlannedJob, request: Json) -> Reply:
     """Return the replanner's reply, which depends on the plan in its request."""
     standing = dict(
-        re.findall(r'^\{"step": "(\w+)".*"status": "([\w ]+)"\}$', said_in(request), re.M)
+        re.findall(
+            r'^\{"step": "(\w+)".*"status": "([\w ]+)"\}$', first_message_text(request), re.M
+        )
     )
     asked: list[tuple[str, Json]] = []
     for step in job.steps:
@@ -155,18 +159,21 @@ def _look(job: PlannedJob, request: Json) -> Reply:
                         )
                     )
     if asked:
-        return calls(*asked)
-    return says_json(GO_ON)
+        return tool_call_reply(*asked)
+    return json_reply(GO_ON)
 
 
 def _of_the_judge(job: PlannedJob, request: Json) -> Json:
     if job.shape not in QUARRELS:
         return {
             "settlements": [
-                _settled(json.loads(line)) for line in _CONFLICT.findall(said_in(request))
+                _settled(json.loads(line))
+                for line in _CONFLICT.findall(first_message_text(request))
             ]
         }
-    points: list[str] = asked_for(request)["rulings"]["items"]["properties"]["point"]["enum"]
+    points: list[str] = answer_properties(request)["rulings"]["items"]["properties"]["point"][
+        "enum"
+    ]
     right = "reviewer"
     if job.shape is Shape.OVERRULED:
         right = "writer"
@@ -187,7 +194,7 @@ def _settled(conflict: Json) -> Json:
 def _verdict(job: PlannedJob, key: CallKey, request: Json) -> Json:
     """Return the verdict. It sends back no step of a plan that code made."""
     step: Any = (
-        asked_for(request)
+        answer_properties(request)
         .get("revisions", {})
         .get("items", {})
         .get("properties", {})
@@ -224,20 +231,20 @@ def _of_a_specialist(job: PlannedJob, key: CallKey) -> Reply:
         and (key.handoff != INSTEAD or job.steps[0].id == "answer")
     )
     if step is None or not is_planned:
-        return says_json(ENVELOPE)
+        return json_reply(ENVELOPE)
     if key.turn < step.turns and attempt == 1:
-        return calls(("now", {}))
+        return tool_call_reply(("now", {}))
     if attempt <= len(step.attempts):
         says_what = step.attempts[attempt - 1]
     else:
         says_what = Says.OK
     match says_what:
         case Says.FAILED:
-            return says_json(
+            return json_reply(
                 {**ENVELOPE, "status": "failed", "output": None, "problem": "It would not open."}
             )
         case Says.NEEDS_INPUT:
-            return says_json(
+            return json_reply(
                 {
                     **ENVELOPE,
                     "status": "needs_input",
@@ -250,7 +257,7 @@ def _of_a_specialist(job: PlannedJob, key: CallKey) -> Reply:
                 claims = [_claim(job, step)]
             else:
                 claims = []
-            return says_json(
+            return json_reply(
                 {
                     **ENVELOPE,
                     "output": MENDED.format(attempt) if attempt > 1 else DONE,

@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass, field
 
 from handoff_queue.chaos.expected_handoffs import JUDGED
-from handoff_queue.chaos.messages_server import Json, asked_for, said_in
 from handoff_queue.chaos.plan import CallKey
 from handoff_queue.shared.types.names import FACT_GATE
+from handoff_queue.testing import Json, answer_properties, first_message_text
 
 ASKED_OF = {
     "route": "router",
@@ -46,7 +46,7 @@ class Asked:
     """
 
     def key_of(self, request: Json) -> CallKey:
-        text = said_in(request)
+        text = first_message_text(request)
         turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
         attempt = 1 + text.count("<feedback author=")
         if step := _STEP.search(text):
@@ -60,14 +60,15 @@ class Asked:
         if check := _CHECK.search(text):
             return CallKey(check[1], f"{FACT_GATE}.{self._look(FACT_GATE, check[1], text)}", turn)
         role = next(
-            (role for mark, role in ASKED_OF.items() if mark in asked_for(request)), "synthesizer"
+            (role for mark, role in ASKED_OF.items() if mark in answer_properties(request)),
+            "synthesizer",
         )
         if role == "judge":
             return CallKey("".join(_CLAIMS.findall(text)[0]), JUDGED, turn)
         return self._of_a_role(role, request, turn)
 
     def _of_a_role(self, role: str, request: Json, turn: int) -> CallKey:
-        text, number = said_in(request), 1
+        text, number = first_message_text(request), 1
         name = _REQUEST.findall(text)[-1]
         if role == "replanner":
             number = self._look(role, name, text)
@@ -76,7 +77,9 @@ class Asked:
         elif again := _ROUND.search(text):
             number = int(again[1])
         return CallKey(
-            name, RESOLVER if "resolutions" in asked_for(request) else f"{role}.{number}", turn
+            name,
+            RESOLVER if "resolutions" in answer_properties(request) else f"{role}.{number}",
+            turn,
         )
 
     def _look(self, who: str, name: str, text: str) -> int:

@@ -20,8 +20,8 @@ from typing import Any
 from handoff_queue.chaos.failpoint_cases import CLIENT, Case, Need
 from handoff_queue.chaos.fleet import points_in
 from handoff_queue.chaos.handoff_system import Ours
-from handoff_queue.chaos.messages_server import taken_out
 from handoff_queue.chaos.plan import SPECIALISTS, PlannedJob
+from handoff_queue.chaos.queue_messages import take_message
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.chaos.test_bed import Stage
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
@@ -205,7 +205,7 @@ def make_unreadable(
         if (caught := client.brpop(SPECIALISTS, timeout=CAUGHT_WITHIN_S)) is None:
             return None
         queue = caught[0].decode()
-        message = json.loads(taken_out(client, queue, caught[1]))
+        message = json.loads(take_message(client, queue, caught[1]))
         message["headers"]["task"] += "@2"
         job_id, _, handoff_id = message["headers"]["id"].partition(":")
         if job_id in on.system.ids.values():

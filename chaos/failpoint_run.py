@@ -16,9 +16,10 @@ from handoff_queue.chaos.failpoint_cases import CLIENT, Blow, Case, Need
 from handoff_queue.chaos.fleet import REDIS, SUPERVISOR, WORKER, arm, points_in
 from handoff_queue.chaos.handoff_system import Ours
 from handoff_queue.chaos.job_generator import Draw, jobs_of
-from handoff_queue.chaos.messages_server import EVERYBODY, Fault, Strike, lose_all
 from handoff_queue.chaos.plan import TROUBLE_SHARE, PlannedJob
 from handoff_queue.chaos.process_pauses import Stops
+from handoff_queue.chaos.queue_messages import delete_queue
+from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.system import System
 from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Stage, Tell
 from handoff_queue.shared.observability.failpoints import BEFORE
@@ -217,7 +218,7 @@ class Trial:
             needs[armed.case.need] = armed.case.kind
         if Need.LOSE in needs:
             with suppress(StoreError), in_our_words():
-                lose_all(self.on.fleet.connection.redis, SUBMISSIONS_QUEUE)
+                delete_queue(self.on.fleet.connection.redis, SUBMISSIONS_QUEUE)
         if Need.END in needs and time.monotonic() - self._nudged_at > NUDGE_EVERY_S:
             self._nudged_at = time.monotonic()
             name = self._dice.choice([*sorted(self.on.fleet.ready(needs[Need.END])), ""])

@@ -14,10 +14,10 @@ from math import inf
 
 from handoff_queue.chaos.expected_handoffs import course_of, keys_of
 from handoff_queue.chaos.expected_outcomes import NO_STORY, TOO_MANY_CLAIMS, Story, wrong_end
-from handoff_queue.chaos.messages_server import Fault, Strike
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.chaos.spending import overruns_of
+from handoff_queue.chaos.strikes import Fault, Strike
 from handoff_queue.chaos.unwanted_calls import Air, Held, Quiet, strikes_at
 from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_LOOKS
 from handoff_queue.shared.types.job_options import Mode

@@ -16,9 +16,10 @@ from typing import Any
 
 from handoff_queue.chaos.fleet import REDIS, SUPERVISOR, WORKER, Fleet, arm
 from handoff_queue.chaos.leaks import UNACKED
-from handoff_queue.chaos.messages_server import EVERYBODY, Fault, Strike, without_a_place
 from handoff_queue.chaos.plan import SPECIALISTS
 from handoff_queue.chaos.process_pauses import Stops
+from handoff_queue.chaos.queue_messages import without_fair_order
+from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
 from handoff_queue.shared.store.redis.connection import in_our_words
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
@@ -198,8 +199,8 @@ def deliver_twice(client: Any, dice: random.Random) -> None:
     """Copy the messages of a queue, and half of the unacknowledged messages."""
     for queue in QUEUES:
         for message in client.lrange(queue, 0, 2):
-            client.rpush(queue, without_a_place(json.loads(message)))
+            client.rpush(queue, without_fair_order(json.loads(message)))
     for entry in client.hvals(UNACKED):
         if dice.random() < 0.5:
             message, _, queue = json.loads(entry)
-            client.rpush(queue, without_a_place(message))
+            client.rpush(queue, without_fair_order(message))

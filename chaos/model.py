@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from handoff_queue.chaos.answers import ENVELOPE, reply_to
 from handoff_queue.chaos.call_attribution import RESOLVER, Asked
 from handoff_queue.chaos.expected_handoffs import resolver_of
-from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, fails, says_json
 from handoff_queue.chaos.plan import CallKey, PlannedJob, Trouble, price_of
 from handoff_queue.shared.types.usage import Usage
+from handoff_queue.testing import Json, MessagesServer, Reply, error_reply, json_reply
 
 PROCESS = "x-chaos-process"
 """The header that says which process calls; the SDK takes it from its own environment variable."""
@@ -52,7 +52,7 @@ class Model(MessagesServer):
     """The report of the run names the requests that broke a rule."""
 
     def __init__(self, jobs: Iterable[PlannedJob] = ()) -> None:
-        super().__init__(lambda _request: fails(400, "no script"))
+        super().__init__(lambda _request: error_reply(400, "no script"))
         self.calls: list[Call] = []
         self._jobs: dict[str, PlannedJob] = {}
         self._tries: Counter[CallKey] = Counter()
@@ -75,7 +75,7 @@ class Model(MessagesServer):
             if self._tries[key] == 1:
                 trouble = job.trouble(key)
         if trouble is None:
-            reply = replace(reply_to(job, key, request), takes_s=job.takes_s(key))
+            reply = replace(reply_to(job, key, request), duration_s=job.takes_s(key))
         else:
             reply = _trouble(trouble)
         if reply.status == 200:
@@ -88,7 +88,7 @@ class Model(MessagesServer):
         with self._lock:
             number = len(self.calls)
             self.calls.append(Call(key, headers.get(PROCESS, "?"), time.time(), *paid))
-        return replace(reply, when_out=lambda was_heard: self._is_out(number, was_heard=was_heard))
+        return replace(reply, on_sent=lambda was_heard: self._is_out(number, was_heard=was_heard))
 
     def _is_out(self, number: int, *, was_heard: bool) -> None:
         with self._lock:
@@ -100,12 +100,12 @@ class Model(MessagesServer):
 def _trouble(trouble: Trouble) -> Reply:
     match trouble:
         case Trouble.BUSY:
-            return fails(429, "slow down", "rate_limit_error", retry_after="0.2")
+            return error_reply(429, "slow down", "rate_limit_error", retry_after="0.2")
         case Trouble.OVERLOADED:
-            return fails(529, "overloaded", "overloaded_error")
+            return error_reply(529, "overloaded", "overloaded_error")
         case Trouble.GARBAGE:
             return Reply(
                 body="<html>Welcome to this network.</html>", headers={"content-type": "text/html"}
             )
         case Trouble.CUT:
-            return replace(says_json(ENVELOPE), cut_after_events=4)
+            return replace(json_reply(ENVELOPE), cut_after_events=4)

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from handoff_queue.chaos.messages_server import Strike
+from handoff_queue.chaos.strikes import Strike
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 from handoff_queue.chaos.celery_gaps import Hole, Outcome
 from handoff_queue.chaos.invariants import Books
-from handoff_queue.chaos.messages_server import Fault
 from handoff_queue.chaos.run import Control
+from handoff_queue.chaos.strikes import Fault
 from handoff_queue.chaos.system import OVERRUNS
 
 RECOVERY_S = 5.0

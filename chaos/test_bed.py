@@ -12,9 +12,9 @@ from handoff_queue.chaos.fleet import Fleet, Size, running_fleet
 from handoff_queue.chaos.invariants import Books, Handoff
 from handoff_queue.chaos.killer import QUEUES
 from handoff_queue.chaos.leaks import left_behind
-from handoff_queue.chaos.messages_server import Strike, with_outages
 from handoff_queue.chaos.model import Model
 from handoff_queue.chaos.plan import CallKey, PlannedJob
+from handoff_queue.chaos.strikes import Strike, with_outages
 from handoff_queue.chaos.system import Kind, Made_co
 from handoff_queue.chaos.unwanted_calls import Held
 from handoff_queue.shared.local.run_directory import RunDirectory

@@ -9,9 +9,9 @@ from itertools import pairwise
 from math import inf
 
 from handoff_queue.chaos.expected_outcomes import Story
-from handoff_queue.chaos.messages_server import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob
+from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
 from handoff_queue.shared.store.claims import MAX_CLAIMS
 
 STORED_WITHIN_S = 2.0

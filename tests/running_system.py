@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handoff_queue.chaos.leaks import keys_for_ever
-from handoff_queue.chaos.messages_server import MessagesServer
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.supervisor.client import client
+from handoff_queue.testing import MessagesServer
 from tests import forked_processes
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("shared", "supervisor", "workers", "chaos")
+ROOMS = ("shared", "supervisor", "workers", "chaos", "handoff_queue/testing")
 VAGUE = {"utils", "util", "helpers", "helper", "manager", "base", "common", "misc"}
 REGISTRIES = re.compile(
     r"pypi\.org|pythonhosted\.org|index-url|registry-1\.docker|npmjs\.org|ghcr\.io"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.chaos.messages_server import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.unwanted_calls import Held, strikes_at
 
 THREE = (

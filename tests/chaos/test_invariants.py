@@ -11,11 +11,11 @@ from handoff_queue.chaos.expected_handoffs import OK, Ended
 from handoff_queue.chaos.expected_outcomes import JOB_BUDGET, SPENT, TOO_MANY_CLAIMS, Story
 from handoff_queue.chaos.invariants import Books
 from handoff_queue.chaos.job_generator import TIGHT_STEPS
-from handoff_queue.chaos.messages_server import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.report import broken_of, is_kept, json_of, table_of
 from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.unwanted_calls import Held
 from handoff_queue.supervisor.engine.failure_guard import FROZE
 

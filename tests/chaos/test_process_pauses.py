@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Fault, Strike
 from handoff_queue.chaos.process_pauses import Stops
+from handoff_queue.chaos.strikes import Fault, Strike
 from tests.waiting import wait_until
 
 MEANT_S = 0.02

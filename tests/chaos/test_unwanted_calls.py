@@ -11,11 +11,11 @@ from handoff_queue.chaos.expected_handoffs import OK
 from handoff_queue.chaos.expected_outcomes import NOT_WAITED_FOR, Story
 from handoff_queue.chaos.handoff_system import asked_in
 from handoff_queue.chaos.invariants import Books
-from handoff_queue.chaos.messages_server import Fault, Strike
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.report import broken_of
 from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.strikes import Fault, Strike
 from handoff_queue.chaos.unwanted_calls import SENT_WITHIN_S
 from handoff_queue.shared.types.events import ApprovalAsked, Approved, Event, Recorded, Rejected
 from handoff_queue.shared.types.job_options import ApprovalOf

@@ -17,11 +17,11 @@ from itertools import pairwise
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, said_in
 from handoff_queue.shared.local.processes import Processes
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client import client
+from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text
 from tests.compose.project import Project, run, running_project
 from tests.e2e.fleet import Fleet, Script
 from tests.running_system import RunningSystem
@@ -53,14 +53,14 @@ class Gauge:
 
     def __call__(self, request: Json) -> Reply:
         reply = self.script(request)
-        found = re.search(r"Do ([\w-]+ of [\w-]+)\.</task>", said_in(request))
+        found = re.search(r"Do ([\w-]+ of [\w-]+)\.</task>", first_message_text(request))
         if found is None:
             return reply
         with self.lock:
             self.now += 1
             self.most = max(self.most, self.now)
             self.began.setdefault(found[1], []).append(time.monotonic())
-        return replace(reply, takes_s=CALL_S, when_out=self._out)
+        return replace(reply, duration_s=CALL_S, on_sent=self._out)
 
     def _out(self, _was_heard: bool) -> None:
         with self.lock:

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from handoff_queue.chaos.messages_server import MessagesServer, Reply, calls, says
 from handoff_queue.shared.types.errors import Cancelled
 from handoff_queue.shared.types.model import Model, ModelCall, Pulse
+from handoff_queue.testing import MessagesServer, Reply, text_reply, tool_call_reply
 from tests.doubles.scripted_model import ScriptedModel, one_by_one
 from tests.doubles.served_model import model_at
 
@@ -45,19 +45,19 @@ def ignore(_pulse: Pulse) -> None:
 
 
 def test_a_text_arrives_complete(model_that_answers: Maker) -> None:
-    with model_that_answers(says("A text of more than one chunk.")) as model:
+    with model_that_answers(text_reply("A text of more than one chunk.")) as model:
         reply = model.reply(CALL, ignore)
     assert reply.content == ({"type": "text", "text": "A text of more than one chunk."},)
     assert reply.stop_reason == "end_turn"
 
 
 def test_the_model_is_named_as_the_server_names_it(model_that_answers: Maker) -> None:
-    with model_that_answers(says("x", model="another")) as model:
+    with model_that_answers(text_reply("x", model="another")) as model:
         assert model.reply(CALL, ignore).model == "another"
 
 
 def test_tool_calls_have_an_id_a_name_and_arguments(model_that_answers: Maker) -> None:
-    with model_that_answers(calls(("look", {"q": "a"}), ("look", {"q": "b"}))) as model:
+    with model_that_answers(tool_call_reply(("look", {"q": "a"}), ("look", {"q": "b"}))) as model:
         reply = model.reply(CALL, ignore)
     assert [(block["name"], block["input"]) for block in reply.content] == [
         ("look", {"q": "a"}),
@@ -74,7 +74,7 @@ def test_cached_input_counts_as_input(model_that_answers: Maker) -> None:
         "cache_creation_input_tokens": 5,
         "output_tokens": 3,
     }
-    with model_that_answers(says("x", usage=usage)) as model:
+    with model_that_answers(text_reply("x", usage=usage)) as model:
         used = model.reply(CALL, ignore).usage
     assert (
         used.input_tokens,
@@ -85,7 +85,7 @@ def test_cached_input_counts_as_input(model_that_answers: Maker) -> None:
 
 
 def test_unreported_usage_counts_as_zero(model_that_answers: Maker) -> None:
-    with model_that_answers(says("x", usage={})) as model:
+    with model_that_answers(text_reply("x", usage={})) as model:
         assert model.reply(CALL, ignore).usage.total_tokens == 0
 
 
@@ -99,7 +99,7 @@ def test_the_reply_gives_signs_of_life_before_its_end_and_its_text_only_grows(
         pulses.append(pulse)
         seen.set()
 
-    with model_that_answers(says("A longer text, " * 50, stall=seen)) as model:
+    with model_that_answers(text_reply("A longer text, " * 50, stall=seen)) as model:
         model.reply(CALL, note)
     assert pulses
     assert all(later.text.startswith(earlier.text) for earlier, later in pairwise(pulses))
@@ -114,7 +114,7 @@ def test_an_error_raised_by_a_pulse_cuts_the_reply_and_passes_through(
         raise Cancelled("by the user")
 
     with (
-        model_that_answers(says("A longer text, " * 50, stall=never)) as model,
+        model_that_answers(text_reply("A longer text, " * 50, stall=never)) as model,
         pytest.raises(Cancelled),
     ):
         model.reply(CALL, cancel)
@@ -122,7 +122,7 @@ def test_an_error_raised_by_a_pulse_cuts_the_reply_and_passes_through(
 
 
 def test_a_refusal_is_a_reply(model_that_answers: Maker) -> None:
-    with model_that_answers(says("I won't.", stop_reason="refusal")) as model:
+    with model_that_answers(text_reply("I won't.", stop_reason="refusal")) as model:
         assert model.reply(CALL, ignore).stop_reason == "refusal"
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from handoff_queue.chaos.messages_server import Reply, says_json
 from handoff_queue.shared.agent.answer_format import AnswerFormat
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.loop import Agent
@@ -20,6 +19,7 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.types.errors import ModelError
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.model import Model, ModelCall
+from handoff_queue.testing import Reply, json_reply
 from tests.doubles.handoffs import STEP, a_handoff, a_manifest, a_spec, a_tool_context
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 from tests.doubles.scripted_model import ScriptedModel, one_by_one
@@ -56,7 +56,7 @@ def envelope(output: Any = "It is written in Rust [c1].", **changes: Any) -> dic
 
 def answers(output: Any = "It is written in Rust [c1].", **changes: Any) -> Reply:
     """A reply that is a good answer envelope."""
-    return says_json(envelope(output, **changes))
+    return json_reply(envelope(output, **changes))
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
-from handoff_queue.chaos.messages_server import Json, Reply, Script, fails
+from handoff_queue.testing import Json, Reply, Script, error_reply
 
 
 @dataclass(slots=True)
@@ -65,8 +65,8 @@ class RateLimited:
             "anthropic-ratelimit-requests-remaining": str(left),
         }
         if not goes:
-            refused = fails(
+            refused = error_reply(
                 429, kind="rate_limit_error", retry_after=f"{self._window_s / self._limit:.3f}"
             )
             return replace(refused, headers=refused.headers | headers)
-        return replace(self._script(request), headers=headers, takes_s=self._answers_after_s)
+        return replace(self._script(request), headers=headers, duration_s=self._answers_after_s)

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from handoff_queue.chaos.messages_server import Reply
 from handoff_queue.shared.providers.anthropic.stream import usage_of
 from handoff_queue.shared.types.errors import ModelError
 from handoff_queue.shared.types.model import Block, ModelCall, ModelReply, Pulse
+from handoff_queue.testing import Reply
 
 
 class ScriptedModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.chaos.messages_server import lose_all
+from handoff_queue.chaos.queue_messages import delete_queue
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
@@ -30,7 +30,7 @@ def published(store: Store, *messages: str, queue: str = QUEUE) -> None:
 def delete_messages(store: Store, *queues: str) -> None:
     """Delete all messages in the queues."""
     for queue in queues:
-        lose_all(store.connection.redis, queue)
+        delete_queue(store.connection.redis, queue)
 
 
 def age_issued(store: Store, job_id: JobId, seconds: float, *handoff_ids: str) -> None:

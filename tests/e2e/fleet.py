@@ -20,16 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from handoff_queue.chaos.leaks import keys_for_ever
-from handoff_queue.chaos.messages_server import (
-    Json,
-    MessagesServer,
-    Reply,
-    asked_for,
-    calls,
-    fails,
-    said_in,
-    says_json,
-)
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import is_for
 from handoff_queue.shared.store.jobs import HandoffStanding
@@ -37,6 +27,16 @@ from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, Jo
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.testing import (
+    Json,
+    MessagesServer,
+    Reply,
+    answer_properties,
+    error_reply,
+    first_message_text,
+    json_reply,
+    tool_call_reply,
+)
 from tests.running_system import RunningSystem
 from tests.waiting import wait_until
 
@@ -59,7 +59,7 @@ PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
 
 
 def _goes_on(_nth: int) -> Reply:
-    return says_json(GO_ON)
+    return json_reply(GO_ON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ class Script:
             self.given.pop().go.set()
 
     def __call__(self, request: Json) -> Reply:
-        said = said_in(request)
+        said = first_message_text(request)
         turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
-        properties = asked_for(request)
+        properties = answer_properties(request)
         step = re.search(r"Do ([\w-]+) of ([\w-]+)\.</task>", said)
         if step:
             name, who = step[2], step[1]
@@ -147,27 +147,27 @@ class Script:
         if step and name in self.storms:
             self.storm_over.setdefault(name, time.monotonic() + self.storms[name])
             if time.monotonic() < self.storm_over[name]:
-                return fails(429, kind="rate_limit_error")
+                return error_reply(429, kind="rate_limit_error")
         if (retry_after_s := self.refusals.pop((name, who, turn), None)) is not None:
-            return fails(429, kind="rate_limit_error", retry_after=str(retry_after_s))
+            return error_reply(429, kind="rate_limit_error", retry_after=str(retry_after_s))
         held = self.held.pop((name, who, turn), None)
         if held:
             held.arrived.set()
         rest: dict[str, Any] = {"stall": held.go} if held else {}
         if who == "planner":
-            return says_json(self._plan(name), **rest)
+            return json_reply(self._plan(name), **rest)
         if who == "resolver":
-            return says_json({"resolutions": [self.resolves[name].pop(0)]}, **rest)
+            return json_reply({"resolutions": [self.resolves[name].pop(0)]}, **rest)
         if who == "replanner":
             said_so = self.replans.get(name, _goes_on)(
                 sum(n for k, n in self.calls.items() if k[:2] == (name, who))
             )
             return replace(said_so, **rest)
         if who == "assessor":
-            return says_json(PASS, **rest)
+            return json_reply(PASS, **rest)
         if turn < self.turns.get(name, 1):
-            return calls(("now", {}), **rest)
-        return says_json(self.envelopes.get((name, who), ENVELOPE), **rest)
+            return tool_call_reply(("now", {}), **rest)
+        return json_reply(self.envelopes.get((name, who), ENVELOPE), **rest)
 
     def task(self, name: str, step: str) -> str:
         if team := self.teams.get((name, step)):

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from handoff_queue.chaos.messages_server import MessagesServer
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.client import client
+from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.running_system import EVERYONE, SUPERVISOR, over, running_system
 

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
-from handoff_queue.chaos.messages_server import Json, Reply, asked_for, said_in, says_json
+from handoff_queue.testing import Json, Reply, answer_properties, first_message_text, json_reply
 
 SINGLE, TEAM = "One agent says so.", "A team says so, at length."
 
@@ -33,7 +33,7 @@ class Measured:
     """Work on a request that says `slow` waits for it."""
 
     def __call__(self, request: Json) -> Reply:
-        said, properties = said_in(request), asked_for(request)
+        said, properties = first_message_text(request), answer_properties(request)
         who = (
             "planner"
             if "steps" in properties
@@ -55,14 +55,14 @@ class Measured:
                     "depends_on": [],
                     "fallback": "-",
                 }
-                return says_json({"steps": [step], "synthesis": "merge", "why": ""})
+                return json_reply({"steps": [step], "synthesis": "merge", "why": ""})
             case "assessor":
-                return says_json(
+                return json_reply(
                     {"scores": [], "verdict": "PASS", "revisions": [], "open_points": []}
                 )
             case "judge":
                 self.briefs.append(said)
-                return says_json(_envelope(self._judged(said)))
+                return json_reply(_envelope(self._judged(said)))
             case _:
                 return self._work(said)
 
@@ -70,7 +70,7 @@ class Measured:
         task = (re.search(r"<task>(.*?)</task>", said, re.DOTALL) or ["", ""])[1]
         output = TEAM if task.startswith("As a team") else SINGLE
         output = "I could not say." if "wrong" in task else output
-        return says_json(_envelope(output), stall=None if "slow" not in task else self.go)
+        return json_reply(_envelope(output), stall=None if "slow" not in task else self.go)
 
     def _judged(self, said: str) -> Json:
         shown = [json.loads(line) for line in said.splitlines() if line.startswith('{"answer":')]

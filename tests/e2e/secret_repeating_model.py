@@ -10,14 +10,14 @@ import re
 import threading
 from typing import Any
 
-from handoff_queue.chaos.messages_server import (
+from handoff_queue.testing import (
     Json,
     Reply,
-    asked_for,
-    calls,
-    said_in,
-    says,
-    says_json,
+    answer_properties,
+    first_message_text,
+    json_reply,
+    text_reply,
+    tool_call_reply,
 )
 
 SECRET = "canary-of-a-model-9920"
@@ -35,19 +35,19 @@ class Parrot:
         self.go = threading.Event()
 
     def __call__(self, request: Json) -> Reply:
-        said = said_in(request)
-        properties = asked_for(request)
+        said = first_message_text(request)
+        properties = answer_properties(request)
         name = (re.search(r"Request:\s+plan (\w+)", said) or ["", ""])[1]
         if "steps" in properties:
             return (
-                says_json(_plan(name))
+                json_reply(_plan(name))
                 if name != "fail"
-                else says(f"I won't: {SECRET}.", stop_reason="refusal")
+                else text_reply(f"I won't: {SECRET}.", stop_reason="refusal")
             )
         if "resolutions" in properties:
             # Code states the results of a step that was given up.
             answers = [("ask", "answer"), ("give", "give_up")]
-            return says_json(
+            return json_reply(
                 {
                     "resolutions": [
                         {"step": step, "action": action, "answer": SECRET}
@@ -57,18 +57,18 @@ class Parrot:
             )
         if "verdict" in properties:
             return (
-                says_json(_REVISE)
+                json_reply(_REVISE)
                 if name == "talk"
-                else says(f"I won't: {SECRET}.", stop_reason="refusal")
+                else text_reply(f"I won't: {SECRET}.", stop_reason="refusal")
             )
         if "rulings" in properties:
-            return says_json({"rulings": [{"point": "look", "why": SECRET, "right": "undecided"}]})
+            return json_reply({"rulings": [{"point": "look", "why": SECRET, "right": "undecided"}]})
         if "Write the one answer" in said:
             whole = _envelope("partial", output=f"All in all, {SECRET}. " * 20)
             return (
-                says_json(whole, stall=self.go)
+                json_reply(whole, stall=self.go)
                 if name == "talk"
-                else says(f"I won't: {SECRET}.", stop_reason="refusal")
+                else text_reply(f"I won't: {SECRET}.", stop_reason="refusal")
             )
         return self._work(said, len(request["messages"]) > 1)
 
@@ -77,15 +77,17 @@ class Parrot:
         is_again = "<feedback" in said
         match step:
             case "look" if not has_looked:
-                return calls((SECRET, {}), ("search_documents", {"query": "password"}), text=SECRET)
+                return tool_call_reply(
+                    (SECRET, {}), ("search_documents", {"query": "password"}), text=SECRET
+                )
             case "ask" | "give" if not is_again:
-                return says_json(_envelope("needs_input", output=None))
+                return json_reply(_envelope("needs_input", output=None))
             case "part":
-                return says_json(_envelope("partial"))
+                return json_reply(_envelope("partial"))
             case "look" | "ask" if not (step == "look" and is_again):
-                return says_json(_envelope("ok"))
+                return json_reply(_envelope("ok"))
             case _:
-                return says_json(_envelope("failed", output=None))
+                return json_reply(_envelope("failed", output=None))
 
 
 def _plan(name: str) -> Json:

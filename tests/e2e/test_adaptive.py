@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Json, Reply, calls, said_in, says_json
 from handoff_queue.shared.types.events import HandoffIssued, PlanPatched
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.testing import Json, Reply, first_message_text, json_reply, tool_call_reply
 from tests.e2e.fleet import ENVELOPE, GO_ON, Fleet
 from tests.waiting import wait_until
 
@@ -25,7 +25,7 @@ FINALIZE = {"decision": "finalize", "why": "All of it is there."}
 
 def hands_off(fleet: Fleet, name: str, *steps: str, to: str = "analyst", after: str = "") -> Reply:
     """One call a step, all in one reply."""
-    return calls(
+    return tool_call_reply(
         *((f"hand_off_to_{to}", _step(step, fleet.model.task(name, step), after)) for step in steps)
     )
 
@@ -44,7 +44,7 @@ def adaptive(fleet: Fleet, name: str, *looks: Reply, **plan: str) -> JobId:
     stays.
     """
     fleet.model.replans[name] = lambda nth: (
-        looks[nth - 1] if nth <= len(looks) else says_json(GO_ON)
+        looks[nth - 1] if nth <= len(looks) else json_reply(GO_ON)
     )
     return submitted(fleet, name, plan)
 
@@ -136,7 +136,9 @@ def test_a_step_that_has_not_begun_is_dropped_and_another_changed(fleet: Fleet) 
     )
     drop = ("drop_step", {"step": "b", "why": "b says nothing new."})
     slow = fleet.model.hold("changed", "slow")
-    job_id = adaptive(fleet, "changed", calls(change, drop), a="", slow="", b="slow", c="b")
+    job_id = adaptive(
+        fleet, "changed", tool_call_reply(change, drop), a="", slow="", b="slow", c="b"
+    )
     made = wait_until(lambda: patches(fleet, job_id), what="the patch")[0]
     slow.go.set()
     result = fleet.ends_well(job_id)
@@ -162,7 +164,7 @@ def test_an_invalid_patch_goes_back_once_with_its_error_and_then_the_plan_stays(
 
 def said_to_the_replanner(fleet: Fleet, name: str) -> list[str]:
     """Return the last message of each of the replanner's calls."""
-    said = [(said_in(request), request["messages"]) for request in fleet.server.requests]
+    said = [(first_message_text(request), request["messages"]) for request in fleet.server.requests]
     return [
         str(messages[-1]["content"])
         for first, messages in said
@@ -194,7 +196,7 @@ def test_a_planner_that_rewords_the_same_work_is_warned_once_and_then_not_asked_
     ]
 
     def again(nth: int) -> Reply:
-        return calls(
+        return tool_call_reply(
             ("hand_off_to_generalist", _step(f"again_{nth}", reworded[nth % len(reworded)]))
         )
 
@@ -281,7 +283,7 @@ def test_after_a_final_patch_the_replanner_is_not_asked_and_no_new_step_begins(
     fleet: Fleet,
 ) -> None:
     slow = fleet.model.hold("finalizes", "slow")
-    job_id = adaptive(fleet, "finalizes", says_json(FINALIZE), a="", slow="", b="slow")
+    job_id = adaptive(fleet, "finalizes", json_reply(FINALIZE), a="", slow="", b="slow")
     made = wait_until(lambda: patches(fleet, job_id), what="the decision")[0]
     slow.go.set()
     result = fleet.ends(job_id)
@@ -302,9 +304,10 @@ def test_the_replanner_sees_results_and_plan_without_their_history(
     request = next(
         one
         for one in fleet.server.requests
-        if "There are new results of a" in said_in(one) and "plan context" in said_in(one)
+        if "There are new results of a" in first_message_text(one)
+        and "plan context" in first_message_text(one)
     )
-    shown = said_in(request)
+    shown = first_message_text(request)
     assert "What a has found." in shown
     assert (
         '{"step": "a", "specialist": "generalist", "task": "Do a of context.", "depends_on": [], "status": "ok"}'

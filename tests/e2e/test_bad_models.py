@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.chaos.messages_server import (
-    Json,
-    MessagesServer,
-    Reply,
-    asked_for,
-    fails,
-    says,
-    says_json,
-)
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli.follow_job import print_outcome
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.testing import (
+    Json,
+    MessagesServer,
+    Reply,
+    answer_properties,
+    error_reply,
+    json_reply,
+    text_reply,
+)
 from tests.doubles.one_step_job import ANSWER, PASS, PLAN
 from tests.running_system import RunningSystem, over, running_system
 
@@ -49,16 +49,16 @@ class Scripted:
         """
 
         def script(request: Json) -> Reply:
-            properties = asked_for(request)
+            properties = answer_properties(request)
             if "steps" in properties:
-                return plan or behaviour or says_json(PLAN)
+                return plan or behaviour or json_reply(PLAN)
             if "verdict" in properties:
                 return (
                     next(verdict)
                     if isinstance(verdict, Iterator)
-                    else verdict or behaviour or says_json(PASS)
+                    else verdict or behaviour or json_reply(PASS)
                 )
-            return answer or behaviour or says_json(ANSWER)
+            return answer or behaviour or json_reply(ANSWER)
 
         self.server.script = script
         jobs = self.system.jobs()
@@ -69,7 +69,7 @@ class Scripted:
 def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
     folder: Path = tmp_path_factory.mktemp("bad-models")
     with (
-        MessagesServer(lambda _request: says_json(ANSWER)) as server,
+        MessagesServer(lambda _request: json_reply(ANSWER)) as server,
         running_system(
             folder, settings=over(server, ANTHROPIC_API_KEY="sk-test-canary-0123456789")
         ) as system,
@@ -83,14 +83,14 @@ def test_a_model_that_behaves_gives_an_answer(scripted: Scripted) -> None:
 
 
 def test_a_wrong_key_ends_the_job_and_names_the_variable_to_fix(scripted: Scripted) -> None:
-    result = scripted.run(fails(401, "invalid x-api-key", "authentication_error"))
+    result = scripted.run(error_reply(401, "invalid x-api-key", "authentication_error"))
     assert result.status is JobStatus.FAILED
     assert any("ANTHROPIC_API_KEY" in note for note in result.notes)
 
 
 def test_the_data_of_a_job_contains_no_part_of_the_key(scripted: Scripted) -> None:
     result = scripted.run(
-        fails(401, "invalid key sk-test-canary-0123456789", "authentication_error")
+        error_reply(401, "invalid key sk-test-canary-0123456789", "authentication_error")
     )
     assert "canary" not in result.to_json()
 
@@ -99,20 +99,20 @@ def test_the_data_of_a_job_contains_no_part_of_the_key(scripted: Scripted) -> No
 def test_a_server_that_never_recovers_ends_the_job_with_its_status(
     scripted: Scripted, status: int
 ) -> None:
-    result = scripted.run(fails(status, "later", retry_after="0"))
+    result = scripted.run(error_reply(status, "later", retry_after="0"))
     assert result.status is JobStatus.FAILED
     assert result.results, "the failed handoffs can be read"
 
 
 @pytest.mark.parametrize("status", [429, 500, 529])
 def test_a_server_that_recovers_costs_a_turn_and_no_answer(scripted: Scripted, status: int) -> None:
-    left = [fails(status, "later", retry_after="0")]
+    left = [error_reply(status, "later", retry_after="0")]
 
     def script(request: Json) -> Reply:
         if left:
             return left.pop()
         properties = request["output_config"]["format"]["schema"]["properties"]
-        return says_json(
+        return json_reply(
             PLAN if "steps" in properties else PASS if "verdict" in properties else ANSWER
         )
 
@@ -123,7 +123,7 @@ def test_a_server_that_recovers_costs_a_turn_and_no_answer(scripted: Scripted, s
 
 
 def test_a_refusal_is_the_reason_of_the_failure(scripted: Scripted) -> None:
-    result = scripted.run(answer=says("", stop_reason="refusal"))
+    result = scripted.run(answer=text_reply("", stop_reason="refusal"))
     assert result.status is JobStatus.FAILED
     assert [one["stop_reason"] for one in result.results if one["step_id"] == "look"] == ["refused"]
 
@@ -132,10 +132,11 @@ def test_a_refusal_is_the_reason_of_the_failure(scripted: Scripted) -> None:
     "reply",
     [
         pytest.param(
-            says('{"status": "ok", "output": "It is', stop_reason="max_tokens"), id="truncated JSON"
+            text_reply('{"status": "ok", "output": "It is', stop_reason="max_tokens"),
+            id="truncated JSON",
         ),
         pytest.param(Reply(blocks=()), id="empty content"),
-        pytest.param(says_json(ANSWER, cut_after_events=3), id="a stream cut in the middle"),
+        pytest.param(json_reply(ANSWER, cut_after_events=3), id="a stream cut in the middle"),
         pytest.param(Reply(body="<html>Bad gateway</html>"), id="something that is no reply"),
     ],
 )
@@ -151,7 +152,7 @@ def test_a_specialist_without_a_usable_reply_ends_the_job_with_a_reason(
 def test_a_planner_that_cannot_plan_leaves_the_request_to_the_generalist(
     scripted: Scripted,
 ) -> None:
-    result = scripted.run(plan=says("I would rather not."))
+    result = scripted.run(plan=text_reply("I would rather not."))
     assert (result.status, result.answer) == (JobStatus.PARTIAL, "It is so.")
     assert result.plan is not None
     assert result.plan["degraded"]
@@ -161,16 +162,16 @@ def test_a_planner_that_cannot_plan_leaves_the_request_to_the_generalist(
 @pytest.mark.parametrize(
     "plan",
     [
-        pytest.param(says("I would rather not."), id="prose"),
+        pytest.param(text_reply("I would rather not."), id="prose"),
         pytest.param(Reply(blocks=()), id="empty"),
-        pytest.param(says('{"steps": [{"id": "lo', stop_reason="max_tokens"), id="truncated"),
-        pytest.param(says("", stop_reason="refusal"), id="refusal"),
+        pytest.param(text_reply('{"steps": [{"id": "lo', stop_reason="max_tokens"), id="truncated"),
+        pytest.param(text_reply("", stop_reason="refusal"), id="refusal"),
     ],
 )
 def test_a_planner_that_cannot_plan_is_named_in_the_last_lines_whether_the_generalist_fails_or_not(
     scripted: Scripted, plan: Reply, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for answer in (None, says("", stop_reason="refusal")):
+    for answer in (None, text_reply("", stop_reason="refusal")):
         result = scripted.run(plan=plan, answer=answer)
         print_outcome(result, as_json=False)
 
@@ -182,7 +183,7 @@ def test_a_planner_that_cannot_plan_is_named_in_the_last_lines_whether_the_gener
 
 
 def test_the_answer_reports_a_reviewer_that_cannot_review(scripted: Scripted) -> None:
-    result = scripted.run(verdict=says("No comment."))
+    result = scripted.run(verdict=text_reply("No comment."))
     assert result.status is JobStatus.PARTIAL
     assert any("not reviewed" in note for note in result.notes)
 
@@ -198,7 +199,7 @@ def test_a_review_with_new_requests_each_time_ends_after_its_rounds_with_the_ope
     revisions = ([{"step": "look", "problem": problem}] for problem in demands)
     result = scripted.run(
         verdict=(
-            says_json({"verdict": "REVISE", "revisions": each, "open_points": []})
+            json_reply({"verdict": "REVISE", "revisions": each, "open_points": []})
             for each in revisions
         )
     )
@@ -215,7 +216,7 @@ def test_a_review_that_repeats_its_request_ends_with_open_points(
         "revisions": [{"step": "look", "problem": "Not good enough."}],
         "open_points": [],
     }
-    result = scripted.run(verdict=says_json(revise))
+    result = scripted.run(verdict=json_reply(revise))
     assert result.status is JobStatus.PARTIAL
     assert [one["verdict"] for one in result.verdicts] == ["REVISE"] * 2
     assert "Not good enough." in str(result.answer)
@@ -228,7 +229,7 @@ def test_valid_nonsense_is_partial_and_says_that_it_has_no_basis(
         "output": "Blah [c1].",
         "claims": [{"id": "c1", "text": "Blah", "sources": [{"source": "x", "quote": "y"}]}],
     }
-    result = scripted.run(answer=says_json(ANSWER | nonsense))
+    result = scripted.run(answer=json_reply(ANSWER | nonsense))
     assert (result.status, result.citations) == (JobStatus.PARTIAL, ())
     assert "nothing in it has a source that could be checked" in str(result.answer)
     assert any("there is no source" in note for note in result.notes)
@@ -237,14 +238,14 @@ def test_valid_nonsense_is_partial_and_says_that_it_has_no_basis(
 def test_an_answer_that_names_missing_parts_is_not_ok(
     scripted: Scripted,
 ) -> None:
-    result = scripted.run(answer=says_json(ANSWER | {"problem": "I could not read a thing."}))
+    result = scripted.run(answer=json_reply(ANSWER | {"problem": "I could not read a thing."}))
     assert result.status is JobStatus.PARTIAL
     assert "I could not read a thing." in str(result.answer)
 
 
 def test_a_passing_verdict_with_revisions_is_not_a_review(scripted: Scripted) -> None:
     result = scripted.run(
-        verdict=says_json(
+        verdict=json_reply(
             PASS | {"revisions": [{"step": "look", "problem": "All of it is wrong."}]}
         )
     )

@@ -15,15 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.chaos.messages_server import (
-    Json,
-    MessagesServer,
-    Reply,
-    asked_for,
-    calls,
-    said_in,
-    says_json,
-)
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import BudgetSpent
 from handoff_queue.shared.types.events import JobStatus
@@ -31,6 +22,15 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Client, NewLimits, Request
+from handoff_queue.testing import (
+    Json,
+    MessagesServer,
+    Reply,
+    answer_properties,
+    first_message_text,
+    json_reply,
+    tool_call_reply,
+)
 from tests.e2e.fleet import ENVELOPE, PASS, QUICK
 from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, over, running_system
 from tests.waiting import wait_until
@@ -50,11 +50,11 @@ class Greedy:
         """
 
     def __call__(self, request: Json) -> Reply:
-        said = said_in(request)
+        said = first_message_text(request)
         job = next(iter(re.findall(r"plan (\w+) of (\d+)|Do s\d+ of (\w+)\.", said)), ("", "", ""))
         name = job[0] or job[2]
         self.paid[name] += 1
-        properties = asked_for(request)
+        properties = answer_properties(request)
         if "steps" in properties:
             tasks = [(f"s{n}", f"Do s{n} of {name}.") for n in range(int(job[1]))]
             steps = [
@@ -67,15 +67,15 @@ class Greedy:
                 }
                 for step, task in tasks
             ]
-            return says_json({"steps": steps, "synthesis": "merge", "why": ""})
+            return json_reply({"steps": steps, "synthesis": "merge", "why": ""})
         if "verdict" in properties:
             if name != "endless":
-                return says_json(PASS)
+                return json_reply(PASS)
             problem = (
                 "The storage claim has no source.",
                 "No source is given for the claim about storage.",
             )[self.paid[name] > 3]
-            return says_json(
+            return json_reply(
                 {
                     "verdict": "REVISE",
                     "revisions": [{"step": "s0", "problem": problem}],
@@ -83,8 +83,8 @@ class Greedy:
                 }
             )
         if name == "endless":
-            return says_json(ENVELOPE)
-        return calls(
+            return json_reply(ENVELOPE)
+        return tool_call_reply(
             ("now", {}),
             text="So far.",
             stall=self.go[name] if "fifty" in name and self.paid[name] > 4 else None,
@@ -214,7 +214,7 @@ def test_a_job_that_asks_for_budget_waits_for_its_user_and_continues_with_more(
 
 def thrifty(request: Json) -> Reply:
     """A model of which every call costs some cents."""
-    properties = asked_for(request)
+    properties = answer_properties(request)
     if "steps" in properties:
         step = {
             "id": "s0",
@@ -223,8 +223,8 @@ def thrifty(request: Json) -> Reply:
             "depends_on": [],
             "fallback": "-",
         }
-        return says_json({"steps": [step], "synthesis": "merge", "why": ""}, usage=DEAR)
-    return says_json(PASS if "verdict" in properties else ENVELOPE, usage=DEAR)
+        return json_reply({"steps": [step], "synthesis": "merge", "why": ""}, usage=DEAR)
+    return json_reply(PASS if "verdict" in properties else ENVELOPE, usage=DEAR)
 
 
 DEAR = {"input_tokens": 1_000, "output_tokens": 1_500}
@@ -277,7 +277,7 @@ class Hungry:
         """All calls of specialists but their first are answered only when the test says so."""
 
     def __call__(self, request: Json) -> Reply:
-        properties = asked_for(request)
+        properties = answer_properties(request)
         if "steps" in properties:
             steps = [
                 {
@@ -290,14 +290,14 @@ class Hungry:
                 for n in range(5)
             ]
             usage = {"input_tokens": 5_000, "output_tokens": 2_000}
-            return says_json({"steps": steps, "synthesis": "merge", "why": ""}, usage=usage)
+            return json_reply({"steps": steps, "synthesis": "merge", "why": ""}, usage=usage)
         if "verdict" in properties:
             self.asked["assessor"] += 1
-            return says_json(PASS)
-        (step,) = set(re.findall(r"Do (s\d)\.", said_in(request)))
+            return json_reply(PASS)
+        (step,) = set(re.findall(r"Do (s\d)\.", first_message_text(request)))
         self.asked[step] += 1
         stall = self.go if self.asked[step] > 1 else None
-        return calls(
+        return tool_call_reply(
             ("read_document", {"path": "none.md"}),
             text="So far.",
             usage={"input_tokens": 40_000, "output_tokens": 100},

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
+from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.running_system import SUPERVISOR, over, running_system
 
@@ -58,8 +58,8 @@ class Pays(Script):
 
     def __call__(self, request: Json) -> Reply:
         turn = sum(message["role"] == "assistant" for message in request["messages"])
-        if turn < 2 and re.search(r"Do pay", said_in(request)):
-            return calls(("pay", {"to": ("a", "b")[turn]}))
+        if turn < 2 and re.search(r"Do pay", first_message_text(request)):
+            return tool_call_reply(("pay", {"to": ("a", "b")[turn]}))
         return super().__call__(request)
 
 

@@ -18,16 +18,16 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import (
+from handoff_queue.supervisor.cli.errors import PARTIAL
+from handoff_queue.testing import (
     Json,
     MessagesServer,
     Reply,
     Script,
-    asked_for,
-    says,
-    says_json,
+    answer_properties,
+    json_reply,
+    text_reply,
 )
-from handoff_queue.supervisor.cli.errors import PARTIAL
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, interrupt
 from tests.waiting import wait_until
 
@@ -73,7 +73,7 @@ def silent_model() -> Iterator[str]:
     """A model server that accepts requests and never answers. A job on it runs until it is stopped."""
     never = threading.Event()
     with MessagesServer(
-        lambda _: says("too late", stall=never, stall_before_headers=True)
+        lambda _: text_reply("too late", stall=never, stall_before_headers=True)
     ) as server:
         yield server.url
         never.set()
@@ -208,14 +208,14 @@ def writes_until(go_on: threading.Event) -> Script:
     """A model whose answer is complete except for its end, which a test releases."""
 
     def script(request: Json) -> Reply:
-        properties = asked_for(request)
+        properties = answer_properties(request)
         if "steps" in properties:
-            return says_json(TWO_VIEWS)
+            return json_reply(TWO_VIEWS)
         if "verdict" in properties:
-            return says_json({"verdict": "PASS", "revisions": [], "open_points": []})
+            return json_reply({"verdict": "PASS", "revisions": [], "open_points": []})
         if SYNTHESIS not in json.dumps(request["system"]):
-            return says_json(envelope("One side."))
-        return says_json(envelope("The whole of it. " * 200), stall=go_on)
+            return json_reply(envelope("One side."))
+        return json_reply(envelope("The whole of it. " * 200), stall=go_on)
 
     return script
 

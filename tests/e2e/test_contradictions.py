@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Json, Reply, asked_for, said_in, says_json
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.client.client import Request
+from handoff_queue.testing import Json, Reply, answer_properties, first_message_text, json_reply
 from tests.e2e.fleet import SPECIALIST, Fleet
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ class Script:
         self.assessed: list[str] = []
 
     def __call__(self, request: Json) -> Reply:
-        said, properties = said_in(request), asked_for(request)
+        said, properties = first_message_text(request), answer_properties(request)
         if "steps" in properties:
             steps = [
                 {
@@ -56,10 +56,10 @@ class Script:
                 }
                 for one in FACTS
             ]
-            return says_json({"steps": steps, "synthesis": "merge", "why": "Two places."})
+            return json_reply({"steps": steps, "synthesis": "merge", "why": "Two places."})
         if "settlements" in properties:
             self.judged.append(said)
-            return says_json(
+            return json_reply(
                 {
                     "settlements": [
                         {"conflict": "k1", "why": "It was measured.", "stands": ["left.c1"]},
@@ -69,9 +69,9 @@ class Script:
             )
         if "verdict" in properties:
             self.assessed.append(said)
-            return says_json({"verdict": "PASS", "revisions": [], "open_points": []})
+            return json_reply({"verdict": "PASS", "revisions": [], "open_points": []})
         (step,) = re.findall(r"<task>Look (\w+)\.", said)
-        return says_json(_envelope(step))
+        return json_reply(_envelope(step))
 
 
 def _envelope(step: str) -> Json:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Json, Reply, asked_for, said_in, says_json
 from handoff_queue.shared.types.events import Arbitrated, HandoffIssued, JobStatus
 from handoff_queue.supervisor.client.client import Request
+from handoff_queue.testing import Json, Reply, answer_properties, first_message_text, json_reply
 from tests.e2e.fleet import SPECIALIST, Fleet
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ class Script:
         self.judged: list[str] = []
 
     def __call__(self, request: Json) -> Reply:
-        said, properties = said_in(request), asked_for(request)
+        said, properties = first_message_text(request), answer_properties(request)
         if "steps" in properties:
             steps = [
                 {
@@ -46,21 +46,21 @@ class Script:
                     "fallback": "-",
                 }
             ]
-            return says_json({"steps": steps, "synthesis": "merge", "why": "One place."})
+            return json_reply({"steps": steps, "synthesis": "merge", "why": "One place."})
         if "rulings" in properties:
             self.judged.append(said)
-            return says_json(
+            return json_reply(
                 {"rulings": [{"point": "look", "why": "2022 stands in it.", "right": "writer"}]}
             )
         if "verdict" in properties:
-            return says_json(
+            return json_reply(
                 {
                     "verdict": "REVISE",
                     "revisions": [{"step": "look", "problem": POINT}],
                     "open_points": [],
                 }
             )
-        return says_json(ENVELOPE)
+        return json_reply(ENVELOPE)
 
 
 @pytest.fixture

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import (
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.testing import (
     Json,
     MessagesServer,
     Reply,
-    asked_for,
-    fails,
-    says_json,
+    answer_properties,
+    error_reply,
+    json_reply,
 )
-from handoff_queue.supervisor.client.client import Request
 from tests.doubles.one_step_job import ANSWER, PASS, PLAN
 from tests.e2e.commands import Handoff
 from tests.running_system import EVERYONE, RunningSystem, over, running_system
@@ -31,16 +31,16 @@ WORDS = "credit balance is too low"
 
 
 def answers(request: Json) -> Reply:
-    properties = asked_for(request)
+    properties = answer_properties(request)
     if "steps" in properties:
-        return says_json(PLAN)
-    return says_json(PASS if "verdict" in properties else ANSWER)
+        return json_reply(PLAN)
+    return json_reply(PASS if "verdict" in properties else ANSWER)
 
 
 def specialists_fail(request: Json) -> Reply:
     """Answer the supervisor, and refuse the workers."""
-    if "claims" in asked_for(request):
-        return fails(400, f"{WORDS}, key {KEY}", "invalid_request_error")
+    if "claims" in answer_properties(request):
+        return error_reply(400, f"{WORDS}, key {KEY}", "invalid_request_error")
     return answers(request)
 
 

@@ -14,7 +14,6 @@ from random import Random
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
 from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import JobStatus
@@ -22,6 +21,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import Workflow, read_workflow
+from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.running_system import SUPERVISOR, over, running_system
 from tests.waiting import wait_until
@@ -71,11 +71,11 @@ class Mails(Script):
     """The same model. Its steps called `send...` send a mail, and repeat an interrupted call."""
 
     def __call__(self, request: Json) -> Reply:
-        said = said_in(request)
+        said = first_message_text(request)
         step = re.search(r"Do (send[\w-]*) of ([\w-]+)\.</task>", said)
         turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
         if step and (turn == 1 or (turn == 2 and MAY_HAVE_RUN in str(request["messages"]))):
-            return calls(("send_mail", {"to": f"{step[1]}@{step[2]}"}))
+            return tool_call_reply(("send_mail", {"to": f"{step[1]}@{step[2]}"}))
         return super().__call__(request)
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import MessagesServer
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.evaluation.answer_judge import DUEL_JOB
+from handoff_queue.testing import MessagesServer
 from tests.e2e.commands import BAD_INPUT, ROOT, Handoff, interrupt, said
 from tests.e2e.scripted_comparison import SINGLE, TEAM, Measured
 from tests.running_system import RunningSystem, over, running_system

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Json, Reply, said_in, says_json
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.gates import Gates
@@ -15,6 +14,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import NOBODY_THERE, ApprovalOf, Approvals, Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
+from handoff_queue.testing import Json, Reply, first_message_text, json_reply
 from tests.e2e.fleet import Fleet, Held
 from tests.waiting import wait_until
 
@@ -38,11 +38,11 @@ class Script:
     checked: list[Json] = field(default_factory=list)
 
     def __call__(self, request: Json) -> Reply:
-        said = said_in(request)
+        said = first_message_text(request)
         if "Check the facts of an answer" not in said:
             self.written.append(said)
             metres = "330" if "since 2022" in said else "324"
-            return says_json({**ENVELOPE, "output": f"It is {metres} m high."})
+            return json_reply({**ENVELOPE, "output": f"It is {metres} m high."})
         self.checked.append(request)
         answer = {
             **ENVELOPE,
@@ -51,10 +51,10 @@ class Script:
         if answer["output"].get("fails"):
             answer |= {"status": "failed", "problem": "The archive is closed."}
         if not self.held:
-            return says_json(answer)
+            return json_reply(answer)
         held = self.held.pop(0)
         held.arrived.set()
-        return says_json(answer, stall=held.go)
+        return json_reply(answer, stall=held.go)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_fact_checker_has_its_specialists_tools_and_sees_the_answer_as_data(
     fleet: Fleet, script: Script
 ) -> None:
     fleet.ends_well(submit(fleet))
-    said = said_in(script.checked[1])
+    said = first_message_text(script.checked[1])
 
     assert {tool["name"] for tool in script.checked[1]["tools"]} <= {
         "search_documents",

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Json, Reply, said_in, says_json
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.gates.facts import read_facts
+from handoff_queue.testing import Json, Reply, first_message_text, json_reply
 from tests.doubles.facts import a_database
 from tests.e2e.fleet import Fleet
 
@@ -27,7 +27,7 @@ class Script:
         self.asked: list[str] = []
 
     def __call__(self, request: Json) -> Reply:
-        self.asked.append(said_in(request))
+        self.asked.append(first_message_text(request))
         metres = "330" if "survey.pdf" in self.asked[-1] else "324"
         parts = {
             "subject": "the Eiffel Tower",
@@ -43,7 +43,7 @@ class Script:
             "claims": [claim],
             "confidence": 0.9,
         }
-        return says_json({**answer, "needs": None, "problem": None})
+        return json_reply({**answer, "needs": None, "problem": None})
 
 
 @pytest.fixture

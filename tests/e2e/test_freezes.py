@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_LOOKS
@@ -17,6 +16,7 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.engine.sweeper import Sweeper
+from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
 from tests.e2e.a_supervisor_that_freezes import FREEZES
 from tests.e2e.fleet import Fleet, Script
 from tests.running_system import EVERYONE, SUPERVISOR, over, running_system
@@ -53,8 +53,8 @@ class Stiff(Script):
 
     def __call__(self, request: Json) -> Reply:
         return (
-            calls(("stand_still", {}))
-            if "Do statue of" in said_in(request)
+            tool_call_reply(("stand_still", {}))
+            if "Do statue of" in first_message_text(request)
             else super().__call__(request)
         )
 

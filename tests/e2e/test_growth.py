@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, says_json
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
+from handoff_queue.testing import Json, MessagesServer, Reply, json_reply
 from tests.running_system import EVERYONE, over, running_system
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
 from tests.waiting import wait_until
@@ -23,7 +23,7 @@ ROWS = 2 * MOST_IN_A_SLICE + 1
 
 def model(_request: Json) -> Reply:
     """Does every step at once."""
-    return says_json(
+    return json_reply(
         {
             "status": "ok",
             "output": "So it is.",

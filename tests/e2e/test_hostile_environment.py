@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, says_json
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.settings.foreign_environment import (
     NAME_A_BROKER,
     READ_BY_CELERY,
     SET_BY_CELERY,
 )
+from handoff_queue.testing import Json, MessagesServer, Reply, json_reply
 from tests.e2e.commands import DOCUMENTS, REQUEST, ROOT, Handoff, said
 
 pytestmark = pytest.mark.slow
@@ -156,7 +156,7 @@ def test_the_main_job_runs_under_the_variables_of_others(tmp_path: Path, group: 
 
 
 def answers(_request: Json) -> Reply:
-    return says_json({"status": "ok", "output": "Qdrant", "citations": [], "confidence": 0.9})
+    return json_reply({"status": "ok", "output": "Qdrant", "citations": [], "confidence": 0.9})
 
 
 def test_a_job_on_a_model_server_runs_under_the_variables_of_openssl(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.chaos.messages_server import MessagesServer
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.cli.fleet_state import require_somebody
 from handoff_queue.supervisor.client import client
+from handoff_queue.testing import MessagesServer
 from tests.doubles.handoffs import a_spec
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import LEASE_S, QUICK, SPECIALIST, Script

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from handoff_queue.chaos.messages_server import MessagesServer
 from handoff_queue.shared.observability.trace_ids import handoff_span, job_span
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.submit import FLUSH_S
+from handoff_queue.testing import MessagesServer
 from tests.doubles.otel_collector import Collector, ReceivedSpan
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.e2e.fleets import CANARY

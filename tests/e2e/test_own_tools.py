@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import check_app
+from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.refusals import refusal_of
 from tests.running_system import ROOT, SUPERVISOR, over, running_system
@@ -76,8 +76,8 @@ class Breaks(Script):
 
     def __call__(self, request: Json) -> Reply:
         is_first = not any(message["role"] == "assistant" for message in request["messages"])
-        if is_first and "Do broken" in said_in(request):
-            return calls(
+        if is_first and "Do broken" in first_message_text(request):
+            return tool_call_reply(
                 *(("end_thread", {"number": n}) for n in range(5)),
                 ("never_return", {}),
                 ("never_end_a_thread", {}),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.chaos.messages_server import MessagesServer
+from handoff_queue.testing import MessagesServer
 from tests.doubles.redis_faults import kill_redis
 from tests.e2e.fleet import QUICK, SPECIALIST, Fleet, Script
 from tests.running_system import over, running_system

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.chaos.messages_server import MessagesServer
 from handoff_queue.shared.local.processes import Processes
+from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import Fleet, Script
 from tests.running_system import EVERYONE, SUPERVISOR, over, running_system
 from tests.waiting import wait_until

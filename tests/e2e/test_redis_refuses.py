@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import MessagesServer
 from handoff_queue.shared.store.redis.connection import READ_ONLY
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.supervisor.client.client import Request
+from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import LEASE_S, QUICK, SPECIALIST, Fleet, Script
 from tests.running_system import SUPERVISOR, over, running_system
 from tests.waiting import wait_until

@@ -12,10 +12,10 @@ from shutil import which
 import pytest
 import redis
 
-from handoff_queue.chaos.messages_server import MessagesServer
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.testing import MessagesServer
 from tests.doubles.sentinels import WatchedRedis, watched_redis
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import QUICK, Fleet, Script

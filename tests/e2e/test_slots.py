@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import MessagesServer
+from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import SPECIALIST, Fleet, Held, Script
 from tests.running_system import SUPERVISOR, RunningSystem, over, running_system
 from tests.waiting import wait_until

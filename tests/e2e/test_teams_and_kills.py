@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.chaos.fleet import arm
-from handoff_queue.chaos.messages_server import MessagesServer
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import (
@@ -26,6 +25,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Request
+from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import ENVELOPE, QUICK, Fleet, Script
 from tests.e2e.test_teams import a_team, begun, calls, children
 from tests.running_system import EVERYONE, SUPERVISOR, over, running_system

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, says_json
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.export import export_of
+from handoff_queue.testing import Json, MessagesServer, Reply, json_reply, tool_call_reply
 from tests.e2e.fleet import QUICK
 from tests.running_system import SUPERVISOR, over, running_system
 
@@ -43,12 +43,14 @@ QUOTE = '"state": "shipped on 3 May"'
 
 def script(request: Json) -> Reply:
     if not any(message["role"] == "assistant" for message in request["messages"]):
-        return calls(("order_status", {"order_id": "A-1"}), ("order_status", {"order_id": "A-2"}))
+        return tool_call_reply(
+            ("order_status", {"order_id": "A-1"}), ("order_status", {"order_id": "A-2"})
+        )
     source = {"source": "tool:order_status#2", "quote": QUOTE}
     claim = {"id": "c1", "text": "A-2 was shipped on 3 May.", "sources": [source]}
     output = "Order A-2 was shipped on 3 May [c1]."
     done = {"status": "ok", "confidence": 0.9, "needs": None, "problem": None}
-    return says_json({**done, "output": output, "claims": [claim]})
+    return json_reply({**done, "output": output, "claims": [claim]})
 
 
 def test_a_result_of_a_users_tool_is_a_source_of_the_answer_and_is_exported(tmp_path: Path) -> None:

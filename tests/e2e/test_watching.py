@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.chaos.messages_server import MessagesServer
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.testing import MessagesServer
 from tests.doubles.redis_faults import kill_redis
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import SPECIALIST, Fleet, Held, Script

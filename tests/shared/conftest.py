@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from handoff_queue.chaos.messages_server import MessagesServer, Script
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
+from handoff_queue.testing import MessagesServer, Script
 from tests.doubles.served_model import model_at
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from handoff_queue.chaos.messages_server import MessagesServer, Reply, Script, in_turn
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.types.errors import ModelError
 from handoff_queue.shared.types.model import ModelCall, Pulse
+from handoff_queue.testing import MessagesServer, Reply, Script, in_turn
 
 SCHEMA = {
     "type": "object",

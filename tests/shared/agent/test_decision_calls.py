@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from handoff_queue.chaos.messages_server import Reply, calls, says_json
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import Block
+from handoff_queue.testing import Reply, json_reply, tool_call_reply
 from tests.doubles.agent_runs import Run, running
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
@@ -50,7 +50,7 @@ CHOOSING = Choosing({"type": "object"})
 
 
 def choosing(*what: str, **rest: Any) -> Reply:
-    return calls(*(("choose", {"what": one}) for one in what), **rest)
+    return tool_call_reply(*(("choose", {"what": one}) for one in what), **rest)
 
 
 def deciding(*replies: Reply, **rest: Any) -> Run:
@@ -66,7 +66,7 @@ def test_all_calls_of_a_reply_are_the_answer_in_one_turn() -> None:
 
 
 def test_an_answer_in_words_counts_too() -> None:
-    assert deciding(says_json({"choose": "nothing"})).go().output == '{"choose": "nothing"}'
+    assert deciding(json_reply({"choose": "nothing"})).go().output == '{"choose": "nothing"}'
 
 
 def test_an_error_in_the_calls_is_reported_once_and_every_call_has_a_result() -> None:
@@ -97,7 +97,9 @@ def test_wrong_twice_is_a_failure() -> None:
 def test_a_decision_next_to_other_calls_decides_nothing_yet() -> None:
     look = a_tool("look", lambda _arguments: "it is sound")
     run = deciding(
-        calls(("look", {"q": "x"}), ("choose", {"what": "a"})), choosing("b"), tools=(look,)
+        tool_call_reply(("look", {"q": "x"}), ("choose", {"what": "a"})),
+        choosing("b"),
+        tools=(look,),
     )
     result = run.go()
 

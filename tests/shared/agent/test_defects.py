@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.chaos.messages_server import Reply, calls, says
 from handoff_queue.shared.types.errors import (
     Draining,
     HandoffError,
@@ -16,6 +15,7 @@ from handoff_queue.shared.types.errors import (
     StoreUnavailable,
 )
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
+from handoff_queue.testing import Reply, text_reply, tool_call_reply
 from tests.doubles.agent_runs import running
 from tests.doubles.broken_format import BrokenFormat
 from tests.doubles.handoffs import a_tool
@@ -35,11 +35,11 @@ errors = st.sampled_from(
 replies: st.SearchStrategy[list[Reply | ModelError]] = st.lists(
     st.sampled_from(
         [
-            says("Some text."),
-            says(""),
-            says("I will not.", stop_reason="refusal"),
-            says("Half a", stop_reason="max_tokens"),
-            calls(("look", {"q": "a"}), text="So far."),
+            text_reply("Some text."),
+            text_reply(""),
+            text_reply("I will not.", stop_reason="refusal"),
+            text_reply("Half a", stop_reason="max_tokens"),
+            tool_call_reply(("look", {"q": "a"}), text="So far."),
             ModelRejected("no", status=400),
             ModelRefused("no"),
         ]
@@ -70,7 +70,7 @@ def test_a_reading_that_raises_never_costs_the_result(
 def test_a_defect_while_salvaging_after_a_limit_is_a_failed_result() -> None:
     reading = BrokenFormat(ValueError(SECRET), in_read=False, in_salvage=True)
     result = running(
-        calls(("look", {"q": "a"}), text="So far."),
+        tool_call_reply(("look", {"q": "a"}), text="So far."),
         tools=(LOOK,),
         reading=reading,
         turns=MemoryCheckpoints(most_turns=1),
@@ -81,7 +81,7 @@ def test_a_defect_while_salvaging_after_a_limit_is_a_failed_result() -> None:
 @given(st.binary(max_size=40))
 def test_a_checkpoint_that_cannot_be_read_is_a_failed_result(saved: bytes) -> None:
     result = running(
-        says("Some text."), turns=MemoryCheckpoints(saved=[saved.decode("latin-1")])
+        text_reply("Some text."), turns=MemoryCheckpoints(saved=[saved.decode("latin-1")])
     ).go()
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
 
@@ -92,4 +92,4 @@ def test_an_interruption_and_a_store_that_is_away_pass_through(error: HandoffErr
         raise error
 
     with pytest.raises(type(error)):
-        running(says("Some text."), turns=MemoryCheckpoints(on_checkpoint=crash)).go()
+        running(text_reply("Some text."), turns=MemoryCheckpoints(on_checkpoint=crash)).go()

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.chaos.messages_server import Reply, calls, says
 from handoff_queue.shared.agent.conversation import LAST_TURN
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.tool import Tool
@@ -31,6 +30,7 @@ from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.usage import Usage
+from handoff_queue.testing import Reply, text_reply, tool_call_reply
 from tests.doubles.agent_runs import Run, answers, running
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
@@ -50,7 +50,10 @@ def last_message(run: Run) -> list[dict[str, Any]]:
 
 def test_on_the_last_turn_tools_are_disabled_and_the_model_knows() -> None:
     run = running(
-        calls(("look", {"q": "a"})), answers(), tools=(LOOK,), handoff=limited(max_turns=2)
+        tool_call_reply(("look", {"q": "a"})),
+        answers(),
+        tools=(LOOK,),
+        handoff=limited(max_turns=2),
     )
     assert run.go().status is ResultStatus.OK
     assert [call.may_call_tools for call in run.calls] == [True, False]
@@ -65,7 +68,7 @@ def test_a_single_turn_is_offered_no_tools() -> None:
 
 def test_max_turns_leaves_the_newest_text() -> None:
     run = running(
-        calls(("look", {"q": "a"}), text="So far: Rust."),
+        tool_call_reply(("look", {"q": "a"}), text="So far: Rust."),
         tools=(LOOK,),
         handoff=limited(max_turns=3),
     )
@@ -79,7 +82,9 @@ def test_max_turns_leaves_the_newest_text() -> None:
 
 
 def test_max_turns_without_any_text_is_a_failure_that_names_the_limit() -> None:
-    result = running(calls(("look", {"q": "a"})), tools=(LOOK,), handoff=limited(max_turns=2)).go()
+    result = running(
+        tool_call_reply(("look", {"q": "a"})), tools=(LOOK,), handoff=limited(max_turns=2)
+    ).go()
     assert (result.status, result.stop_reason, result.output) == (
         ResultStatus.FAILED,
         StopReason.MAX_TURNS,
@@ -99,7 +104,9 @@ def test_max_turns_without_any_text_is_a_failure_that_names_the_limit() -> None:
 )
 def test_a_limit_that_leaves_no_usable_text_is_a_failure(text: str) -> None:
     run = running(
-        calls(("look", {"q": "a"}), text=text), tools=(LOOK,), turns=MemoryCheckpoints(most_turns=1)
+        tool_call_reply(("look", {"q": "a"}), text=text),
+        tools=(LOOK,),
+        turns=MemoryCheckpoints(most_turns=1),
     )
     result = run.go()
     assert (result.status, result.stop_reason, result.output) == (
@@ -125,7 +132,9 @@ def test_an_unproven_quote_on_the_last_turn_is_dropped_with_a_note() -> None:
 
 
 def test_the_token_limit_makes_the_turn_the_last_one_before_it_is_too_late() -> None:
-    thirsty = calls(("look", {"q": "a"}), usage={"input_tokens": 4_000, "output_tokens": 100})
+    thirsty = tool_call_reply(
+        ("look", {"q": "a"}), usage={"input_tokens": 4_000, "output_tokens": 100}
+    )
     final = Reply(blocks=answers().blocks, usage={"input_tokens": 4_100, "output_tokens": 50})
     run = running(
         thirsty, final, tools=(LOOK,), handoff=limited(max_tokens=12_000, max_output_tokens=2_000)
@@ -135,7 +144,7 @@ def test_the_token_limit_makes_the_turn_the_last_one_before_it_is_too_late() -> 
 
 
 def test_the_token_limit_keeps_the_work_so_far() -> None:
-    thirsty = calls(
+    thirsty = tool_call_reply(
         ("look", {"q": "a"}),
         text="So far: Rust.",
         usage={"input_tokens": 9_000, "output_tokens": 100},
@@ -178,7 +187,7 @@ def test_the_deadline_cuts_the_call_and_keeps_its_text() -> None:
 def test_the_deadline_leaves_a_tool_that_hangs() -> None:
     never = threading.Event()
     run = running(
-        calls(("hang", {"q": "a"}), text="So far."),
+        tool_call_reply(("hang", {"q": "a"}), text="So far."),
         handoff=limited(deadline=1_010.0),
         tools=(a_tool("hang", lambda _: str(never.wait(30))),),
     )
@@ -199,7 +208,7 @@ def test_the_deadline_leaves_a_tool_that_hangs() -> None:
 
 def test_the_jobs_budget_keeps_the_work_so_far() -> None:
     run = running(
-        calls(("look", {"q": "a"}), text="So far."),
+        tool_call_reply(("look", {"q": "a"}), text="So far."),
         tools=(LOOK,),
         turns=MemoryCheckpoints(most_turns=1),
     )
@@ -223,7 +232,7 @@ def test_the_reservation_covers_the_request_and_the_reply() -> None:
 
 
 def test_the_result_carries_usage_and_money_of_every_turn() -> None:
-    result = running(calls(("look", {"q": "a"})), answers(), tools=(LOOK,)).go()
+    result = running(tool_call_reply(("look", {"q": "a"})), answers(), tools=(LOOK,)).go()
     assert (result.usage.input_tokens, result.usage.output_tokens) == (200, 40)
     assert result.usage.cost_microusd == 40
 
@@ -374,7 +383,8 @@ def test_an_interruption_passes_through_a_wait() -> None:
 def test_an_interruption_passes_through_a_running_tool() -> None:
     never = threading.Event()
     run = running(
-        calls(("hang", {"q": "a"})), tools=(a_tool("hang", lambda _: str(never.wait(30))),)
+        tool_call_reply(("hang", {"q": "a"})),
+        tools=(a_tool("hang", lambda _: str(never.wait(30))),),
     )
 
     def drain(doing: str) -> None:
@@ -388,5 +398,5 @@ def test_an_interruption_passes_through_a_running_tool() -> None:
 
 
 def test_an_endless_script_never_exceeds_its_turns() -> None:
-    run = Run(one_by_one(says("")), handoff=limited(max_turns=6))
+    run = Run(one_by_one(text_reply("")), handoff=limited(max_turns=6))
     assert run.go().turns <= 6

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Reply, calls, says, says_json
 from handoff_queue.shared.agent.conversation import TOO_LONG
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.agent.tool_calls import MOST_RESULT_CHARS
 from handoff_queue.shared.types.errors import LimitReached
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.testing import Reply, json_reply, text_reply, tool_call_reply
 from tests.doubles.agent_runs import Run, answers, envelope, running
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
@@ -52,7 +52,7 @@ def test_a_short_last_reply_may_wait_for_its_result() -> None:
 @pytest.mark.parametrize(
     ("reply", "tools"),
     [
-        (calls(("look", {"q": "rust"})), (LOOK,)),
+        (tool_call_reply(("look", {"q": "rust"})), (LOOK,)),
         (answers(), ()),
         (answers("Rust. " * 4_000, **UNPROVEN), ()),
     ],
@@ -65,7 +65,7 @@ def test_no_other_reply_waits_for_slow_work(reply: Reply, tools: tuple[Tool, ...
 
 
 def test_tool_results_go_back_to_the_model() -> None:
-    run = running(calls(("look", {"q": "rust"})), answers(), tools=(LOOK,))
+    run = running(tool_call_reply(("look", {"q": "rust"})), answers(), tools=(LOOK,))
     result = run.go()
     assert last_message(run)[0]["content"] == "found rust"
     assert result.turns == 2
@@ -79,7 +79,9 @@ def test_several_calls_of_one_reply_run_at_the_same_time() -> None:
         return "met " + str(arguments["q"])
 
     run = running(
-        calls(("meet", {"q": "a"}), ("meet", {"q": "b"})), answers(), tools=(a_tool("meet", meet),)
+        tool_call_reply(("meet", {"q": "a"}), ("meet", {"q": "b"})),
+        answers(),
+        tools=(a_tool("meet", meet),),
     )
     run.go()
     assert [block["content"] for block in last_message(run)] == ["met a", "met b"]
@@ -99,7 +101,7 @@ def test_results_keep_the_order_of_their_calls_at_any_speed() -> None:
         )
     )
     run = running(
-        calls(("slow", {"q": "first"}), ("slow", {"q": "second"})),
+        tool_call_reply(("slow", {"q": "first"}), ("slow", {"q": "second"})),
         answers(),
         tools=(a_tool("slow", slow_first),),
         turns=turns,
@@ -134,7 +136,9 @@ def test_an_invalid_call_is_an_observation_of_one_line(
         a_tool("breaks", breaks),
         a_tool("fails", fails),
     )
-    run = running(calls(call), answers(), tools=tools, offered=("look", "breaks", "fails"))
+    run = running(
+        tool_call_reply(call), answers(), tools=tools, offered=("look", "breaks", "fails")
+    )
     assert run.go().status is ResultStatus.OK
     block = last_message(run)[0]
     assert block["is_error"] is True
@@ -151,7 +155,9 @@ def test_only_the_tools_of_the_spec_are_offered() -> None:
 
 def test_a_large_tool_result_is_cut_with_a_note() -> None:
     run = running(
-        calls(("big", {"q": "x"})), answers(), tools=(a_tool("big", lambda _: "x" * 1_000_000),)
+        tool_call_reply(("big", {"q": "x"})),
+        answers(),
+        tools=(a_tool("big", lambda _: "x" * 1_000_000),),
     )
     run.go()
     content = last_message(run)[0]["content"]
@@ -160,7 +166,7 @@ def test_a_large_tool_result_is_cut_with_a_note() -> None:
 
 
 def test_an_unacceptable_answer_is_repaired_in_a_turn() -> None:
-    run = running(says("no json here"), answers())
+    run = running(text_reply("no json here"), answers())
     result = run.go()
     assert result.status is ResultStatus.OK
     assert result.turns == 2
@@ -168,7 +174,9 @@ def test_an_unacceptable_answer_is_repaired_in_a_turn() -> None:
 
 
 def test_prose_that_is_never_repaired_is_kept_as_a_partial_result() -> None:
-    result = running(says("Qdrant is written in Rust."), says("It is written in Rust.")).go()
+    result = running(
+        text_reply("Qdrant is written in Rust."), text_reply("It is written in Rust.")
+    ).go()
     assert result.status is ResultStatus.PARTIAL
     assert result.stop_reason is StopReason.INVALID_OUTPUT
     assert result.output == "It is written in Rust."
@@ -200,14 +208,16 @@ def test_an_empty_reply_is_repaired() -> None:
 
 
 def test_a_reply_that_was_cut_is_asked_for_again_and_shorter() -> None:
-    run = running(says('{"status": "ok", "output": "It is', stop_reason="max_tokens"), answers())
+    run = running(
+        text_reply('{"status": "ok", "output": "It is', stop_reason="max_tokens"), answers()
+    )
     assert run.go().status is ResultStatus.OK
     assert last_message(run)[0]["text"] == TOO_LONG
 
 
 def test_an_answer_that_stays_too_long_is_salvaged() -> None:
     text = json.dumps(envelope("Rust [c1]. " * 20))[:60]
-    result = running(says(text, stop_reason="max_tokens")).go()
+    result = running(text_reply(text, stop_reason="max_tokens")).go()
     assert (result.status, result.stop_reason) == (ResultStatus.PARTIAL, StopReason.MAX_TOKENS)
     assert isinstance(result.output, str)
     assert result.output.startswith("Rust")
@@ -236,7 +246,7 @@ def test_a_call_that_was_cut_is_not_run() -> None:
 @pytest.mark.parametrize("cut", [0, 2], ids=["whole", "cut off"])
 def test_an_output_that_cannot_be_stored_is_the_models_mistake(output: str, cut: int) -> None:
     text = f'{{"status": "ok", "output": {output}, "claims": []}}'
-    reply = says(text[: len(text) - cut], stop_reason="max_tokens" if cut else "end_turn")
+    reply = text_reply(text[: len(text) - cut], stop_reason="max_tokens" if cut else "end_turn")
 
     result = running(reply, reply, reply).go()
 
@@ -251,21 +261,21 @@ def test_no_call_of_a_refused_reply_is_run() -> None:
         ran.append(str(arguments["q"]))
         return "found"
 
-    refused = replace(calls(("look", {"q": "rust"})), stop_reason="refusal")
+    refused = replace(tool_call_reply(("look", {"q": "rust"})), stop_reason="refusal")
     result = running(refused, tools=(a_tool("look", look),)).go()
 
     assert (result.stop_reason, ran) == (StopReason.REFUSED, [])
 
 
 def test_a_pause_without_a_search_does_not_end_the_conversation_with_the_model() -> None:
-    run = running(says("I look further.", stop_reason="pause_turn"), answers())
+    run = running(text_reply("I look further.", stop_reason="pause_turn"), answers())
     result = run.go()
     assert result.status is ResultStatus.OK
     assert run.calls[-1].messages[-1]["role"] == "user"
 
 
 def test_a_refusal_is_a_failure_that_says_so() -> None:
-    result = running(says("I can't help with that.", stop_reason="refusal")).go()
+    result = running(text_reply("I can't help with that.", stop_reason="refusal")).go()
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.REFUSED)
 
 
@@ -283,7 +293,9 @@ def test_a_limit_raised_by_a_tool_is_only_an_observation() -> None:
     def limit(_arguments: dict[str, Any]) -> str:
         raise LimitReached("something")
 
-    run = running(calls(("limit", {"q": "a"})), answers(), tools=(a_tool("limit", limit),))
+    run = running(
+        tool_call_reply(("limit", {"q": "a"})), answers(), tools=(a_tool("limit", limit),)
+    )
     assert run.go().status is ResultStatus.OK
 
 
@@ -306,5 +318,7 @@ def test_the_draft_is_the_output_so_far() -> None:
 
 
 def test_a_need_for_input_is_a_result() -> None:
-    result = running(says_json({"status": "needs_input", "output": None, "needs": "the year"})).go()
+    result = running(
+        json_reply({"status": "needs_input", "output": None, "needs": "the year"})
+    ).go()
     assert (result.status, result.needs) == (ResultStatus.NEEDS_INPUT, "the year")

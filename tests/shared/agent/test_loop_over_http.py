@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.chaos.messages_server import (
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
+from handoff_queue.testing import (
     MessagesServer,
     Reply,
     Script,
-    calls,
-    events_of,
-    fails,
+    error_reply,
     in_turn,
-    says,
-    says_json,
+    json_reply,
+    text_reply,
+    tool_call_reply,
 )
-from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
+from handoff_queue.testing.replies import stream_events
 from tests.doubles.agent_runs import Run, answers, envelope, running
 from tests.doubles.handoffs import a_tool
 from tests.doubles.served_model import model_at
@@ -27,13 +27,13 @@ LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
 
 
 def served(script: Script) -> tuple[HandoffResult, Run, MessagesServer]:
-    run = running(says("never used"), tools=(LOOK,))
+    run = running(text_reply("never used"), tools=(LOOK,))
     with MessagesServer(script) as server, model_at(server.url) as run.model:
         return run.go(), run, server
 
 
 def test_a_tool_call_and_an_answer() -> None:
-    result, _, server = served(in_turn(calls(("look", {"q": "rust"})), answers()))
+    result, _, server = served(in_turn(tool_call_reply(("look", {"q": "rust"})), answers()))
     assert result.status is ResultStatus.OK
     assert result.turns == len(server.requests) == 2
     assert server.requests[1]["messages"][2]["content"][0]["content"] == "found rust"
@@ -41,21 +41,21 @@ def test_a_tool_call_and_an_answer() -> None:
 
 def test_an_answer_in_a_fence_amid_prose_is_read() -> None:
     text = f"Sure! Here is the answer:\n```json\n{json.dumps(envelope())}\n```\nAnything else?"
-    assert served(in_turn(says(text)))[0].status is ResultStatus.OK
+    assert served(in_turn(text_reply(text)))[0].status is ResultStatus.OK
 
 
 @pytest.mark.parametrize(
     "trouble",
     [
-        fails(429, retry_after="1"),
-        fails(500),
-        fails(529),
-        says("half an answ", cut_after_events=4),
-        says("x", raw_events=("event: message_start\ndata: {\n\n",)),
+        error_reply(429, retry_after="1"),
+        error_reply(500),
+        error_reply(529),
+        text_reply("half an answ", cut_after_events=4),
+        text_reply("x", raw_events=("event: message_start\ndata: {\n\n",)),
         Reply(),
-        says('{"status": "ok", "outp', stop_reason="max_tokens"),
-        says_json({"status": "ok", "output": "", "claims": []}),
-        says_json({"status": "ok", "output": "Done.", "claims": []}),
+        text_reply('{"status": "ok", "outp', stop_reason="max_tokens"),
+        json_reply({"status": "ok", "output": "", "claims": []}),
+        json_reply({"status": "ok", "output": "Done.", "claims": []}),
     ],
     ids=["429", "500", "529", "cut", "garbage", "empty", "truncated", "nothing", "done"],
 )
@@ -68,13 +68,13 @@ def test_trouble_that_passes_costs_one_turn(trouble: Reply) -> None:
 @pytest.mark.parametrize(
     ("trouble", "reason", "requests"),
     [
-        (fails(401), StopReason.MODEL_ERROR, 1),
-        (fails(400, "prompt is too long"), StopReason.MODEL_ERROR, 1),
-        (fails(500), StopReason.MODEL_ERROR, 5),
-        (says("no", stop_reason="refusal"), StopReason.REFUSED, 1),
+        (error_reply(401), StopReason.MODEL_ERROR, 1),
+        (error_reply(400, "prompt is too long"), StopReason.MODEL_ERROR, 1),
+        (error_reply(500), StopReason.MODEL_ERROR, 5),
+        (text_reply("no", stop_reason="refusal"), StopReason.REFUSED, 1),
         (Reply(), StopReason.INVALID_OUTPUT, 2),
         (
-            says_json({"status": "ok", "output": "I completed the task"}),
+            json_reply({"status": "ok", "output": "I completed the task"}),
             StopReason.INVALID_OUTPUT,
             2,
         ),
@@ -95,7 +95,7 @@ def test_trouble_that_stays_is_a_failure_with_a_reason(
 
 
 def test_nonsense_that_validates_is_a_result_and_nothing_is_claimed_for_it() -> None:
-    result, _, _ = served(in_turn(says_json(envelope("Lorem ipsum dolor.", claims=[]))))
+    result, _, _ = served(in_turn(json_reply(envelope("Lorem ipsum dolor.", claims=[]))))
     assert result.status is ResultStatus.OK
     assert result.claims == ()
 
@@ -113,7 +113,7 @@ def test_nonsense_that_validates_is_a_result_and_nothing_is_claimed_for_it() -> 
     ],
 )
 def test_an_answer_that_a_server_has_not_enforced_costs_no_turn(mistake: dict[str, object]) -> None:
-    result, _, server = served(in_turn(says_json({**envelope(), **mistake})))
+    result, _, server = served(in_turn(json_reply({**envelope(), **mistake})))
     assert result.status is ResultStatus.OK
     assert len(server.requests) == 1
 
@@ -134,26 +134,26 @@ def test_an_answer_that_a_server_has_not_enforced_costs_no_turn(mistake: dict[st
     ],
 )
 def test_a_synonym_of_a_status_is_that_status(status: str, expected: ResultStatus) -> None:
-    reply = says_json(envelope(status=status, problem="No file.", needs="The file."))
+    reply = json_reply(envelope(status=status, problem="No file.", needs="The file."))
     assert served(in_turn(reply))[0].status is expected
 
 
 def test_raw_line_breaks_and_lone_backslashes_cost_no_turn() -> None:
     text = '{"status": "done", "output": "Line one.\nC:\\dir", "claims": null,}'
-    result, _, server = served(in_turn(says(text)))
+    result, _, server = served(in_turn(text_reply(text)))
     assert (result.status, result.output) == (ResultStatus.OK, "Line one.\nC:\\dir")
     assert len(server.requests) == 1
 
 
 def as_data_lines(reply: Reply) -> Reply:
     """The same reply as a stream without `event:` lines, as some servers send it."""
-    events = events_of(replace(reply, model="m"))
+    events = stream_events(replace(reply, model="m"))
     lines = [f"data: {json.dumps(event)}\n\n" for event in events]
     return replace(reply, raw_events=(*lines, "data: [DONE]\n\n"), cut_after_events=0)
 
 
 def test_a_stream_without_event_lines_is_read() -> None:
-    replies = (as_data_lines(calls(("look", {"q": "rust"}))), as_data_lines(answers()))
+    replies = (as_data_lines(tool_call_reply(("look", {"q": "rust"}))), as_data_lines(answers()))
     result, _, server = served(in_turn(*replies))
     assert result.status is ResultStatus.OK
     assert len(server.requests) == 2

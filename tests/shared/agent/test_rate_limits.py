@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.chaos.messages_server import MessagesServer, fails, in_turn
 from handoff_queue.shared.providers.anthropic.errors import limits_of
 from handoff_queue.shared.types.errors import Cancelled, Deferred, ModelRejected, SchemaRejected
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Allowance, RateLimits
+from handoff_queue.testing import MessagesServer, error_reply, in_turn
 from tests.doubles.agent_runs import Clock, Run, answers, running
 from tests.doubles.handoffs import a_handoff
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
@@ -70,7 +70,7 @@ def test_the_servers_rate_limits_are_reported() -> None:
 def test_a_refusal_over_http_holds_back_the_lane_for_as_long_as_the_server_says() -> None:
     run = paced(answers())
     with (
-        MessagesServer(in_turn(fails(429, retry_after="7"), answers())) as server,
+        MessagesServer(in_turn(error_reply(429, retry_after="7"), answers())) as server,
         model_at(server.url) as run.model,
     ):
         result = run.go()
@@ -80,7 +80,7 @@ def test_a_refusal_over_http_holds_back_the_lane_for_as_long_as_the_server_says(
 
 def test_the_rate_limits_in_a_refusal_are_reported() -> None:
     run = paced(answers())
-    refusal = fails(429, retry_after="7")
+    refusal = error_reply(429, retry_after="7")
     with (
         MessagesServer(
             in_turn(replace(refusal, headers=refusal.headers | HEADERS), answers())

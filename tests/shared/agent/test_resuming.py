@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Reply, calls, says
 from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
 from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
@@ -18,11 +17,16 @@ from handoff_queue.shared.types.checkpoints import (
 )
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.usage import Usage
+from handoff_queue.testing import Reply, text_reply, tool_call_reply
 from tests.doubles.agent_runs import Run, answers
 from tests.doubles.handoffs import a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
-REPLIES = (calls(("look", {"q": "a"}), ("once", {"q": "b"})), says("not json"), answers())
+REPLIES = (
+    tool_call_reply(("look", {"q": "a"}), ("once", {"q": "b"})),
+    text_reply("not json"),
+    answers(),
+)
 
 
 class Died(BaseException):

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Reply, fails, in_turn, says
 from handoff_queue.shared.providers.anthropic.stream import PartialReply
 from handoff_queue.shared.types.checkpoints import ModelReplied
 from handoff_queue.shared.types.errors import ModelBusy, ModelUnreachable
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID
+from handoff_queue.testing import Reply, error_reply, in_turn, text_reply
 from tests.shared.agent.serving import CALL, Serve, error_of, ignore
 
 
@@ -34,7 +34,7 @@ def streams(*events: dict[str, Any]) -> Reply:
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
         {"type": "message_stop"},
     )
-    return says(
+    return text_reply(
         "x",
         raw_events=tuple(
             f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in every
@@ -97,7 +97,7 @@ def test_half_a_character_in_a_reply_can_be_stored(serve: Serve, block: dict[str
 
 
 def test_half_a_character_in_an_error_can_be_stored(serve: Serve) -> None:
-    assert str(error_of(serve, fails(422, "half \ud83d of it"))).encode()
+    assert str(error_of(serve, error_reply(422, "half \ud83d of it"))).encode()
 
 
 @pytest.mark.parametrize(
@@ -150,12 +150,12 @@ def test_a_missing_usage_counts_as_zero(serve: Serve, usage: object) -> None:
 def test_a_block_with_invalid_json_is_a_server_error(serve: Serve, number: str) -> None:
     block = f'{{"type": "tool_use", "id": "t", "name": "look", "input": {{"a": {number}}}}}'
     event = f'event: content_block_start\ndata: {{"type": "content_block_start", "index": 0, "content_block": {block}}}\n\n'
-    assert isinstance(error_of(serve, says("x", raw_events=(event,))), ModelUnreachable)
+    assert isinstance(error_of(serve, text_reply("x", raw_events=(event,))), ModelUnreachable)
 
 
 @pytest.mark.parametrize("count", [True, -1, "7", 10**30, 1.5])
 def test_an_invalid_token_count_counts_as_zero(serve: Serve, count: object) -> None:
-    model, _ = serve(in_turn(says("x", usage={"input_tokens": 3, "output_tokens": count})))
+    model, _ = serve(in_turn(text_reply("x", usage={"input_tokens": 3, "output_tokens": count})))
     used = model.reply(CALL, ignore).usage
     assert (used.input_tokens, used.output_tokens) == (3, 0)
 
@@ -179,7 +179,7 @@ def test_arguments_go_back_to_the_model_or_go_too_deep_to_be_understood(
             {"content": [{"type": "tool_use", "id": "t", "name": "look", "input": deep}]}
         )
     )
-    model, _ = serve(in_turn(whole, says("so")))
+    model, _ = serve(in_turn(whole, text_reply("so")))
     if not is_understood:
         with pytest.raises(ModelUnreachable):
             model.reply(CALL, ignore)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Reply, calls
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.message import digest_of
+from handoff_queue.testing import Reply, tool_call_reply
 from tests.doubles.agent_runs import Run, answers, running
 from tests.doubles.handoffs import a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
@@ -33,7 +33,7 @@ def cites(source: str, quote: str = 'order B is "shipped"') -> Reply:
 
 
 def run_of(answer: Reply, *arguments: str, turns: MemoryCheckpoints | None = None) -> Run:
-    asks = calls(*(("orders", {"q": argument}) for argument in arguments or ("A", "B")))
+    asks = tool_call_reply(*(("orders", {"q": argument}) for argument in arguments or ("A", "B")))
     return running(asks, answer, answer, tools=(ORDERS,), turns=turns or MemoryCheckpoints())
 
 
@@ -85,7 +85,7 @@ def test_a_failed_call_is_no_source() -> None:
 
 
 def test_a_result_of_a_tool_that_searches_documents_is_no_source() -> None:
-    asks = calls(("search", {"q": "B"}))
+    asks = tool_call_reply(("search", {"q": "B"}))
     run = running(asks, cites("search"), cites("search"), tools=(SEARCH,))
     assert sources_of(run.go()) == []
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import calls
 from handoff_queue.shared.agent import tool_threads
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.agent.tool_calls import MOST_CALLS, TOO_MANY_CALLS
 from handoff_queue.shared.agent.tool_threads import MOST_AT_ONCE, MOST_LEFT_BEHIND, ToolThreads
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.testing import tool_call_reply
 from tests.doubles.agent_runs import answers, running
 from tests.doubles.handoffs import a_tool, a_tool_context
 from tests.waiting import wait_until
@@ -79,7 +79,9 @@ def test_every_error_of_a_tool_is_a_failed_call_of_one_line(error: BaseException
     def breaks(_arguments: dict[str, Any]) -> str:
         raise error
 
-    run = running(calls(("breaks", {"q": "x"})), answers(), tools=(a_tool("breaks", breaks),))
+    run = running(
+        tool_call_reply(("breaks", {"q": "x"})), answers(), tools=(a_tool("breaks", breaks),)
+    )
     result = run.go()
 
     assert result.status is ResultStatus.OK
@@ -121,7 +123,7 @@ def test_of_thousands_of_calls_in_a_reply_the_first_run_and_each_has_a_result() 
         return "found"
 
     before = threading.active_count()
-    asked = calls(*(("look", {"q": str(n)}) for n in range(5_000)))
+    asked = tool_call_reply(*(("look", {"q": str(n)}) for n in range(5_000)))
     run = running(asked, answers(), tools=(a_tool("look", look),))
     run.go()
 
@@ -135,7 +137,7 @@ def test_a_tool_that_does_not_return_in_its_time_is_a_failed_call(
     hanging: Callable[[dict[str, Any]], str],
 ) -> None:
     run = running(
-        calls(("hangs", {"q": "x"})),
+        tool_call_reply(("hangs", {"q": "x"})),
         answers(),
         tools=(with_timeout(a_tool("hangs", hanging), 0.01),),
     )

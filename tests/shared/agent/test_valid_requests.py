@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handoff_queue.chaos.messages_server import MessagesServer, Reply, calls, in_turn
 from handoff_queue.shared.agent.conversation import LAST_TURN
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.testing import MessagesServer, Reply, in_turn, tool_call_reply
 from tests.doubles.agent_runs import Run, answers
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
@@ -101,7 +101,7 @@ def test_calls_with_repeated_ids_get_unique_ids(id_: object) -> None:
 
 
 def test_calls_of_a_specialist_without_tools_are_defined() -> None:
-    result, requests = run(calls(("now", {}), ("now", {})), answers(), tools=False)
+    result, requests = run(tool_call_reply(("now", {}), ("now", {})), answers(), tools=False)
 
     assert result.status is ResultStatus.OK
     assert [tool["name"] for tool in requests[1]["tools"]] == ["now"]

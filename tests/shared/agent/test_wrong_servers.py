@@ -8,8 +8,8 @@ from email.utils import format_datetime
 
 import pytest
 
-from handoff_queue.chaos.messages_server import Reply
 from handoff_queue.shared.types.errors import ModelBusy, ModelRejected, ModelUnreachable
+from handoff_queue.testing import Reply
 from tests.shared.agent.serving import Serve, error_of
 
 ELSEWHERE = "http://127.0.0.1:1/v1/messages"

@@ -15,7 +15,6 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from handoff_queue.chaos.messages_server import calls
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
@@ -48,6 +47,7 @@ from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.model import Model
 from handoff_queue.shared.types.results import UNREADABLE as RESULT_UNREADABLE
 from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.testing import tool_call_reply
 from tests.doubles.agent_runs import answers
 from tests.doubles.handoffs import a_handoff, a_spec, a_tool
 from tests.doubles.jobs import a_job, version_of
@@ -138,7 +138,9 @@ def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
 ) -> None:
     name, text = "tool:find.1/orders#1", "order B is shipped"
     claim = {"id": "c1", "text": "Shipped.", "sources": [{"source": name, "quote": text}]}
-    script = one_by_one(calls(("orders", {"q": "B"})), answers("Shipped [c1].", claims=[claim]))
+    script = one_by_one(
+        tool_call_reply(("orders", {"q": "B"})), answers("Shipped [c1].", claims=[claim])
+    )
     orders = replace(a_tool("orders", lambda _: text), is_source=True)
     leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
     models = Models(SETTINGS, lambda _: ScriptedModel(script))

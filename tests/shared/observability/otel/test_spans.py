@@ -12,7 +12,6 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from handoff_queue.chaos.messages_server import calls
 from handoff_queue.shared.observability.otel.export import Redacting, SpanIds
 from handoff_queue.shared.observability.otel.spans import OpenTelemetry
 from handoff_queue.shared.observability.redaction import HIDDEN, Redactor
@@ -27,6 +26,7 @@ from handoff_queue.shared.observability.trace_ids import (
 from handoff_queue.shared.types.errors import ModelRejected, StoreUnavailable
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.testing import tool_call_reply
 from tests.doubles.agent_runs import answers, running
 from tests.doubles.handoffs import JOB, a_handoff, a_result, a_tool
 
@@ -83,7 +83,7 @@ def ran(told: Told, *replies: Any, tool: Callable[[dict[str, Any]], str] | None 
 
 def test_content_is_exported_only_on_request_and_a_secret_never(captures: bool) -> None:
     told = Told(captures=captures)
-    ran(told, calls(("look", {"q": f"{SAID} {SECRET}"})), answers(f"{SAID} {SECRET}"))
+    ran(told, tool_call_reply(("look", {"q": f"{SAID} {SECRET}"})), answers(f"{SAID} {SECRET}"))
 
     texts = {
         span.name: [repr(value) for value in (span.attributes or {}).values()]
@@ -118,7 +118,7 @@ def test_a_result_that_reports_failure_is_a_failed_span() -> None:
 
 def test_a_tool_that_a_model_has_made_up_is_not_named() -> None:
     told = Told()
-    ran(told, calls((SAID, {})), answers())
+    ran(told, tool_call_reply((SAID, {})), answers())
 
     assert [span.name for span in told.named("execute_tool")] == ["execute_tool an unknown tool"]
 

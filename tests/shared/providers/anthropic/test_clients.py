@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 import anthropic
-from handoff_queue.chaos.messages_server import MessagesServer, says
 from handoff_queue.shared.providers.anthropic.clients import model_from
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import MissingCredentials, UserError
 from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.testing import MessagesServer, text_reply
 from tests.doubles.raw_server import REPLY, Conversation, RawServer
 from tests.doubles.served_model import model_at
 
@@ -37,7 +37,7 @@ def _nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) 
 
 def ask(monkeypatch: pytest.MonkeyPatch, log_in: str = "", **environment: str) -> dict[str, str]:
     """The headers that a server at ANTHROPIC_BASE_URL gets. `log_in`: `user:password@` of that URL."""
-    with MessagesServer(lambda _request: says("x")) as server:
+    with MessagesServer(lambda _request: text_reply("x")) as server:
         for name, value in {
             "ANTHROPIC_BASE_URL": server.url.replace("://", f"://{log_in}"),
             **environment,

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.chaos.messages_server import MessagesServer, Reply, calls, fails, in_turn, says
 from handoff_queue.shared.types.errors import (
     Draining,
     LimitReached,
@@ -18,6 +17,14 @@ from handoff_queue.shared.types.errors import (
     SchemaRejected,
 )
 from handoff_queue.shared.types.model import ModelCall, Pulse
+from handoff_queue.testing import (
+    MessagesServer,
+    Reply,
+    error_reply,
+    in_turn,
+    text_reply,
+    tool_call_reply,
+)
 from tests.doubles.served_model import model_at
 from tests.shared.agent.serving import CALL, TOOL, Serve, error_of, ignore
 
@@ -25,30 +32,30 @@ from tests.shared.agent.serving import CALL, TOOL, Serve, error_of, ignore
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422])
 def test_a_call_that_would_fail_again_is_rejected(serve: Serve, status: int) -> None:
     error = error_of(
-        serve, fails(status, "key sk-canary-0123456789 is bad", "authentication_error")
+        serve, error_reply(status, "key sk-canary-0123456789 is bad", "authentication_error")
     )
     assert isinstance(error, ModelRejected)
     assert error.status == status
 
 
 def test_a_bad_key_names_its_remedy(serve: Serve) -> None:
-    assert "set ANTHROPIC_API_KEY" in str(error_of(serve, fails(401)))
+    assert "set ANTHROPIC_API_KEY" in str(error_of(serve, error_reply(401)))
 
 
 def test_an_unknown_model_names_its_remedy(serve: Serve) -> None:
-    assert "--model" in str(error_of(serve, fails(404)))
+    assert "--model" in str(error_of(serve, error_reply(404)))
 
 
 @pytest.mark.parametrize("status", [429, 529])
 def test_a_busy_server_may_give_a_retry_after(serve: Serve, status: int) -> None:
-    error = error_of(serve, fails(status, retry_after="7"))
+    error = error_of(serve, error_reply(status, retry_after="7"))
     assert isinstance(error, ModelBusy)
     assert error.retry_after_s == 7
 
 
 @pytest.mark.parametrize("header", ["nan", "inf", "-inf", "soon"])
 def test_an_invalid_retry_after_means_no_wait(serve: Serve, header: str) -> None:
-    assert error_of(serve, fails(429, retry_after=header)).retry_after_s is None
+    assert error_of(serve, error_reply(429, retry_after=header)).retry_after_s is None
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
@@ -73,7 +80,7 @@ def test_an_error_body_without_its_outer_object_is_read(serve: Serve) -> None:
 @pytest.mark.parametrize("events", [0, 1, 3, 5])
 def test_a_stream_cut_in_the_middle_is_unreachable(serve: Serve, events: int) -> None:
     assert isinstance(
-        error_of(serve, says("A text that never ends well", cut_after_events=events)),
+        error_of(serve, text_reply("A text that never ends well", cut_after_events=events)),
         ModelUnreachable,
     )
 
@@ -81,7 +88,7 @@ def test_a_stream_cut_in_the_middle_is_unreachable(serve: Serve, events: int) ->
 def test_the_text_of_a_broken_stream_is_known_before_the_break(
     serve: Serve,
 ) -> None:
-    model, _ = serve(in_turn(says("A text that never ends well", cut_after_events=5)))
+    model, _ = serve(in_turn(text_reply("A text that never ends well", cut_after_events=5)))
     pulses: list[Pulse] = []
     with pytest.raises(ModelUnreachable):
         model.reply(CALL, pulses.append)
@@ -99,7 +106,7 @@ def test_the_text_of_a_broken_stream_is_known_before_the_break(
     ],
 )
 def test_a_stream_of_garbage_is_unreachable(serve: Serve, garbage: str) -> None:
-    assert isinstance(error_of(serve, says("x", raw_events=(garbage,))), ModelUnreachable)
+    assert isinstance(error_of(serve, text_reply("x", raw_events=(garbage,))), ModelUnreachable)
 
 
 @pytest.mark.parametrize("body", ["", "not json", "[]", '{"content": null}', '{"type": "message"}'])
@@ -109,7 +116,7 @@ def test_garbage_instead_of_a_stream_is_unreachable(serve: Serve, body: str) -> 
 
 def test_an_error_event_in_a_stream_is_reported_by_its_type(serve: Serve) -> None:
     event = 'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "later"}}\n\n'
-    assert isinstance(error_of(serve, says("x", raw_events=(event,))), ModelBusy)
+    assert isinstance(error_of(serve, text_reply("x", raw_events=(event,))), ModelBusy)
 
 
 def test_silence_is_unreachable_after_the_time_out(serve: Serve) -> None:
@@ -117,13 +124,13 @@ def test_silence_is_unreachable_after_the_time_out(serve: Serve) -> None:
     call = ModelCall(
         model="m", system="s", messages=CALL.messages, max_output_tokens=1, timeout_s=0.2
     )
-    error = error_of(serve, says("x", stall=never, stall_before_headers=True), call)
+    error = error_of(serve, text_reply("x", stall=never, stall_before_headers=True), call)
     never.set()
     assert isinstance(error, ModelUnreachable)
 
 
 def test_no_server_at_all_was_certainly_not_paid() -> None:
-    with MessagesServer(lambda _request: says("x")) as server:
+    with MessagesServer(lambda _request: text_reply("x")) as server:
         url = server.url
     with model_at(url) as model, pytest.raises(NeverSent):
         model.reply(CALL, ignore)
@@ -132,7 +139,9 @@ def test_no_server_at_all_was_certainly_not_paid() -> None:
 @pytest.mark.parametrize("before_headers", [True, False])
 def test_a_silent_server_can_be_left_at_any_moment(serve: Serve, before_headers: bool) -> None:
     never = threading.Event()
-    model, _ = serve(in_turn(says("Some text", stall=never, stall_before_headers=before_headers)))
+    model, _ = serve(
+        in_turn(text_reply("Some text", stall=never, stall_before_headers=before_headers))
+    )
     pulses = 0
 
     def drain_at_the_third(_pulse: Pulse) -> None:
@@ -148,7 +157,7 @@ def test_a_silent_server_can_be_left_at_any_moment(serve: Serve, before_headers:
 
 def test_the_text_before_a_silence_is_known_during_it(serve: Serve) -> None:
     go_on = threading.Event()
-    model, _ = serve(in_turn(says("Some text that takes its time", stall=go_on)))
+    model, _ = serve(in_turn(text_reply("Some text that takes its time", stall=go_on)))
 
     def go_on_once_all_words_are_known(pulse: Pulse) -> None:
         if pulse.text == "Some text that takes its time":
@@ -164,7 +173,7 @@ def test_a_limit_that_a_pulse_raises_passes_through(serve: Serve) -> None:
 
     never = threading.Event()
     model, _ = serve(
-        in_turn(says("Some text" * 100, stall=never))
+        in_turn(text_reply("Some text" * 100, stall=never))
     )  # a reply that is whole already would be taken
     with pytest.raises(LimitReached):
         model.reply(CALL, too_late)
@@ -172,7 +181,7 @@ def test_a_limit_that_a_pulse_raises_passes_through(serve: Serve) -> None:
 
 
 def test_a_server_that_ignores_streaming_is_understood(serve: Serve) -> None:
-    model, _ = serve(in_turn(says("whole", as_json=True)))
+    model, _ = serve(in_turn(text_reply("whole", as_json=True)))
     assert model.reply(CALL, ignore).content == ({"type": "text", "text": "whole"},)
 
 
@@ -195,7 +204,7 @@ def test_blocks_of_unknown_types_are_kept_unchanged(serve: Serve) -> None:
 
 
 def test_the_stable_prefix_and_the_end_are_cached(serve: Serve) -> None:
-    model, server = serve(in_turn(says("x")))
+    model, server = serve(in_turn(text_reply("x")))
     model.reply(CALL, ignore)
     request = server.requests[0]
     assert request["system"] == [
@@ -206,14 +215,14 @@ def test_the_stable_prefix_and_the_end_are_cached(serve: Serve) -> None:
 
 
 def test_schemas_that_can_be_strict_are(serve: Serve) -> None:
-    model, server = serve(in_turn(says("x")))
+    model, server = serve(in_turn(text_reply("x")))
     model.reply(CALL, ignore)
     assert server.requests[0]["tools"][0]["strict"] is True
     assert server.requests[0]["output_config"]["format"]["schema"]["additionalProperties"] is False
 
 
 def test_a_free_form_schema_is_described_in_words(serve: Serve) -> None:
-    model, server = serve(in_turn(says("x")))
+    model, server = serve(in_turn(text_reply("x")))
     free = {"type": "object", "properties": {"output": {"type": "object"}}}
     model.reply(
         ModelCall(
@@ -227,7 +236,10 @@ def test_a_free_form_schema_is_described_in_words(serve: Serve) -> None:
 
 def test_a_server_that_refuses_strictness_is_asked_plainly_next_time(serve: Serve) -> None:
     model, server = serve(
-        in_turn(fails(400, "output_config: unknown field", "invalid_request_error"), says("x"))
+        in_turn(
+            error_reply(400, "output_config: unknown field", "invalid_request_error"),
+            text_reply("x"),
+        )
     )
     with pytest.raises(SchemaRejected):
         model.reply(CALL, ignore)
@@ -237,7 +249,7 @@ def test_a_server_that_refuses_strictness_is_asked_plainly_next_time(serve: Serv
 
 
 def test_tools_that_may_not_be_called_stay_defined(serve: Serve) -> None:
-    model, server = serve(in_turn(says("x")))
+    model, server = serve(in_turn(text_reply("x")))
     model.reply(
         ModelCall(
             model="m",
@@ -256,7 +268,7 @@ def test_tools_that_may_not_be_called_stay_defined(serve: Serve) -> None:
 def test_searches_by_the_server_cost_extra(serve: Serve) -> None:
     model, _ = serve(
         in_turn(
-            says(
+            text_reply(
                 "x",
                 usage={
                     "input_tokens": 1,
@@ -270,7 +282,7 @@ def test_searches_by_the_server_cost_extra(serve: Serve) -> None:
 
 
 def test_many_threads_share_one_client(serve: Serve) -> None:
-    model, _ = serve(lambda request: calls(("look", {"a": request["system"][0]["text"]})))
+    model, _ = serve(lambda request: tool_call_reply(("look", {"a": request["system"][0]["text"]})))
     found: dict[str, str] = {}
 
     def ask(name: str) -> None:

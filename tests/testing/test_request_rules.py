@@ -10,7 +10,7 @@ import anthropic
 import pytest
 from anthropic.types import message_create_params
 
-from handoff_queue.chaos.request_rules import (
+from handoff_queue.testing.request_rules import (
     FIELDS,
     header_violations,
     schema_violations,

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from handoff_queue.chaos.request_rules import (
+from handoff_queue.testing.request_rules import (
     THINKING,
     Json,
     blocks_of,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.messages_server import BrokenRules, MessagesServer, Reply, says
-from handoff_queue.chaos.signatures import Signatures
+from handoff_queue.testing import BrokenRules, MessagesServer, Reply, text_reply
+from handoff_queue.testing.signatures import Signatures
 
 Json = dict[str, Any]
 HEADERS = {
@@ -56,7 +56,7 @@ def test_a_refused_request_gets_the_apis_error_and_fails_the_test() -> None:
     answers: list[tuple[int, Json]] = []
 
     def send_a_bad_request() -> None:
-        with MessagesServer(lambda _: says("x")) as server:
+        with MessagesServer(lambda _: text_reply("x")) as server:
             answers.append(sent(server, {**GOOD, "max_tokens": 0}))
             assert server.requests == [], "the script is not asked"
 
@@ -68,17 +68,19 @@ def test_a_refused_request_gets_the_apis_error_and_fails_the_test() -> None:
 
 
 def test_a_good_request_is_answered() -> None:
-    with MessagesServer(lambda _: says("x")) as server:
+    with MessagesServer(lambda _: text_reply("x")) as server:
         assert sent(server, GOOD)[0] == 200
 
 
-def test_a_server_that_tolerates_broken_rules_says_why() -> None:
-    with MessagesServer(lambda _: says("x"), tolerates="a local server without checks") as server:
+def test_a_lenient_server_accepts_broken_rules() -> None:
+    with MessagesServer(
+        lambda _: text_reply("x"), lenient_because="a local server without checks"
+    ) as server:
         assert sent(server, {**GOOD, "max_tokens": 0})[0] == 200
 
 
 def test_a_request_of_more_than_32_megabytes_is_refused() -> None:
-    with MessagesServer(lambda _: says("x")) as server:
+    with MessagesServer(lambda _: text_reply("x")) as server:
         assert sent(server, {**GOOD, "system": "x" * 33_600_000})[0] == 413
         assert server.violations
         server.violations.clear()

@@ -1,0 +1,196 @@
+"""A Messages-API server for tests, which replies from a script.
+
+The server is strict. It answers a request that breaks a rule of the API (`request_rules`) with the
+API's own 400. The end of the `with` block then raises `BrokenRules`, even if the client has hidden
+the error.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+from handoff_queue.testing.replies import (
+    Json,
+    Reply,
+    Script,
+    error_reply,
+    message_json,
+    stream_events,
+)
+from handoff_queue.testing.request_rules import MOST_REQUEST_BYTES, header_violations, violations
+from handoff_queue.testing.signatures import Signatures
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128  # a whole fleet calls at once
+
+
+class BrokenRules(AssertionError):
+    """Requests broke rules of the Messages API. The text has one line for each broken rule."""
+
+
+class MessagesServer:
+    """Serve the replies of a script on a free port of this machine, in a `with` block.
+
+    Attributes:
+        script: the function that returns the reply to a request. A test may replace it.
+        requests: bodies of the received requests, in the order of arrival.
+        headers: headers of the received requests, with lower-case names.
+        violations: rules of the API that requests have broken.
+    """
+
+    raises = True
+    """True if the end of the `with` block raises `BrokenRules`."""
+
+    def __init__(
+        self, script: Script, host: str = "127.0.0.1", *, lenient_because: str = ""
+    ) -> None:
+        """Bind the port. The server starts with the `with` block.
+
+        Args:
+            script: returns the reply to a request. The server calls it from many threads.
+            host: another address of this machine, for clients in containers.
+            lenient_because: why this server accepts requests that break rules of the API. If
+                empty, the server refuses them.
+        """
+        self.script = script
+        self.requests: list[Json] = []
+        self.headers: list[dict[str, str]] = []
+        self.violations: list[str] = []
+        self._lenient_because = lenient_because
+        self._signatures = Signatures()
+        self._server = _Listener((host, 0), self._handler())
+        self._thread = threading.Thread(
+            target=lambda: self._server.serve_forever(poll_interval=0.02), daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        """Base URL for the client: `ANTHROPIC_BASE_URL`."""
+        host, port = self._server.server_address[:2]
+        return f"http://{host!s}:{port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        if self.violations and self.raises and error is None:
+            raise BrokenRules("\n".join(self.violations))
+
+    def _refusal(self, request: Json, headers: Mapping[str, str], size: int) -> Reply | None:
+        """Return the error response to a request that breaks a rule, and record the rule. Return
+        None if no rule is broken.
+        """
+        if self._lenient_because:
+            return None
+        if size > MOST_REQUEST_BYTES:
+            self.violations.append(f"the request has {size} bytes")
+            return error_reply(413, "Request exceeds the maximum size", "request_too_large")
+        broken = [*header_violations(headers), *violations(request)]
+        broken = broken or list(self._signatures.violations(request))
+        self.violations += broken
+        if broken:
+            return error_reply(400, broken[0], "invalid_request_error")
+        return None
+
+    def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
+        """Record a request and return the reply of the script. Many threads call this method."""
+        self.requests.append(request)
+        self.headers.append(dict(headers))
+        return self.script(request)
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                length = int(self.headers["content-length"])
+                body = self.rfile.read(length)
+                if len(body) < length:  # the client died during the request
+                    self.close_connection = True
+                    return
+                request = json.loads(body)
+                headers: dict[str, str] = {}
+                for name, value in self.headers.items():
+                    headers[name.lower()] = value
+                reply = server._refusal(request, headers, length)
+                if reply is None:
+                    reply = server.answer(request, headers)
+                    blocks = server._signatures.sign(reply.blocks, reply.stop_reason)
+                    reply = replace(reply, blocks=blocks, model=reply.model or request["model"])
+                is_stream = bool(request.get("stream")) and not reply.as_json
+                is_connected = True
+                try:
+                    _send(self, reply, is_stream=is_stream)
+                except (BrokenPipeError, ConnectionResetError):
+                    is_connected = False
+                    self.close_connection = True
+                if reply.on_sent is not None:
+                    reply.on_sent(is_connected)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        return Handler
+
+
+def _send(handler: BaseHTTPRequestHandler, reply: Reply, *, is_stream: bool) -> None:
+    if reply.stall is not None and reply.stall_before_headers:
+        reply.stall.wait()
+    if reply.body is not None or not is_stream:
+        time.sleep(reply.duration_s)
+    handler.send_response(reply.status)
+    handler.send_header("request-id", "req_1")
+    for name, value in reply.headers.items():
+        handler.send_header(name, value)
+    if reply.body is not None:
+        _send_body(handler, reply, reply.body)
+    elif not is_stream:
+        _send_body(handler, reply, json.dumps(message_json(reply)))
+    else:
+        _send_stream(handler, reply)
+
+
+def _send_body(handler: BaseHTTPRequestHandler, reply: Reply, text: str) -> None:
+    body = text.encode()
+    if "content-type" not in reply.headers:
+        handler.send_header("content-type", "application/json")
+    handler.send_header("content-length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def _send_stream(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
+    handler.send_header("content-type", "text/event-stream")
+    handler.send_header("connection", "close")
+    handler.end_headers()
+    for raw in reply.raw_events:
+        handler.wfile.write(raw.encode())
+    for count, event in enumerate(stream_events(reply)):
+        if count == reply.cut_after_events:
+            break
+        if event["type"] == "message_delta":
+            handler.wfile.flush()
+            if reply.stall is not None:
+                reply.stall.wait()
+            time.sleep(reply.duration_s)
+        handler.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+    handler.close_connection = True

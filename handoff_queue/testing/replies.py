@@ -1,0 +1,197 @@
+"""Replies of a `MessagesServer`, and functions that read the requests."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+"""A JSON object."""
+USAGE: Json = {"input_tokens": 100, "output_tokens": 20}
+"""Token counts of a reply that sets none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One response of the server."""
+
+    blocks: tuple[Json, ...] = ()
+    """Content blocks of the message, in the form of the API."""
+    stop_reason: str | None = "end_turn"
+    usage: Json = field(default_factory=lambda: dict(USAGE))
+    """Token counts of the message, in the form of the API."""
+    model: str | None = None
+    """Name of the model. None: the requested model."""
+    status: int = 200
+    """HTTP status."""
+    headers: dict[str, str] = field(default_factory=dict)
+    body: str | None = None
+    """Body of the response, instead of a message: an error or garbage."""
+    chunk_chars: int = 12
+    """Characters of each delta of a stream."""
+    cut_after_events: int | None = None
+    """Number of events after which the server breaks the connection. None: it does not."""
+    stall: threading.Event | None = None
+    """Event that the server waits for before the end of a stream, without a time limit."""
+    stall_before_headers: bool = False
+    """True: the server waits for `stall` before it sends anything."""
+    duration_s: float = 0.0
+    """Seconds that the reply takes."""
+    as_json: bool = False
+    """True: the server ignores `stream: true` and sends one JSON object."""
+    raw_events: tuple[str, ...] = ()
+    """Text that the server sends before the events of a stream."""
+    on_sent: Callable[[bool], None] | None = None
+    """Function that the server calls after the last byte. Its argument is False if the client had
+    closed the connection.
+    """
+
+
+Script = Callable[[Json], Reply]
+"""A function that returns the reply to the body of a request."""
+
+
+def text_reply(text: str, **options: Any) -> Reply:
+    """Return a reply with one text block.
+
+    Args:
+        options: other fields of `Reply`.
+    """
+    return Reply(blocks=({"type": "text", "text": text},), **options)
+
+
+def json_reply(value: Any, **options: Any) -> Reply:
+    """Return a reply whose text is this value as JSON."""
+    return text_reply(json.dumps(value), **options)
+
+
+def tool_call_reply(*calls: tuple[str, Json], text: str = "", **options: Any) -> Reply:
+    """Return a reply that calls tools. Each call gets a unique id.
+
+    Args:
+        calls: the name and the arguments of each call.
+        text: text before the calls.
+        options: other fields of `Reply`.
+    """
+    blocks: list[Json] = [{"type": "text", "text": text}] if text else []
+    for name, arguments in calls:
+        id_ = f"toolu_{secrets.token_hex(8)}"
+        blocks.append({"type": "tool_use", "id": id_, "name": name, "input": arguments})
+    return Reply(blocks=tuple(blocks), stop_reason="tool_use", **options)
+
+
+def error_reply(status: int, message: str = "no", kind: str = "api_error", **headers: str) -> Reply:
+    """Return an error response of the API.
+
+    Args:
+        status: HTTP status.
+        message: text of the error.
+        kind: type of the error, such as `rate_limit_error`.
+        headers: HTTP headers. An underscore in a name stands for a dash.
+    """
+    body = json.dumps({"type": "error", "error": {"type": kind, "message": message}})
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply(status=status, body=body, headers=named)
+
+
+def in_turn(*replies: Reply) -> Script:
+    """Return a script that gives the replies in order. Each further request gets the last one."""
+    left = list(replies)
+    lock = threading.Lock()
+
+    def script(_request: Json) -> Reply:
+        with lock:
+            if len(left) > 1:
+                return left.pop(0)
+            return left[0]
+
+    return script
+
+
+def first_message_text(request: Json) -> str:
+    """Return the text of a request's first message, which holds the task."""
+    return "".join(block.get("text", "") for block in request["messages"][0]["content"])
+
+
+def answer_properties(request: Json) -> Json:
+    """Return the properties of the requested JSON answer. They tell a script which agent calls.
+    The result is empty if the request does not ask for JSON.
+    """
+    answer_format = request.get("output_config", {}).get("format", {})
+    properties: Json = answer_format.get("schema", {}).get("properties", {})
+    return properties
+
+
+def message_json(reply: Reply) -> Json:
+    """Return the reply as one JSON object."""
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": reply.model,
+        "content": list(reply.blocks),
+        "stop_reason": reply.stop_reason,
+        "stop_sequence": None,
+        "usage": reply.usage,
+    }
+
+
+def stream_events(reply: Reply) -> list[Json]:
+    """Return the reply as the events of a stream."""
+    start = {
+        **message_json(reply),
+        "content": [],
+        "stop_reason": None,
+        "usage": {**reply.usage, "output_tokens": 1} if reply.usage else {},
+    }
+    events: list[Json] = [{"type": "message_start", "message": start}, {"type": "ping"}]
+    for index, block in enumerate(reply.blocks):
+        match block["type"]:
+            case "text":
+                empty: Json = {**block, "text": ""}
+                pieces = [
+                    {"type": "text_delta", "text": piece}
+                    for piece in _pieces(block["text"], reply.chunk_chars)
+                ]
+            case "tool_use":
+                empty = {**block, "input": {}}
+                if isinstance(block["input"], str):
+                    text = block["input"]
+                else:
+                    text = json.dumps(block["input"])
+                pieces = [
+                    {"type": "input_json_delta", "partial_json": piece}
+                    for piece in _pieces(text, reply.chunk_chars)
+                ]
+            case "thinking":
+                empty = {**block, "thinking": "", "signature": ""}
+                pieces = [
+                    {"type": "thinking_delta", "thinking": piece}
+                    for piece in _pieces(block["thinking"], reply.chunk_chars)
+                ]
+                pieces.append({"type": "signature_delta", "signature": block["signature"]})
+            case _:
+                empty, pieces = block, []
+        events.append({"type": "content_block_start", "index": index, "content_block": empty})
+        events += [
+            {"type": "content_block_delta", "index": index, "delta": piece} for piece in pieces
+        ]
+        events.append({"type": "content_block_stop", "index": index})
+    end: Json = {
+        "type": "message_delta",
+        "delta": {"stop_reason": reply.stop_reason, "stop_sequence": None},
+    }
+    if "output_tokens" in reply.usage:
+        end["usage"] = {"output_tokens": reply.usage["output_tokens"]}
+    return [*events, end, {"type": "message_stop"}]
+
+
+def _pieces(text: str, size: int) -> list[str]:
+    pieces: list[str] = []
+    for at in range(0, len(text), size):
+        pieces.append(text[at : at + size])
+    return pieces
