@@ -15,9 +15,6 @@ ROOMS = ("shared", "supervisor", "workers", "chaos", "benchmarks", "handoff_queu
 MOST_WORDS = 30
 """Longest sentence of a docstring or a comment, in words."""
 
-NOT_YET_PLAIN: tuple[str, ...] = ()
-"""Folders and files that are not checked yet. A folder leaves the list when it is clean."""
-
 BANNED = {
     "a clause in place of a noun": (
         r"\bwhat (?:is|are|was|were|has|have|had|it|they|can|could|may|must|comes?|came|stands?"
@@ -145,11 +142,6 @@ def problems_in(path: Path) -> Iterator[str]:
                 yield f"{place}: {', '.join(found)}: {sentence}"
 
 
-def is_checked(path: Path) -> bool:
-    shown = path.relative_to(ROOT).as_posix()
-    return not any(shown == entry or shown.startswith(f"{entry}/") for entry in NOT_YET_PLAIN)
-
-
 def files_of(room: str) -> list[Path]:
     if room == "docs":
         return [
@@ -162,9 +154,7 @@ def files_of(room: str) -> list[Path]:
 
 @pytest.mark.parametrize("room", [*ROOMS, "docs"])
 def test_texts_are_plain_english(room: str) -> None:
-    found = [
-        problem for path in files_of(room) if is_checked(path) for problem in problems_in(path)
-    ]
+    found = [problem for path in files_of(room) for problem in problems_in(path)]
 
     assert not found, "\n".join(found)
 
@@ -173,7 +163,6 @@ def test_names_of_tests_are_plain_english() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in files_of("tests")
-        if is_checked(path)
         for name in BAD_NAME.findall(path.read_text())
     ]
 
