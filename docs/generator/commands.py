@@ -64,7 +64,10 @@ def section(name: str, command: Any) -> str:
     arguments = [param for param in own if param.param_type_name == "argument"]
     parts = [f"## handoff {name}\n", usage(name, arguments), *help_parts(command.help or "")]
     if arguments:
-        rows = [(code(label(one)), one.help or "") for one in arguments if one.help]
+        rows: list[tuple[str, Any | str]] = []
+        for one in arguments:
+            if one.help:
+                rows.append((code(label(one)), one.help or ""))
         parts.append(table(["Argument", "What it is"], rows))
     parts.append(option_table(options))
     if takes_job:
@@ -73,7 +76,9 @@ def section(name: str, command: Any) -> str:
 
 
 def usage(name: str, arguments: list[Any]) -> str:
-    words = [label(one) if one.required else f"[{label(one)}]" for one in arguments]
+    words: list[str] = []
+    for one in arguments:
+        words.append(label(one) if one.required else f"[{label(one)}]")
     return f"```text\nhandoff {' '.join([name, '[OPTIONS]', *words])}\n```\n"
 
 
@@ -84,11 +89,10 @@ def label(argument: Any) -> str:
 
 def help_parts(text: str) -> Iterator[str]:
     """Yield the paragraphs of a help text, and its examples as one block."""
-    paragraphs = [
-        part.strip().removeprefix("$ ")
-        for part in text.replace("\b", "").split("\n\n")
-        if part.strip()
-    ]
+    paragraphs: list[str] = []
+    for part in text.replace("\b", "").split("\n\n"):
+        if part.strip():
+            paragraphs.append(part.strip().removeprefix("$ "))
     examples: list[str] = []
     for paragraph in paragraphs:
         if EXAMPLE.fullmatch(paragraph):
@@ -114,9 +118,9 @@ def by_panel(options: Any) -> str:
 
 
 def option_table(options: list[Any], heading: str = "Option") -> str:
-    rows = [
-        (names(option), value(option), default(option), option.help or "") for option in options
-    ]
+    rows: list[tuple[str, str, str, Any | str]] = []
+    for option in options:
+        rows.append((names(option), value(option), default(option), option.help or ""))
     return table([heading, "Value", "Default", "What it does"], rows)
 
 

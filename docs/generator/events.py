@@ -79,4 +79,6 @@ def shown(default: Any) -> str:
         return f"{type(default).__name__}()"
     if isinstance(default, StrEnum):
         return f'"{default.value}"'
-    return f'"{default}"' if isinstance(default, str) else str(default)
+    if isinstance(default, str):
+        return f'"{default}"'
+    return str(default)

@@ -17,7 +17,9 @@ SECTION = re.compile(r"^(Args|Raises|Returns|Yields):$")
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table, or an empty text if there are no rows."""
-    lines = ["| " + " | ".join(cell_text(cell) for cell in row) + " |" for row in rows]
+    lines: list[str] = []
+    for row in rows:
+        lines.append("| " + " | ".join(cell_text(cell) for cell in row) + " |")
     if not lines:
         return ""
     head = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
@@ -79,7 +81,11 @@ def _sources(owner: type | ModuleType) -> list[type | ModuleType]:
     if isinstance(owner, ModuleType):
         return [owner]
     classes = reversed(owner.__mro__)
-    return [one for one in classes if one.__module__.startswith("handoff_queue")]
+    sources: list[type | ModuleType] = []
+    for one in classes:
+        if one.__module__.startswith("handoff_queue"):
+            sources.append(one)
+    return sources
 
 
 def _docstrings_in(owner: type | ModuleType) -> dict[str, str]:
@@ -105,7 +111,10 @@ def _assigned(statement: ast.stmt) -> str | None:
 
 def type_text(annotation: Any) -> str:
     """Return a type as a reader writes it: no modules, no metadata of `Annotated`."""
-    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    if isinstance(annotation, str):
+        text = annotation
+    else:
+        text = inspect.formatannotation(annotation)
     text = re.sub(r"<class '([\w.]+)'>", r"\1", text)
     text = re.sub(r"\b(?:[a-zA-Z_]\w*\.)+(?=[A-Za-z_])", "", text)
     return without_metadata(text).replace("NoneType", "None")

@@ -71,7 +71,9 @@ def own_docstring(thing: Any) -> str:
         return new_type_text(thing)
     inherited = isinstance(thing, type) and any(text == base.__doc__ for base in thing.__mro__[1:])
     is_generated = text.startswith(f"{thing.__name__}(")
-    return "" if inherited or is_generated else text
+    if inherited or is_generated:
+        return ""
+    return text
 
 
 def section(name: str) -> str:
@@ -104,10 +106,11 @@ def members(kind: type, name: str) -> str:
     parts = []
     if issubclass(kind, Enum):
         texts = attribute_docstrings(kind)
-        rows = [
-            (code(f"{name}.{one.name}"), code(repr(one.value)), texts.get(one.name, ""))
-            for one in kind
-        ]
+        rows: list[tuple[str, str, str]] = []
+        for one in kind:
+            rows.append(
+                (code(f"{name}.{one.name}"), code(repr(one.value)), texts.get(one.name, ""))
+            )
         return table(["Member", "Value", "Meaning"], rows)
     if issubclass(kind, BaseModel):
         excluded = {name for name, field in kind.model_fields.items() if field.exclude}
@@ -120,16 +123,17 @@ def members(kind: type, name: str) -> str:
 
 def dataclass_table(kind: Any) -> str:
     texts = attribute_docstrings(kind)
-    rows = [
-        (
-            code(field.name),
-            code(type_text(field.type)),
-            default_of(field),
-            texts.get(field.name, ""),
-        )
-        for field in dataclasses.fields(kind)
-        if not field.name.startswith("_")
-    ]
+    rows: list[tuple[str, str, str, str]] = []
+    for field in dataclasses.fields(kind):
+        if not field.name.startswith("_"):
+            rows.append(
+                (
+                    code(field.name),
+                    code(type_text(field.type)),
+                    default_of(field),
+                    texts.get(field.name, ""),
+                )
+            )
     return table(["Field", "Type", "Default", "Meaning"], rows)
 
 
@@ -159,14 +163,21 @@ def signature_block(function: Any, name: str) -> str:
     """Return a function's signature as Python, one parameter a line if it is long."""
     signature = inspect.signature(function)
     parameters = [one for one in signature.parameters.values() if one.name not in ("self", "cls")]
-    texts = [parameter_text(one) for one in parameters]
+    texts: list[str] = []
+    for parameter in parameters:
+        texts.append(parameter_text(parameter))
     kinds = [one.kind for one in parameters]
     if KEYWORD_ONLY in kinds and VAR_POSITIONAL not in kinds:
         texts.insert(kinds.index(KEYWORD_ONLY), "*")
     returned = signature.return_annotation
-    arrow = "" if returned is inspect.Signature.empty else f" -> {type_text(returned)}"
+    if returned is inspect.Signature.empty:
+        arrow = ""
+    else:
+        arrow = f" -> {type_text(returned)}"
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-    prefix = "async def" if is_async else "def"
+    prefix = "def"
+    if is_async:
+        prefix = "async def"
     line = f"{prefix} {name}({', '.join(texts)}){arrow}"
     if len(line) > 100:
         line = f"{prefix} {name}(\n    " + ",\n    ".join(texts) + f",\n){arrow}"

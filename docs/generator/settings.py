@@ -135,10 +135,9 @@ def page() -> str:
 
 def table_of(group: dict[str, str]) -> str:
     texts = attribute_docstrings(Settings)
-    rows = [
-        (code(variable(name)), default(name), kind(name), readers, texts[name])
-        for name, readers in group.items()
-    ]
+    rows: list[tuple[str, str, str, str, str]] = []
+    for name, readers in group.items():
+        rows.append((code(variable(name)), default(name), kind(name), readers, texts[name]))
     return table(["Variable", "Default", "Unit and bounds", "Read by", "What it does"], rows)
 
 

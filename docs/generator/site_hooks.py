@@ -58,7 +58,11 @@ def expanded(entry: Any, listed: set[str]) -> Any:
 
 def pages_of_folder(folder: str, listed: set[str]) -> list[str]:
     pages = sorted(str(path.relative_to(DOCS)) for path in (DOCS / folder).glob("*.md"))
-    return [page for page in pages if page not in listed]
+    items: list[str] = []
+    for page in pages:
+        if page not in listed:
+            items.append(page)
+    return items
 
 
 def link_text(link: re.Match[str], folder: Path) -> str:

@@ -96,9 +96,15 @@ class ForkedProcess:
 
     def wait(self, timeout: float | None = None) -> int:
         """Raises: subprocess.TimeoutExpired."""
-        until = None if timeout is None else time.monotonic() + timeout
+        if timeout is None:
+            until = None
+        else:
+            until = time.monotonic() + timeout
         while self.returncode is None:
-            left = None if until is None else max(0.0, until - time.monotonic())
+            if until is None:
+                left = None
+            else:
+                left = max(0.0, until - time.monotonic())
             if not self._listen(left) and left == 0.0:
                 raise subprocess.TimeoutExpired("a forked process", timeout or 0.0)
         return self.returncode
@@ -270,4 +276,8 @@ def _module_of(command: Sequence[str]) -> int | None:
 
 
 def _read_once(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(_READ_ONCE)}
+    values: dict[str, str] = {}
+    for name, value in environment.items():
+        if name.startswith(_READ_ONCE):
+            values[name] = value
+    return values

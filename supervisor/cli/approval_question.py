@@ -29,9 +29,11 @@ def ask_in_place(
     from handoff_queue.supervisor.cli.display.job_report import readable
 
     result = jobs.result(job_id)
-    draft = next(
-        (one["draft"] for one in result.approvals if one["version"] == question.version), None
-    )
+    draft = None
+    for one in result.approvals:
+        if one["version"] == question.version:
+            draft = one["draft"]
+            break
     console = stderr()
     if question.what is ApprovalOf.PLAN:
         note(readable(result.plan, console.width))
@@ -58,7 +60,10 @@ def ask_in_place(
 
 
 def _asked(question: Question) -> str:
-    steps = question.steps if question.what is ApprovalOf.STEP else ()
+    if question.what is ApprovalOf.STEP:
+        steps = question.steps
+    else:
+        steps = ()
     return f"{question.what}{'s' if len(steps) > 1 else ''} {', '.join(steps)}".rstrip()
 
 

@@ -131,10 +131,15 @@ def _check_joins(file: Path, root: yaml.Node) -> None:
     plan = fields_of(str(file), root)
     if "join" in plan:
         join_from(f"{file}:{line_of(plan['join'])}: join", plan["join"])
-    steps = plan["steps"].value if isinstance(plan.get("steps"), yaml.SequenceNode) else []
+    if isinstance(plan.get("steps"), yaml.SequenceNode):
+        steps = plan["steps"].value
+    else:
+        steps = []
     for fields in (fields_of(str(file), one) for one in steps if isinstance(one, yaml.MappingNode)):
         if "join" in fields:
-            name = f"step {text_of(str(file), fields['id'])!r:.60}" if "id" in fields else "a step"
+            name = "a step"
+            if "id" in fields:
+                name = f"step {text_of(str(file), fields['id'])!r:.60}"
             join_from(f"{file}:{line_of(fields['join'])}: {name}: join", fields["join"])
 
 

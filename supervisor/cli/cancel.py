@@ -122,7 +122,9 @@ def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
             say(problem or f"{job_id} had ended before")
 
     outcomes = cancel_each(jobs, list(job_ids), tell)
-    return BAD_INPUT if problems or outcomes[CancelOutcome.UNKNOWN] else OK
+    if problems or outcomes[CancelOutcome.UNKNOWN]:
+        return BAD_INPUT
+    return OK
 
 
 def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:

@@ -38,7 +38,9 @@ def nursery_of_celery() -> ForkServer | None:
     """Return the fork server, or None if the system cannot fork. Separate processes only start
     later.
     """
-    return ForkServer((*WARM, *LATER, *ROOMS)) if can_be() else None
+    if can_be():
+        return ForkServer((*WARM, *LATER, *ROOMS))
+    return None
 
 
 LOADED_WITHIN_S = 120.0
@@ -89,11 +91,10 @@ def check_app(
             "a file of tools must not block while it is imported"
         ) from error
     if tried.returncode:
-        told = [
-            line.removeprefix("handoff: ")
-            for line in tried.stderr.splitlines()
-            if line.startswith("handoff: ")
-        ]
+        told: list[str] = []
+        for line in tried.stderr.splitlines():
+            if line.startswith("handoff: "):
+                told.append(line.removeprefix("handoff: "))
         raise UserError(
             told[-1] if told else f"{app} cannot be started: {tried.stderr.strip()[-1_500:]}"
         )

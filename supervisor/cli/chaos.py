@@ -101,7 +101,10 @@ def chaos(
 
     if control is not None:
         _check_control(only, failpoints=failpoints)
-    chosen = secrets.randbelow(1_000_000) if seed is None else seed
+    if seed is None:
+        chosen = secrets.randbelow(1_000_000)
+    else:
+        chosen = seed
     options = run.Options(chosen, jobs, kills, size=Size(workers, supervisors), draw=_draw(only))
     say(f"seed {chosen}")
     if control is not None:
@@ -111,12 +114,19 @@ def chaos(
             if as_json
             else report.control_table(found)
         )
-        return OK if report.is_control_kept(found) else FAILED
-    books = run.try_failpoints(options, say) if failpoints else run.run(options, say)
+        if report.is_control_kept(found):
+            return OK
+        return FAILED
+    if failpoints:
+        books = run.try_failpoints(options, say)
+    else:
+        books = run.run(options, say)
     write_line(
         json.dumps(report.json_of(books) | {"seed": chosen}) if as_json else report.table_of(books)
     )
-    return OK if report.is_kept(books) else FAILED
+    if report.is_kept(books):
+        return OK
+    return FAILED
 
 
 def _check_control(only: str | None, *, failpoints: bool) -> None:

@@ -131,7 +131,9 @@ def load_command(name: str) -> Any:
 
 def help_text(docstring: str) -> str:
     """Join the lines of each paragraph, because Typer keeps line breaks. Mark the examples."""
-    paragraphs = [" ".join(part.split()) for part in docstring.split("\n\n")]
+    paragraphs: list[str] = []
+    for part in docstring.split("\n\n"):
+        paragraphs.append(" ".join(part.split()))
     return "\n\n".join(f"$ {text}" if text.startswith("handoff ") else text for text in paragraphs)
 
 
@@ -139,10 +141,9 @@ class Commands(TyperGroup):
     """The group of all commands. A command is only a name and a line until it is used."""
 
     def __init__(self, **given: Any) -> None:
-        lines = {
-            name: TyperCommand(name, help=entry.line, rich_help_panel=entry.panel)
-            for name, entry in ENTRIES.items()
-        }
+        lines: dict[str, TyperCommand] = {}
+        for name, entry in ENTRIES.items():
+            lines[name] = TyperCommand(name, help=entry.line, rich_help_panel=entry.panel)
         super().__init__(**{**given, "commands": lines})
 
     def format_help(self, *_: Any) -> None:
@@ -161,7 +162,9 @@ class Commands(TyperGroup):
         typed = arguments[0]
         if typed not in self.commands and not typed.startswith("-"):
             close = close_names(typed, self.commands)
-            hint = f": did you mean {close[0]}?" if close else ""
+            hint = ""
+            if close:
+                hint = f": did you mean {close[0]}?"
             context.fail(f"there is no command {typed[:40]!r}{hint}")
         name, command, rest = super().resolve_command(*given)
         return name, command and load_command(command.name), rest

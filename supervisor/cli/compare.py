@@ -131,7 +131,9 @@ def compare(
         write_as_json(comparison_json(name, found))
     else:
         write_line(comparison_text(found))
-    return FAILED if found.first.is_unanswered or found.second.is_unanswered else OK
+    if found.first.is_unanswered or found.second.is_unanswered:
+        return FAILED
+    return OK
 
 
 def _without_facts(found: GateSet | None) -> Gates | None:
@@ -143,7 +145,9 @@ def _without_facts(found: GateSet | None) -> Gates | None:
         raise UserError(
             "a fact-checker checks an answer while its job runs: leave `fact_checker` out of these gates"
         )
-    return found.gates if found else None
+    if found:
+        return found.gates
+    return None
 
 
 @dataclass(frozen=True)
@@ -178,17 +182,21 @@ def _errands(
         raise UserError(
             f"--modes names {len(variants)} modes, and compare needs two: `handoff eval` takes any number"
         )
-    documents = read_documents(docs, settings) if docs else None
+    documents = None
+    if docs:
+        documents = read_documents(docs, settings)
     steps, limits = workflow_for(variants, workflow), limits_within(timeout_s, settings)
-    return [
-        (
-            variant,
-            EvaluationJob(
-                f"{name}: {variant.name}", variant.request(request, documents, limits, steps)
-            ),
+    errands: list[tuple[Variant, EvaluationJob]] = []
+    for variant in variants:
+        errands.append(
+            (
+                variant,
+                EvaluationJob(
+                    f"{name}: {variant.name}", variant.request(request, documents, limits, steps)
+                ),
+            )
         )
-        for variant in variants
-    ]
+    return errands
 
 
 def _compared(
@@ -200,8 +208,12 @@ def _compared(
 
     models = tuple(dict.fromkeys(variant.model for variant, _ in errands))
     with whole_system(settings, how.name, models) as (jobs, check):
-        judging = judging_on(jobs, settings, how.judge_model) if how.is_judged else None
-        limit = money(cost_usd(how.max_microusd)) if how.max_microusd is not None else None
+        judging = None
+        if how.is_judged:
+            judging = judging_on(jobs, settings, how.judge_model)
+        limit = None
+        if how.max_microusd is not None:
+            limit = money(cost_usd(how.max_microusd))
         free = is_free(jobs, (*models, *((judging.model,) if judging else ())))
         note(
             f"{how.name}: two jobs{', and two judge calls' if judging else ''}; it costs {worst_case(limit, is_free=free)}"
@@ -219,13 +231,15 @@ def comparison_text(found: Comparison) -> str:
         ["", *(side.name for side in sides)],
         *([label, *map(cell, sides)] for label, cell in _LINES),
     ]
-    judged = [
-        f"judge, {order}: {duel.better.value}: {short(duel.why, 200)}"
-        for order, duel in zip(("in order", "swapped"), found.duels, strict=False)
-        if duel
-    ]
+    judged: list[str] = []
+    for order, duel in zip(("in order", "swapped"), found.duels, strict=False):
+        if duel:
+            judged.append(f"judge, {order}: {duel.better.value}: {short(duel.why, 200)}")
     took = found.judging_took
-    cost = [f"judge: {took.tokens:,} tokens, {money(took.cost_usd)}"] if found.judged_by else []
+    if found.judged_by:
+        cost = [f"judge: {took.tokens:,} tokens, {money(took.cost_usd)}"]
+    else:
+        cost = []
     return "\n\n".join(
         ["\n".join(part) for part in ([table(rows)], [*judged, *cost], [found.advice]) if part]
     )
@@ -257,11 +271,10 @@ def comparison_json(name: str, found: Comparison) -> dict[str, Any]:
 
 
 def _checks(side: ComparedAnswer) -> str:
-    return (
-        "passed"
-        if not side.faults
-        else short(side.faults[0], 60)
-        + (f" (and {len(side.faults) - 1} more)" if side.faults[1:] else "")
+    if not side.faults:
+        return "passed"
+    return short(side.faults[0], 60) + (
+        f" (and {len(side.faults) - 1} more)" if side.faults[1:] else ""
     )
 
 

@@ -80,9 +80,10 @@ def dead(
             jobs.requeue_dead(found)
             write_line(f"letter {found.id} is back in its queue")
         case DeadLetterAction.DROP:
-            dropped = (
-                letters.drop_all() if letter is None else int(letters.drop(_find(letters, letter)))
-            )
+            if letter is None:
+                dropped = letters.drop_all()
+            else:
+                dropped = int(letters.drop(_find(letters, letter)))
             write_line(f"{figures(dropped, 'dead letter')} dropped")
         case _:
             assert_never(what)
@@ -112,7 +113,11 @@ def _show(letter: DeadLetter, *, as_json: bool) -> None:
 
 
 def _find(letters: DeadLetters, wanted: str) -> DeadLetter:
-    found = next((letter for letter in letters.newest() if letter.id == wanted), None)
+    found = None
+    for letter in letters.newest():
+        if letter.id == wanted:
+            found = letter
+            break
     if found is None:
         raise UserError(f"there is no dead letter {short(wanted, 40)!r} (see `handoff dead`)")
     return found

@@ -78,7 +78,9 @@ def doctor(as_json: AsJson = False) -> int:
             line.append(f"  {finding.about}: {finding.found}", style="default")
             line.append(f" -> {finding.fix}" if finding.fix else "", style="bold")
             console.print(line, soft_wrap=True)
-    return FAILED if any(finding.level is Level.FAIL for finding in findings) else OK
+    if any(finding.level is Level.FAIL for finding in findings):
+        return FAILED
+    return OK
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -130,13 +132,15 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         processes = jobs.store.presence.processes()
         if not processes and refusal is None:
             yield Finding(Level.FAIL, "fleet", NOBODY_LIVE, START_ALL)
-        yield (
-            Finding(Level.OK, "broker and backend", "reached, and takes commands")
-            if refusal is None
-            else _refused(refusal)
-        )
+        if refusal is None:
+            yield Finding(Level.OK, "broker and backend", "reached, and takes commands")
+        else:
+            yield _refused(refusal)
         yield from persistence(facts)
-        nodes = None if refusal else queues_by_node(settings)
+        if refusal:
+            nodes = None
+        else:
+            nodes = queues_by_node(settings)
         yield from live_processes(processes, jobs.store.connection.now(), version("handoff-queue"))
         yield from _supervisors(jobs, nodes)
         yield from _workers(jobs, can_announce=refusal is None)
@@ -259,7 +263,9 @@ def find_ignored_variables(environment: Collection[str]) -> Iterator[Finding]:
 def find_paused_roles(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
     """Yield the paused roles. Pure."""
     for role, pause in pauses.items():
-        why = f": {plain(pause.reason)}" if pause.reason else ""
+        why = ""
+        if pause.reason:
+            why = f": {plain(pause.reason)}"
         yield Finding(
             Level.WARN,
             f"role {plain(role)}",
@@ -294,11 +300,10 @@ def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[
             name = plain(one.queue)
             found = f"{figures(one.messages, 'message')} waiting, and no worker serves it"
             start = f"`handoff worker {name}` (with --specialists DIR for your own specialist), or `handoff cancel` for the waiting jobs"
-            fix = (
-                start
-                if one.wanted
-                else f"their jobs have ended: `redis-cli DEL {name}` removes them"
-            )
+            if one.wanted:
+                fix = start
+            else:
+                fix = f"their jobs have ended: `redis-cli DEL {name}` removes them"
             yield Finding(Level.WARN, f"queue {name}", found, fix)
 
 
@@ -307,8 +312,13 @@ def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
     waiting = list(jobs.store.jobs.matching(JobFilter(frozenset({JobStatus.WAITING}))))
     if not waiting:
         return
-    times = [one.asked_at for one in jobs.store.jobs.standings(waiting) if one.asked_at]
-    since = f", the first since {clock(min(times))}" if times else ""
+    times: list[float] = []
+    for one in jobs.store.jobs.standings(waiting):
+        if one.asked_at:
+            times.append(one.asked_at)
+    since = ""
+    if times:
+        since = f", the first since {clock(min(times))}"
     yield Finding(
         Level.OK,
         "waiting for a person",
@@ -327,7 +337,9 @@ def _leftovers(jobs: Client) -> Iterator[Finding]:
             "find the program that publishes them",
         )
     letters = len(jobs.store.dead_letters.newest())
-    found = f"{figures(letters, 'message')} could not be handled" if letters else "none"
+    found = "none"
+    if letters:
+        found = f"{figures(letters, 'message')} could not be handled"
     fix = "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all` clears them"
     yield Finding(
         Level.WARN if letters else Level.OK, "dead letters", found, fix if letters else ""

@@ -54,9 +54,11 @@ class AnnouncedProcess:
 
 def readable_ones(processes: Iterable[LiveProcess]) -> list[AnnouncedProcess]:
     """Return the processes whose announcement this version can read."""
-    return [
-        AnnouncedProcess(one.kind, one.name, one.node) for one in processes if one.node is not None
-    ]
+    ones: list[AnnouncedProcess] = []
+    for one in processes:
+        if one.node is not None:
+            ones.append(AnnouncedProcess(one.kind, one.name, one.node))
+    return ones
 
 
 def live_processes(
@@ -96,7 +98,10 @@ def _facts(told: Iterable[AnnouncedProcess], now: float) -> Iterator[Finding]:
         alike[same].append(one)
     for (_, version, broker, provider, server, models), group in alike.items():
         slots = sum(one.node.slots for one in group)
-        model = provider if provider == OFFLINE_MODEL else f"{provider} ({models})"
+        if provider == OFFLINE_MODEL:
+            model = provider
+        else:
+            model = f"{provider} ({models})"
         parts = [
             f"version {version or 'unknown'}",
             figures(slots, "slot"),
@@ -110,11 +115,16 @@ def _facts(told: Iterable[AnnouncedProcess], now: float) -> Iterator[Finding]:
 
 
 def _newest_call(group: Iterable[AnnouncedProcess], now: float) -> str:
-    states = [calls for one in group for calls in one.node.calls]
+    states: list[ModelCalls] = []
+    for one in group:
+        for call in one.node.calls:
+            states.append(call)
     if not states:
         return "no model call yet"
     newest = max(states, key=lambda calls: calls.called_at)
-    outcome = "failed" if newest.failures else "succeeded"
+    outcome = "succeeded"
+    if newest.failures:
+        outcome = "failed"
     return f"last model call {outcome} {_ago(newest.called_at, now)}"
 
 
@@ -151,7 +161,9 @@ def _is_failure(one: AnnouncedProcess, calls: ModelCalls, now: float) -> bool:
 
 
 def _last_calls(count: int) -> str:
-    return "the last call" if count == 1 else f"the last {count} calls"
+    if count == 1:
+        return "the last call"
+    return f"the last {count} calls"
 
 
 def mixtures(told: Sequence[AnnouncedProcess], own_version: str) -> Iterator[Finding]:
@@ -236,7 +248,9 @@ def _who(group: Sequence[AnnouncedProcess]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    more = ""
+    if len(names) > MOST_NAMED:
+        more = f" and {len(names) - MOST_NAMED} more"
     return ", ".join(short(name, 200) for name in names[:MOST_NAMED]) + more
 
 
@@ -244,4 +258,6 @@ def _ago(at: float, now: float) -> str:
     seconds = max(0.0, now - at)
     if seconds < 120:
         return f"{seconds:.0f} s ago"
-    return f"{seconds / 60:.0f} min ago" if seconds < 7_200 else f"{seconds / 3_600:.0f} h ago"
+    if seconds < 7_200:
+        return f"{seconds / 60:.0f} min ago"
+    return f"{seconds / 3_600:.0f} h ago"

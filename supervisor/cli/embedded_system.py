@@ -48,11 +48,10 @@ class EmbeddedSystem:
     def __init__(self, settings: Settings, *, interrupted: str | None = None) -> None:
         self._settings = settings
         self._interrupted = interrupted
-        self._surroundings = (
-            surroundings_of(settings)
-            if interrupted is None
-            else kept.surroundings_of(settings, interrupted)
-        )
+        if interrupted is None:
+            self._surroundings = surroundings_of(settings)
+        else:
+            self._surroundings = kept.surroundings_of(settings, interrupted)
         self._parts = ExitStack()
         self._keep_as: str | None = None
         self._kept = interrupted is not None
@@ -142,31 +141,26 @@ class EmbeddedSystem:
             "HANDOFF_DRAIN_S": str(DRAIN_S),
         }
         commands = {"supervisor": _command("supervisor", "handoff_queue.supervisor.app", 8)}
-        commands |= {
-            f"worker{n}": _command(f"worker{n}", "handoff_queue.workers.app", SLOTS)
-            for n in range(1, WORKERS + 1)
-        }
-        return [
-            ChildSpec(name, command, environment, hopeless=BAD_INPUT)
-            for name, command in commands.items()
-        ]
+        for n in range(1, WORKERS + 1):
+            commands[f"worker{n}"] = _command(f"worker{n}", "handoff_queue.workers.app", SLOTS)
+        child_specs: list[ChildSpec] = []
+        for name, command in commands.items():
+            child_specs.append(ChildSpec(name, command, environment, hopeless=BAD_INPUT))
+        return child_specs
 
     def _last_words(self) -> str:
         """Return the line about the first process that could not start, or the last line of its
         log.
         """
-        logs = [
-            path.read_text(errors="replace")
-            for path in sorted((self._folder / "logs").glob("*.log"))
-            if path.stem != "redis"
-        ]
+        logs: list[str] = []
+        for path in sorted((self._folder / "logs").glob("*.log")):
+            if path.stem != "redis":
+                logs.append(path.read_text(errors="replace"))
         lines = [line for log in logs for line in log.splitlines() if line.strip()]
         told = [line.removeprefix("handoff: ") for line in lines if line.startswith("handoff: ")]
-        return (
-            told[0]
-            if told
-            else f"a process of this run has ended: {lines[-1] if lines else 'its log is empty'}"
-        )
+        if told:
+            return told[0]
+        return f"a process of this run has ended: {lines[-1] if lines else 'its log is empty'}"
 
 
 def surroundings_of(settings: Settings) -> dict[str, str]:

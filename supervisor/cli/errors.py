@@ -50,7 +50,9 @@ def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
         case JobStatus.OK:
             return OK
         case JobStatus.PARTIAL:
-            return OK if allow_partial else PARTIAL
+            if allow_partial:
+                return OK
+            return PARTIAL
         case JobStatus.CANCELLED:
             return INTERRUPTED
         case JobStatus.FAILED:
@@ -105,7 +107,9 @@ def _outcome(command: Callable[[], object]) -> int:
         raise
     except Exception as error:  # noqa: BLE001 (the last line of defence against tracebacks)
         return _unforeseen(error)
-    return ended if isinstance(ended, int) else OK
+    if isinstance(ended, int):
+        return ended
+    return OK
 
 
 def _usage_problem(error: Any) -> str | None:
@@ -120,12 +124,17 @@ def _usage_problem(error: Any) -> str | None:
     # an unknown option, for which Typer would suggest several
     if context and hasattr(error, "possibilities"):
         message = f"there is no option {error.message.removeprefix('No such option: ')}"
-        options = [name for one in context.command.get_params(context) for name in one.opts]
+        options: list[Any] = []
+        for one in context.command.get_params(context):
+            for name in one.opts:
+                options.append(name)
         if close := close_names(error.option_name, options):
             message += f": did you mean {close[0]}?"
     elif not (message := error.format_message()):
         return None
-    command = context.command_path if context else "handoff"
+    command = "handoff"
+    if context:
+        command = context.command_path
     problem = in_our_words("", message.replace("Value error, ", "")).rstrip(".")
     return f"{problem} (see `{command} --help`)"
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.supervisor.cli.display.evaluation_report import EvaluationReport
     from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
-    from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, TrialOutcome
+    from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome
 
 MOST_TRIALS = 10_000
 """Most trials of one evaluation."""
@@ -182,7 +182,9 @@ def _exit_code(done: EvaluationReport, min_pass_rate: float | None, min_score: f
     problems = [*shortfalls(done.rows, min_pass_rate, min_score), *unmeasured_sentences(done)]
     for problem in problems:
         say(problem)
-    return FAILED if problems else OK
+    if problems:
+        return FAILED
+    return OK
 
 
 def _carry_out(
@@ -195,7 +197,9 @@ def _carry_out(
 
     models = tuple(variant.model for variant in plan.variants)
     with whole_system(settings, plan.name, models) as (jobs, check):
-        judging = judging_on(jobs, settings, asked.judge_model) if asked.is_judged else None
+        judging = None
+        if asked.is_judged:
+            judging = judging_on(jobs, settings, asked.judge_model)
         evaluation = Evaluation(
             replace(plan, judging=judging),
             JobRunner(jobs, EvaluationBudget(asked.max_microusd, asked.at_once), check),
@@ -210,7 +214,9 @@ def _carry_out(
         for outcome in evaluation.outcomes():
             outcomes.append(outcome)
             note(f"{len(outcomes)}/{len(trials)}  {line_of(outcome)}")
-    places = {trial: place for place, trial in enumerate(trials)}
+    places: dict[Trial, int] = {}
+    for place, trial in enumerate(trials):
+        places[trial] = place
     outcomes.sort(key=lambda outcome: places[outcome.trial])
     return EvaluationReport(
         evaluation.plan, outcomes, evaluation.not_run, evaluation.not_judged, asked.max_microusd
@@ -219,12 +225,16 @@ def _carry_out(
 
 def _announce(plan: EvaluationPlan, asked: EvaluationOptions, *, is_free: bool) -> None:
     """Print the number of jobs and their highest cost before the first job starts."""
-    judged = f", and at most {plan.judgements} judge calls" if plan.judgements else ""
+    judged = ""
+    if plan.judgements:
+        judged = f", and at most {plan.judgements} judge calls"
     ways = f"{figures(len(plan.cases), 'request')}, {figures(len(plan.variants), 'way')}, {figures(plan.repeat, 'time')} each"
     note(
         f"{plan.name}: {ways}: {figures(len(plan.trials), 'job')}{judged}; {asked.at_once} at once"
     )
-    limit = money(cost_usd(asked.max_microusd)) if asked.max_microusd is not None else None
+    limit = None
+    if asked.max_microusd is not None:
+        limit = money(cost_usd(asked.max_microusd))
     note(f"{plan.name}: it costs {worst_case(limit, is_free=is_free)}")
 
 

@@ -68,13 +68,19 @@ def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJud
     """
     served = jobs.store.presence.served()
     is_offline = {name for one in served.values() for name in one.models} == {OFFLINE_MODEL}
-    chosen = None if is_offline else settings.reviewer_model or settings.supervisor_model
+    if is_offline:
+        chosen = None
+    else:
+        chosen = settings.reviewer_model or settings.supervisor_model
     return AnswerJudge(JUDGE if JUDGE in served else all_rounder(served), model or chosen)
 
 
 def is_free(jobs: Client, models: tuple[str | None, ...]) -> bool:
     """Return whether only the offline model can answer, which costs nothing."""
-    there = {name for one in jobs.store.presence.served().values() for name in one.models}
+    there: set[str] = set()
+    for one in jobs.store.presence.served().values():
+        for name in one.models:
+            there.add(name)
     return there == {OFFLINE_MODEL} or all(model == OFFLINE_MODEL for model in models)
 
 

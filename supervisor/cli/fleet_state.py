@@ -30,7 +30,10 @@ def queues_by_node(settings: Settings) -> dict[str, set[str]]:
 
     def heard(reply: dict[str, Any]) -> None:
         for node, queues in reply.items():
-            found[node] = {queue["name"] for queue in queues} if isinstance(queues, list) else set()
+            if isinstance(queues, list):
+                found[node] = {queue["name"] for queue in queues}
+            else:
+                found[node] = set()
 
     app.control.broadcast("active_queues", reply=True, timeout=COUNT_FOR_S, callback=heard)
     return found
@@ -53,7 +56,10 @@ def require_somebody(jobs: Client, model: str | None = None) -> None:
         raise StoreUnavailable(why)
     if not served:
         raise UserError(NO_WORKERS)
-    models = {name for one in served.values() for name in one.models}
+    models: set[str] = set()
+    for one in served.values():
+        for name in one.models:
+            models.add(name)
     if model not in (None, OFFLINE_MODEL) and models == {OFFLINE_MODEL}:
         raise UserError(
             f"--model {model} is not available: the workers of this broker have only the offline model; set ANTHROPIC_API_KEY there"

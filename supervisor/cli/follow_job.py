@@ -66,7 +66,9 @@ def stay(
     followed = partial(follow, looking, job_id, check=check, reconnect_for_s=reconnect_for_s)
 
     def moments() -> Iterable[JobUpdate]:
-        return without_commands(followed()) if is_private else followed()
+        if is_private:
+            return without_commands(followed())
+        return followed()
 
     may_end = asks or is_private
     try:
@@ -121,7 +123,9 @@ def _shown_until(
     with Screen(draft) as screen:
         for moment in moments:
             screen.show(moment)
-            question = moment.view.state.question if moment.view.state else None
+            question = None
+            if moment.view.state:
+                question = moment.view.state.question
             if question is not None and answered is not None and question.version > answered:
                 return question
     return None

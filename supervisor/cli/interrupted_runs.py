@@ -57,7 +57,10 @@ def find_kept_job(settings: Settings, text: str) -> JobId:
     """
     if not is_job_id_prefix(text):
         raise UserError(f"{text!r:.82} is not a job id: it looks like j-0123456789ab")
-    matches = [name for name in kept_jobs(settings) if name.startswith(text)]
+    matches: list[JobId] = []
+    for name in kept_jobs(settings):
+        if name.startswith(text):
+            matches.append(name)
     if not matches:
         there = ", ".join(kept_jobs(settings)) or "none"
         raise UnknownJob(

@@ -78,7 +78,9 @@ class JobOptions:
         Raises:
             UserError: a file cannot be used.
         """
-        given = {option.name: getattr(self, option.name) for option in fields(self)}
+        given: dict[str, Any] = {}
+        for option in fields(self):
+            given[option.name] = getattr(self, option.name)
         read = {
             "gates": gates_of(self.gates),
             "rubric": rubric_of(self.rubric),
@@ -124,7 +126,10 @@ def takes_a_job(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def _option(name: str, default: Any, factory: Any, annotation: Any) -> inspect.Parameter:
-    value = default if factory is MISSING else factory()
+    if factory is MISSING:
+        value = default
+    else:
+        value = factory()
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation
     )

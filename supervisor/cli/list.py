@@ -61,9 +61,8 @@ _NO_JOBS = 'there are no jobs (`handoff submit "..."` makes one)'
 
 
 def _as_json(standing: JobStanding) -> dict[str, Any]:
-    fields = {
-        name: value
-        for name, value in asdict(standing).items()
-        if not name.startswith("cut_") and name != "cost_microusd"
-    }
+    fields: dict[str, Any] = {}
+    for name, value in asdict(standing).items():
+        if not name.startswith("cut_") and name != "cost_microusd":
+            fields[name] = value
     return {**fields, **usage_of(standing), "ended": standing.status.ended}

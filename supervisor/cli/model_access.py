@@ -79,7 +79,9 @@ def _reason_of(error: Exception) -> str:
     Other texts may quote the request, which contains the key.
     """
     reason = getattr(error, "reason", error)
-    return str(reason) if isinstance(reason, OSError) else type(reason).__name__
+    if isinstance(reason, OSError):
+        return str(reason)
+    return type(reason).__name__
 
 
 def _headers(settings: Settings) -> dict[str, str]:

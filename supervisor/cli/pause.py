@@ -42,6 +42,8 @@ def unpause(role: Role) -> int:
     if held is None:
         say(f"{short(role, 64)} was not paused")
     else:
-        waited = f" with {figures(held, 'handoff')} that waited" if held else ""
+        waited = ""
+        if held:
+            waited = f" with {figures(held, 'handoff')} that waited"
         write_line(f"{role} works again{waited}")
     return OK

@@ -66,7 +66,9 @@ def _run(
 
             jobs = client.connect(system.url, settings)
             try:
-                request = _request(asked, jobs) if asked else None
+                request = None
+                if asked:
+                    request = _request(asked, jobs)
                 note(
                     "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
                 )
@@ -114,7 +116,10 @@ def _refuse_steps_to_approve(request: Request) -> None:
     Raises:
         UserError: names the step.
     """
-    steps = request.workflow.steps if request.workflow else ()
+    if request.workflow:
+        steps = request.workflow.steps
+    else:
+        steps = ()
     step = next((step for step in steps if step.approve), None)
     if step is not None:
         raise UserError(

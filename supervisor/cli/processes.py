@@ -76,7 +76,10 @@ def worker(
         )
     check_roles(roles, known)
     _look_at_redis(settings)
-    queues = ["-Q", ",".join(dict.fromkeys(roles))] if roles else []
+    if roles:
+        queues = ["-Q", ",".join(dict.fromkeys(roles))]
+    else:
+        queues = []
     name = "-".join(list(dict.fromkeys(roles))[:3]) or "everyone"
     return _become(
         "handoff_queue.workers.app", f"{name}-{os.getpid()}", queues, concurrency, settings
@@ -133,7 +136,10 @@ def _become(
     app: str, name: str, queues: list[str], concurrency: int | None, settings: Settings
 ) -> int:
     """Replace this process by a Celery worker. Never returns."""
-    slots = ["-c", str(concurrency)] if concurrency else []
+    if concurrency:
+        slots = ["-c", str(concurrency)]
+    else:
+        slots = []
     os.environ.update(surroundings_of(settings))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -83,10 +83,13 @@ def _outcome(
         say(f"{job_id} {state.status.value}: {why_unplanned(state)}")
         return FAILED
     paid = cost_usd(state.usage.cost_microusd)
-    spent = (
-        "the cost of its plan is unknown" if paid is None else f"its plan has cost {money(paid)}"
-    )
-    most_usd = found.microusd.most / MICROUSD if found.microusd else None
+    if paid is None:
+        spent = "the cost of its plan is unknown"
+    else:
+        spent = f"its plan has cost {money(paid)}"
+    most_usd = None
+    if found.microusd:
+        most_usd = found.microusd.most / MICROUSD
     is_refused = max_usd is not None and most_usd is not None and most_usd > max_usd
     if is_refused:
         jobs.cancel(job_id)

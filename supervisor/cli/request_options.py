@@ -40,7 +40,9 @@ def gates_of(file: Path | None) -> GateSet | None:
             or
             the facts cannot be read.
     """
-    return None if file is None else gates_in_file(file)
+    if file is None:
+        return None
+    return gates_in_file(file)
 
 
 def rubric_of(file: Path | None) -> Rubric | None:
@@ -227,9 +229,9 @@ def _within_bounds(kind: type[_Bounded], **fields: Any) -> _Bounded:
     try:
         return kind(**fields)
     except ValidationError as error:
-        wrong = [
-            f"{_OPTIONS.get(where[0], where[0])}: {what}" for where, what in each_problem(error)
-        ]
+        wrong: list[str] = []
+        for where, what in each_problem(error):
+            wrong.append(f"{_OPTIONS.get(where[0], where[0])}: {what}")
         raise UserError("; ".join(wrong)) from error
 
 
@@ -252,7 +254,10 @@ def limits_of(asked: RequestOptions, max_depth: int | None = None) -> JobLimits:
         "max_seconds": asked.timeout_s,
         "on_limit": asked.on_limit,
     }
-    given = {name: value for name, value in wanted.items() if value is not None}
+    given: dict[str, Any] = {}
+    for name, value in wanted.items():
+        if value is not None:
+            given[name] = value
     return _within_bounds(JobLimits, **given)
 
 

@@ -22,6 +22,7 @@ from handoff_queue.supervisor.cli.options import (
 
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
+    from handoff_queue.shared.types.ids import JobId
     from handoff_queue.supervisor.cli.private_run import ResultOptions
 
 FromStep = Annotated[
@@ -140,7 +141,10 @@ def _hint(job: str, settings: Settings) -> str:
     """Return what to do if the unknown job is an interrupted run of this machine."""
     from handoff_queue.supervisor.cli.interrupted_runs import kept_jobs
 
-    kept = [job_id for job_id in kept_jobs(settings) if job_id.startswith(job)]
+    kept: list[JobId] = []
+    for job_id in kept_jobs(settings):
+        if job_id.startswith(job):
+            kept.append(job_id)
     if not kept:
         return ""
     return (

@@ -57,13 +57,16 @@ def specialists(
     settings = with_own(load_settings(), own, tools)
     if lint:
         return _lint(settings)
-    store = client_with(settings).store if settings.redis_url is not None and not own else None
-    served = store.presence.served() if store is not None else None
-    specs = (
-        {name: one.spec for name, one in served.items()}
-        if served is not None
-        else _in_files(settings)
-    )
+    store = None
+    if settings.redis_url is not None and not own:
+        store = client_with(settings).store
+    served = None
+    if store is not None:
+        served = store.presence.served()
+    if served is not None:
+        specs = {name: one.spec for name, one in served.items()}
+    else:
+        specs = _in_files(settings)
     if as_json:
         write_as_json([_as_json(spec, (served or {}).get(spec.name)) for spec in specs.values()])
     else:
@@ -101,14 +104,18 @@ def _lint(settings: Settings) -> int:
     for remark in remarks:
         write_line(str(remark))
     note(f"{len(specs)} specialists, {len(remarks)} remarks")
-    return FAILED if remarks else OK
+    if remarks:
+        return FAILED
+    return OK
 
 
 def print_specialists(
     specs: Mapping[str, SpecialistSpec], served: Mapping[str, ServedSpecialist] | None, columns: int
 ) -> RenderableType:
     """Return the specialists with complete descriptions, as the planner sees them."""
-    return _table(specs, served) if columns >= TABLE_COLUMNS else _paragraphs(specs, served)
+    if columns >= TABLE_COLUMNS:
+        return _table(specs, served)
+    return _paragraphs(specs, served)
 
 
 def _table(
@@ -122,11 +129,14 @@ def _table(
     table.add_column("tools")
     table.add_column("description")
     for name, spec in specs.items():
-        live = (
-            []
-            if served is None
-            else [str(len(served[name].workers)), str(served[name].slots), str(served[name].queued)]
-        )
+        if served is None:
+            live = []
+        else:
+            live = [
+                str(len(served[name].workers)),
+                str(served[name].slots),
+                str(served[name].queued),
+            ]
         table.add_row(
             name + _paused(name, served),
             *live,
@@ -158,7 +168,9 @@ def _paragraphs(
 
 
 def _paused(name: str, served: Mapping[str, ServedSpecialist] | None) -> str:
-    return " (paused)" if served is not None and served[name].paused else ""
+    if served is not None and served[name].paused:
+        return " (paused)"
+    return ""
 
 
 def _indented(text: str) -> RenderableType:
@@ -177,7 +189,9 @@ def _as_json(spec: SpecialistSpec, live: ServedSpecialist | None) -> dict[str, A
         shown["celery_task"] = spec.celery_task
     if live is None:
         return shown
-    paused = live.paused.model_dump() if live.paused else None
+    paused = None
+    if live.paused:
+        paused = live.paused.model_dump()
     return shown | {
         "workers": live.workers,
         "slots": live.slots,

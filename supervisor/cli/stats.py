@@ -94,7 +94,8 @@ class StatsColumns:
         if idle:
             names = ", ".join(plain(role.role) for role in idle)
             yield Text(f"{len(idle)} idle: {names}", style="dim", no_wrap=True, overflow="ellipsis")
-        yield from (Text(line, style="yellow") for line in _lines(self.found))
+        for line in _lines(self.found):
+            yield Text(line, style="yellow")
 
 
 def _is_idle(role: RoleStats) -> bool:
@@ -103,7 +104,9 @@ def _is_idle(role: RoleStats) -> bool:
 
 def headline(found: FleetStats) -> str:
     """Return `3 open jobs  2 supervisors  $0.5000 of $2.0000, 1,200 tokens today`."""
-    who = figures(found.supervisors, "supervisor") if found.supervisors else "no supervisor"
+    who = "no supervisor"
+    if found.supervisors:
+        who = figures(found.supervisors, "supervisor")
     memory = f"Redis {found.used_memory_bytes / 1e6:.0f} MB" + (
         f" of {found.max_memory_bytes / 1e6:.0f}" if found.max_memory_bytes else ""
     )
@@ -115,12 +118,13 @@ def headline(found: FleetStats) -> str:
 
 def _spent(spent: DaySpending) -> str:
     """Return the spending with its limits."""
-    most = f" of {money(cost_usd(spent.most_microusd))}" if spent.most_microusd else ""
-    tokens = (
-        f"{spent.tokens:,} of {figures(spent.most_tokens, 'token')}"
-        if spent.most_tokens
-        else figures(spent.tokens, "token")
-    )
+    most = ""
+    if spent.most_microusd:
+        most = f" of {money(cost_usd(spent.most_microusd))}"
+    if spent.most_tokens:
+        tokens = f"{spent.tokens:,} of {figures(spent.most_tokens, 'token')}"
+    else:
+        tokens = figures(spent.tokens, "token")
     return f"{money(cost_usd(spent.microusd))}{most}, {tokens}"
 
 
@@ -142,13 +146,11 @@ def _cells(role: RoleStats) -> tuple[str, ...]:
 def _style(role: RoleStats) -> str:
     if role.queued and not role.slots and role.role != THINK_QUEUE:
         return "red"
-    return (
-        "yellow"
-        if role.is_paused or role.wanted_slots > role.slots > 0
-        else "default"
-        if role.busy or role.queued
-        else "dim"
-    )
+    if role.is_paused or role.wanted_slots > role.slots > 0:
+        return "yellow"
+    if role.busy or role.queued:
+        return "default"
+    return "dim"
 
 
 def _lines(found: FleetStats) -> Iterator[str]:
@@ -167,11 +169,14 @@ def _lane(lane: RateLimitBucket, at: float, *, is_alone: bool) -> str:
     left = ", ".join(
         f"{name} {one.remaining:,} of {one.limit:,} left" for name, one in lane.limits.items()
     )
-    held = (
-        f"; no call for {lane.refused_until - at:.0f} s: {plain(lane.why)}"
-        if lane.refused_until
-        else ""
-    )
-    line = f"; {figures(lane.waiting, 'call')} waiting" if lane.waiting else ""
-    account = "" if is_alone else f" (account {lane.account[:SHORT]})"
+    held = ""
+    if lane.refused_until:
+        held = f"; no call for {lane.refused_until - at:.0f} s: {plain(lane.why)}"
+    line = ""
+    if lane.waiting:
+        line = f"; {figures(lane.waiting, 'call')} waiting"
+    if is_alone:
+        account = ""
+    else:
+        account = f" (account {lane.account[:SHORT]})"
     return f"{plain(lane.model)}{account}: {left or 'no limits known'}{held}{line}"

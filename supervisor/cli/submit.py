@@ -53,7 +53,9 @@ def _duration(value: object) -> object:
     Raises:
         InvalidDuration: the text is not a duration.
     """
-    return whole_seconds_of(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return whole_seconds_of(value)
+    return value
 
 
 _DURATION = BeforeValidator(_duration)
@@ -232,7 +234,10 @@ def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
     """
     if clash := jobs.first_clash(list(requests.values())):
         lines = list(requests)
-        other = f"job {clash.job_id}" if clash.earlier is None else f"line {lines[clash.earlier]}"
+        if clash.earlier is None:
+            other = f"job {clash.job_id}"
+        else:
+            other = f"line {lines[clash.earlier]}"
         raise Conflict(
             f"{file}:{lines[clash.place]}: the idempotency key was used for another request by {other}: use a new key; "
             "nothing was submitted"

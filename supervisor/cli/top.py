@@ -121,7 +121,9 @@ class FleetScreen:
 
     def draw(self) -> RenderableType:
         try:
-            return self._fleet() if self._open is None else self._job(self._open)
+            if self._open is None:
+                return self._fleet()
+            return self._job(self._open)
         except StoreUnavailable as error:
             return Text(f"{error} (trying again)", style="yellow")
 
@@ -194,7 +196,13 @@ class _Fleet:
         if height - table - 1 < min(len(above), _LEAST_ABOVE):
             rows, table = (), 0
         left = len(self.rows) - len(rows)
-        more = (f"   and {left:,} more running" if rows else f"   {left:,} running") if left else ""
+        if left:
+            if rows:
+                more = f"   and {left:,} more running"
+            else:
+                more = f"   {left:,} running"
+        else:
+            more = ""
         hint = Text(
             f"1-9: open a job   q: end{more}", style="dim", no_wrap=True, overflow="ellipsis"
         )
@@ -215,7 +223,10 @@ def fleet(
 def _at_work(rows: tuple[RunningHandoff, ...], at: float, width: int) -> RenderableType:
     cells = []
     for n, one in enumerate(rows):
-        doing = f"waits: {one.doing}" if one.parked_until is not None else one.doing or "starting"
+        if one.parked_until is not None:
+            doing = f"waits: {one.doing}"
+        else:
+            doing = one.doing or "starting"
         lasted, key = f"{max(0.0, at - one.since):.0f} s", KEYS[n] if n < len(KEYS) else ""
         cells.append(
             (
@@ -236,5 +247,10 @@ def _at_work(rows: tuple[RunningHandoff, ...], at: float, width: int) -> Rendera
 
 def job_of(rows: tuple[RunningHandoff, ...], key: str) -> JobId | None:
     """Return the job of the row with this key."""
-    n = KEYS.find(key) if len(key) == 1 else -1
-    return rows[n].job_id if 0 <= n < len(rows) else None
+    if len(key) == 1:
+        n = KEYS.find(key)
+    else:
+        n = -1
+    if 0 <= n < len(rows):
+        return rows[n].job_id
+    return None

@@ -61,7 +61,10 @@ def trace(
       handoff trace job.json -o job.html
     """
     is_file = job.endswith(".json") or Path(job).is_file()
-    exports = _in_file(Path(job)) if is_file else _in_store(job)
+    if is_file:
+        exports = _in_file(Path(job))
+    else:
+        exports = _in_store(job)
     first = exports[0]
     try:
         tree = tree_of({one.job.job_id: _traced(one) for one in exports}, first.job.job_id)
@@ -80,7 +83,9 @@ def trace(
 
 
 def _named(absent: Sequence[JobId]) -> str:
-    more = f" and {len(absent) - MOST_NAMED} more" if len(absent) > MOST_NAMED else ""
+    more = ""
+    if len(absent) > MOST_NAMED:
+        more = f" and {len(absent) - MOST_NAMED} more"
     return f"{figures(len(absent), 'child job')}, {', '.join(absent[:MOST_NAMED])}{more}"
 
 
@@ -105,11 +110,10 @@ def _in_store(job: str) -> list[Export]:
 
 
 def _children_of(export: Export) -> list[JobId]:
-    found = [
-        one.event.child.job_id
-        for one in export.journal
-        if isinstance(one.event, HandoffIssued) and one.event.child
-    ]
+    found: list[JobId] = []
+    for one in export.journal:
+        if isinstance(one.event, HandoffIssued) and one.event.child:
+            found.append(one.event.child.job_id)
     return list(dict.fromkeys(found))
 
 
@@ -126,9 +130,8 @@ def _story(record: JobRecord) -> Iterator[tuple[float, str]]:
         record.job.job_id, standings=record.handoffs, words=ResultTexts(record.payloads)
     ).told(record.journal)
     for number, recorded in enumerate(record.journal):
-        before = (
-            fold(view.job_id, None, record.journal[:number])
-            if isinstance(recorded.event, PlanMade)
-            else None
-        )
-        yield from ((recorded.at, line) for line in lines_of(JobUpdate(view, (recorded,)), before))
+        before = None
+        if isinstance(recorded.event, PlanMade):
+            before = fold(view.job_id, None, record.journal[:number])
+        for line in lines_of(JobUpdate(view, (recorded,)), before):
+            yield (recorded.at, line)

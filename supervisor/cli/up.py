@@ -211,8 +211,14 @@ def _start_flower(
 
     The password goes into the environment, because every user can read a command line.
     """
-    password = None if os.environ.get("FLOWER_BASIC_AUTH") else flower_password(folder)
-    log_in = {"FLOWER_BASIC_AUTH": f"admin:{password}"} if password else {}
+    if os.environ.get("FLOWER_BASIC_AUTH"):
+        password = None
+    else:
+        password = flower_password(folder)
+    if password:
+        log_in = {"FLOWER_BASIC_AUTH": f"admin:{password}"}
+    else:
+        log_in = {}
     processes.start(
         ChildSpec(
             "flower",
@@ -241,11 +247,10 @@ def _wait(processes: Processes) -> None:
     try:
         processes.wait_until_ready()
     except UserError as error:
-        lines = [
-            line.removeprefix("handoff: ")
-            for line in str(error).splitlines()
-            if line.startswith("handoff: ")
-        ]
+        lines: list[str] = []
+        for line in str(error).splitlines():
+            if line.startswith("handoff: "):
+                lines.append(line.removeprefix("handoff: "))
         raise UserError(lines[-1] if lines else str(error)) from error
 
 

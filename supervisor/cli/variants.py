@@ -39,7 +39,9 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
     """
     from handoff_queue.supervisor.evaluation.trials import Variant
 
-    chosen = [_mode(name) for name in _names(modes, "--modes")]
+    chosen: list[Mode] = []
+    for name in _names(modes, "--modes"):
+        chosen.append(_mode(name))
     named: list[str | None] = list(_names(models, "--models")) if models is not None else [None]
     ways = tuple(Variant(mode, model) for mode in chosen for model in named)
     if len(ways) > MOST_WAYS:
@@ -57,9 +59,9 @@ def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
     """
     from handoff_queue.supervisor.workflows import read_workflow
 
-    return (
-        read_workflow(name) if any(variant.mode is Mode.PIPELINE for variant in variants) else None
-    )
+    if any(variant.mode is Mode.PIPELINE for variant in variants):
+        return read_workflow(name)
+    return None
 
 
 def say_how_to_resume(run: str) -> int:
@@ -128,7 +130,9 @@ def worst_case(limit: str | None, *, is_free: bool) -> str:
     """
     if is_free:
         return "nothing: the offline model answers"
-    return f"at most {limit}" if limit else "an unknown amount: set a limit with --max-usd"
+    if limit:
+        return f"at most {limit}"
+    return "an unknown amount: set a limit with --max-usd"
 
 
 def _names(text: str, option: str) -> tuple[str, ...]:

@@ -31,12 +31,21 @@ def not_found(gaps: Sequence[str]) -> str:
 def gaps_in(output: str) -> list[str]:
     """Return the gaps that an output names."""
     lines = re.findall(rf"^\W*{NOT_FOUND}:\s*(.+?)\.?\s*$", output, re.MULTILINE)
-    return [gap.strip() for line in lines for gap in line.split(";") if gap.strip()]
+    gaps: list[str] = []
+    for line in lines:
+        for gap in line.split(";"):
+            if gap.strip():
+                gaps.append(gap.strip())
+    return gaps
 
 
 def markers_in(output: str) -> set[str]:
     """Return the claims that an output points to."""
-    return {name.strip() for found in MARKER.findall(output) for name in re.split("[,;]", found)}
+    markers: set[str] = set()
+    for found in MARKER.findall(output):
+        for name in re.split("[,;]", found):
+            markers.add(name.strip())
+    return markers
 
 
 def unmarked_statements(output: str) -> Iterator[str]:
@@ -50,8 +59,13 @@ def unmarked_statements(output: str) -> Iterator[str]:
         if is_header or line.startswith("#") or NOT_FOUND in line or CANNOT_ANSWER in line:
             continue
         bare = re.sub(r"^(?:[-*+]|\d+[.)])\s+", "", line)
-        pieces = cells_of(line)[1:] if is_table else split_sentences(bare)
-        yield from (piece for piece in pieces if _needs_marker(piece))
+        if is_table:
+            pieces = cells_of(line)[1:]
+        else:
+            pieces = split_sentences(bare)
+        for piece in pieces:
+            if _needs_marker(piece):
+                yield piece
 
 
 def _needs_marker(piece: str) -> bool:

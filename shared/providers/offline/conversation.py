@@ -91,7 +91,9 @@ def lines_of_json(text: str) -> list[dict[str, Any]]:
     """Return the JSON objects of a brief, which has one object a line."""
     found = []
     for line in text.splitlines():
-        value = _loads(line) if line.startswith("{") else None
+        value = None
+        if line.startswith("{"):
+            value = _loads(line)
         if isinstance(value, dict):
             found.append(value)
     return found
@@ -159,7 +161,9 @@ def _schema(request: Mapping[str, Any], system: str) -> Mapping[str, Any]:
     in_words = system.rpartition(_SCHEMA_IN_WORDS)
     if schema is None and in_words[1]:
         schema = _loads(in_words[2])
-    return schema if isinstance(schema, Mapping) else {}
+    if isinstance(schema, Mapping):
+        return schema
+    return {}
 
 
 def _calls(messages: list[dict[str, Any]]) -> Iterator[Call]:
@@ -179,8 +183,14 @@ def _results(text: str) -> Iterator[Result]:
         named = dict(re.findall(r'(\w+)="([^"]*)"', attributes))
         data = _tag(inner, "data")
         whole = _loads(data)
-        output = whole.get("output") if isinstance(whole, dict) else data
-        headings = _headings_by_marker(output) if isinstance(output, str) else {}
+        if isinstance(whole, dict):
+            output = whole.get("output")
+        else:
+            output = data
+        if isinstance(output, str):
+            headings = _headings_by_marker(output)
+        else:
+            headings = {}
         step = named.get("step", "step")
         claims = tuple(_claims(data, step, headings))
         yield Result(step, named.get("status", "ok"), output, claims)
@@ -190,7 +200,10 @@ def _claims(data: str, step: str, headings: Mapping[str, str]) -> Iterator[Claim
     for claim in objects_in(data, "id"):
         if not isinstance(claim.get("text"), str):
             continue
-        name = claim["id"] if "." in claim["id"] else f"{step}.{claim['id']}"
+        if "." in claim["id"]:
+            name = claim["id"]
+        else:
+            name = f"{step}.{claim['id']}"
         sources = claim.get("sources") or [{}]
         quotes = tuple(source.get("quote", "") for source in sources)
         yield Claim(
@@ -220,7 +233,9 @@ def _loads(text: str) -> Any:
 
 
 def _blocks(content: Any) -> list[dict[str, Any]]:
-    return content if isinstance(content, list) else []
+    if isinstance(content, list):
+        return content
+    return []
 
 
 def _text_of(content: Any) -> str:
@@ -232,4 +247,6 @@ def _text_of(content: Any) -> str:
 def _tag(text: str, name: str) -> str:
     """Return the content of a tag. `shared.agent.prompt` writes `</` in the content as `<\\/`."""
     found = re.search(rf"<{name}\b[^>]*>(.*?)</{name}>", text, re.DOTALL)
-    return found.group(1).replace("<\\/", "</").strip() if found else ""
+    if found:
+        return found.group(1).replace("<\\/", "</").strip()
+    return ""

@@ -24,7 +24,10 @@ def draft(request: str, claims: Sequence[Claim], gaps: Sequence[str]) -> str:
     asking = understand(request)
     by_thing = claims_by_thing(asking.things, claims)
     is_comparison = any(by_thing.values())
-    parts = _comparison(by_thing, asking.aspects) if is_comparison else _lists(claims)
+    if is_comparison:
+        parts = _comparison(by_thing, asking.aspects)
+    else:
+        parts = _lists(claims)
     if gaps:
         parts.append(not_found(gaps))
     return "\n\n".join(parts)
@@ -69,7 +72,10 @@ def _list(claims: Iterable[Claim], about: str = "") -> str:
 def _comparison(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> list[str]:
     title = f"# {joined(list(by_thing))}, compared"
     table, used = _table(by_thing, aspects)
-    parts = [title, table] if table else [title]
+    if table:
+        parts = [title, table]
+    else:
+        parts = [title]
     for thing, claims in by_thing.items():
         rest = [claim for claim in claims if claim.id not in used]
         if rest:
@@ -79,7 +85,9 @@ def _comparison(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> 
 
 def _table(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> tuple[str, set[str]]:
     """Return a table with a row for each common heading, and the ids of the claims in it."""
-    asked = {aspect.lower() for aspect in aspects}
+    asked: set[str] = set()
+    for aspect in aspects:
+        asked.add(aspect.lower())
     cells: dict[str, dict[str, Claim]] = {}
     for thing, claims in by_thing.items():
         for claim in claims:
@@ -110,7 +118,9 @@ def _cell(thing: str, claim: Claim | None) -> str:
 
 def _aligned(rows: list[list[str]]) -> str:
     """Return the rows as a Markdown table with columns of equal width."""
-    widths = [max(3, *(_width(cell) for cell in column)) for column in zip(*rows, strict=True)]
+    widths: list[int] = []
+    for column in zip(*rows, strict=True):
+        widths.append(max(3, *(_width(cell) for cell in column)))
     lines = [rows[0], ["-" * width for width in widths], *rows[1:]]
     texts = []
     for line in lines:

@@ -88,7 +88,9 @@ class _Form:
         kind = schema.get("type", "object" if "properties" in schema else "string")
         options = schema.get("anyOf") or schema.get("oneOf") or []
         if isinstance(kind, list):
-            options = [{**schema, "type": each} for each in kind]
+            options = []
+            for each in kind:
+                options.append({**schema, "type": each})
         if "const" in schema or place.count(".") > _DEEPEST:
             return schema.get("const", _NOTHING)
         if options:
@@ -97,7 +99,9 @@ class _Form:
             return self._object(schema, place, thing, claims)
         if kind == "array":
             return self._array(schema, place, thing, claims)
-        return None if kind == "null" else self._simple(schema, kind, place, thing, claims)
+        if kind == "null":
+            return None
+        return self._simple(schema, kind, place, thing, claims)
 
     def _resolved(self, schema: Any) -> dict[str, Any]:
         """Return the schema that a reference within the root leads to."""
@@ -106,9 +110,12 @@ class _Form:
                 break
             target: Any = self._root
             for part in str(schema["$ref"]).removeprefix("#").strip("/").split("/"):
-                target = target.get(part, {}) if part and isinstance(target, Mapping) else target
+                if part and isinstance(target, Mapping):
+                    target = target.get(part, {})
             schema = target
-        return dict(schema) if isinstance(schema, Mapping) else {}
+        if isinstance(schema, Mapping):
+            return dict(schema)
+        return {}
 
     def _first_of(self, options: Sequence[Any], place: str, thing: str, claims: Claims) -> Any:
         """Return the value of the first option that the claims fill, or null if it is allowed."""
@@ -119,7 +126,9 @@ class _Form:
                 return value
             del self.missing[missing:]
         is_null = any(self._resolved(option).get("type") == "null" for option in options)
-        return None if is_null else _NOTHING
+        if is_null:
+            return None
+        return _NOTHING
 
     def _object(self, schema: Schema, place: str, thing: str, claims: Claims) -> Any:
         properties = schema.get("properties", {})
@@ -128,7 +137,10 @@ class _Form:
         for name in dict.fromkeys([*properties, *required]):
             inner = f"{place}.{name}".lstrip(".")
             own = next((each for each in self._things if each.lower() == name.lower()), thing)
-            about = claims if own == thing else self._things[own]
+            if own == thing:
+                about = claims
+            else:
+                about = self._things[own]
             part = properties.get(name, {"type": "unknown"})
             value = self.value(part, inner, own, about)
             if value is not _NOTHING:
@@ -136,7 +148,9 @@ class _Form:
             elif name in required:
                 self.missing.append(inner)
         is_said = any(value is not None for value in values.values())
-        return values if is_said or not required else _NOTHING
+        if is_said or not required:
+            return values
+        return _NOTHING
 
     def _array(self, schema: Schema, place: str, thing: str, claims: Claims) -> Any:
         items = self._resolved(schema.get("items", {}))
@@ -160,7 +174,10 @@ class _Form:
             [claim] for claim in (_about(place, claims) if is_text else _naming(name, claims))
         ]
         if is_text and (name in _GENERAL or not name):
-            groups = [list(claims[:_MOST_TOGETHER]), *groups] if claims else []
+            if claims:
+                groups = [list(claims[:_MOST_TOGETHER]), *groups]
+            else:
+                groups = []
         for group in groups:
             values = _values_in(group, schema, kind)
             for value in [group[0].source] if is_text and name in _SOURCES else values:
@@ -175,12 +192,19 @@ def _values_in(claims: Claims, schema: Schema, kind: str) -> list[Any]:
     text = " ".join(claim.text for claim in claims)
     if "enum" in schema:
         words = set(words_of(text))
-        named = [each for each in schema["enum"] if set(words_of(str(each))) <= words]
-        return named if len(named) == 1 and not _NEGATED.search(text) else []
+        named: list[Any] = []
+        for each in schema["enum"]:
+            if set(words_of(str(each))) <= words:
+                named.append(each)
+        if len(named) == 1 and not _NEGATED.search(text):
+            return named
+        return []
     if kind in ("integer", "number"):
         numbers = [float(number.replace(",", "")) for number in _NUMBER.findall(text)]
         whole = [int(number) if number.is_integer() else number for number in numbers]
-        return whole if len(whole) == 1 else []
+        if len(whole) == 1:
+            return whole
+        return []
     if kind != "string" or "format" in schema:
         return []
     return [" ".join(marked(claim.text, claim.id) for claim in claims), text]
@@ -190,14 +214,20 @@ def _about(place: str, claims: Claims) -> list[Claim]:
     """Return the claims that may fill a text or a list."""
     name = _property_of(place)
     is_general = not name or name in _GENERAL | _SOURCES
-    return list(claims) if is_general else _naming(name, claims)
+    if is_general:
+        return list(claims)
+    return _naming(name, claims)
 
 
 def _naming(name: str, claims: Claims) -> list[Claim]:
     """Return the claims that have every word of the name of a property."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
     wanted = stems_of(" ".join(words))
-    return [claim for claim in claims if wanted and wanted <= stems_of(claim.text)]
+    items: list[Claim] = []
+    for claim in claims:
+        if wanted and wanted <= stems_of(claim.text):
+            items.append(claim)
+    return items
 
 
 def _property_of(place: str) -> str:

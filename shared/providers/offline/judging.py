@@ -32,17 +32,27 @@ def assess(conversation: Conversation) -> dict[str, Any]:
     problems = {result.step: _problems_of(result, results) for result in results}
     if results:
         problems[results[-1].step] += _uncovered(conversation)
-    revisions = [
-        {"step": step, "problem": " ".join(found)} for step, found in problems.items() if found
-    ]
-    admitted = gaps_in(results[-1].text) if results else []
+    revisions: list[dict[str, str]] = []
+    for step, found in problems.items():
+        if found:
+            revisions.append({"step": step, "problem": " ".join(found)})
+    if results:
+        admitted = gaps_in(results[-1].text)
+    else:
+        admitted = []
     gaps = dict.fromkeys(gap for result in results for gap in gaps_in(result.text))
     points = [f"{NOT_FOUND}: {gap}" for gap in gaps if gap not in admitted]
-    verdict = "REVISE" if revisions else "PASS"
+    verdict = "PASS"
+    if revisions:
+        verdict = "REVISE"
     scores: list[Any] = []
     answer = {"verdict": verdict, "revisions": revisions, "open_points": points, "scores": scores}
     fields = conversation.schema.get("properties", {})
-    return {key: value for key, value in answer.items() if key in fields}
+    values: dict[str, Any] = {}
+    for key, value in answer.items():
+        if key in fields:
+            values[key] = value
+    return values
 
 
 def settle_conflicts(conversation: Conversation) -> dict[str, Any]:
@@ -54,8 +64,13 @@ def settle_conflicts(conversation: Conversation) -> dict[str, Any]:
             counts[claim["id"]] = len({evidence["source"] for evidence in claim["evidence"]})
         most = max(counts.values())
         best = [claim for claim, count in counts.items() if count == most]
-        why = "This claim has the most sources." if len(best) == 1 else "No claim has more sources."
-        stands = best if len(best) == 1 else []
+        why = "No claim has more sources."
+        if len(best) == 1:
+            why = "This claim has the most sources."
+        if len(best) == 1:
+            stands = best
+        else:
+            stands = []
         settlements.append({"conflict": conflict["conflict"], "why": why, "stands": stands})
     return {"settlements": settlements}
 
@@ -83,15 +98,24 @@ def grade(conversation: Conversation) -> dict[str, Any]:
             continue
         count = len(wanted & stems_of(line["text"]))
         counts[line["answer"]] = count
-        share = count / len(wanted) if wanted else 0.0
+        share = 0.0
+        if wanted:
+            share = count / len(wanted)
         why = f"Counted, not judged: the answer has {count} of {len(wanted)} words."
         score = {"why": why, "score": _LOWEST + round((_HIGHEST - _LOWEST) * share)}
-        which = {"answer": line["answer"]} if is_duel else {}
-        scores += [{**which, "criterion": criterion, **score} for criterion in criteria]
+        if is_duel:
+            which = {"answer": line["answer"]}
+        else:
+            which = {}
+        for criterion in criteria:
+            scores.append({**which, "criterion": criterion, **score})
     output: dict[str, Any] = {"scores": scores}
     if is_duel:
         best = [answer for answer, count in counts.items() if count == max(counts.values())]
-        output["better"] = best[0] if len(best) == 1 else "neither"
+        if len(best) == 1:
+            output["better"] = best[0]
+        else:
+            output["better"] = "neither"
         output["why"] = "Counted, not judged: the answer with more of the words is better."
     return _counted(output)
 
@@ -104,7 +128,9 @@ def check_facts(conversation: Conversation) -> dict[str, Any]:
     for claim in quoted:
         if odd := _unquoted_figures(claim):
             wrong.append({"statement": claim.text, "why": f"no quote has {', '.join(odd)}"})
-    verdict = "PASS" if quoted else "CANNOT_SAY"
+    verdict = "CANNOT_SAY"
+    if quoted:
+        verdict = "PASS"
     why = f"Counted, not judged: the figures of {len(quoted)} claims were looked for in quotes."
     return _counted({"verdict": "VETO" if wrong else verdict, "wrong": wrong, "why": why})
 

@@ -36,7 +36,10 @@ def route(conversation: Conversation) -> dict[str, Any]:
     names = _property(conversation.schema, "specialist")["enum"]
     brief, _, request = conversation.task.partition("\nRequest:\n")
     is_answerable = why_not_answerable(request) is None
-    offered = lines_of_json(brief) if is_answerable else []
+    if is_answerable:
+        offered = lines_of_json(brief)
+    else:
+        offered = []
     specialist = _best_specialist(request, offered, names)
     asking = understand(request)
     parts = asking.things or asking.topics
@@ -53,9 +56,15 @@ def plan(conversation: Conversation) -> dict[str, Any]:
     names = [name for name in offered if name != SUB_SUPERVISOR] or [_GENERALIST]
     brief, _, request = conversation.task.partition("\nRequest:\n")
     request = request[:MOST_CHARS]
-    known = [line["id"] for line in lines_of_json(brief) if "about" in line]
+    known: list[Any] = []
+    for line in lines_of_json(brief):
+        if "about" in line:
+            known.append(line["id"])
     most = re.search(r"\bat most (\d+) steps\b", brief)
-    cap = min(int(most.group(1)), _MOST_STEPS) if most else _MOST_STEPS
+    if most:
+        cap = min(int(most.group(1)), _MOST_STEPS)
+    else:
+        cap = _MOST_STEPS
     if known and "\nRequest before:\n" in brief:
         steps = [_write_step(request, _first(_WRITERS, names), known)]
     elif cap == 1 or why_not_answerable(request):
@@ -66,11 +75,9 @@ def plan(conversation: Conversation) -> dict[str, Any]:
     fields = step_fields.get("properties", {})
     kept = [{key: value for key, value in step.items() if key in fields} for step in steps]
     parts = sum(step["id"] != "write" for step in steps)
-    why = (
-        f"{parts} parts can be researched side by side."
-        if parts > 1
-        else "The request has one part."
-    )
+    why = "The request has one part."
+    if parts > 1:
+        why = f"{parts} parts can be researched side by side."
     return {"steps": kept, "synthesis": "merge", "why": why}
 
 
@@ -80,14 +87,20 @@ def resolve_needs(conversation: Conversation) -> dict[str, Any]:
     fields = item.get("properties", {})
     why = "The offline model knows nothing beyond the documents of this job."
     given = {"action": "give_up", "answer": why, "specialist": "", "task": ""}
-    values = {key: value for key, value in given.items() if key in fields}
+    values: dict[str, str] = {}
+    for key, value in given.items():
+        if key in fields:
+            values[key] = value
     return {"resolutions": [{"step": step, **values} for step in fields["step"]["enum"]]}
 
 
 def replan(conversation: Conversation) -> dict[str, Any]:
     """Keep the plan while it has steps to come. Another search would find nothing new."""
     brief = conversation.task.partition("\nRequest:\n")[0]
-    statuses = [line.get("status") for line in lines_of_json(brief) if "step" in line]
+    statuses: list[Any | None] = []
+    for line in lines_of_json(brief):
+        if "step" in line:
+            statuses.append(line.get("status"))
     if "under way" in statuses or "not begun" in statuses:
         return {"decision": "go_on", "why": "The steps to come use what was found."}
     return {"decision": "finalize", "why": "Everything in the documents was looked up."}
@@ -106,13 +119,17 @@ def _best_specialist(
     for name, field in fields.items():
         score = 0.0
         for word in sorted(content_stems(request) & field):
-            count = sum(word in other for other in fields.values())
+            count = 0
+            for other in fields.values():
+                count += word in other
             score += 2 * math.log((1 + len(fields)) / count) / math.log(1 + len(fields))
         scores[name] = score
     best = max(sorted(scores), key=scores.__getitem__, default="")
     if scores.get(best, 0.0) >= _SURE:
         return best
-    return _GENERALIST if _GENERALIST in names else min(names)
+    if _GENERALIST in names:
+        return _GENERALIST
+    return min(names)
 
 
 def _research_and_write(
@@ -120,10 +137,19 @@ def _research_and_write(
 ) -> list[dict[str, Any]]:
     asking = understand(request)
     researcher = _first(_RESEARCHERS, names)
-    writer = next((name for name in _WRITERS if name in names), None)
-    most = max(1, cap - 1) if writer else cap
+    writer = None
+    for name in _WRITERS:
+        if name in names:
+            writer = name
+            break
+    if writer:
+        most = max(1, cap - 1)
+    else:
+        most = cap
     subjects = list(asking.things or asking.topics)
-    groups = [subjects[start::most] for start in range(min(most, len(subjects)))]
+    groups: list[list[str]] = []
+    for start in range(min(most, len(subjects))):
+        groups.append(subjects[start::most])
     steps: list[dict[str, Any]] = []
     for group in groups:
         subject = joined(group)
@@ -143,7 +169,9 @@ def _task(aspects: Sequence[str], group: Sequence[str]) -> str:
     elif len(group) > 1:
         objective = f"Research the subject: {subject}"
     else:
-        by = f" with regard to {joined(list(aspects))}" if aspects else ""
+        by = ""
+        if aspects:
+            by = f" with regard to {joined(list(aspects))}"
         objective = f"Research {subject}{by}."
     return f"{objective}\nQuote the documents for every statement. Name what they do not say."
 
@@ -174,7 +202,10 @@ def _free_id(subject: str, taken: set[str]) -> str:
 
 
 def _first(wanted: Sequence[str], names: Sequence[str]) -> str:
-    return next((name for name in wanted if name in names), names[0])
+    for name in wanted:
+        if name in names:
+            return name
+    return names[0]
 
 
 def _property(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:

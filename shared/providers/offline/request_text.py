@@ -125,7 +125,10 @@ def _compared(text: str) -> tuple[tuple[str, ...], str]:
     """Return the things to compare, and the rest of the text, which may name aspects."""
     for pattern in _COMPARISONS:
         found = re.search(pattern, text, re.IGNORECASE)
-        things = _names_in(found["things"]) if found else ()
+        if found:
+            things = _names_in(found["things"])
+        else:
+            things = ()
         if found and len(things) > 1:
             rest = text[found.start("things") :]
             for thing in things:
@@ -169,7 +172,11 @@ def _topics(text: str) -> tuple[str, ...]:
     parts: list[str] = []
     for line in text.splitlines():
         parts += _parts_of(re.sub(r"^\s*(?:[-*+]|\d{1,2}[.)])\s+", "", line))
-    topics = [topic for part in parts for topic in _subjects_of(part) if content_words(topic)]
+    topics: list[str] = []
+    for part in parts:
+        for topic in _subjects_of(part):
+            if content_words(topic):
+                topics.append(topic)
     return tuple(dict.fromkeys(topics)) or (" ".join(text.split()),)
 
 
@@ -179,7 +186,10 @@ def _parts_of(line: str) -> list[str]:
     A part with a pronoun stays with the part before it.
     """
     sentences = split_sentences(line)
-    wanted = [each for each in sentences if each.endswith("?") or _WANTED.match(each)]
+    wanted: list[str] = []
+    for sentence in sentences:
+        if sentence.endswith("?") or _WANTED.match(sentence):
+            wanted.append(sentence)
     parts: list[str] = []
     for part in (part for each in wanted for part in _NEXT_QUESTION.split(each)):
         if parts and _PRONOUN.search(part):

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from handoff_queue.shared.providers.offline.conversation import Claim
 from handoff_queue.shared.providers.offline.request_text import items_of, request_in, understand
@@ -47,7 +48,9 @@ class Topic:
     def gap(self) -> str:
         """Name of the topic in a list of gaps."""
         is_question = self.text.endswith("?")
-        return f'an answer to "{self.text}"' if is_question else self.text.rstrip(".")
+        if is_question:
+            return f'an answer to "{self.text}"'
+        return self.text.rstrip(".")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,7 +58,10 @@ class Topic:
         if self.is_thing:
             return (self.text,)
         words = re.findall(r"[^\W\d_][\w.+#-]*\w", self.text)
-        first = [word for word in words[:1] if re.search(r"\w[A-Z]", word)]
+        first: list[Any] = []
+        for word in words[:1]:
+            if re.search(r"\w[A-Z]", word):
+                first.append(word)
         return tuple(dict.fromkeys([*first, *(w for w in words[1:] if w != w.lower())]))
 
 
@@ -71,14 +77,22 @@ def topics_of(task: str) -> tuple[Topic, ...]:
         return (Topic(name, is_thing=True, aspects=tuple(items_of(aspects))),)
     asking = understand(words)
     if asking.things:
-        return tuple(Topic(thing, is_thing=True, aspects=asking.aspects) for thing in asking.things)
-    return tuple(Topic(each) for each in asking.topics)
+        items: list[Topic] = []
+        for thing in asking.things:
+            items.append(Topic(thing, is_thing=True, aspects=asking.aspects))
+        return tuple(items)
+    topics: list[Topic] = []
+    for each in asking.topics:
+        topics.append(Topic(each))
+    return tuple(topics)
 
 
 def find(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
     """Return claims without ids, and the gaps: phrases for missing facts about the topic."""
     claims, gaps = (_about_thing if topic.is_thing else _about_question)(topic, sentences)
-    return (_distinct(claims)[:_MOST_CLAIMS], gaps) if claims else ([], [topic.gap])
+    if claims:
+        return (_distinct(claims)[:_MOST_CLAIMS], gaps)
+    return ([], [topic.gap])
 
 
 def _about_thing(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
@@ -98,7 +112,10 @@ def _about_thing(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Clai
     rest = [each for each in about if each not in sections]
     most = max(_ENOUGH_ABOUT_A_THING, len(claims) + len(sections))
     for sentence in [*sections, *rest]:
-        heading = sentence.headings[-1] if len(sentence.headings) > 1 else topic.text
+        if len(sentence.headings) > 1:
+            heading = sentence.headings[-1]
+        else:
+            heading = topic.text
         is_named = mentions(topic.text, heading)
         claims.append(_of_thing(topic.text, topic.text if is_named else heading, sentence))
     return claims[:most], gaps
@@ -121,7 +138,10 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[C
         titled = [each for each in sentences if wanted <= stems_of(each.place)]
         return [_in_context("", each) for each in _overview(titled)], []
     chosen.sort(key=list(sentences).index)
-    unseen = [w for w in content_words(topic.text) if len(w) > 1 and not stems_of(w) & seen]
+    unseen: list[str] = []
+    for w in content_words(topic.text):
+        if len(w) > 1 and not stems_of(w) & seen:
+            unseen.append(w)
     gaps = [f'the words "{", ".join(unseen)}"'] if unseen else []
     return [_in_context(topic.text, each) for each in chosen], gaps
 
@@ -182,7 +202,10 @@ def _stems_with_place(sentence: Sentence) -> frozenset[str]:
 
 def _of_thing(thing: str, heading: str, sentence: Sentence) -> Claim:
     """Return the claim of a sentence, with the thing in front if the sentence does not name it."""
-    text = sentence.text if mentions(thing, sentence.text) else f"{thing}: {sentence.text}"
+    if mentions(thing, sentence.text):
+        text = sentence.text
+    else:
+        text = f"{thing}: {sentence.text}"
     return Claim("", text, sentence.source, (sentence.quote,), heading)
 
 
@@ -190,5 +213,8 @@ def _in_context(heading: str, sentence: Sentence) -> Claim:
     """Return the claim of a sentence, after its headings if it has no word of the headings."""
     above = ", ".join(sentence.headings)
     has_context = not above or content_stems(above) & stems_of(sentence.text)
-    text = sentence.text if has_context else f"{above}: {sentence.text}"
+    if has_context:
+        text = sentence.text
+    else:
+        text = f"{above}: {sentence.text}"
     return Claim("", text, sentence.source, (sentence.quote,), heading)

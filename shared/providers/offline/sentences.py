@@ -78,7 +78,10 @@ def sentences_of(
     blocks = list(_blocks(text, is_start=is_start))
     found = []
     for number, (kind, headings, block, said) in enumerate(blocks):
-        pieces = [block] if kind == "row" else split_sentences(block)
+        if kind == "row":
+            pieces = [block]
+        else:
+            pieces = split_sentences(block)
         if number == 0 and not is_start and kind != "row":
             pieces = pieces[1:]
         for index, piece in enumerate(pieces):
@@ -102,7 +105,11 @@ def split_sentences(block: str) -> list[str]:
             pieces.append(before)
             start = found.end()
     pieces.append(block[start:].strip())
-    return [piece for piece in pieces if piece]
+    sentences: list[str] = []
+    for piece in pieces:
+        if piece:
+            sentences.append(piece)
+    return sentences
 
 
 def name_of(source: str) -> str:
@@ -146,7 +153,9 @@ def _blocks(text: str, *, is_start: bool) -> Iterator[tuple[str, tuple[str, ...]
         )
         is_first = False
         if kind.isdigit() or is_title:
-            level = int(kind) if kind.isdigit() else 1
+            level = 1
+            if kind.isdigit():
+                level = int(kind)
             headings = {above: title for above, title in headings.items() if above < level}
             headings[level] = block
         else:
@@ -160,7 +169,8 @@ def _raw_blocks(text: str) -> Iterator[tuple[str, str, str]]:
     for line in [*text.splitlines(), ""]:
         stripped = line.strip()
         if table and not is_row(stripped):
-            yield from (("row", quote, said) for quote, said in rows_of_table(table))
+            for quote, said in rows_of_table(table):
+                yield ("row", quote, said)
             table = []
         heading = _HEADING.match(stripped)
         underline = _UNDERLINE.fullmatch(stripped)
@@ -168,7 +178,9 @@ def _raw_blocks(text: str) -> Iterator[tuple[str, str, str]]:
         if lines and (not stripped or heading or underline or item or is_row(stripped)):
             folded = " ".join(" ".join(lines).split())
             is_heading = underline and kind == "text" and len(lines) == 1
-            level = "1" if stripped.startswith("=") else "2"
+            level = "2"
+            if stripped.startswith("="):
+                level = "1"
             yield (level if is_heading else kind), folded, ""
             kind, lines = "text", []
         if heading:
@@ -190,4 +202,6 @@ def _item_in(line: str) -> str | None:
         and len(line.split()) <= _MOST_LABELLED_WORDS
         and line[-1] not in ".,;"
     )
-    return line if is_label or _LOG_LINE.match(line) else None
+    if is_label or _LOG_LINE.match(line):
+        return line
+    return None

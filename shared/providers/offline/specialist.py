@@ -44,7 +44,8 @@ def next_calls(conversation: Conversation) -> list[dict[str, Any]]:
     searches: list[dict[str, Any]] = []
     pages: list[dict[str, Any]] = []
     for topic in topics_of(conversation.task):
-        searches += [{"query": query, "limit": _MOST_HITS} for query in _queries(topic)]
+        for query in _queries(topic):
+            searches.append({"query": query, "limit": _MOST_HITS})
         pages += _pages(conversation, topic)
     done = [(call.name, call.input) for call in conversation.calls]
     for name, inputs in ((SEARCH, searches), (READ, pages)):
@@ -75,7 +76,10 @@ def answer(conversation: Conversation) -> dict[str, Any]:
         used = [claim for claim in claims if claim.id in filled.used]
         envelope |= {"output": filled.value, "claims": _sourced(used)}
         if filled.missing and envelope["status"] != "needs_input":
-            envelope["status"] = "failed" if filled.value is None else "partial"
+            if filled.value is None:
+                envelope["status"] = "failed"
+            else:
+                envelope["status"] = "partial"
             envelope["problem"] = f"the documents do not say: {joined(filled.missing)}"
     return envelope
 
@@ -89,7 +93,10 @@ def _found(conversation: Conversation) -> tuple[list[Claim], list[str], list[Top
     for topic in topics_of(conversation.task):
         claims, missing = find(topic, sentences)
         gaps += missing
-        silent += [] if claims else [topic]
+        if claims:
+            silent += []
+        else:
+            silent += [topic]
         for claim in claims:
             found.setdefault(claim.text, replace(claim, id=f"c{len(found) + 1}"))
     return list(found.values()), gaps, silent
@@ -140,7 +147,9 @@ def _sourced(claims: Sequence[Claim]) -> list[dict[str, Any]]:
     """Return claims as the envelope has them."""
     values = []
     for claim in claims:
-        sources = [{"source": claim.source, "quote": quote} for quote in claim.quotes]
+        sources: list[dict[str, str]] = []
+        for quote in claim.quotes:
+            sources.append({"source": claim.source, "quote": quote})
         values.append({"id": claim.id, "text": claim.text, "sources": sources})
     return values
 
@@ -155,7 +164,9 @@ def _is_writing(conversation: Conversation) -> bool:
 def _why_not(conversation: Conversation) -> str | None:
     """Return why quotes cannot answer the task, or None."""
     texts = [request_in(conversation.task)]
-    texts += [topic.text for topic in topics_of(conversation.task) if not topic.is_thing]
+    for topic in topics_of(conversation.task):
+        if not topic.is_thing:
+            texts.append(topic.text)
     return next(filter(None, map(why_not_answerable, texts)), None)
 
 
@@ -185,13 +196,19 @@ def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
     pages = []
     for source in [*_named_in_task(conversation), *best][: _MOST_READ if has_words else None]:
         start = starts.get(source, 0)
-        offset = start - _BEFORE_HIT_CHARS if start > _PAGE_CHARS - _BEFORE_HIT_CHARS else 0
+        offset = 0
+        if start > _PAGE_CHARS - _BEFORE_HIT_CHARS:
+            offset = start - _BEFORE_HIT_CHARS
         pages.append({"source": source, "offset": offset})
     return pages
 
 
 def _named_in_task(conversation: Conversation) -> list[str]:
-    return [path for path in conversation.paths if path in conversation.task]
+    paths: list[str] = []
+    for path in conversation.paths:
+        if path in conversation.task:
+            paths.append(path)
+    return paths
 
 
 def _sentences(conversation: Conversation) -> list[Sentence]:
@@ -230,4 +247,6 @@ def _pages_read(conversation: Conversation) -> Iterator[tuple[str, int, int, str
 def _hits(conversation: Conversation) -> Iterator[dict[str, Any]]:
     for call in conversation.calls:
         if call.name == SEARCH:
-            yield from (hit for hit in objects_in(call.result, "source") if "snippet" in hit)
+            for hit in objects_in(call.result, "source"):
+                if "snippet" in hit:
+                    yield hit

@@ -38,9 +38,14 @@ def rows_of_file(text: str, delimiter: str, *, is_start: bool) -> Iterator[tuple
         for number, row in enumerate(reader):
             quote = " ".join("".join(lines[begin : reader.line_num]).split())
             begin = reader.line_num
-            cells = [" ".join(cell.split()) for cell in row]
+            cells: list[str] = []
+            for cell in row:
+                cells.append(" ".join(cell.split()))
             if number == 0:
-                columns = cells if is_start else []
+                if is_start:
+                    columns = cells
+                else:
+                    columns = []
             elif any(cells) and len(quote) <= _MOST_QUOTE_CHARS:
                 yield quote, _wording(cells, columns)
     except csv.Error:
@@ -58,7 +63,9 @@ def rows_of_table(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     columns: list[str] = []
     if len(rows) > 1 and not any(re.search(r"\d", cell) or not cell for cell in rows[0][1:]):
         columns = rows[0]
-    first = 1 if columns else 0
+    first = 0
+    if columns:
+        first = 1
     for line, cells in zip(lines[first:], rows[first:], strict=True):
         if any(cells[1:]) and not _SEPARATOR.fullmatch(line):
             yield " ".join(line.strip("|").split()), _wording(cells, columns)
@@ -66,7 +73,10 @@ def rows_of_table(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def cells_of(line: str) -> list[str]:
     """Return the cells of a row."""
-    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
+    cells: list[str] = []
+    for cell in re.split(r"(?<!\\)\|", line.strip().strip("|")):
+        cells.append(cell.strip())
+    return cells
 
 
 def _wording(cells: Sequence[str], columns: Sequence[str]) -> str:
@@ -74,4 +84,6 @@ def _wording(cells: Sequence[str], columns: Sequence[str]) -> str:
     first, *others = cells
     pairs = zip_longest(columns[1 : len(cells)], others, fillvalue="")
     values = ", ".join(f"{name} {value}".strip() for name, value in pairs if value)
-    return f"{first}: {values}" if first and values else first or values
+    if first and values:
+        return f"{first}: {values}"
+    return first or values

@@ -95,7 +95,9 @@ def _message(request: dict[str, Any], digest: str) -> dict[str, Any]:
             stop_reason = "tool_use"
     if _tokens_of(content) > request["max_tokens"]:
         content, stop_reason = _cut(content, request["max_tokens"]), "max_tokens"
-    read = [request.get(key) for key in ("system", "messages", "tools", "output_config")]
+    read: list[Any | None] = []
+    for key in ("system", "messages", "tools", "output_config"):
+        read.append(request.get(key))
     usage = {
         "input_tokens": _estimate(json.dumps(read, ensure_ascii=False)),
         "output_tokens": min(_tokens_of(content), request["max_tokens"]),

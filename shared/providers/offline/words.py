@@ -29,7 +29,11 @@ def words_of(text: str) -> list[str]:
 
 def content_words(text: str) -> list[str]:
     """Return the words that carry meaning, each once, in order."""
-    return [word for word in dict.fromkeys(words_of(text)) if word not in _STOP_WORDS]
+    words: list[str] = []
+    for word in dict.fromkeys(words_of(text)):
+        if word not in _STOP_WORDS:
+            words.append(word)
+    return words
 
 
 @lru_cache(maxsize=5_000)
@@ -42,7 +46,10 @@ def stems_of(text: str) -> frozenset[str]:
 
 def content_stems(text: str) -> frozenset[str]:
     """Return the stems of the words that carry meaning."""
-    return frozenset(stem(word) for word in content_words(text))
+    stems: set[str] = set()
+    for word in content_words(text):
+        stems.add(stem(word))
+    return frozenset(stems)
 
 
 def similarity(one: str, other: str) -> float:

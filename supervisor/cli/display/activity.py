@@ -25,18 +25,21 @@ MOST_AT_WORK = 12
 
 def name_of(event: HandoffIssued) -> str:
     """Return a name such as `left (researcher)`, `planner`, or `left (researcher) 2` for attempt 2."""
-    name = (
-        event.assigned_to
-        if event.assigned_to in ROLES
-        else f"{event.step_id} ({event.assigned_to})"
-    )
-    return name if event.attempt == 1 else f"{name} {event.attempt}"
+    if event.assigned_to in ROLES:
+        name = event.assigned_to
+    else:
+        name = f"{event.step_id} ({event.assigned_to})"
+    if event.attempt == 1:
+        return name
+    return f"{name} {event.attempt}"
 
 
 def silence(now: float, standing: HandoffStanding) -> str:
     """Return a text such as `no sign of life for 7 s`, or an empty text."""
     since = now - (standing.beat_at if standing.beat_at is not None else now)
-    return f"no sign of life for {since:.0f} s" if since > SILENT_AFTER_S else ""
+    if since > SILENT_AFTER_S:
+        return f"no sign of life for {since:.0f} s"
+    return ""
 
 
 def is_throttled(standing: HandoffStanding, now: float) -> bool:
@@ -55,7 +58,9 @@ def throttle_reason(standing: HandoffStanding, now: float) -> str:
 
 def tools_of(standing: HandoffStanding | None) -> str:
     """Return a text such as `3 tool calls`, or an empty text before the first answered call."""
-    return figures(standing.tool_calls, "tool call") if standing and standing.tool_calls else ""
+    if standing and standing.tool_calls:
+        return figures(standing.tool_calls, "tool call")
+    return ""
 
 
 def sign_of(view: JobView) -> str | None:
@@ -68,9 +73,12 @@ def sign_of(view: JobView) -> str | None:
         return None
     signs.sort(key=lambda sign: not sign[0])
     told = [words for _, words in signs[:MOST_AT_WORK]]
-    told += [f"and {len(signs) - MOST_AT_WORK} more"] if len(signs) > MOST_AT_WORK else []
+    if len(signs) > MOST_AT_WORK:
+        told += [f"and {len(signs) - MOST_AT_WORK} more"]
     so_far = ", ".join(against_budget(view.books, view.state.submitted.limits))
-    quoted = f" ({quote})" if (quote := against_quote(view)) else ""
+    quoted = ""
+    if quote := against_quote(view):
+        quoted = f" ({quote})"
     return f"so far {so_far}{quoted}; running: {'; '.join(told)}"
 
 

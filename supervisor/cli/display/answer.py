@@ -78,10 +78,11 @@ def sources_of(result: JobResult) -> str:
     """Return the sources, one line each: `[1] notes/qdrant.md: "..."`."""
     if not result.citations:
         return ""
-    lines = [
-        f'[{one["n"]}] {in_one_line(one["source"])}: "{short(one["quote"], _QUOTE_CHARS)}"'
-        for one in result.citations
-    ]
+    lines: list[str] = []
+    for one in result.citations:
+        lines.append(
+            f'[{one["n"]}] {in_one_line(one["source"])}: "{short(one["quote"], _QUOTE_CHARS)}"'
+        )
     return "\n".join(["Sources:", *lines])
 
 
@@ -142,21 +143,24 @@ def quote_remark(result: JobResult) -> str | None:
     """Return the quote next to the real usage, or None without a quote."""
     quote = result.quote or {}
     cost, time = quote.get("cost"), quote.get("time")
-    parts = (
-        [f"{money(cost['likely_usd'])} likely, {money(cost['most_usd'])} at most"] if cost else []
-    )
-    parts += [f"{time['likely_s']:.1f} s likely, {time['most_s']:.1f} s at most"] if time else []
-    return f"quoted: {'; '.join(parts)}; it took {_against_the_quote(result)}" if parts else None
+    if cost:
+        parts = [f"{money(cost['likely_usd'])} likely, {money(cost['most_usd'])} at most"]
+    else:
+        parts = []
+    if time:
+        parts += [f"{time['likely_s']:.1f} s likely, {time['most_s']:.1f} s at most"]
+    if parts:
+        return f"quoted: {'; '.join(parts)}; it took {_against_the_quote(result)}"
+    return None
 
 
 def _against_the_quote(result: JobResult) -> str:
     """Return the usage that later quotes are compared with: `$0.0123 and 9.0 s of work`."""
     usage, worked_s = result.usage, result.worked_s or 0.0
-    cost = (
-        "an unknown cost"
-        if usage["cost_usd"] is None
-        else money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
-    )
+    if usage["cost_usd"] is None:
+        cost = "an unknown cost"
+    else:
+        cost = money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
     spent = f"{cost} and {worked_s:.1f} s of work"
     if result.wall_s - worked_s < 0.1:
         return spent
@@ -168,7 +172,9 @@ def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
     cut = result.usage["cut"]
     if not cut["calls"]:
         return None
-    were = "was" if cut["calls"] == 1 else "were"
+    were = "were"
+    if cut["calls"] == 1:
+        were = "was"
     part = f"{cut['tokens']:,} tokens, {money(cut['cost_usd'])}"
     return (
         f"{figures(cut['calls'], 'call')} {were} cut off, and counted at their upper bound: {part}"
@@ -181,11 +187,19 @@ def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
     Args:
         is_private: True if no other command can reach the job. The line then names no command.
     """
-    elsewhere = "no note says why" if is_private else "see `handoff show`"
-    reason = short(result.notes[-1], 300) if result.notes else elsewhere
+    elsewhere = "see `handoff show`"
+    if is_private:
+        elsewhere = "no note says why"
+    if result.notes:
+        reason = short(result.notes[-1], 300)
+    else:
+        reason = elsewhere
     match result.status:
         case JobStatus.PARTIAL:
-            how = "" if is_private else _how_to_fill_gaps(result)
+            if is_private:
+                how = ""
+            else:
+                how = _how_to_fill_gaps(result)
             return f"{result.job_id} is partial: {_why_partial(result)}{how}"
         case JobStatus.FAILED:
             return f"{result.job_id} failed: {reason}" + (
@@ -207,7 +221,9 @@ def _why_partial(result: JobResult) -> str:
 def _how_to_fill_gaps(result: JobResult) -> str:
     if not result.gaps:
         return ""
-    price = f", for about {money(result.to_finish_usd)}" if result.to_finish_usd else ""
+    price = ""
+    if result.to_finish_usd:
+        price = f", for about {money(result.to_finish_usd)}"
     return (
         f" (`handoff retry {result.job_id}` runs {figures(len(result.gaps), 'step')} again{price})"
     )
@@ -234,7 +250,9 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
                 )
             )
             continue
-        after = f" (after {names(step['depends_on'])})" if step["depends_on"] else ""
+        after = ""
+        if step["depends_on"]:
+            after = f" (after {names(step['depends_on'])})"
         lines.append(
             Text(f"  {step['id']} · {step['specialist']}{after}: {short(step['task'], 100)}")
         )
@@ -249,7 +267,9 @@ class _Handoffs:
     is_private: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        done = {one["handoff_id"]: one for one in self.result.results}
+        done: dict[Any, dict[str, Any]] = {}
+        for result in self.result.results:
+            done[result["handoff_id"]] = result
         shown = list(
             collapse_steps(
                 self.result.handoffs, lambda one: str(one["handoff_id"]).rpartition(".")[0]
@@ -258,13 +278,15 @@ class _Handoffs:
         for copies in (one for one in shown if isinstance(one, StepCopies)):
             said = outcomes([_state(one, done.get(one["handoff_id"])) for one in copies.all])
             each = f"; `handoff show {self.result.job_id} --full` has each"
-            more = "" if self.is_private else each
+            if self.is_private:
+                more = ""
+            else:
+                more = each
             yield Text(f"{copies.name}: {figures(len(copies.all), 'handoff')}, {said}{more}")
-        rows = [
-            _row(handoff, done.get(handoff["handoff_id"]))
-            for handoff in shown
-            if not isinstance(handoff, StepCopies)
-        ]
+        rows: list[list[str]] = []
+        for handoff in shown:
+            if not isinstance(handoff, StepCopies):
+                rows.append(_row(handoff, done.get(handoff["handoff_id"])))
         if not rows:
             return
         table = _table(rows)
@@ -276,7 +298,10 @@ class _Handoffs:
             return
         for name, by, state, turns, read, written, *rest in rows:
             yield Text(f"{name}  {by}  {state}")
-            spent = [figures(int(turns), "turn"), f"{read} + {written} tokens"] if turns else []
+            if turns:
+                spent = [figures(int(turns), "turn"), f"{read} + {written} tokens"]
+            else:
+                spent = []
             cost, seconds, worker = rest
             took = [*spent, cost, f"{seconds} s" if seconds else "", worker]
             yield Padding(
@@ -305,16 +330,18 @@ def _state(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> str:
 
 def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
     started, ended = handoff.get("started_at"), handoff.get("finished_at")
-    seconds = f"{ended - started:.2f}" if started and ended else ""
+    seconds = ""
+    if started and ended:
+        seconds = f"{ended - started:.2f}"
     named = [handoff["handoff_id"], handoff["assigned_to"]]
     state, worker = _state(handoff, outcome), handoff.get("worker") or ""
     usage = handoff.get("usage")
     if not usage or not usage["turns"]:
         return [*named, state, "", "", "", "", seconds, worker]
     at_most = usage["cut"]["calls"] > 0
-    tokens = [
-        f"{AT_MOST if at_most else ''}{usage[part]:,}" for part in ("input_tokens", "output_tokens")
-    ]
+    tokens: list[str] = []
+    for part in ("input_tokens", "output_tokens"):
+        tokens.append(f"{AT_MOST if at_most else ''}{usage[part]:,}")
     return [
         *named,
         state,

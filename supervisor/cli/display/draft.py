@@ -32,8 +32,13 @@ class Draft:
 
     def more(self, view: JobView) -> str:
         """Return the new part of the draft. Return '' if the model has started the draft again."""
-        writing = [event.handoff_id for event in view.issued if event.assigned_to == _WRITES]
-        standing = view.standings.get(writing[-1]) if writing else None
+        writing: list[HandoffId] = []
+        for event in view.issued:
+            if event.assigned_to == _WRITES:
+                writing.append(event.handoff_id)
+        standing = None
+        if writing:
+            standing = view.standings.get(writing[-1])
         if standing is None or standing.state != "running" or _is_form(view):
             return ""
         try:
@@ -50,11 +55,10 @@ class Draft:
         return new
 
     def _learn_claims(self, view: JobView) -> None:
-        results = {
-            done.handoff_id: done.result.digest
-            for done in view.finished.values()
-            if done.claims and done.handoff_id not in self._read
-        }
+        results: dict[HandoffId, str] = {}
+        for done in view.finished.values():
+            if done.claims and done.handoff_id not in self._read:
+                results[done.handoff_id] = done.result.digest
         texts = self._jobs.store.payloads.get(view.job_id, [], results=list(results.values()))
         for handoff_id, digest in results.items():
             self._read.add(handoff_id)

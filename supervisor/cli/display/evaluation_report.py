@@ -27,19 +27,23 @@ class EvaluationReport:
 
     @property
     def rows(self) -> tuple[SummaryRow, ...]:
-        return tuple(row_of(variant, self.outcomes) for variant in self.plan.variants)
+        rows: list[SummaryRow] = []
+        for variant in self.plan.variants:
+            rows.append(row_of(variant, self.outcomes))
+        return tuple(rows)
 
 
 def line_of(outcome: TrialOutcome) -> str:
     """Return the line about an ended trial."""
-    said = (
-        "not counted: its budget was spent"
-        if outcome.is_cut
-        else "passed"
-        if outcome.passed
-        else f"failed: {short(outcome.faults[0], 100)}"
-    )
-    score = f"  scored {outcome.score:.1f}" if outcome.score is not None else ""
+    if outcome.is_cut:
+        said = "not counted: its budget was spent"
+    elif outcome.passed:
+        said = "passed"
+    else:
+        said = f"failed: {short(outcome.faults[0], 100)}"
+    score = ""
+    if outcome.score is not None:
+        score = f"  scored {outcome.score:.1f}"
     return f"{outcome.trial.case.id}  {outcome.trial.variant.name}  {outcome.job_id}  {said}{score}"
 
 
@@ -57,7 +61,9 @@ def report_table(done: EvaluationReport) -> str:
     tables = [table([heading, *map(_cells, done.rows)])]
     if kinds := by_kind(done.outcomes):
         ways = done.plan.variants
-        rows = [[kind, *(_of(passed.get(way)) for way in ways)] for kind, passed in kinds.items()]
+        rows: list[list[str]] = []
+        for kind, passed in kinds.items():
+            rows.append([kind, *(_of(passed.get(way)) for way in ways)])
         tables.append(table([["Kind", *(way.name for way in ways)], *rows]))
     advice = advice_on(done.rows)
     return "\n\n".join([*tables, *([advice] if advice else [])])
@@ -66,9 +72,9 @@ def report_table(done: EvaluationReport) -> str:
 def accounts_of(done: EvaluationReport) -> list[str]:
     """Return lines about the cost, and about trials that were not measured."""
     judge = took_together(one.judging_took for one in done.outcomes)
-    limit = (
-        f" of at most {money(cost_usd(done.max_microusd))}" if done.max_microusd is not None else ""
-    )
+    limit = ""
+    if done.max_microusd is not None:
+        limit = f" of at most {money(cost_usd(done.max_microusd))}"
     all_of_it = took_together([*(one.took for one in done.outcomes), judge])
     lines = [
         f"{done.plan.name}: {money(all_of_it.cost_usd)}{limit}, {all_of_it.tokens:,} tokens, of these the judge {judge.tokens:,}"
@@ -87,16 +93,14 @@ def accounts_of(done: EvaluationReport) -> list[str]:
 def unmeasured_sentences(done: EvaluationReport) -> list[str]:
     """Return a sentence for each part that the budget did not allow."""
     cut = sum(row.cut for row in done.rows)
-    said = (
-        [f"{figures(cut, 'job')} ran out of budget and does not count: raise --max-usd"]
-        if cut
-        else []
-    )
-    said += (
-        [f"the budget has no room to judge {figures(done.not_judged, 'answer')}: raise --max-usd"]
-        if done.not_judged
-        else []
-    )
+    if cut:
+        said = [f"{figures(cut, 'job')} ran out of budget and does not count: raise --max-usd"]
+    else:
+        said = []
+    if done.not_judged:
+        said += [
+            f"the budget has no room to judge {figures(done.not_judged, 'answer')}: raise --max-usd"
+        ]
     if not done.not_run:
         return said
     named = ", ".join(f"{trial.case.id} ({trial.variant.name})" for trial in done.not_run[:5])
@@ -129,7 +133,9 @@ def report_json(done: EvaluationReport, golden: Path) -> dict[str, Any]:
 
 
 def _row_json(row: SummaryRow) -> dict[str, Any]:
-    figures_of_it = {name: getattr(row, name) for name in ("trials", "cut", "passed", "unjudged")}
+    figures_of_it: dict[str | str | str | str, Any] = {}
+    for name in ("trials", "cut", "passed", "unjudged"):
+        figures_of_it[name] = getattr(row, name)
     return {
         **_variant_json(row.variant.mode, row.variant.model),
         **figures_of_it,
@@ -168,7 +174,10 @@ def _variant_json(mode: str, model: str | None) -> dict[str, Any]:
 
 def _cells(row: SummaryRow) -> list[str]:
     each = max(1, row.trials + row.cut)
-    cost = None if row.took.cost_usd is None else row.took.cost_usd / each
+    if row.took.cost_usd is None:
+        cost = None
+    else:
+        cost = row.took.cost_usd / each
     rate = _interval(row.passing, percent=True)
     times = (f"{row.took.wall_s / each:.1f}", f"{row.took.own_s / each:.1f}")
     return [
@@ -191,4 +200,6 @@ def _interval(estimate: Estimate | None, *, percent: bool = False) -> str:
 
 
 def _of(counts: tuple[int, int] | None) -> str:
-    return f"{counts[0]} of {counts[1]}" if counts else "-"
+    if counts:
+        return f"{counts[0]} of {counts[1]}"
+    return "-"

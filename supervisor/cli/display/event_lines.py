@@ -94,10 +94,11 @@ def changes(before: JobView | None, moment: JobUpdate) -> Iterator[str]:
     for below in moment.below:
         name = below.view.job_id
         told_below = changes(earlier.children.get(name), below)
-        yield from (
-            f"  {line}" if line.startswith(f"{name}:") else f"  {name} {line}"
-            for line in told_below
-        )
+        for line in told_below:
+            if line.startswith(f"{name}:"):
+                yield f"  {line}"
+            else:
+                yield f"  {name} {line}"
     yield from newly_missing(earlier, view)
 
 
@@ -112,7 +113,9 @@ def new_claims(before: JobView, after: JobView) -> Iterator[str]:
             and (earlier is None or earlier.claims < standing.claims)
             and not is_over
         ):
-            again = f" (claim {standing.claims})" if standing.claims > 1 else ""
+            again = ""
+            if standing.claims > 1:
+                again = f" (claim {standing.claims})"
             yield f"{name_of(issued[handoff_id])}: works{again}, in {standing.worker}"
 
 
@@ -131,12 +134,16 @@ def new_waits(before: JobView, after: JobView) -> Iterator[str]:
 
 def _doing(standing: HandoffStanding | None) -> str:
     """Return the activity of a running handoff. A stored activity of any other handoff is outdated."""
-    return standing.doing if standing is not None and standing.state == "running" else ""
+    if standing is not None and standing.state == "running":
+        return standing.doing
+    return ""
 
 
 def newly_missing(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each role that is newly missing."""
-    yield from (str(one) for one in after.missing if one not in before.missing)
+    for one in after.missing:
+        if one not in before.missing:
+            yield str(one)
 
 
 def no_longer_missing(before: JobView, after: JobView) -> Iterator[str]:
@@ -151,7 +158,9 @@ def _line_of(view: JobView, recorded: Recorded) -> str | None:
     event = recorded.event
     if isinstance(event, ApprovalEvent):
         return _approval(view, event)
-    return _of_job(view, event) if isinstance(event, JobEvent) else _of_steps(view, event)
+    if isinstance(event, JobEvent):
+        return _of_job(view, event)
+    return _of_steps(view, event)
 
 
 def _of_job(view: JobView, event: JobEvent) -> str:  # noqa: PLR0911 (one case an event)
@@ -194,18 +203,22 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
     match event:
         case PlanMade():
             steps = ", ".join(_planned(event.steps))
-            bill = bill_text(bill_of(view.state)) if view.state else ""
+            bill = ""
+            if view.state:
+                bill = bill_text(bill_of(view.state))
             return f"plan: {figures(len(event.steps), 'step')}: {steps}{_because(view, event, '; ')}{bill and f'; {bill}'}"
         case PlanPatched():
             return f"replanner: {short(in_words(change_of(event, view.words)), 300)}"
         case HandoffIssued():
-            lacks = (
-                f", with {view.books.teams_lack}" if view.books and view.books.teams_lack else ""
-            )
-            child = f", as {event.child.job_id}{lacks}" if event.child else ""
-            return (
-                f"{name_of(event)}: handed over{child}" if event.assigned_to not in ROLES else None
-            )
+            lacks = ""
+            if view.books and view.books.teams_lack:
+                lacks = f", with {view.books.teams_lack}"
+            child = ""
+            if event.child:
+                child = f", as {event.child.job_id}{lacks}"
+            if event.assigned_to not in ROLES:
+                return f"{name_of(event)}: handed over{child}"
+            return None
         case HandoffFinished():
             return _finished(view, event)
         case ConflictsFound() | Judged():
@@ -238,16 +251,16 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
             )
             return f"failed, and tried again: {', '.join(tries)}"
         case GatesChecked():
-            outcome = (
-                f"{figures(event.vetoes, 'objection')}{_because(view, event, ': ')}"
-                if event.vetoes
-                else "passed"
-            )
+            outcome = "passed"
+            if event.vetoes:
+                outcome = f"{figures(event.vetoes, 'objection')}{_because(view, event, ': ')}"
             return f"gates: {outcome}" + (", sent back" if event.is_sent_back else "")
         case FactsChecked():
             return _facts(view, event)
         case Synthesised():
-            problem = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
+            problem = ""
+            if event.problem:
+                problem = f" ({event.problem}{_because(view, event, ': ')})"
             return f"answer: {event.method.in_words}{problem}"
 
 
@@ -264,8 +277,12 @@ def _facts(view: JobView, event: FactsChecked) -> str:
     if event.problem:
         why = view.words.why_unchecked(event)
         return f"facts: not checked: {event.problem}{(why and f' ({short(why, 200)})') or ''}"
-    told = "; ".join(view.words.objections(event.result)) if event.wrong and event.result else ""
-    outcome = f"{figures(event.wrong, 'objection')}: {short(told, 200)}" if told else "passed"
+    told = ""
+    if event.wrong and event.result:
+        told = "; ".join(view.words.objections(event.result))
+    outcome = "passed"
+    if told:
+        outcome = f"{figures(event.wrong, 'objection')}: {short(told, 200)}"
     return f"facts: {outcome}" + (", sent back" if event.is_sent_back else "")
 
 
@@ -284,15 +301,24 @@ def _approval(view: JobView, event: ApprovalEvent) -> str:
                 else ""
             )
         case Rejected():
-            own = ", with another plan for the planner" if event.own_plan else ""
+            own = ""
+            if event.own_plan:
+                own = ", with another plan for the planner"
             return f"rejected{own}" + (
                 f": {short(view.words.texts[event.note.digest], 200)}" if event.note else ""
             )
 
 
 def _finished(view: JobView, event: HandoffFinished) -> str:
-    issued = next((one for one in view.issued if one.handoff_id == event.handoff_id), None)
-    who = name_of(issued) if issued else event.handoff_id
+    issued = None
+    for one in view.issued:
+        if one.handoff_id == event.handoff_id:
+            issued = one
+            break
+    if issued:
+        who = name_of(issued)
+    else:
+        who = event.handoff_id
     turns, tokens, at_most = view.spent(event)
     tools = tools_of(view.standings.get(event.handoff_id))
     took = ", ".join(
@@ -303,30 +329,31 @@ def _finished(view: JobView, event: HandoffFinished) -> str:
 
 def _contradictions(view: JobView, event: ConflictsFound | Judged) -> str | None:
     if isinstance(event, ConflictsFound):
-        return (
-            f"contradictions: {figures(len(event.conflicts), 'conflict')}"
-            if event.conflicts
-            else None
-        )
-    why = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
+        if event.conflicts:
+            return f"contradictions: {figures(len(event.conflicts), 'conflict')}"
+        return None
+    why = ""
+    if event.problem:
+        why = f" ({event.problem}{_because(view, event, ': ')})"
     return f"judge: {figures(len(event.settled), 'conflict')} settled{why}"
 
 
 def _arbitration(event: Arbitrated) -> str:
     if event.problem:
         return f"judge: no decision between reviewer and writer ({event.problem})"
-    sides = [
-        f"{side} is right about {', '.join(steps)}"
-        for side, steps in (("writer", event.writer), ("reviewer", event.reviewer))
-        if steps
-    ]
+    sides: list[str] = []
+    for side, steps in (("writer", event.writer), ("reviewer", event.reviewer)):
+        if steps:
+            sides.append(f"{side} is right about {', '.join(steps)}")
     return f"judge: {'; '.join(sides) or 'no decision'}"
 
 
 def _because(view: JobView, event: Event, before: str) -> str:
     """Return the reason that the result behind an event gives, or an empty text."""
     whys = filter(None, map(view.words.why, sources_of_words(event)))
-    return next((f"{before}{short(why, 200)}" for why in whys), "")
+    for why in whys:
+        return f"{before}{short(why, 200)}"
+    return ""
 
 
 def _verdict(view: JobView, event: Reviewed) -> str:
@@ -338,13 +365,12 @@ def _verdict(view: JobView, event: Reviewed) -> str:
 
 
 def _conditions(event: ConditionsChecked) -> str:
-    said = [
-        f"{what}: {names(steps)}"
-        for what, steps in (
-            ("condition met", list(event.met)),
-            ("skipped", [item.step for item in event.skipped]),
-            ("condition not decided", [item.step for item in event.undecided]),
-        )
-        if steps
-    ]
+    said: list[str] = []
+    for what, steps in (
+        ("condition met", list(event.met)),
+        ("skipped", [item.step for item in event.skipped]),
+        ("condition not decided", [item.step for item in event.undecided]),
+    ):
+        if steps:
+            said.append(f"{what}: {names(steps)}")
     return "; ".join(said)

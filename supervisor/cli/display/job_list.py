@@ -18,7 +18,9 @@ _WIDE_HEADER = f"{_NARROW_HEADER:<46}  {'turns':>7}  {'tokens':>14}  {'cost':>12
 
 def header(columns: int) -> str:
     """Return the names of the columns, for a screen of this width in characters."""
-    return _WIDE_HEADER if columns >= LINE_COLUMNS else _NARROW_HEADER
+    if columns >= LINE_COLUMNS:
+        return _WIDE_HEADER
+    return _NARROW_HEADER
 
 
 def lines_of_job(job: JobStanding, columns: int) -> Iterator[str]:
@@ -27,7 +29,9 @@ def lines_of_job(job: JobStanding, columns: int) -> Iterator[str]:
     cost = money(cost_usd(job.cost_microusd), at_most=at_most)
     start = f"{job.job_id}  {job.status:<9}  {clock(job.submitted_at)}"
     if columns >= LINE_COLUMNS:
-        most = AT_MOST if at_most else ""
+        most = ""
+        if at_most:
+            most = AT_MOST
         line = f"{start}  {job.turns:>7,}  {f'{most}{tokens:,}':>14}  {cost:>12}  "
         yield line + short(job.title, min(_MOST_TITLE_CHARS, columns - len(line)))
         yield from (f"    {line}" for line in job.waiting_for.split("; ") if line)

@@ -136,7 +136,9 @@ def print_outline(found: JobOutline, letters: Sequence[DeadLetter]) -> None:
         section(f"plan, {figures(found.plan['steps'], 'step')}", "\n".join(_plan(found.plan)))
     section("handoffs", "\n".join(_counts(found)))
     counts = found.counts or {}
-    bad = counts["failed"] + counts["needs_input"] if found.counts else None
+    bad = None
+    if found.counts:
+        bad = counts["failed"] + counts["needs_input"]
     _some("failed, or waiting for input", found.failed, bad)
     _some("dropped", found.dropped, counts.get("dropped"))
     _some("at work", found.running, found.at_work["running"])
@@ -157,7 +159,10 @@ def print_outline(found: JobOutline, letters: Sequence[DeadLetter]) -> None:
 
 def _plan(plan: dict[str, Any]) -> Iterator[str]:
     for part in plan["parts"]:
-        names = part["first"] if part["count"] == 1 else f"{part['first']} to {part['last']}"
+        if part["count"] == 1:
+            names = part["first"]
+        else:
+            names = f"{part['first']} to {part['last']}"
         yield f"{names}: {figures(part['count'], 'step')} of {part['specialist']}"
     if plan["other_steps"]:
         yield f"and {figures(plan['other_steps'], 'step')} more"
@@ -165,19 +170,26 @@ def _plan(plan: dict[str, Any]) -> Iterator[str]:
 
 def _counts(found: JobOutline) -> Iterator[str]:
     if (counts := found.counts) is not None:
-        ended = [f"{counts[name]:,} {name}" for name in _STATES if counts[name]]
+        ended: list[str] = []
+        for name in _STATES:
+            if counts[name]:
+                ended.append(f"{counts[name]:,} {name}")
         ended.append(f"{counts['open']:,} open")
         yield f"{counts['issued']:,} issued: {', '.join(ended)}"
     at_work = found.at_work
     if at_work["running"] or at_work["throttled"] or at_work["at_least"]:
-        least = "at least " if at_work["at_least"] else ""
+        least = ""
+        if at_work["at_least"]:
+            least = "at least "
         yield f"open: {least}{at_work['running']:,} at work and {at_work['throttled']:,} waiting for their provider"
     yield f"journal: {figures(found.events, 'event')}"
 
 
 def _some(title: str, some: Sequence[dict[str, Any]], of: int | None) -> None:
     if some:
-        whole = f" ({len(some)} of {of:,})" if of is not None and of > len(some) else ""
+        whole = ""
+        if of is not None and of > len(some):
+            whole = f" ({len(some)} of {of:,})"
         section(title + whole, "\n".join(line for one in some for line in _handoff(one)))
 
 
@@ -196,7 +208,10 @@ def _handoff(one: dict[str, Any]) -> Iterator[str]:
     line = "  ".join(
         short(part, columns) for part in [*parts, one["worker"], one["doing"], one["child"]] if part
     )
-    yield line if len(line) <= columns else f"{line[: columns - 1]}…"
+    if len(line) <= columns:
+        yield line
+    else:
+        yield f"{line[: columns - 1]}…"
     for text in (one["task"], one["why"]):
         if text:
             yield "    " + short(text, columns - 4)
@@ -206,12 +221,12 @@ def _time_of(one: dict[str, Any]) -> str:
     """Return the end and the duration of a handoff, or the time since it runs or waits."""
     if one["finished_at"] and one["started_at"]:
         return f"{clock(one['finished_at'])}, {one['finished_at'] - one['started_at']:.1f} s"
-    return (
-        clock(one["started_at"] or one["issued_at"])
-        if one["started_at"] or one["issued_at"]
-        else ""
-    )
+    if one["started_at"] or one["issued_at"]:
+        return clock(one["started_at"] or one["issued_at"])
+    return ""
 
 
 def _answer(answer: Any) -> str:
-    return plain(answer) if isinstance(answer, str) else readable(answer, stdout().width)
+    if isinstance(answer, str):
+        return plain(answer)
+    return readable(answer, stdout().width)

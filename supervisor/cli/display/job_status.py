@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.types.limits import JobLimits
@@ -10,6 +11,9 @@ from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.shared.types.usage import MICROUSD, cost_usd
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.terminal import AT_MOST, figures, money
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.store.jobs import HandoffStanding
 
 
 def headline(view: JobView) -> str:
@@ -19,7 +23,10 @@ def headline(view: JobView) -> str:
     """
     if view.books is None or view.state is None:
         return f"{view.job_id}  queued"
-    until = view.state.as_of if view.state.ended else view.now
+    if view.state.ended:
+        until = view.state.as_of
+    else:
+        until = view.now
     time = f"{max(0.0, until - view.state.started_at):.0f} s"
     return "  ".join(
         [
@@ -53,7 +60,9 @@ def against_quote(view: JobView) -> str | None:
     After a retry, the quote covers only the first run: `the first run likely 30 s, at most 45 s;
     likely $0.0200, at most $0.0310; since the retry 4.0 s, $0.0021`.
     """
-    quote = view.state.quote if view.state else None
+    quote = None
+    if view.state:
+        quote = view.state.quote
     if (
         quote is None
         or view.books is None
@@ -79,13 +88,19 @@ def _estimates(quote: Quote) -> Iterator[str]:
 
 def _since_the_retry(view: JobView, handoffs: int) -> str:
     """Return the time and the known cost of the newest handoffs, as many as `handoffs`."""
-    newest = [
-        view.standings.get(event.handoff_id) for event in view.issued[len(view.issued) - handoffs :]
-    ]
+    newest: list[HandoffStanding | None] = []
+    for event in view.issued[len(view.issued) - handoffs :]:
+        newest.append(view.standings.get(event.handoff_id))
     costs = [one.cost_microusd for one in newest if one is not None]
-    known = [cost for cost in costs if cost is not None]
+    known: list[int] = []
+    for cost in costs:
+        if cost is not None:
+            known.append(cost)
     cut = any(one is not None and one.cut_calls for one in newest)
-    spent = [money(cost_usd(sum(known)), at_most=cut)] if len(known) == len(costs) else []
+    if len(known) == len(costs):
+        spent = [money(cost_usd(sum(known)), at_most=cut)]
+    else:
+        spent = []
     return ", ".join([_seconds(working_seconds(view)), *spent])
 
 
@@ -94,7 +109,12 @@ def working_seconds(view: JobView) -> float:
     state = view.state
     if state is None:
         return 0.0
-    until = state.question.at if state.question else state.as_of if state.ended else view.now
+    if state.question:
+        until = state.question.at
+    elif state.ended:
+        until = state.as_of
+    else:
+        until = view.now
     return max(0.0, until - state.started_at - state.waited_s)
 
 
@@ -110,7 +130,9 @@ def _counted(count: int, most: int | None, word: str, *, at_most: bool = False) 
 
 
 def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:,.0f} s"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:,.0f} s"
 
 
 def _usd(microusd: float) -> str:

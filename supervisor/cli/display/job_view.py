@@ -102,7 +102,9 @@ class JobView:
 
     @property
     def version(self) -> int:
-        return self.state.version if self.state else 0
+        if self.state:
+            return self.state.version
+        return 0
 
     @property
     def ended(self) -> bool:
@@ -111,11 +113,18 @@ class JobView:
     @property
     def teams(self) -> Mapping[JobId, HandoffIssued]:
         """Return the child jobs, each with its latest handoff."""
-        return {event.child.job_id: event for event in self.issued if event.child}
+        teams: dict[JobId, HandoffIssued] = {}
+        for event in self.issued:
+            if event.child:
+                teams[event.child.job_id] = event
+        return teams
 
     def told(self, events: Sequence[Recorded]) -> JobView:
         """Return the view after these events."""
-        issued = [one.event for one in events if isinstance(one.event, HandoffIssued)]
+        issued: list[HandoffIssued] = []
+        for event in events:
+            if isinstance(event.event, HandoffIssued):
+                issued.append(event.event)
         finished = {
             one.event.handoff_id: one.event
             for one in events
@@ -143,12 +152,16 @@ class JobView:
 def heard(jobs: Client, view: JobView, events: Sequence[Recorded]) -> JobView:
     """Return the view after these events, with their texts. Without texts there is no round trip."""
     said = (ref.digest for one in events for ref in sources_of_words(one.event))
-    new = [digest for digest in dict.fromkeys(said) if digest not in view.words.texts]
-    words = (
-        ResultTexts({**view.words.texts, **jobs.store.payloads.get(view.job_id, [], results=new)})
-        if new
-        else view.words
-    )
+    new: list[str] = []
+    for digest in dict.fromkeys(said):
+        if digest not in view.words.texts:
+            new.append(digest)
+    if new:
+        words = ResultTexts(
+            {**view.words.texts, **jobs.store.payloads.get(view.job_id, [], results=new)}
+        )
+    else:
+        words = view.words
     return replace(view.told(events), words=words)
 
 
@@ -156,10 +169,14 @@ def look(jobs: Client, view: JobView) -> JobView:
     """Return the view with fresh states of the running handoffs. `books` is None if the job is
     gone.
     """
-    settled = {
-        handoff_id for handoff_id, standing in view.standings.items() if standing.state in _SETTLED
-    }
-    wanted = [event.handoff_id for event in view.issued if event.handoff_id not in settled]
+    settled: set[HandoffId] = set()
+    for handoff_id, standing in view.standings.items():
+        if standing.state in _SETTLED:
+            settled.add(handoff_id)
+    wanted: list[HandoffId] = []
+    for event in view.issued:
+        if event.handoff_id not in settled:
+            wanted.append(event.handoff_id)
     standings = jobs.store.jobs.handoffs(view.job_id, wanted)
     books = next(iter(jobs.store.jobs.standings([view.job_id])), None)
     return replace(
@@ -220,7 +237,10 @@ def with_missing(jobs: Client, view: JobView) -> JobView:
     """Return the view with the missing roles of the job and of its child jobs."""
     if view.books is None:
         return view
-    out = [event.handoff_id for event in view.issued if event.handoff_id not in view.finished]
+    out: list[HandoffId] = []
+    for event in view.issued:
+        if event.handoff_id not in view.finished:
+            out.append(event.handoff_id)
     children = {job_id: with_missing(jobs, child) for job_id, child in view.children.items()}
     return replace(view, missing=missing_for(jobs.store, view.books, out), children=children)
 

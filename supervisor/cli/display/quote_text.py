@@ -17,7 +17,9 @@ def quote_line(quote: Quote) -> str:
     handoffs here, and how 45 quotes turned out)`. With few ended quotes, the line has only `at
     most`.
     """
-    at_most = "in 9 of 10 cases at most" if quote.jobs >= FEWEST_SCORES else "at most"
+    at_most = "at most"
+    if quote.jobs >= FEWEST_SCORES:
+        at_most = "in 9 of 10 cases at most"
     parts = []
     if quote.microusd:
         parts.append(

@@ -27,5 +27,7 @@ def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
         write_out(target, rows_as_text(rows, target))
     except OSError as error:
         raise OutputFailed(f"cannot write {target}: {error.strerror}") from error
-    done = sum(row.status not in ("waiting", "running") for row in rows)
+    done = 0
+    for row in rows:
+        done += row.status not in ("waiting", "running")
     say(f"{done} of {len(rows)} rows of {job_id} are done; {target} has all of them")

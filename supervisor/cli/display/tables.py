@@ -13,7 +13,9 @@ from rich.text import Text
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table. The first row is the heading."""
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*escaped, strict=True)]
+    widths: list[int] = []
+    for column in zip(*escaped, strict=True):
+        widths.append(max(map(len, column)))
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
         for row in escaped
@@ -44,11 +46,9 @@ def cut_name(who: str, most: int) -> str:
         return who
     step, bracket, rest = who.partition(" (")
     role = bracket + rest
-    return (
-        middle(step, most - len(role)) + role
-        if len(role) <= most - max(_LEAST_NAME, most // 2)
-        else middle(step, most)
-    )
+    if len(role) <= most - max(_LEAST_NAME, most // 2):
+        return middle(step, most - len(role)) + role
+    return middle(step, most)
 
 
 def cut_words(what: str, most: int) -> str:

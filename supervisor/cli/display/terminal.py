@@ -143,7 +143,9 @@ FILE_COLUMNS = 160
 def short(text: str, most: int) -> str:
     """Return a text as one line of at most `most` characters."""
     line = in_one_line(text)
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+    if len(line) <= most:
+        return line
+    return line[: most - 1].rstrip() + "…"
 
 
 def stderr() -> Console:

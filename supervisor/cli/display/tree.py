@@ -91,9 +91,17 @@ class JobTree:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         head = Text(self.headline, style="bold")
         width, height = max(_GUIDE + 1, options.max_width) - _GUIDE, options.size.height
-        quoted = [Text(f"quoted: {self.quoted}", style="dim")] if self.quoted else []
-        most = max(1, height // 4) if console.is_terminal else len(self.missing)
-        lacks = [Text(f"! {one}", style="yellow") for one in self.missing[:most]]
+        if self.quoted:
+            quoted = [Text(f"quoted: {self.quoted}", style="dim")]
+        else:
+            quoted = []
+        if console.is_terminal:
+            most = max(1, height // 4)
+        else:
+            most = len(self.missing)
+        lacks: list[Text] = []
+        for one in self.missing[:most]:
+            lacks.append(Text(f"! {one}", style="yellow"))
         if len(self.missing) > most:
             lacks.append(
                 Text(f"! and {len(self.missing) - most} more reasons to wait", style="yellow")
@@ -132,7 +140,9 @@ def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
     shown = rows
     if len(rows) > room:
         heads = _heads(rows)
-        shown = [rows[n] for n in choose_rows([_RANKS[row.mark] for row in rows], heads, room - 1)]
+        shown = []
+        for n in choose_rows([_RANKS[row.mark] for row in rows], heads, room - 1):
+            shown.append(rows[n])
     names = [cut_name(row.who, max(_LEAST_NAME, width // 3)) for row in shown]
     widest = max(map(len, names), default=0)
     for row, name in zip(shown, names, strict=True):
@@ -182,7 +192,9 @@ def rows_of(view: JobView) -> Iterator[TreeRow]:
         yield TreeRow(*_WAITING, "planner", "")
     issued = {event.handoff_id: event for event in view.issued}
     for step_id, step in state.steps.items():
-        latest = issued.get(step.handoff_id) if step.handoff_id else None
+        latest = None
+        if step.handoff_id:
+            latest = issued.get(step.handoff_id)
         yield _step_row(view, step_id, step, latest)
         yield from _rows_below(view, latest)
     for event in roles:
@@ -197,11 +209,10 @@ def _will_be_planned(state: JobState) -> bool:
 
 def _missing(view: JobView) -> list[str]:
     """Return the missing roles of the job and its child jobs, each once, and too small slices."""
-    lacks = (
-        [f"its sub-teams get {view.books.teams_lack}"]
-        if view.books and view.books.teams_lack
-        else []
-    )
+    if view.books and view.books.teams_lack:
+        lacks = [f"its sub-teams get {view.books.teams_lack}"]
+    else:
+        lacks = []
     found = [
         *map(str, view.missing),
         *lacks,
@@ -213,9 +224,8 @@ def _missing(view: JobView) -> list[str]:
 def _rows_below(view: JobView, event: HandoffIssued | None) -> Iterator[TreeRow]:
     """Yield the rows of the child job that does the step."""
     if event and event.child and (below := view.children.get(event.child.job_id)):
-        yield from (
-            TreeRow(row.mark, row.style, f"  {row.who}", row.what) for row in rows_of(below)
-        )
+        for row in rows_of(below):
+            yield TreeRow(row.mark, row.style, f"  {row.who}", row.what)
 
 
 def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
@@ -224,15 +234,24 @@ def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
         what = f"{_verdict(state, event.attempt)}  {what}"
     if event.assigned_to == REPLANNER and (made := _patch(view, state, event)):
         what = f"{short(in_words(change_of(made, view.words)), 60)}  {what}"
-    who = f"{event.step_id} ({event.assigned_to})" if event.is_fact_check else event.assigned_to
-    name = who if event.attempt == 1 else f"{who} {event.attempt}"
+    if event.is_fact_check:
+        who = f"{event.step_id} ({event.assigned_to})"
+    else:
+        who = event.assigned_to
+    if event.attempt == 1:
+        name = who
+    else:
+        name = f"{who} {event.attempt}"
     return TreeRow(*mark, name, what)
 
 
 def _patch(view: JobView, state: JobState, event: HandoffIssued) -> PlanPatched | None:
     """Return the patch that a replanner call led to, or None before it."""
     done = view.finished.get(event.handoff_id)
-    return next((one for one in state.patches.made if done and one.result == done.result), None)
+    for one in state.patches.made:
+        if done and one.result == done.result:
+            return one
+    return None
 
 
 def _verdict(state: JobState, attempt: int) -> str:
@@ -248,15 +267,15 @@ def _step_row(
     view: JobView, step_id: StepId, step: StepState, event: HandoffIssued | None
 ) -> TreeRow:
     who = f"{step_id} ({step.specialist})"
-    attempt = f"attempt {step.attempt}: " if step.attempt > 1 else ""
+    attempt = ""
+    if step.attempt > 1:
+        attempt = f"attempt {step.attempt}: "
     match step.status:
         case StepStatus.WAITING:
             waits = _waits_for(view, step)
-            again = (
-                f"again: {short(view.words.feedback(step_id, step.remarks[-1]).text, 60)}  "
-                if step.remarks
-                else ""
-            )
+            again = ""
+            if step.remarks:
+                again = f"again: {short(view.words.feedback(step_id, step.remarks[-1]).text, 60)}  "
             return TreeRow(
                 *_WAITING,
                 who,
@@ -338,11 +357,9 @@ def _standing_of(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], 
 
 def _cost(standing: HandoffStanding) -> str:
     """Return the cost of a handoff, or an empty text if it is zero or unknown."""
-    return (
-        money(cost_usd(standing.cost_microusd), at_most=standing.cut_calls > 0)
-        if standing.cost_microusd
-        else ""
-    )
+    if standing.cost_microusd:
+        return money(cost_usd(standing.cost_microusd), at_most=standing.cut_calls > 0)
+    return ""
 
 
 def _seconds(view: JobView, standing: HandoffStanding) -> str:
