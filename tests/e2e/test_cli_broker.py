@@ -64,7 +64,7 @@ def test_no_redis_where_the_url_points(handoff: Handoff, command: list[str]) -> 
         ("redis://127.0.0.1:port/0", "its port"),
         ("redis://127.0.0.1:6379/abc", "its database"),
         ("redis://127.0.0.1:99999/0", "its port"),
-        ("redis://127.0.0.1:1/0?foo=bar", "an option after its ?"),
+        ("redis://127.0.0.1:1/0?foo=bar", "an unknown option after its ?"),
     ],
 )
 def test_an_unusable_url_is_explained(handoff: Handoff, url: str, what: str) -> None:

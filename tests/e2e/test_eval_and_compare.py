@@ -295,7 +295,7 @@ def test_a_table_is_printed_for_people(system: System) -> None:
     both = system.typed("compare", "right: what is it?")
 
     assert "| single | 1 of 1 | 100% (21% to 100%)" in done.stdout
-    assert "| one after the other" in both.stdout
+    assert "| sequential time" in both.stdout
     assert both.stdout.rstrip().splitlines()[-1].startswith("Take team")
 
 
