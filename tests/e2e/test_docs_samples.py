@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
-from tests.docs.samples import Sample, calls, commands, samples
+from tests.docs.samples import PROMPT, Sample, calls, commands, samples
 from tests.e2e.commands import Handoff
 from tests.running_system import ROOT, RunningSystem
 
@@ -29,6 +32,16 @@ FIRST_PROGRAMS = [
     for sample in SAMPLES
     if sample.language == "python" and sample.page.startswith(("README", "docs/get-started/"))
 ]
+
+TRANSCRIPTS = [
+    sample
+    for sample in SAMPLES
+    if (sample.page == "README.md" and "handoff run" in sample.text)
+    or (sample.page == "docs/get-started/offline.md" and sample.heading == "1. Run one job")
+]
+"""Samples that show the output of the first `handoff run`."""
+FIGURE = re.compile(r"j-[0-9a-f]{12}|\w+:\d+(?=\s|$)|[\d,.]*\d")
+"""Ids, processes and numbers differ in each run."""
 
 
 def of_page(page: str, language: str, holding: str = "") -> str:
@@ -76,3 +89,47 @@ def test_a_first_program_runs_on_a_system(system: RunningSystem, sample: Sample)
     if "jobs.events" in sample.text:
         assert "job_ended" in done.stdout
         assert "Made without a language model" in done.stdout
+
+
+def generalized(line: str) -> str:
+    return " ".join(FIGURE.sub("N", line).split())
+
+
+def missing_lines(shown: Iterable[Sample], done: CompletedProcess[str]) -> set[str]:
+    """Return the output lines of samples that a command did not print."""
+    printed = {generalized(line) for line in [*done.stdout.splitlines(), *done.stderr.splitlines()]}
+    lines = [line for sample in shown for line in sample.text.splitlines()]
+    output = [line for line in lines if line.strip(" .") and not line.startswith(PROMPT)]
+    return {line for line in output if generalized(line) not in printed}
+
+
+def typed(shown: Iterable[Sample], command: str) -> list[str]:
+    """Return the arguments of the first call of a command in samples."""
+    lines = [line for sample in shown for line in commands(sample.text)]
+    words = [call for line in lines for call in calls(line)]
+    return next(call[1:] for call in words if call[:2] == ["handoff", command])
+
+
+def test_the_transcript_of_run_is_its_output(tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    arguments = typed(TRANSCRIPTS, "run")
+
+    done = Handoff(tmp_path).run(*arguments, COLUMNS="200", HANDOFF_MODE="auto")
+
+    assert missing_lines(TRANSCRIPTS, done) == set()
+
+
+def test_the_transcript_of_watch_is_its_output(system: RunningSystem, tmp_path: Path) -> None:
+    section = [
+        sample
+        for sample in SAMPLES
+        if sample.page == "docs/get-started/offline.md" and sample.heading.startswith("3.")
+    ]
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    handoff = Handoff(tmp_path)
+    url = system.redis_url
+
+    submitted = handoff.run(*typed(section, "submit"), HANDOFF_REDIS_URL=url, HANDOFF_MODE="auto")
+    done = handoff.run("watch", submitted.stdout.strip(), HANDOFF_REDIS_URL=url)
+
+    assert missing_lines([one for one in section if one.language == "text"], done) == set()
