@@ -23,7 +23,7 @@ from benchmarks.uneven_model import CALL_S, Dag, dag_of
 from handoff_queue.shared.types.plan import Synthesis
 
 PARTS = (
-    Part("supervisor", "benchmarks.uneven_supervisor", "supervisor,submissions,think", SLOTS),
+    Part("supervisor", "benchmarks.uneven_supervisor", "supervisor,submissions,roles", SLOTS),
     Part("worker", "benchmarks.uneven_worker", "researcher", SLOTS),
 )
 

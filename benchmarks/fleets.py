@@ -55,7 +55,7 @@ class Row:
         return not self.parts
 
 
-SUPERVISOR = Part("supervisor", "benchmarks.ours_supervisor", "supervisor,submissions,think", 1_000)
+SUPERVISOR = Part("supervisor", "benchmarks.ours_supervisor", "supervisor,submissions,roles", 1_000)
 """Half of its slots may hold a call, which is one for each job."""
 WORKER = Part("worker", "benchmarks.ours_worker", "researcher", 1_500)
 CANVAS_SUPERVISOR = Part("canvas_supervisor", "benchmarks.canvas", "canvas_supervisor", 500)

@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from handoff_queue.chaos.fleet import SUPERVISOR, WORKER
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, MIDDLE
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 CLIENT = "client"
 """A client's process that submits or cancels a job: `handoff submit` and `handoff cancel`."""
@@ -35,7 +35,7 @@ class Need(StrEnum):
 
     NOTHING = ""
     END = "tell processes to end"
-    CROWD = "more jobs at once than supervisors can think about"
+    CROWD = "more jobs at once than role slots"
     REFUSED = "a provider that turns away many calls"
     LOSE = "lose the first wake-up of new jobs"
     SUBMIT = "handoff submit"
@@ -117,7 +117,7 @@ PUBLISHES: dict[str, dict[str, Need]] = {
     "group": {SUPERVISOR: Need.NOTHING},
     SUPERVISOR_QUEUE: {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING, CLIENT: Need.CANCEL},
     SUBMISSIONS_QUEUE: {SUPERVISOR: Need.LOSE, CLIENT: Need.SUBMIT},
-    THINK_QUEUE: {SUPERVISOR: Need.CROWD},
+    ROLES_QUEUE: {SUPERVISOR: Need.CROWD},
 }
 """Published messages by kind of process: to a queue, or a group of handoffs to the specialists'
 queues. A worker's wake-ups are the bodies of chords.

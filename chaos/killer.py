@@ -22,7 +22,7 @@ from handoff_queue.chaos.queue_messages import without_fair_order
 from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
 from handoff_queue.shared.store.redis.connection import in_our_words
 from handoff_queue.shared.types.errors import StoreError
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 SHARES = {
     Fault.KILL_WORKER: 40,
@@ -40,7 +40,7 @@ PAUSE_S = (0.2, 1.6)
 FREEZE_LEASES = 5
 """Longer than the watchdog's patience."""
 
-QUEUES = (*SPECIALISTS, SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
+QUEUES = (*SPECIALISTS, SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The supervisor's Celery app: `celery -A handoff_queue.supervisor.app worker -Q supervisor,submissions,think`."""
+"""The supervisor's Celery app: `celery -A handoff_queue.supervisor.app worker -Q supervisor,submissions,roles`."""
 
 from __future__ import annotations
 

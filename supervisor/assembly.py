@@ -29,9 +29,9 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.names import (
     ADVANCE,
     ROLES,
+    ROLES_QUEUE,
     SUBMISSIONS_QUEUE,
     SUPERVISOR_QUEUE,
-    THINK_QUEUE,
     task_of,
 )
 from handoff_queue.supervisor.client.dispatch import Dispatcher
@@ -44,7 +44,7 @@ from handoff_queue.supervisor.roles.instructions import read_role_once
 if TYPE_CHECKING:
     from handoff_queue.shared.types.specialist import SpecialistSpec
 
-QUEUES = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
+QUEUES = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Supervisor:
     process: Process
     advance: JobLoop
     sweeper: Sweeper
-    thinker: RoleRunner
+    role_runner: RoleRunner
     taking: ConsumptionControl
 
 
@@ -91,7 +91,7 @@ class _Once:
         itself = Announcer.of(supervisor.process, self._app, str(sender.hostname), roles)
         supervisor.sweeper.start(itself.now)
         supervisor.taking.attach(
-            sender, [THINK_QUEUE], lambda _: not supervisor.thinker.is_full, in_a_hurry=True
+            sender, [ROLES_QUEUE], lambda _: not supervisor.role_runner.is_full, in_a_hurry=True
         )
 
     def stopping(self, **_: Any) -> None:
@@ -122,7 +122,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     if settings.webhook_secret:
         secret = settings.webhook_secret.get_secret_value()
     taking = ConsumptionControl()
-    thinker = RoleRunner(process.attempts, slots // 2, taking.changed)
+    role_runner = RoleRunner(process.attempts, slots // 2, taking.changed)
     broker = settings.on_end_broker_url
     end_tasks = EndTasks(
         process.store,
@@ -132,7 +132,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
         settings.on_end_tasks or (),
     )
     webhooks = Webhooks(process.store, secret)
-    advance = JobLoop(process.store, dispatcher, process.attempts, thinker, webhooks, end_tasks)
+    advance = JobLoop(process.store, dispatcher, process.attempts, role_runner, webhooks, end_tasks)
     sweeper = Sweeper(
         process.store,
         dispatcher,
@@ -141,7 +141,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
         keep_s=settings.retention_s,
         caps=caps_from(settings),
     )
-    return Supervisor(process, advance, sweeper, thinker, taking)
+    return Supervisor(process, advance, sweeper, role_runner, taking)
 
 
 def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None) -> Celery:
@@ -169,7 +169,7 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
 
     register(app, ADVANCE, advance, ParsedRequest)
     for role in ROLES:
-        register(app, task_of(role), _thinking(once, role))
+        register(app, task_of(role), _role_task(once, role))
     keep_unreadable(app, lambda: once().process.store)
     worker = WorkerSignals(app)
     worker.connect(signals.worker_init, or_exit(once.starting))
@@ -180,9 +180,11 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
     return app
 
 
-def _thinking(once: _Once, role: str) -> Any:
-    def think(self: Any, text: object) -> str:
+def _role_task(once: _Once, role: str) -> Any:
+    def run_role(self: Any, text: object) -> str:
         supervisor = once()
-        return run_task(self, supervisor.process.store, role, text, supervisor.advance.think)
+        return run_task(
+            self, supervisor.process.store, role, text, supervisor.advance.run_queued_role
+        )
 
-    return think
+    return run_role

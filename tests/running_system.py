@@ -19,7 +19,7 @@ from tests import forked_processes
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ROOT / "examples" / "vector-databases"
-SUPERVISOR = ("supervisor", "handoff_queue.supervisor.app", "supervisor,submissions,think")
+SUPERVISOR = ("supervisor", "handoff_queue.supervisor.app", "supervisor,submissions,roles")
 EVERYONE = (
     "everyone",
     "handoff_queue.workers.app",

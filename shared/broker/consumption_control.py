@@ -1,6 +1,6 @@
 """Control of the queues that this process's Celery worker consumes.
 
-The worker leaves out the think queue while no role slot is free (docs/decisions/0007), and the
+The worker leaves out the roles queue while no role slot is free (docs/decisions/0007), and the
 queues of paused roles.
 """
 

@@ -21,13 +21,13 @@ from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.names import (
+    ROLES_QUEUE,
     SUBMISSIONS_QUEUE,
     SUPERVISOR_QUEUE,
-    THINK_QUEUE,
     UNROUTED_QUEUE,
 )
 
-ALWAYS_THERE = frozenset({SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE})
+ALWAYS_THERE = frozenset({SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUEUE})
 
 log = log_of(__name__)
 

@@ -58,7 +58,7 @@ from handoff_queue.shared.store.redis.fast_path import (
 from handoff_queue.shared.store.redis.script import Script
 from handoff_queue.shared.store.redis.tls import share_contexts
 from handoff_queue.shared.types.ids import new_word
-from handoff_queue.shared.types.names import THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE
 
 log = log_of(__name__)
 
@@ -76,7 +76,7 @@ MOST_AT_ONCE = 20
 """Messages that one round trip takes. Neither the consumer loop nor Redis does other work during
 that time.
 """
-ONE_BY_ONE = frozenset({THINK_QUEUE})
+ONE_BY_ONE = frozenset({ROLES_QUEUE})
 """Queues that are read one message at a time, because the worker checks after each message whether
 it may take another (`shared/broker/consumption_control.py`).
 """

@@ -80,7 +80,7 @@ class FleetLoad:
     supervisors: int
     at_work: tuple[RunningHandoff, ...]
     waiting: Mapping[str, QueueBacklog] = field(default_factory=dict)
-    """Backlog by queue, also of unserved queues. Queues are specialists, and `think` for the roles
+    """Backlog by queue, also of unserved queues. Queues are specialists, and `roles` for the roles
     of the supervisor.
     """
     lanes: tuple[RateLimitBucket, ...] = ()

@@ -13,7 +13,7 @@ SUBMISSIONS_QUEUE = "submissions"
 """First wake-ups of new jobs. Their queue is separate, so 10,000 new jobs cannot starve running
 jobs.
 """
-THINK_QUEUE = "think"
+ROLES_QUEUE = "roles"
 """Handoffs of roles, when the supervisor that issued them has no free slot."""
 UNROUTED_QUEUE = "unrouted"
 """Celery's default queue. No message of this project goes there."""
@@ -36,7 +36,7 @@ KEYS_OF_CELERY = ("unacked", "unacked_index", "unacked_mutex", "celery", "celery
 A queue is a Redis key with the name of the queue. So a specialist with one of these names would
 wait forever. All other keys contain a character that names may not have.
 """
-RESERVED = (*ROLES, SUB_SUPERVISOR, SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE, *KEYS_OF_CELERY)
+RESERVED = (*ROLES, SUB_SUPERVISOR, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUEUE, *KEYS_OF_CELERY)
 """Names that no specialist can take."""
 
 
@@ -46,5 +46,5 @@ def task_of(role: str) -> str:
 
 def queue_of(role: str) -> str:
     if role in ROLES:
-        return THINK_QUEUE
+        return ROLES_QUEUE
     return role

@@ -18,9 +18,9 @@ from handoff_queue.shared.types.errors import StoreUnavailable, UnusableRedis, U
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.names import (
     RESERVED,
+    ROLES_QUEUE,
     SUBMISSIONS_QUEUE,
     SUPERVISOR_QUEUE,
-    THINK_QUEUE,
     UNROUTED_QUEUE,
 )
 from handoff_queue.supervisor.cli.connection import client_with
@@ -206,7 +206,7 @@ def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> I
         nodes: the Celery nodes. None if they cannot be asked, because Redis takes no writes.
     """
     for queue, waiting in jobs.store.health.messages(
-        (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
+        (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
     ).items():
         if nodes is None:
             yield Finding(Level.WARN, f"queue {queue}", f"{waiting} waiting; {UNASKED}")

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from handoff_queue.shared.types.events import DEFAULT_TENANT
-from handoff_queue.shared.types.names import ROLES, THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.tables import Column, fit_table, middle
@@ -144,7 +144,7 @@ def _cells(role: RoleStats) -> tuple[str, ...]:
 
 
 def _style(role: RoleStats) -> str:
-    if role.queued and not role.slots and role.role != THINK_QUEUE:
+    if role.queued and not role.slots and role.role != ROLES_QUEUE:
         return "red"
     if role.is_paused or role.wanted_slots > role.slots > 0:
         return "yellow"

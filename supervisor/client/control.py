@@ -10,7 +10,7 @@ from handoff_queue.shared.text.words import close_names, suggestion
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.ids import NAME_PATTERN, JobId
-from handoff_queue.shared.types.names import RESERVED, ROLES, THINK_QUEUE
+from handoff_queue.shared.types.names import RESERVED, ROLES, ROLES_QUEUE
 
 
 def delete_job(store: Store, job_id: JobId) -> None:
@@ -95,4 +95,4 @@ def unpause(store: Store, role: str) -> int | None:
 
 def _known(store: Store, served: Iterable[str]) -> set[str]:
     """Return the roles that have a queue, or that workers or supervisors serve."""
-    return {*ROLES, *served, *(queue.queue for queue in store.health.depths())} - {THINK_QUEUE}
+    return {*ROLES, *served, *(queue.queue for queue in store.health.depths())} - {ROLES_QUEUE}

@@ -83,7 +83,7 @@ class Dispatcher:
             return True
         return False
 
-    def think(self, handoff: AgentHandoff, text: str) -> bool:
+    def send_role(self, handoff: AgentHandoff, text: str) -> bool:
         """Publish a handoff of a role for any supervisor with a free slot. Return False if
         that failed.
         """

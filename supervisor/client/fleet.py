@@ -21,7 +21,7 @@ from handoff_queue.shared.store.daily_budget import DaySpending
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.queue_load import FleetLoad, QueueBacklog, RateLimitBucket
-from handoff_queue.shared.types.names import THINK_QUEUE, queue_of
+from handoff_queue.shared.types.names import ROLES_QUEUE, queue_of
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.fair_share import Limit, fair_parts
 
@@ -121,7 +121,7 @@ def stats_of(
         for queue, its in samples.items()
     }
     names = sorted(
-        {*served, *load.waiting, *(queue_of(entry.role) for entry in load.at_work), THINK_QUEUE}
+        {*served, *load.waiting, *(queue_of(entry.role) for entry in load.at_work), ROLES_QUEUE}
         - {""}
     )
     refused = {lane.name for lane in load.lanes if lane.refused_until is not None}
@@ -144,8 +144,8 @@ def stats_of(
         open_jobs=load.open_jobs,
         waiting_jobs=load.waiting_jobs,
         supervisors=load.supervisors,
-        roles=tuple(stats[name] for name in names if name != THINK_QUEUE),
-        thinking=stats[THINK_QUEUE],
+        roles=tuple(stats[name] for name in names if name != ROLES_QUEUE),
+        thinking=stats[ROLES_QUEUE],
         lanes=load.lanes,
         spent_today=spent,
         dead_letters=load.dead_letters,

@@ -90,14 +90,14 @@ class DecisionMaker:
         self,
         store: Store,
         attempts: Attempts,
-        thinker: RoleRunner,
+        role_runner: RoleRunner,
         states: StateCache,
         preparing: DecisionRecorder,
         dispatcher: Dispatcher,
     ) -> None:
         self._store = store
         self._library = attempts.library
-        self._thinker = thinker
+        self._role_runner = role_runner
         self._states = states
         self._preparing = preparing
         self._dispatcher = dispatcher
@@ -215,7 +215,7 @@ class DecisionMaker:
     def _ready(self, decision: Decision, look: EvaluationLease) -> PreparedAttempt | None:
         role = decision.prepared.role
         if role:
-            return self._thinker.ready(decision.state, role.handoff, role.text, look.name)
+            return self._role_runner.ready(decision.state, role.handoff, role.text, look.name)
         return None
 
     def _commit(self, decision: Decision, stands: JobState, look: EvaluationLease) -> Commit:

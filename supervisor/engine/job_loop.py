@@ -24,7 +24,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.events import Recorded
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.engine.child_jobs import ChildJobs
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
@@ -69,13 +69,13 @@ class JobLoop:
         store: Store,
         dispatcher: Dispatcher,
         attempts: Attempts,
-        thinker: RoleRunner,
+        role_runner: RoleRunner,
         webhooks: Webhooks,
         end_tasks: EndTasks,
     ) -> None:
         self._store = store
         self._dispatcher = dispatcher
-        self._thinker = thinker
+        self._role_runner = role_runner
         self._webhooks = webhooks
         self._end_tasks = end_tasks
         self._attempts = attempts
@@ -83,7 +83,7 @@ class JobLoop:
         self._children = ChildJobs(store, attempts.library, dispatcher)
         self._states = StateCache(store.journal)
         self._deciding = DecisionMaker(
-            store, attempts, thinker, self._states, self._preparing, dispatcher
+            store, attempts, role_runner, self._states, self._preparing, dispatcher
         )
         self._giving_up = FailureGuard(store, self._states, dispatcher)
         self._together = WakeUpCoalescer()
@@ -135,17 +135,17 @@ class JobLoop:
                     look.interrupted()
                     return
 
-    def think(self, handoff: AgentHandoff, text: str) -> AttemptOutcome:
-        """Run a role's handoff that came from the think queue, then go on with the job."""
+    def run_queued_role(self, handoff: AgentHandoff, text: str) -> AttemptOutcome:
+        """Run a role's handoff that came from the roles queue, then go on with the job."""
         state = self._states.load(handoff.job_id)
         if state is None or handoff.handoff_id not in state.open:
             return AttemptOutcome(AttemptEnd.UNWANTED, "duplicate")
-        with self._thinker.slot() as is_free:
+        with self._role_runner.slot() as is_free:
             if (
                 not is_free
             ):  # it was fetched just before this process stopped to take from that queue
-                return AttemptOutcome(AttemptEnd.HANDED_BACK, "no slot to think is free")
-            ended = self._thinker.think(state, handoff, text)
+                return AttemptOutcome(AttemptEnd.HANDED_BACK, "no role slot is free")
+            ended = self._role_runner.claim_and_run(state, handoff, text)
         if ended.how is AttemptEnd.FINISHED:
             self(handoff.job_id)
         return ended
@@ -177,17 +177,17 @@ class JobLoop:
             return self._grown(
                 later, [self._do(later, effect, look) for effect in prepared.effects]
             )
-        with self._thinker.slot(wanted=prepared.role is not None) as is_free:
+        with self._role_runner.slot(wanted=prepared.role is not None) as is_free:
             made = self._deciding.commit(decision, look, thinks_here=is_free, insists=insists)
             while made.role is not None:
                 grown = self._carried_out(made, look, place)
-                following, recorded = self._think_on(made, made.role, look)
+                following, recorded = self._run_role_here(made, made.role, look)
                 if following is None:
                     return self._grown(made.state, [*grown, recorded])
                 made = following
         grown = self._carried_out(made, look, place)
         if role := made.prepared.role:
-            self._have_thought(made.state, role.handoff, role.text)
+            self._delegate_role(made.state, role.handoff, role.text)
         return self._grown(made.state, grown)
 
     def _carried_out(
@@ -207,11 +207,11 @@ class JobLoop:
             sequences.append(self._do(made.state, effect, look))
         return sequences
 
-    def _think_on(
+    def _run_role_here(
         self, made: CommittedDecision, role: ClaimedRole, look: EvaluationLease
     ) -> tuple[CommittedDecision | None, Sequence[Recorded] | None]:
-        """Have its role think. Returns the decision that follows on the result and stands in
-        the journal with it; or what entered the journal by the result alone, if anything did.
+        """Run its role in this process. Return the next decision, which is in the journal with the
+        result, or the events of the result alone.
         """
         following: CommittedDecision | None = None
 
@@ -220,10 +220,10 @@ class JobLoop:
             finished, following = self._deciding.commit_with_end(made, claim, end, look)
             return finished
 
-        ended = self._thinker.run(role.ready, role.claim, finish)
+        ended = self._role_runner.run(role.ready, role.claim, finish)
         if following:
             return (following, None)
-        return (None, self._thought(made.state, ended))
+        return (None, self._after_role(made.state, ended))
 
     def _publish(self, job_id: JobId, prepared: PendingWrites) -> None:
         """Publish one slice. The next slice needs another wake-up, which waits behind other jobs."""
@@ -284,13 +284,15 @@ class JobLoop:
         """Run the role here, or send it to another process if this process has no free slot. Return
         the new events of the journal.
         """
-        with self._thinker.slot() as is_free:
+        with self._role_runner.slot() as is_free:
             if is_free:
-                return self._thought(state, self._thinker.think(state, handoff, text, look.name))
-        self._have_thought(state, handoff, text)
+                return self._after_role(
+                    state, self._role_runner.claim_and_run(state, handoff, text, look.name)
+                )
+        self._delegate_role(state, handoff, text)
         return None
 
-    def _thought(self, state: JobState, ended: AttemptOutcome) -> Sequence[Recorded] | None:
+    def _after_role(self, state: JobState, ended: AttemptOutcome) -> Sequence[Recorded] | None:
         if (
             ended.how is AttemptEnd.HANDED_BACK
         ):  # this process shuts down, and no message goes back to a queue
@@ -299,8 +301,8 @@ class JobLoop:
             return ended.recorded
         return None
 
-    def _have_thought(self, state: JobState, handoff: AgentHandoff, text: str) -> None:
+    def _delegate_role(self, state: JobState, handoff: AgentHandoff, text: str) -> None:
         if self._store.jobs.queue(
-            state.job_id, handoff.handoff_id, THINK_QUEUE
-        ) and self._dispatcher.think(handoff, text):
+            state.job_id, handoff.handoff_id, ROLES_QUEUE
+        ) and self._dispatcher.send_role(handoff, text):
             self._store.jobs.sent(state.job_id, [handoff.handoff_id])

@@ -1,5 +1,5 @@
 """The supervisor's own model calls: a role's handoff, run where the decision was made, or on
-the think queue.
+the roles queue.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ If each slot is taken for seconds, it makes no difference.
 
 class RoleRunner:
     """Runs roles' handoffs in this process, at most `slots` at once: those issued here, and
-    those from the think queue.
+    those from the roles queue.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class RoleRunner:
                 if was_full:
                     self._on_change()
 
-    def think(
+    def claim_and_run(
         self, state: JobState, handoff: AgentHandoff, text: str, look: str = ""
     ) -> AttemptOutcome:
         """Claim the handoff and run it. Its result and the consequences enter the journal together.

@@ -41,7 +41,7 @@ class MakeQuote:
 
 @dataclass(frozen=True, slots=True)
 class IssueRole:
-    """Have one of the supervisor's roles think about the job."""
+    """Issue a handoff for a role of the supervisor."""
 
     role: str
     attempt: int

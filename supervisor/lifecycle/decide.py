@@ -184,8 +184,8 @@ def _next(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
 def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
     if state.submitted.is_quoted and state.quote is None:
         return (MakeQuote(),)
-    is_thought_about = state.has_open(REPLANNER) or wants_a_look(state, now)
-    settled_first = _settle(state, seen, now, is_thought_about=is_thought_about)
+    is_replanning = state.has_open(REPLANNER) or wants_a_look(state, now)
+    settled_first = _settle(state, seen, now, is_replanning=is_replanning)
     if settled_first is not None:
         return settled_first
     if state.spent is not None:
@@ -212,18 +212,18 @@ def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
     needy = state.overview.in_need
     if needy and not state.has_open("planner"):
         commands.append(_answer_needs(state, needy))
-    elif is_thought_about and not state.has_open():
+    elif is_replanning and not state.has_open():
         commands.append(ask_role(state, REPLANNER))
     if to_approve and state.question is None:
         commands.append(ask_about(to_approve))
-    is_done = not is_thought_about and not to_approve and is_ready_for_review(state)
+    is_done = not is_replanning and not to_approve and is_ready_for_review(state)
     if not commands and is_done and not state.has_open("assessor"):
         return _conclude(state, now)
     return tuple(commands)
 
 
 def _settle(
-    state: JobState, seen: Observations, now: float, *, is_thought_about: bool
+    state: JobState, seen: Observations, now: float, *, is_replanning: bool
 ) -> tuple[Command, ...] | None:
     """Return the commands for steps that are late, failed, or cannot begin; None if there are none."""
     if too_late := late(state, now):
@@ -231,7 +231,7 @@ def _settle(
     if chances := second_chances(state, seen, now):
         return (TryAgain(chances),)
     about = steps_to_ask_about(state, seen, now)
-    lost = () if is_thought_about else hopeless(state, now)  # or they may yet be changed
+    lost = () if is_replanning else hopeless(state, now)  # or they may yet be changed
     if asked := _ask_about_failure(state, about) if about else lost:
         return asked
     if (judged_first := _without_a_pass(state, now)) is not None:

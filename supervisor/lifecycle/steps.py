@@ -114,12 +114,12 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
             steps[step_id] = stood_in_for(step, step.trouble, step.stop_reason)
         else:
             steps[step_id] = given_up
-    is_as_thought = (
+    is_unchanged = (
         state.plan is not None
         and event.added_to == state.plan.plan
         and asked.keys() >= {outline.id for outline in event.changed}
     )
-    if event.plan is None or state.plan is None or not is_as_thought:
+    if event.plan is None or state.plan is None or not is_unchanged:
         return {"steps": steps}
     for outline in event.changed:
         remark = AttemptFeedback(

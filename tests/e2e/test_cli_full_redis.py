@@ -96,7 +96,7 @@ def test_without_announcements_any_name_can_be_paused_except_a_typo(url: str) ->
     jobs.pause("researcher")
 
     assert list(store.pauses.all()) == ["researcher"]
-    for slip in ("asessor", "unacked", "Researcher", "think"):
+    for slip in ("asessor", "unacked", "Researcher", "roles"):
         with pytest.raises(UserError, match="no worker serves or has served"):
             jobs.pause(slip)
     store.connection.close()

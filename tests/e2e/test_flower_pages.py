@@ -14,9 +14,9 @@ import pytest
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.types.names import (
+    ROLES_QUEUE,
     SUBMISSIONS_QUEUE,
     SUPERVISOR_QUEUE,
-    THINK_QUEUE,
     UNROUTED_QUEUE,
 )
 from handoff_queue.workers.specialists import BUILT_IN
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 LOG_IN = "admin:a-word-of-this-test"
 QUEUES = {
     *load_specialists(BUILT_IN),
-    *(SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE),
+    *(SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUEUE),
 }
 
 

@@ -64,7 +64,7 @@ def test_a_small_job_gets_its_turn_between_the_slices_of_a_large_one(tmp_path: P
             "-n",
             "supervisor@%h",
             "-Q",
-            "supervisor,submissions,think",
+            "supervisor,submissions,roles",
             "-c",
             "1",
         )

@@ -26,7 +26,7 @@ def test_every_process_outlives_its_redis_idle_or_with_work_in_flight(
         running_system(tmp_path, (), over(server, **QUICK), append_only=True) as system,
     ):
         for name, app, queues in (
-            ("s", "handoff_queue.supervisor.app", "supervisor,submissions,think"),
+            ("s", "handoff_queue.supervisor.app", "supervisor,submissions,roles"),
             ("w", "handoff_queue.workers.app", SPECIALIST),
         ):
             system.processes.start(

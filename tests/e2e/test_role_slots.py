@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.types.names import THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE
 from tests.e2e.fleet import Fleet
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-THINK_SLOTS = 4
+ROLE_SLOTS = 4
 """Two supervisors with four slots each."""
 
 
@@ -18,15 +18,15 @@ def test_while_as_many_roles_think_as_may_other_jobs_fan_in(fleet: Fleet) -> Non
     step = fleet.model.hold("fan-in", "a")
     working = fleet.submit("fan-in", a="", b="a")
     assert step.arrived.wait(20)
-    names = [f"think-{n}" for n in range(3 * THINK_SLOTS)]
+    names = [f"role-{n}" for n in range(3 * ROLE_SLOTS)]
     held = [fleet.model.hold(name, "planner") for name in names]
     job_ids = [fleet.submit(name, a="") for name in names]
-    waiting = len(names) - THINK_SLOTS
+    waiting = len(names) - ROLE_SLOTS
     wait_until(
-        lambda: int(fleet.redis.llen(THINK_QUEUE)) == waiting, what="roles that wait for a slot"
+        lambda: int(fleet.redis.llen(ROLES_QUEUE)) == waiting, what="roles that wait for a slot"
     )
     wait_until(
-        lambda: sum(one.arrived.is_set() for one in held) == THINK_SLOTS,
+        lambda: sum(one.arrived.is_set() for one in held) == ROLE_SLOTS,
         what="a call of each who thinks",
     )
     step.go.set()
@@ -35,7 +35,7 @@ def test_while_as_many_roles_think_as_may_other_jobs_fan_in(fleet: Fleet) -> Non
         lambda: fleet.shown(working).count("handoff_issued") == 4,
         what="the plan, both steps and the review",
     )
-    assert sum(one.arrived.is_set() for one in held) == THINK_SLOTS
+    assert sum(one.arrived.is_set() for one in held) == ROLE_SLOTS
     for one in held:
         one.go.set()
     for job_id in (working, *job_ids):

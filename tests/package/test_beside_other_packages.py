@@ -83,7 +83,7 @@ def redis_url(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Ite
     with Processes(folder) as processes:
         url = PrivateRedis(processes, folder).start()
         for room, queues in (
-            ("supervisor", "supervisor,submissions,think"),
+            ("supervisor", "supervisor,submissions,roles"),
             ("workers", "researcher,analyst,writer,coder,generalist,reviewer"),
         ):
             app = f"handoff_queue.{room}.app"

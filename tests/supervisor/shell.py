@@ -77,7 +77,7 @@ class Shell:
     dispatcher: DyingDispatcher = field(init=False)
     attempts: Attempts = field(init=False)
     advance: JobLoop = field(init=False)
-    thinker: RoleRunner = field(init=False)
+    role_runner: RoleRunner = field(init=False)
     jobs: Client = field(init=False)
     _announced: Announcement = field(init=False)
 
@@ -93,13 +93,13 @@ class Shell:
             PayloadCache(self.store),
             Models(SETTINGS),
         )
-        self.thinker = RoleRunner(self.attempts, 4)
+        self.role_runner = RoleRunner(self.attempts, 4)
         library = self.attempts.library
         self.advance = JobLoop(
             self.store,
             self.dispatcher,
             self.attempts,
-            self.thinker,
+            self.role_runner,
             Webhooks(self.store, None),
             EndTasks(self.store, library, self.app, self.end_broker, ("*",)),
         )

@@ -16,7 +16,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.jobs import LOST_AFTER_S
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 from tests.supervisor.shell import SETTINGS, Shell
@@ -29,7 +29,7 @@ MORE = 3
 def shell(redis_url: str) -> Iterator[Shell]:
     made = Shell(
         redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
     made.serve("researcher")
     yield made

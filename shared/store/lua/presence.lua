@@ -6,7 +6,7 @@
 -- role}
 local serving, queues, paused = KEYS[1], KEYS[2], redis.call('HGETALL', KEYS[3])
 local jobs, handoffs = {}, {}
-local served, names, found = { think = true }, {}, {} -- a process that serves `think` is a supervisor
+local served, names, found = { roles = true }, {}, {} -- a process that serves `roles` is a supervisor
 for n = 2, #ARGV do
   local asked = ARGV[n]
   if string.find(asked, '/', 1, true) then handoffs[#handoffs + 1] = asked else jobs[asked] = true end

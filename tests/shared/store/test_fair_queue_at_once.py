@@ -16,7 +16,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.names import THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE
 from tests.doubles.jobs import a_job, issue
 from tests.doubles.queue_access import consuming, send, step_of
 from tests.doubles.sweep_states import QUEUE
@@ -93,9 +93,9 @@ def test_a_round_trip_takes_as_many_messages_as_there_are_free_slots(
 
 def test_a_supervisor_takes_one_role_at_a_time(redis_url: str, store: Store) -> None:
     """Only after a message is taken does the supervisor know whether it has another free slot."""
-    app, seen = make_app("test", redis_url, Settings(), [THINK_QUEUE]), list[Any]()
-    crowd(app, store, THINK_QUEUE, 5)
-    with delivering(app, THINK_QUEUE, seen.append) as connection:
+    app, seen = make_app("test", redis_url, Settings(), [ROLES_QUEUE]), list[Any]()
+    crowd(app, store, ROLES_QUEUE, 5)
+    with delivering(app, ROLES_QUEUE, seen.append) as connection:
         for taken in (1, 2, 3):
             connection.drain_events(timeout=5)
             assert len(seen) == taken

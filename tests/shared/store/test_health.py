@@ -70,9 +70,9 @@ def test_a_redis_without_info_is_accepted(store: Store, redis_url: str) -> None:
 
 def test_messages_are_counted(store: Store, redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
-        client.lpush("think", "one", "two")
+        client.lpush("roles", "one", "two")
 
-    assert store.health.messages(["think", "nothing"]) == {"think": 2, "nothing": 0}
+    assert store.health.messages(["roles", "nothing"]) == {"roles": 2, "nothing": 0}
 
 
 def test_every_queue_with_messages_is_known_with_the_number_of_wanted_messages(

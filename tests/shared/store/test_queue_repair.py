@@ -13,7 +13,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store import queue_repair as queues
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.control import delete_job
 from handoff_queue.supervisor.engine.sweeper import FORGET_EVERY, Sweeper
 from tests.supervisor.shell import SETTINGS, Shell
@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 def shell(redis_url: str) -> Iterator[Shell]:
     made = Shell(
         redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
     made.serve("researcher", "writer", "generalist")
     yield made

@@ -10,7 +10,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.jobs import ACTED_WITHIN_S, LOST_AFTER_S
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUPERVISOR_QUEUE
 from tests.doubles.jobs import a_job, expire_lease, granted, issue
 from tests.doubles.sweep_states import QUEUE, age_everything, age_taken, mark_evaluated, published
 
@@ -126,14 +126,14 @@ def test_a_message_that_was_lost_in_its_queue_is_found_until_it_is_sent(
 def test_a_roles_handoff_that_was_to_be_sent_is_found_until_it_is(store: Store) -> None:
     job_id, planner = a_job(store), HandoffId("planner.1")
     issue(store, job_id, planner, role="planner", group=None)
-    store.connection.redis.lpush(THINK_QUEUE, *(f"message {number}" for number in range(100)))
-    assert store.jobs.queue(job_id, planner, THINK_QUEUE)
+    store.connection.redis.lpush(ROLES_QUEUE, *(f"message {number}" for number in range(100)))
+    assert store.jobs.queue(job_id, planner, ROLES_QUEUE)
     age_everything(store, ACTED_WITHIN_S + 0.1)
 
     assert store.jobs.sweep().due == {job_id: [planner]}
-    assert store.jobs.queue(job_id, planner, THINK_QUEUE)
+    assert store.jobs.queue(job_id, planner, ROLES_QUEUE)
     store.jobs.sent(job_id, [planner])
     mark_evaluated(store, job_id)
     age_everything(store, 600)
     assert store.jobs.sweep().due == {}
-    assert not store.jobs.queue(job_id, planner, THINK_QUEUE)
+    assert not store.jobs.queue(job_id, planner, ROLES_QUEUE)

@@ -14,13 +14,13 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.dispatch import SHOWN_CHARS, Dispatcher, OutgoingHandoff
 from tests.doubles.handoffs import JOB, a_handoff
 
 A_TRY_S = 3.0
 """The tries to send take 0.6 s together, where a Redis that is gone refuses at once."""
-OWN = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
+OWN = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_every_message_names_its_purpose_including_the_wake_up_of_a_chord(
     )
     dispatcher.publish_group(JobId(JOB), [outgoing("a", 0)])
     dispatcher.publish_again(JobId(JOB), [outgoing("b", 1)])
-    dispatcher.think(planner, planner.to_json())
+    dispatcher.send_role(planner, planner.to_json())
     dispatcher.wake(JobId(JOB))
     dispatcher.announce(JobId(JOB))
 
@@ -183,7 +183,7 @@ def test_every_message_names_its_purpose_including_the_wake_up_of_a_chord(
         "researcher": [f"{JOB}/b.1", f"{JOB}/a.1"],
         SUPERVISOR_QUEUE: [JOB],
         SUBMISSIONS_QUEUE: [JOB],
-        THINK_QUEUE: [f"{JOB}/planner.1"],
+        ROLES_QUEUE: [f"{JOB}/planner.1"],
     }
     (message, _) = queues.lrange("researcher", 0, -1)
     assert body_of(message)[2]["chord"]["options"]["headers"] == {FOR: JOB}
@@ -193,9 +193,9 @@ def test_a_role_goes_to_any_supervisor_with_a_free_slot(app: Celery, queues: Any
     handoff = a_handoff(
         assigned_to="planner", step_id=StepId("planner"), handoff_id=handoff_id("planner", 1)
     )
-    Dispatcher(app).think(handoff, handoff.to_json())
+    Dispatcher(app).send_role(handoff, handoff.to_json())
 
-    assert [(one["task"], one["id"], one["group"]) for one in headers_in(queues, THINK_QUEUE)] == [
+    assert [(one["task"], one["id"], one["group"]) for one in headers_in(queues, ROLES_QUEUE)] == [
         ("specialist.planner", f"{JOB}:planner.1", None)
     ]
 
@@ -241,7 +241,7 @@ def test_a_failed_publication_is_left_to_the_sweeper_soon(
         time.monotonic(),
     )
     assert not dispatcher.publish_again(JobId(JOB), [outgoing("a", 0)])
-    assert not dispatcher.think(planner, planner.to_json())
+    assert not dispatcher.send_role(planner, planner.to_json())
     dispatcher.wake(JobId(JOB))
 
     assert time.monotonic() - began_at < 3 * A_TRY_S

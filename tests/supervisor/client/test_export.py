@@ -14,7 +14,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.events import HandoffIssued, JobEnded
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.report import JobResult, report_of
@@ -29,7 +29,7 @@ def shell(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.setenv("SHOP_PASSWORD", SECRET)
     made = Shell(
         redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
     made.serve("researcher", "writer")
     yield made

@@ -12,7 +12,7 @@ from handoff_queue.supervisor.client.fair_share import Limit, fair_parts
 
 REQUESTS, INPUT, OTHER = ("a:wide", "requests"), ("a:wide", "input"), ("a:narrow", "requests")
 LIMITS = [REQUESTS, INPUT, OTHER, ("a:narrow", "output")]
-ROLES = ["coder", "critic", "researcher", "think", "writer"]
+ROLES = ["coder", "critic", "researcher", "roles", "writer"]
 A_LITTLE = 1 + 1e-9
 
 amounts = st.floats(min_value=0.001, max_value=1_000)

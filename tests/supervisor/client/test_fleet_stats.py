@@ -17,7 +17,7 @@ from handoff_queue.shared.store.queue_load import (
     RunningHandoff,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE
 from handoff_queue.shared.types.rate_limits import Allowance
 from handoff_queue.supervisor.client.fleet import NEWEST, FleetStats, RoleStats, stats_of
 from tests.doubles.handoffs import a_spec
@@ -155,7 +155,7 @@ def test_roles_share_the_providers_limit_by_their_work() -> None:
 def test_the_supervisors_roles_share_the_same_limit() -> None:
     samples = {"researcher": TEN_SECONDS_FOR_FIVE_TURNS, "planner": TEN_SECONDS_FOR_FIVE_TURNS}
     stats = found(
-        at_work("planner"), waiting={"researcher": 30, "think": 9}, requests=600, samples=samples
+        at_work("planner"), waiting={"researcher": 30, "roles": 9}, requests=600, samples=samples
     )
 
     assert (role(stats).wanted_slots, stats.thinking.wanted_slots, stats.thinking.seconds) == (
@@ -312,7 +312,7 @@ def test_an_unserved_role_is_named_and_needs_slots() -> None:
 
 
 def test_the_supervisors_roles_count_as_one_role() -> None:
-    stats = found(at_work("planner"), at_work("judge"), waiting={"think": 3})
+    stats = found(at_work("planner"), at_work("judge"), waiting={"roles": 3})
 
     assert [one.role for one in stats.roles] == ["researcher", "writer"]
     assert (stats.thinking.busy, stats.thinking.queued) == (2, 3)
@@ -338,9 +338,9 @@ def test_the_newest_handoffs_of_all_the_supervisors_roles_predict_their_cost() -
     lately = [a_sample() | {"at": 2_000 + n} for n in range(NEWEST)]
     long_ago = [a_sample("a-model-of-before") | {"at": n} for n in range(NEWEST)]
 
-    alone = found(waiting={THINK_QUEUE: 100}, requests=60, samples={"planner": lately})
+    alone = found(waiting={ROLES_QUEUE: 100}, requests=60, samples={"planner": lately})
     with_others = found(
-        waiting={THINK_QUEUE: 100},
+        waiting={ROLES_QUEUE: 100},
         requests=60,
         samples={"judge": long_ago, "planner": lately, "router": long_ago},
     )

@@ -13,7 +13,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store.job_summary import TAIL_EVENTS
 from handoff_queue.shared.types.handoff import AgentHandoff, StopReason, failed_result
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.outline import MOST_PAYLOAD_BYTES, outline_on
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
@@ -33,7 +33,7 @@ GIVES_UP = StopReason.REFUSED
 def shell(redis_url: str) -> Iterator[Shell]:
     made = Shell(
         redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
     made.serve("researcher")
     yield made

@@ -9,13 +9,13 @@ import pytest
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from tests.supervisor.shell import Shell
 
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
+    queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
     made = Shell(redis_url, make_app("test", redis_url, Settings(), queues))
     made.serve("researcher", "writer")
     yield made

@@ -18,7 +18,7 @@ from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, Recorded
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.engine.failure_guard import MOST_CONFLICTS, MOST_STUMBLES
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
@@ -40,7 +40,7 @@ SERVED = ("researcher", "analyst", "writer", "coder", "generalist", "reviewer")
 def shell(redis_url: str) -> Iterator[Shell]:
     made = Shell(
         redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
     made.serve(*SERVED)
     yield made

@@ -17,7 +17,7 @@ from handoff_queue.shared.store.jobs import LOST_AFTER_S
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.sweeper import Sweeper
 from tests.doubles.sweep_states import delete_messages
@@ -31,7 +31,7 @@ SERVED = ("researcher", "writer", "generalist")
 def shell(redis_url: str) -> Iterator[Shell]:
     made = Shell(
         redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
     made.serve(*SERVED)
     yield made
@@ -222,8 +222,8 @@ def test_untaken_wake_ups_are_sent_once(shell: Shell) -> None:
 def no_slot(shell: Shell) -> ExitStack:
     """Occupy all role slots of this supervisor."""
     taken = ExitStack()
-    while not shell.thinker.is_full:
-        taken.enter_context(shell.thinker.slot())
+    while not shell.role_runner.is_full:
+        taken.enter_context(shell.role_runner.slot())
     return taken
 
 
@@ -235,14 +235,14 @@ def test_a_role_without_a_slot_goes_to_the_think_queue_once_in_many_evaluations(
         for _ in range(3):
             shell.advance(job_id)
         shell.another().advance(job_id)
-        assert redis.llen(THINK_QUEUE) == 1
+        assert redis.llen(ROLES_QUEUE) == 1
 
-        delete_messages(shell.store, THINK_QUEUE)
+        delete_messages(shell.store, ROLES_QUEUE)
         let_time_pass(shell)
         assert shell.store.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
         for _ in range(3):
             shell.advance(job_id)
-        assert redis.llen(THINK_QUEUE) == 1
+        assert redis.llen(ROLES_QUEUE) == 1
     assert "plan_made" not in shell.kinds(job_id)
 
 
@@ -253,12 +253,12 @@ def test_a_role_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell) -> 
         (event,) = [event for event in shell.events(job_id) if isinstance(event, HandoffIssued)]
         text = shell.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)
-        assert shell.advance.think(handoff, text).how is AttemptEnd.HANDED_BACK
-    assert not shell.thinker.is_full
+        assert shell.advance.run_queued_role(handoff, text).how is AttemptEnd.HANDED_BACK
+    assert not shell.role_runner.is_full
 
-    assert shell.advance.think(handoff, text).how is AttemptEnd.FINISHED
+    assert shell.advance.run_queued_role(handoff, text).how is AttemptEnd.FINISHED
     assert "plan_made" in shell.kinds(job_id)
-    assert not shell.store.connection.redis.exists(keys.WAITING + THINK_QUEUE)
+    assert not shell.store.connection.redis.exists(keys.WAITING + ROLES_QUEUE)
 
 
 def test_a_supervisor_without_a_slot_waits_briefly(shell: Shell) -> None:

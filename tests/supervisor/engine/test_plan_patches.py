@@ -24,7 +24,7 @@ def proposed(shell: Shell) -> JobId:
         shell.do(job_id, event, ResultStatus.OK)
     with ExitStack() as taken:
         for _ in range(4):
-            taken.enter_context(shell.thinker.slot())
+            taken.enter_context(shell.role_runner.slot())
         shell.advance(job_id)
     issued = next(
         event
@@ -35,7 +35,10 @@ def proposed(shell: Shell) -> JobId:
     state = fold(job_id, None, shell.store.journal.read(job_id))
     assert state is not None
     other = shell.another()
-    assert other.thinker.think(state, AgentHandoff.from_json(text), text).how is AttemptEnd.FINISHED
+    assert (
+        other.role_runner.claim_and_run(state, AgentHandoff.from_json(text), text).how
+        is AttemptEnd.FINISHED
+    )
     other.close()
     assert shell.kinds(job_id)[-1] == "handoff_finished"
     return job_id
