@@ -1,9 +1,11 @@
-"""Tools for tests of your own specialists and tools.
+"""Tools for tests of your own specialists and tools. The module is part of the public API.
 
-    with MessagesServer(in_turn(text_reply("hello"))) as server:
-        client = anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0)
+    with MessagesServer(in_turn(result_reply("It is open."))) as model:
+        with running_system(model, specialists=Path("our-specialists")) as system:
+            job_id = system.jobs.submit(Request("How does order A-1042 stand?"))
+            print(system.jobs.result(job_id, wait_s=60).answer)
 
-`MessagesServer` stands in for the provider of the models. A script gives its replies.
+`MessagesServer` replaces the provider of the models. A script gives its replies.
 """
 
 from __future__ import annotations
@@ -18,21 +20,26 @@ from handoff_queue.testing.replies import (
     first_message_text,
     in_turn,
     json_reply,
+    result_reply,
     text_reply,
     tool_call_reply,
 )
+from handoff_queue.testing.running_system import RunningSystem, running_system
 
 __all__ = [
     "BrokenRules",
     "Json",
     "MessagesServer",
     "Reply",
+    "RunningSystem",
     "Script",
     "answer_properties",
     "error_reply",
     "first_message_text",
     "in_turn",
     "json_reply",
+    "result_reply",
+    "running_system",
     "text_reply",
     "tool_call_reply",
 ]

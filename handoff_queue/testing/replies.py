@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,38 @@ def text_reply(text: str, **options: Any) -> Reply:
 def json_reply(value: Any, **options: Any) -> Reply:
     """Return a reply whose text is this value as JSON."""
     return text_reply(json.dumps(value), **options)
+
+
+def result_reply(
+    output: Any,
+    *,
+    status: str = "ok",
+    claims: Sequence[Json] = (),
+    confidence: float = 0.9,
+    needs: str | None = None,
+    problem: str | None = None,
+    **options: Any,
+) -> Reply:
+    """Return a reply with the result of a specialist, in the form that a specialist must use.
+
+    Args:
+        output: text, or a value of the output schema of the specialist.
+        status: `ok`, `partial`, `needs_input` or `failed`.
+        claims: {id, text, sources: [{source, quote}]} of each statement that has a source.
+        confidence: 0.0 to 1.0.
+        needs: question of a specialist whose status is `needs_input`.
+        problem: reason of a specialist whose status is `partial` or `failed`.
+        options: other fields of `Reply`.
+    """
+    envelope = {
+        "status": status,
+        "output": output,
+        "claims": list(claims),
+        "confidence": confidence,
+        "needs": needs,
+        "problem": problem,
+    }
+    return json_reply(envelope, **options)
 
 
 def tool_call_reply(*calls: tuple[str, Json], text: str = "", **options: Any) -> Reply:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import handoff_queue
+from handoff_queue import testing
 from tests.docs.pages import DOCS, ROOT, blocks
 
 IMPORT = re.compile(r"^\s*(?:from|import) handoff_queue(\S*)", re.MULTILINE)
@@ -22,6 +23,11 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 @pytest.mark.parametrize("name", handoff_queue.__all__)
 def test_each_public_name_is_there(name: str) -> None:
     assert getattr(handoff_queue, name) is not None
+
+
+@pytest.mark.parametrize("name", testing.__all__)
+def test_each_public_name_for_tests_is_there(name: str) -> None:
+    assert getattr(testing, name) is not None
 
 
 def test_a_name_that_is_not_public_is_no_attribute() -> None:
@@ -43,7 +49,7 @@ def test_the_import_of_the_package_loads_none_of_its_modules() -> None:
 def test_a_sample_imports_from_the_package_and_from_no_module_of_it(page: Path) -> None:
     samples = "".join(blocks(page.read_text(), "python"))
 
-    assert not [place for place in IMPORT.findall(samples) if place]
+    assert set(IMPORT.findall(samples)) <= {"", ".testing"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -217,6 +217,7 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/evaluation.md", "yaml"): check_rubric,
     ("docs/how-to/gates.md", "python"): check_program,
     ("docs/how-to/gates.md", "yaml"): check_gates,
+    ("docs/how-to/test-specialists.md", "python"): check_program,
     ("docs/how-to/web-backend.md", "python"): check_program,
     ("docs/how-to/workflows.md", "python"): check_program,
     ("docs/concepts/joins.md", "yaml"): check_workflow,

@@ -1,0 +1,40 @@
+"""The test file of docs/how-to/test-specialists.md passes as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_docs_samples import of_page
+from tests.running_system import ROOT
+
+pytestmark = pytest.mark.slow
+PAGE = "docs/how-to/test-specialists.md"
+
+
+def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
+    files = {
+        "our-specialists/orders.md": of_page("docs/how-to/add-a-specialist.md", "markdown"),
+        "test-tools/shop.py": of_page(PAGE, "python", "def order_status"),
+        "test_orders.py": of_page(PAGE, "python", "def test_"),
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
