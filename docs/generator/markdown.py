@@ -12,7 +12,7 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
-SECTION = re.compile(r"^(Args|Raises|Returns|Yields):$")
+SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields):$")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

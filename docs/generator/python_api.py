@@ -21,15 +21,19 @@ from docs.generator.markdown import (
     table,
     type_text,
 )
+from handoff_queue import testing
+from handoff_queue.testing import replies
 
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
+STARS: dict[Any, str] = {VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+"""Kind of a parameter -> the stars before its name."""
 
 INTRODUCTION = """\
 # Python API
 
-Import every name from `handoff_queue`. All other names and all inner modules are private and may change. [Python](../get-started/python.md)
-is a first program.
+Import a name from `handoff_queue`, and a name for tests from `handoff_queue.testing`. All other names and modules are private and may
+change. [Python](../get-started/python.md) is a first program, and [Test your specialists](../how-to/test-specialists.md) is a first test.
 """
 GROUPS = {
     "Clients": ["connect", "Client", "connect_async", "AsyncClient"],
@@ -47,21 +51,41 @@ GROUPS = {
     ],
 }  # fmt: skip
 """Heading of the page -> names of `handoff_queue`."""
+TEST_GROUPS = {
+    "Tests": ["running_system", "RunningSystem", "MessagesServer", "BrokenRules"],
+    "Replies of the model in a test": [
+        "Reply", "Script", "Json", "result_reply", "text_reply", "json_reply", "tool_call_reply", "error_reply", "in_turn",
+        "first_message_text", "answer_properties",
+    ],
+}  # fmt: skip
+"""Heading of the page -> names of `handoff_queue.testing`."""
 
 
 def page() -> str:
     parts = [INTRODUCTION]
-    for heading, names in GROUPS.items():
+    groups = GROUPS | TEST_GROUPS
+    for heading, names in groups.items():
         rows = [(f"[`{name}`](#{name.lower()})", summary(name)) for name in names]
         parts.append(table([heading, "What it is"], rows))
-    for names in GROUPS.values():
+    for names in groups.values():
         parts += [section(name) for name in names]
     return "\n".join(parts)
 
 
+def public(name: str) -> Any:
+    """Return the thing with a public name."""
+    if name in testing.__all__:
+        return getattr(testing, name)
+    return getattr(handoff_queue, name)
+
+
 def summary(name: str) -> str:
-    thing = getattr(handoff_queue, name)
-    return first_sentence(own_docstring(thing))
+    return first_sentence(text_of(name))
+
+
+def text_of(name: str) -> str:
+    """Return the docstring of a public name. An alias of a type has its text in its module."""
+    return attribute_docstrings(replies).get(name) or own_docstring(public(name))
 
 
 def own_docstring(thing: Any) -> str:
@@ -78,11 +102,11 @@ def own_docstring(thing: Any) -> str:
 
 def section(name: str) -> str:
     """Return the heading of a name, its signature, its docstring and its members."""
-    thing = getattr(handoff_queue, name)
+    thing = public(name)
     parts = [f"## {name}\n"]
     if inspect.isfunction(thing):
         parts.append(signature_block(thing, name))
-    if text := own_docstring(thing):
+    if text := text_of(name):
         parts.append(markdown_of(text) + "\n")
     if isinstance(thing, type):
         parts += [base_text(thing), members(thing, name)]
@@ -98,6 +122,8 @@ def base_text(kind: type) -> str:
     if not issubclass(kind, Exception) or kind.__bases__ == (Exception,):
         return ""
     name = kind.__bases__[0].__name__
+    if kind.__bases__[0].__module__ == "builtins":
+        return f"Base class: `{name}`.\n"
     return f"Base class: [`{name}`](#{name.lower()}).\n"
 
 
@@ -185,7 +211,7 @@ def signature_block(function: Any, name: str) -> str:
 
 
 def parameter_text(parameter: inspect.Parameter) -> str:
-    text = parameter.name
+    text: str = STARS.get(parameter.kind, "") + parameter.name
     if parameter.annotation is not inspect.Parameter.empty:
         text += f": {type_text(parameter.annotation)}"
     if parameter.default is inspect.Parameter.empty:

@@ -22,13 +22,15 @@ class Reply:
     blocks: tuple[Json, ...] = ()
     """Content blocks of the message, in the form of the API."""
     stop_reason: str | None = "end_turn"
-    usage: Json = field(default_factory=lambda: dict(USAGE))
+    """Stop reason of the message, in the form of the API."""
+    usage: Json = field(default_factory=USAGE.copy)
     """Token counts of the message, in the form of the API."""
     model: str | None = None
     """Name of the model. None: the requested model."""
     status: int = 200
     """HTTP status."""
     headers: dict[str, str] = field(default_factory=dict)
+    """HTTP headers."""
     body: str | None = None
     """Body of the response, instead of a message: an error or garbage."""
     chunk_chars: int = 12

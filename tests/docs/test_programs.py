@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.docs.pages import ROOT
 from tests.docs.samples import Sample
 from tests.docs.test_samples import SAMPLES, check_of, check_program
 
@@ -20,4 +21,5 @@ def test_a_program_of_a_how_to_page_runs(
 ) -> None:
     monkeypatch.setenv("HANDOFF_REDIS_URL", redis_url)
 
-    exec(compile(sample.text, str(sample), "exec"), {"__name__": "sample"})
+    names = {"__name__": "sample", "__file__": str(ROOT / sample.page)}
+    exec(compile(sample.text, str(sample), "exec"), names)

@@ -12,7 +12,7 @@ from docs.generator import python_api
 from docs.generator.__main__ import PAGES, REFERENCE, text_of
 from docs.generator.markdown import attribute_docstrings, markdown_of, table, type_text
 from docs.generator.redis_keys import constant_rows, function_rows
-from handoff_queue import JobResult, Limits, NewLimits, Request
+from handoff_queue import JobResult, Limits, NewLimits, Request, testing
 from handoff_queue.shared.settings.settings import Settings
 from tests.docs.pages import blocks, coded, rows
 
@@ -25,8 +25,10 @@ def test_a_generated_page_is_current(name: str) -> None:
 
 def test_every_public_name_is_in_one_group_of_the_page() -> None:
     grouped = [name for group in python_api.GROUPS.values() for name in group]
+    for_tests = [name for group in python_api.TEST_GROUPS.values() for name in group]
 
     assert sorted(grouped) == sorted(handoff_queue.__all__)
+    assert sorted(for_tests) == sorted(testing.__all__)
 
 
 @pytest.mark.parametrize("kind", [Request, Limits, NewLimits, JobResult, Settings])
