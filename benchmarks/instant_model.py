@@ -1,66 +1,20 @@
-"""A model that answers at once, or after a fixed time: the rest of the time is the cost of the
-queue.
-"""
+"""Answers of the model for the jobs of the table: at once, or after a fixed time."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
+from benchmarks.timed_model import TimedModel
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse_every_s
+from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.plan import Synthesis
-from handoff_queue.shared.types.usage import Usage
 
 DELAY = "BENCH_MODEL_S"
 """Environment: seconds that each call takes."""
 SYNTHESIS = "BENCH_SYNTHESIS"
-"""Environment: how the parts become an answer: `merge`, by code, where nothing is said;
-`reconcile`, by a call.
-"""
+"""Environment: method of the synthesis: `merge` by code (the default), or `reconcile` by a call."""
 STEPS = 3
-_WAITING: set[int] = set()
-"""The threads of this process that do."""
-
-
-def wait(seconds: float, on_pulse: Callable[[Pulse], None]) -> None:
-    """Wait as for a real model."""
-    until, thread = time.monotonic() + seconds, threading.get_ident()
-    _WAITING.add(thread)
-    try:
-        while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, pulse_every_s(len(_WAITING))))
-            on_pulse(Pulse())
-    finally:
-        _WAITING.discard(thread)
-
-
-class InstantModel:
-    """Plans three parallel steps, does them, passes the review."""
-
-    def __init__(self, delay_s: float, synthesis: Synthesis) -> None:
-        self.synthesis = synthesis
-        self._delay_s = delay_s
-
-    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
-        wait(self._delay_s, on_pulse)
-        return self._answer(call)
-
-    async def reply_async(self, call: ModelCall) -> ModelReply:
-        """Reply in an event loop, without pulses."""
-        if self._delay_s:
-            await asyncio.sleep(self._delay_s)
-        return self._answer(call)
-
-    def _answer(self, call: ModelCall) -> ModelReply:
-        text = json.dumps(answer_to(call.output_schema or {}, self.synthesis))
-        usage = Usage(input_tokens=500, output_tokens=100)
-        return ModelReply(({"type": "text", "text": text},), "end_turn", usage, "instant")
 
 
 def call_for(schema: dict[str, Any]) -> ModelCall:
@@ -75,6 +29,7 @@ def call_for(schema: dict[str, Any]) -> ModelCall:
 
 
 def answer_to(schema: dict[str, Any], synthesis: Synthesis = Synthesis.MERGE) -> dict[str, Any]:
+    """Return the answer that a schema asks for: a plan, a verdict or a result."""
     properties = schema.get("properties", {})
     if "steps" in properties:
         steps = [
@@ -100,7 +55,10 @@ def answer_to(schema: dict[str, Any], synthesis: Synthesis = Synthesis.MERGE) ->
     }
 
 
-def make_model(_settings: Settings) -> InstantModel:
-    return InstantModel(
-        float(os.environ.get(DELAY, "0")), Synthesis(os.environ.get(SYNTHESIS, Synthesis.MERGE))
+def make_model(_settings: Settings) -> TimedModel:
+    """Return a model that plans three parallel steps, does them and passes the review."""
+    delay_s = float(os.environ.get(DELAY, "0"))
+    synthesis = Synthesis(os.environ.get(SYNTHESIS, Synthesis.MERGE))
+    return TimedModel(
+        lambda call: (delay_s, answer_to(call.output_schema or {}, synthesis)), synthesis
     )

@@ -13,7 +13,8 @@ import anthropic
 import httpx2
 
 from benchmarks.call import Way
-from benchmarks.instant_model import SYNTHESIS, InstantModel, make_model
+from benchmarks.instant_model import SYNTHESIS, make_model
+from benchmarks.timed_model import TimedModel
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.plan import Synthesis
@@ -85,7 +86,7 @@ def _read(message: anthropic.types.Message) -> ModelReply:
     )
 
 
-def peers_model() -> InstantModel | SdkModel:
+def peers_model() -> TimedModel | SdkModel:
     way = Way(os.environ.get(WAY, Way.FUNCTION))
     if way is Way.FUNCTION:
         return make_model(load_settings())

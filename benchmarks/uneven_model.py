@@ -1,5 +1,5 @@
-"""A model that plans a random DAG, with a different duration for each call: planner, steps,
-assessor, synthesizer.
+"""Answers of the model for random DAGs, with a different duration for each call of the planner, the
+steps, the assessor and the synthesizer.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from benchmarks.instant_model import wait
+from benchmarks.instant_model import answer_to
+from benchmarks.timed_model import TimedModel
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.plan import Synthesis
-from handoff_queue.shared.types.usage import Usage
 
 CALL_S = "BENCH_CALL_S"
 """Environment: the shortest and the longest call, in seconds: `1 3`."""
@@ -87,51 +87,29 @@ def dag_of(number: int, shortest_s: float, longest_s: float) -> Dag:
     return Dag(number, calls_s, depends_on)
 
 
-class UnevenModel:
-    """Knows from the words of a call which DAG it is of, and which part."""
-
-    def __init__(self, shortest_s: float, longest_s: float) -> None:
-        self._bounds = (shortest_s, longest_s)
-
-    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
-        text = json.dumps(call.messages)
-        named = _NAMED.search(text)
-        assert named, text
-        dag = dag_of(int(named[1]), *self._bounds)
-        part, answer = _part_of(dag, call, text)
-        wait(dag.calls_s[part], on_pulse)
-        return ModelReply(
-            ({"type": "text", "text": json.dumps(answer)},),
-            "end_turn",
-            Usage(input_tokens=500, output_tokens=100),
-            "uneven",
-        )
-
-
 def _part_of(dag: Dag, call: ModelCall, text: str) -> tuple[str, dict[str, Any]]:
     properties = (call.output_schema or {}).get("properties", {})
     if "steps" in properties:
         return "planner", dag.plan()
     if "verdict" in properties:
-        return "assessor", {"verdict": "PASS", "revisions": [], "open_points": []}
+        return "assessor", answer_to(call.output_schema or {})
     if "You are the synthesizer" in call.system:
-        return "synthesizer", _envelope("All of it.")
+        return "synthesizer", {**answer_to({}), "output": "All of it."}
     step = _STEP.search(text)
     assert step, text
-    return f"step_{step[1]}", _envelope(f"What came of step {step[1]}.")
+    return f"step_{step[1]}", {**answer_to({}), "output": f"Result of step {step[1]}."}
 
 
-def _envelope(output: str) -> dict[str, Any]:
-    return {
-        "status": "ok",
-        "output": output,
-        "claims": [],
-        "confidence": 0.9,
-        "needs": None,
-        "problem": None,
-    }
-
-
-def make_model(_settings: Settings) -> UnevenModel:
+def make_model(_settings: Settings) -> TimedModel:
+    """Return a model that reads the number of the DAG and the part in the text of a call."""
     shortest_s, longest_s = map(float, os.environ.get(CALL_S, "1 3").split())
-    return UnevenModel(shortest_s, longest_s)
+
+    def script(call: ModelCall) -> tuple[float, dict[str, Any]]:
+        text = json.dumps(call.messages)
+        named = _NAMED.search(text)
+        assert named, text
+        dag = dag_of(int(named[1]), shortest_s, longest_s)
+        part, answer = _part_of(dag, call, text)
+        return dag.calls_s[part], answer
+
+    return TimedModel(script)

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.gates.facts import read_facts
-from handoff_queue.testing import Json, Reply, first_message_text, json_reply
+from handoff_queue.testing import Json, Reply, first_message_text, result_reply
 from tests.doubles.facts import a_database
 from tests.e2e.fleet import Fleet
 
@@ -37,13 +37,7 @@ class Script:
             "date": "2022",
         }
         claim = {"id": "c1", "text": f"It is {metres} m high.", **parts, "sources": []}
-        answer = {
-            "status": "ok",
-            "output": f"It is {metres} m high, they say.",
-            "claims": [claim],
-            "confidence": 0.9,
-        }
-        return json_reply({**answer, "needs": None, "problem": None})
+        return result_reply(f"It is {metres} m high, they say.", claims=[claim])
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
-from handoff_queue.testing import Json, MessagesServer, Reply, json_reply
+from handoff_queue.testing import Json, MessagesServer, Reply, result_reply
 from tests.running_system import EVERYONE, over, running_system
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
 from tests.waiting import wait_until
@@ -22,17 +22,8 @@ ROWS = 2 * MOST_IN_A_SLICE + 1
 
 
 def model(_request: Json) -> Reply:
-    """Does every step at once."""
-    return json_reply(
-        {
-            "status": "ok",
-            "output": "So it is.",
-            "claims": [],
-            "confidence": 0.9,
-            "needs": None,
-            "problem": None,
-        }
-    )
+    """Do every step at once."""
+    return result_reply("So it is.")
 
 
 def handed_out_at(jobs: Client, job_id: JobId) -> list[float]:

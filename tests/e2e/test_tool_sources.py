@@ -12,7 +12,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.export import export_of
-from handoff_queue.testing import Json, MessagesServer, Reply, json_reply, tool_call_reply
+from handoff_queue.testing import Json, MessagesServer, Reply, result_reply, tool_call_reply
 from tests.e2e.fleet import QUICK
 from tests.running_system import SUPERVISOR, over, running_system
 
@@ -49,8 +49,7 @@ def script(request: Json) -> Reply:
     source = {"source": "tool:order_status#2", "quote": QUOTE}
     claim = {"id": "c1", "text": "A-2 was shipped on 3 May.", "sources": [source]}
     output = "Order A-2 was shipped on 3 May [c1]."
-    done = {"status": "ok", "confidence": 0.9, "needs": None, "problem": None}
-    return json_reply({**done, "output": output, "claims": [claim]})
+    return result_reply(output, claims=[claim])
 
 
 def test_a_result_of_a_users_tool_is_a_source_of_the_answer_and_is_exported(tmp_path: Path) -> None:
