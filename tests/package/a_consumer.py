@@ -25,6 +25,13 @@ from handoff_queue import (
     UserError,
     connect_async,
 )
+from handoff_queue.testing import (
+    MessagesServer,
+    RunningSystem,
+    in_turn,
+    result_reply,
+    running_system,
+)
 
 
 def submit(jobs: Client, question: str, folder: Path, signature: Mapping[str, Any]) -> JobId:
@@ -69,3 +76,13 @@ async def ask(question: str) -> str:
         types = [recorded.event.type async for recorded in jobs.events(job_id)]
         result = await jobs.result(job_id)
     return f"{result.status} after {len(types)} events"
+
+
+def look_up(specialists: Path) -> JobStatus:
+    """Run a specialist in a test."""
+    system: RunningSystem
+    with (
+        MessagesServer(in_turn(result_reply("It is open."))) as model,
+        running_system(model, specialists=specialists) as system,
+    ):
+        return system.jobs.result(system.jobs.submit(Request("A question")), wait_s=60).status
