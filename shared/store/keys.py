@@ -12,7 +12,7 @@ DUE = f"{PREFIX}due"
 """zset: `job` or `job/handoff` -> Unix ms at which the sweeper must look at it."""
 JOBS = f"{PREFIX}jobs"
 """zset: job -> Unix ms of its submission, with a fraction that orders the jobs of one
-millisecond. `scripts/commit.lua` writes it.
+millisecond. `lua/commit.lua` writes it.
 """
 SERVING = f"{PREFIX}serving"
 """zset: `queue/process` -> Unix ms until which that process says that it serves that queue. A
@@ -27,12 +27,12 @@ publication. For `supervisor` and `submissions`: `job` that was woken and not lo
 """
 OUT = f"{PREFIX}out:"
 """+ queue, zset: entries that a process will publish or has taken -> time (Unix ms).
-`scripts/enqueue.lua` and `scripts/dequeue.lua` write it, too.
+`lua/enqueue.lua` and `lua/dequeue.lua` write it, too.
 """
 FAIR = f"{PREFIX}fair:"
 """+ queue, zset: `job/handoff TAG` or `job TAG` of a message that waits in the queue -> its
 place in the fair order. `:messages`, hash: the same -> the message. `:next`, zset: a tenant ->
-the place of its next message. `scripts/enqueue.lua` and `scripts/dequeue.lua` write them.
+the place of its next message. `lua/enqueue.lua` and `lua/dequeue.lua` write them.
 """
 SILENCE = f"{PREFIX}silence"
 """hash: the last lease message to Redis, and the last period in which no process could reach Redis

@@ -63,7 +63,7 @@ class Parrot:
             )
         if "rulings" in properties:
             return json_reply({"rulings": [{"point": "look", "why": SECRET, "right": "undecided"}]})
-        if "Write the one answer" in said:
+        if "Write one answer" in said:
             whole = _envelope("partial", output=f"All in all, {SECRET}. " * 20)
             return (
                 json_reply(whole, stall=self.go)

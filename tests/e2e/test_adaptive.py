@@ -168,7 +168,7 @@ def said_to_the_replanner(fleet: Fleet, name: str) -> list[str]:
     return [
         str(messages[-1]["content"])
         for first, messages in said
-        if f"plan {name}" in first and "Results have come in" in first
+        if f"plan {name}" in first and "There are new results of" in first
     ]
 
 

@@ -59,7 +59,7 @@ def test_a_step_in_need_continues_with_the_result_of_an_input_step(fleet: Fleet)
     first, second = attempts_at(result, "a")
     assert (first["depends_on"], second["depends_on"]) == ([], ["a_help"])
     assert [one["step_id"] for one in second["context"]] == ["a_help"]
-    assert second["feedback"][0]["text"].startswith("Step a_help was asked for what you need")
+    assert second["feedback"][0]["text"].startswith("Step a_help was added to answer your question")
     assert [one["assigned_to"] for one in attempts_at(result, "a_help")] == [SPECIALIST], (
         f"{to} is not there"
     )
