@@ -102,9 +102,11 @@ def _before_the_steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
 
 def _base(job: PlannedJob) -> frozenset[str]:
     """Return the handoffs before all steps."""
-    return frozenset(
-        {last_plan_of(job)} if job.is_planned else {FIRST_ROUTE} if job.mode is Mode.AUTO else ()
-    )
+    if job.is_planned:
+        return frozenset({last_plan_of(job)})
+    if job.mode is Mode.AUTO:
+        return frozenset({FIRST_ROUTE})
+    return frozenset()
 
 
 def last_plan_of(job: PlannedJob) -> str:

@@ -215,3 +215,32 @@ def test_requirements_are_pinned_to_the_last(file: str) -> None:
     ]
 
     assert all(re.fullmatch(r"[\w.-]+==[\w.+!]+( ; .+)?", line) for line in lines)
+
+
+PRODUCT = ("shared", "supervisor", "workers", "chaos", "benchmarks")
+
+
+def product_nodes() -> Iterator[tuple[Path, ast.AST]]:
+    for room in PRODUCT:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                yield path, node
+
+
+def test_no_conditional_expression_contains_another() -> None:
+    nested = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path, node in product_nodes()
+        if isinstance(node, ast.IfExp)
+        and any(isinstance(part, ast.IfExp) for part in ast.walk(node) if part is not node)
+    ]
+
+    assert nested == []
+
+
+def test_most_decisions_are_statements() -> None:
+    nodes = [node for _, node in product_nodes()]
+    statements = sum(isinstance(node, ast.stmt) for node in nodes)
+    conditional = sum(isinstance(node, ast.IfExp) for node in nodes)
+
+    assert conditional <= statements * 20 / 1_000

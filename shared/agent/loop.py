@@ -247,7 +247,12 @@ class Agent:
         except InvalidAnswer as problem:
             if may_repair:
                 is_empty = not text.strip() and not calls_of(reply)
-                self._tell(TOO_LONG if was_cut else EMPTY if is_empty else f"{UNUSABLE}{problem}.")
+                if was_cut:
+                    self._tell(TOO_LONG)
+                elif is_empty:
+                    self._tell(EMPTY)
+                else:
+                    self._tell(f"{UNUSABLE}{problem}.")
                 return None
             return self._given_up(str(problem), was_cut=was_cut)
 

@@ -130,13 +130,12 @@ class Journal:
         )
         store_errors: list[StoreError | None] = []
         for commit, answer in zip(commits, answers, strict=True):
-            store_errors.append(
-                answer
-                if isinstance(answer, StoreError)
-                else None
-                if answer[0]
-                else _conflict(commit, answer[1])
-            )
+            if isinstance(answer, StoreError):
+                store_errors.append(answer)
+            elif answer[0]:
+                store_errors.append(None)
+            else:
+                store_errors.append(_conflict(commit, answer[1]))
         return store_errors
 
     def _order(

@@ -48,3 +48,10 @@ class Answer(Message):
     """The reviewer's remarks of the last round."""
     notes: tuple[str, ...] = ()
     method: AnswerMethod = AnswerMethod.NONE
+
+    @property
+    def content(self) -> StorableJson:
+        """The value of a job with an answer schema, or else the text."""
+        if self.value is None:
+            return self.text
+        return self.value

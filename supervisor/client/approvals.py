@@ -103,6 +103,11 @@ def approvals_in(
             own_plan = answer.plan.plan
         else:
             own_plan = None
+        author = None
+        if isinstance(answer, Approved):
+            author = answer.by
+        elif answer:
+            author = "user"
         approvals.append(
             {
                 "version": recorded.version,
@@ -110,13 +115,9 @@ def approvals_in(
                 "why": asked.why,
                 "asked_at": recorded.at,
                 "decision": answer.type if answer else None,
-                "by": answer.by if isinstance(answer, Approved) else "user" if answer else None,
+                "by": author,
                 "note": payloads[answer.note.digest] if answer and answer.note else None,
-                "draft": None
-                if draft is None
-                else draft.text
-                if draft.value is None
-                else draft.value,
+                "draft": draft.content if draft else None,
                 "own_plan": json.loads(payloads[own_plan.digest]) if own_plan else None,
             }
         )

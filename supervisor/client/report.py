@@ -293,9 +293,7 @@ def report_of(record: JobRecord) -> JobResult:
         status=standing.status,
         tenant=submitted.tenant,
         priority=submitted.priority,
-        answer=None
-        if answer is None
-        else (answer.value if answer.value is not None else answer.text),
+        answer=answer.content if answer else None,
         citations=_citations(answer),
         mode=_mode(events),
         route=_route(events, words),

@@ -118,16 +118,17 @@ def submission_of(
     on_end = None
     if request.on_end is not None:
         on_end = end_task_of(request.on_end).to_json()
+    manifest_ref, document_count = None, 0
+    if manifest and reading:
+        manifest_ref, document_count = ref(manifest), len(reading.manifest.documents)
+    elif follows:
+        manifest_ref, document_count = follows.manifest, follows.document_count
     event = JobSubmitted(
         request=ref(request.text),
         title=title_of(request.text),
         limits=_enough_for(request.limits, len(plan.steps)) if plan else request.limits,
-        manifest=ref(manifest) if manifest else follows.manifest if follows else None,
-        document_count=len(reading.manifest.documents)
-        if reading
-        else follows.document_count
-        if follows
-        else 0,
+        manifest=manifest_ref,
+        document_count=document_count,
         model=request.model,
         answer_schema=ref(schema) if schema else None,
         tenant=request.tenant,

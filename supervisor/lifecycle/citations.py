@@ -119,7 +119,10 @@ def _passages(text: str) -> Iterator[list[str]]:
             continue
         if token.type == "heading_open":
             level = int(token.tag[1])
-            depth = level if _is_list(tokens[index + 1].content) else depth if level > depth else 0
+            if _is_list(tokens[index + 1].content):
+                depth = level
+            elif level <= depth:
+                depth = 0
         if token.type == "thead_open" or (token.type in _LISTED and covers):
             until = (token.type.replace("_open", "_close"), token.level)
         covers = covers and token.nesting <= 0 and token.type != "html_block"

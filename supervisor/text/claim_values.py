@@ -75,9 +75,14 @@ def read_value(value: str, unit: str | None, attribute: str) -> ClaimValue:
     words = tuple(
         stem(word) for word in map(str.casefold, _WORD.findall(text)) if word not in _EMPTY
     )
+    yes = None
+    if known in _YES:
+        yes = True
+    elif known in _NO or _NEGATION.match(text):
+        yes = False
     return ClaimValue(
         text=known,
-        yes=True if known in _YES else False if known in _NO or _NEGATION.match(text) else None,
+        yes=yes,
         quantity=None if named else quantity_of(text, unit),
         periods=periods_of(text) if unit is None and not named else (),
         words=tuple(re.sub(r"^v(?=\d)", "", word) for word in words),

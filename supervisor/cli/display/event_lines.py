@@ -293,13 +293,11 @@ def _approval(view: JobView, event: ApprovalEvent) -> str:
         case ApprovalReminded():
             return f"still waits for an approval, reminder {event.number}"
         case Approved():
-            return "approved" + (
-                ", without an answer in time"
-                if event.by == "timeout"
-                else ", with another plan"
-                if event.plan
-                else ""
-            )
+            if event.by == "timeout":
+                return "approved, without an answer in time"
+            if event.plan:
+                return "approved, with another plan"
+            return "approved"
         case Rejected():
             own = ""
             if event.own_plan:
