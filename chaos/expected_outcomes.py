@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from handoff_queue.chaos.expected_handoffs import (
     FIRST_PLAN,
@@ -60,6 +61,8 @@ class Story:
     """Periods in which it waited for its user's answer."""
     limits: JobLimits | None = None
     """Limits at its beginning."""
+    submitted_at: float = inf
+    """Time of its submission; infinite if it is unknown."""
 
     def broken_off(self, *whys: str) -> set[str]:
         """Return the handoffs that ended for one of the given reasons."""

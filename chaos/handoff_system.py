@@ -205,6 +205,7 @@ class Ours:
         )
         return Story(
             status=status,
+            submitted_at=events[0].at,
             ended_at=tuple(at for at, _ in ends),
             finished_at=finished,
             results=results,

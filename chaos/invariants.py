@@ -165,6 +165,8 @@ class Books:
         recorded.
         """
         began = min((call.at for call in self.calls if call.key.job == name), default=inf)
+        if began == inf:  # each evaluation ended before the first call
+            began = self.stories[name].submitted_at
         ends = (
             strike
             for strike in self.strikes
