@@ -123,7 +123,7 @@ class Errand:
                 letter = candidate
                 break
         if letter is None:
-            if not (self._is_unread(self._unread)):
+            if not self._is_unread(self._unread):
                 self._unread = None
             return []
         self.job = self._job_of(self._unread[0])

@@ -314,7 +314,7 @@ def _variable(place: tuple[str, ...]) -> str:
 
 
 def redis_url_of(settings: Settings) -> str:
-    """Return the URL, or raise if there is none. It is defined here because a client needs the URL,
+    """Return the URL of Redis, or the default. It is defined here because a client needs the URL,
     but not the modules that a worker loads.
     """
     if settings.redis_url:

@@ -129,14 +129,12 @@ class DailyBudgets:
 
         Args:
             since_ms: time at which these caps were first set; they are restored if Redis has no
-                newer
-                caps.
+                newer caps.
         """
         given: list[str | Any] = []
         for name, most in asdict(caps).items():
             if most is not None:
-                for item in (name, most):
-                    given.append(item)
+                given += (name, most)
         return int(
             self._connection.script(
                 "set_caps", [keys.CAPS], ["" if since_ms is None else since_ms, *given]

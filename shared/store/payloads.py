@@ -96,8 +96,10 @@ def payload_arguments(texts: Iterable[str]) -> list[str | bytes]:
     """Return pairs of digest and compressed payload, in the form of the scripts."""
     arguments: list[str | bytes] = []
     for text in texts:
-        for item in (_stored_again if len(text) <= REMEMBERED_CHARS else _stored)(text):
-            arguments.append(item)
+        if len(text) <= REMEMBERED_CHARS:
+            arguments += _stored_again(text)
+        else:
+            arguments += _stored(text)
     return arguments
 
 

@@ -157,8 +157,8 @@ def first_phase(mode: Mode) -> Phase:
 
 
 def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
-    """Return the steps at which the retry begins: unfinished steps without a running handoff, and
-    the named step, or else all incomplete steps.
+    """Return the steps at which the retry begins: the unsettled steps, and the named step, or else
+    all incomplete steps.
     """
     roots = {
         step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED
@@ -195,7 +195,7 @@ def _done_again(step: StepState, event: RetryRequested) -> StepState:
 
 
 def _not_again(step: StepState) -> StepState:
-    """Return a step that may have acted. If it ran when the job ended, it is abandoned."""
+    """Return a step that may have acted. If it was not settled at the job's end, it waits again."""
     if step.status is StepStatus.SETTLED:
         return step
     return step.model_copy(update={"status": StepStatus.WAITING})

@@ -379,8 +379,8 @@ def _same(first: Amount, second: Amount, share: Fraction, *, is_about: bool) -> 
 
 
 def _rounded_to(amount: Amount) -> Fraction:
-    """Return the possible rounding of a value: its last zeros may be rounded, and so may up to
-    three other digits. 8,850 may be 8,848.86.
+    """Return the unit that a value may be rounded to. Zeros at its end may come from rounding, but
+    at least three digits count. 8,850 may be 8,848.86.
     """
     grain = amount.grain
     while (
