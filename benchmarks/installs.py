@@ -72,8 +72,7 @@ def newest(folder: Path, wheel: Path, extra: str = "") -> Environment:
         wanted = str(wheel)
     pins: list[str] = []
     for name in _CONSTRAINTS:
-        for word in ("--constraints", str(ROOT / name)):
-            pins.append(word)
+        pins += ("--constraints", str(ROOT / name))
     run_uv("pip", "install", "--python", str(environment.python), *pins, wanted)
     return environment
 

@@ -91,8 +91,7 @@ class Stage(Generic[Made_co]):
         """Return jobs that may have a running handoff, including children."""
         planned_jobs: list[PlannedJob] = []
         for name in self.open:
-            for member in self.jobs[name].family:
-                planned_jobs.append(member)
+            planned_jobs += self.jobs[name].family
         return planned_jobs
 
     def _see_claims(self) -> None:

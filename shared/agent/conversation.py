@@ -290,8 +290,7 @@ class Conversation:
         replies = (item for item in self.checkpoints if isinstance(item, ModelReplied))
         blocks: list[Block] = []
         for reply in replies:
-            for block in reply.content:
-                blocks.append(block)
+            blocks += reply.content
         return blocks
 
     @property

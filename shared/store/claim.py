@@ -325,8 +325,7 @@ class Claim:
 
         Args:
             gets_further: True if new checkpoints are progress, so that earlier lost claims no
-                longer
-                count.
+                longer count.
         """
         with self._lock:
             self._check_claim()

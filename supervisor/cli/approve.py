@@ -87,8 +87,7 @@ def with_plan(file: Path | None, send: Callable[[JsonValue], None]) -> None:
 
     Raises:
         UserError: the file is missing, is not YAML, or holds no valid plan. Each line names the
-            file,
-            the line and the fault.
+            file, the line and the fault.
     """
     from handoff_queue.supervisor.text.plain_yaml import line_at
 

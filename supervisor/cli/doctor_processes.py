@@ -116,9 +116,8 @@ def _facts(told: Iterable[AnnouncedProcess], now: float) -> Iterator[Finding]:
 
 def _newest_call(group: Iterable[AnnouncedProcess], now: float) -> str:
     states: list[ModelCalls] = []
-    for one in group:
-        for call in one.node.calls:
-            states.append(call)
+    for process in group:
+        states += process.node.calls
     if not states:
         return "no model call yet"
     newest = max(states, key=lambda calls: calls.called_at)

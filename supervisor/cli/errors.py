@@ -125,9 +125,8 @@ def _usage_problem(error: Any) -> str | None:
     if context and hasattr(error, "possibilities"):
         message = f"there is no option {error.message.removeprefix('No such option: ')}"
         options: list[Any] = []
-        for one in context.command.get_params(context):
-            for name in one.opts:
-                options.append(name)
+        for parameter in context.command.get_params(context):
+            options += parameter.opts
         if close := close_names(error.option_name, options):
             message += f": did you mean {close[0]}?"
     elif not (message := error.format_message()):

@@ -63,8 +63,7 @@ def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJud
 
     Args:
         model: the model that the user chose. None: the model of the settings, unless the workers
-            have
-            only the offline model.
+            have only the offline model.
     """
     served = jobs.store.presence.served()
     is_offline = {name for one in served.values() for name in one.models} == {OFFLINE_MODEL}

@@ -44,8 +44,7 @@ def require_somebody(jobs: Client, model: str | None = None) -> None:
 
     Raises:
         UserError: no worker, no supervisor, or no worker has the model. The message names the
-            command
-            that starts it.
+            command that starts it.
         StoreUnavailable: no process is announced, because Redis takes no writes.
     """
     served, has_supervisor = (

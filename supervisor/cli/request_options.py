@@ -37,8 +37,7 @@ def gates_of(file: Path | None) -> GateSet | None:
 
     Raises:
         UserError: the file is missing, too large or not plain YAML; no answer could pass the gates;
-            or
-            the facts cannot be read.
+            or the facts cannot be read.
     """
     if file is None:
         return None

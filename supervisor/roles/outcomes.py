@@ -274,8 +274,7 @@ def earlier_results(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ..
             asking = steps_of_schema(handoff.expected_output_format)
             results: list[BlobRef] = []
             for step_id in asking:
-                for ref in _needs_of(state, StepId(step_id)):
-                    results.append(ref)
+                results += _needs_of(state, StepId(step_id))
             return tuple(results)
         case _:
             return ()
@@ -295,8 +294,7 @@ def rounds_sent_back(state: JobState) -> tuple[BlobRef, ...]:
 def _repeats(state: JobState, verdict: Verdict, words: ResultTexts) -> tuple[StepId, ...]:
     before: list[Revision] = []
     for result in rounds_sent_back(state):
-        for revision in Verdict.of(words.result(result).output).revisions:
-            before.append(revision)
+        before += Verdict.of(words.result(result).output).revisions
     repeats: list[StepId] = []
     for new in verdict.revisions:
         if any(old.step == new.step and asks_the_same(old.problem, new.problem) for old in before):

@@ -71,8 +71,7 @@ class RouteFormat:
 
         Raises:
             InvalidAnswer: neither of the two routes, or an unknown specialist alone. On the last
-                try the
-                generalist takes the request instead.
+                try the generalist takes the request instead.
         """
         answer = parse(RouteAnswer, text)
         team, notes = _way_of(answer.route) is RouteChoice.TEAM, tuple[str, ...]()

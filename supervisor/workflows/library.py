@@ -29,8 +29,7 @@ def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
         return workflow_from(Path(name_or_path))
     known: dict[str, Path] = {}
     for folder in (BUILT_IN, *dirs):
-        for name, path in _files_of(folder).items():
-            known[name] = path
+        known.update(_files_of(folder))
     if name_or_path not in known:
         otherwise = "name one of these, or a .yaml file by its path"
         mend = suggestion(name_or_path, sorted(known), otherwise=otherwise)

@@ -75,8 +75,7 @@ def choose_rows(ranks: Sequence[int], heads: Sequence[int], room: int) -> list[i
 
     Args:
         heads: for each row, the number of its parent row or its own number. A parent and its rows
-            stay
-            together.
+            stay together.
         room: number of rows that fit.
     """
     of_head: dict[int, int] = {}
