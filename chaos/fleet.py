@@ -16,7 +16,7 @@ from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.supervisor.cli.celery_process import celery_command, nursery_of_celery
+from handoff_queue.supervisor.cli.celery_process import celery_command, celery_fork_server
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
 
 REDIS = "redis"
@@ -123,7 +123,7 @@ def running_fleet(
         UserError: a process does not start.
     """
     with ExitStack() as parts:
-        nursery = nursery_of_celery()  # forked: a killed process is back in half a second
+        nursery = celery_fork_server()  # forked: a killed process is back in half a second
         processes = parts.enter_context(Processes(folder, nursery and parts.enter_context(nursery)))
         url = PrivateRedis(processes, folder, is_hunted=True).start()
         _start(processes, folder, environment_of(folder, url, size, model_url), members)

@@ -7,7 +7,7 @@ from celery import Celery
 from handoff_queue.shared.broker.celery_app import app_or_exit
 
 
-def _made() -> Celery:
+def _make() -> Celery:
     from handoff_queue.shared.settings.placeholder_passwords import load_process_settings
 
     # Imported here: the module imports packages that a client does not have.
@@ -16,4 +16,4 @@ def _made() -> Celery:
     return make_supervisor_app(load_process_settings())
 
 
-app = app_or_exit(_made, __name__)
+app = app_or_exit(_make, __name__)

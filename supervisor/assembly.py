@@ -1,4 +1,4 @@
-"""How a supervisor process is put together: its Celery app, its tasks, and the parts behind them."""
+"""The Celery app of a supervisor process, its tasks, and the parts that run them."""
 
 from __future__ import annotations
 
@@ -55,11 +55,12 @@ class Supervisor:
     advance: JobLoop
     sweeper: Sweeper
     role_runner: RoleRunner
-    taking: ConsumptionControl
+    consumption: ConsumptionControl
+    """Leaves out the roles queue while no role slot is free."""
 
 
-class _Once:
-    """Builds the supervisor at its first use, in the process that uses it."""
+class _LazySupervisor:
+    """The supervisor of this process. It is built at its first use, also in a forked process."""
 
     def __init__(self, app: Celery, settings: Settings, make_model: MakeModel | None) -> None:
         self._app = app
@@ -78,32 +79,38 @@ class _Once:
             return self._built
 
     def starting(self, **_: Any) -> None:
-        """Before it takes anything."""
+        """Make the model clients before the worker takes a message."""
         if self._make_model is None:
             self._make_model = provider_models(self._settings)
 
     def started(self, sender: Any = None, **_: Any) -> None:
-        """Return when the supervisor is announced."""
+        """Announce the supervisor, start its sweeper, and start to control the roles queue.
+
+        Args:
+            sender: Celery's consumer.
+        """
         supervisor = self()
         roles: list[SpecialistSpec] = []
         for name in ROLES:
             roles.append(read_role_once(name))
-        itself = Announcer.of(supervisor.process, self._app, str(sender.hostname), roles)
-        supervisor.sweeper.start(itself.now)
-        supervisor.taking.attach(
+        announcer = Announcer.of(supervisor.process, self._app, str(sender.hostname), roles)
+        supervisor.sweeper.start(announcer.now)
+        supervisor.consumption.attach(
             sender, [ROLES_QUEUE], lambda _: not supervisor.role_runner.is_full, in_a_hurry=True
         )
 
     def stopping(self, **_: Any) -> None:
-        """Set the flag that stops the supervisor. It runs in a signal handler at any point of its
-        thread, so it takes no lock. A thread that is just building the supervisor sees the flag.
+        """Begin to drain the process, and stop the sweeper.
+
+        Celery calls this in a signal handler, at any point of the main thread, so it takes no lock.
+        If the supervisor is just being built, the flag stops it after that.
         """
         self._is_stopping = True
         if self._built is not None:
             self._end(self._built)
 
     def stopped(self, **_: Any) -> None:
-        """Clean up when nothing runs any more."""
+        """Wait until the announcement is withdrawn, and export the remaining telemetry."""
         if self._built is not None:
             self._built.sweeper.wait_until_withdrawn()
         telemetry().stop()
@@ -114,24 +121,29 @@ class _Once:
 
 
 def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supervisor:
-    """A supervisor out of its parts."""
+    """Start the process and build the parts of its supervisor.
+
+    Half of the worker's threads may run roles.
+    """
     process = start_process("handoff-supervisor", settings, watchdog=True, make_model=make_model)
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
     dispatcher = Dispatcher(app)
-    secret = None
+    webhook_secret = None
     if settings.webhook_secret:
-        secret = settings.webhook_secret.get_secret_value()
-    taking = ConsumptionControl()
-    role_runner = RoleRunner(process.attempts, slots // 2, taking.changed)
-    broker = settings.on_end_broker_url
+        webhook_secret = settings.webhook_secret.get_secret_value()
+    end_broker_url = None
+    if settings.on_end_broker_url:
+        end_broker_url = settings.on_end_broker_url.get_secret_value()
+    consumption = ConsumptionControl()
+    role_runner = RoleRunner(process.attempts, slots // 2, consumption.changed)
     end_tasks = EndTasks(
         process.store,
         process.attempts.library,
         app,
-        broker.get_secret_value() if broker else None,
+        end_broker_url,
         settings.on_end_tasks or (),
     )
-    webhooks = Webhooks(process.store, secret)
+    webhooks = Webhooks(process.store, webhook_secret)
     advance = JobLoop(process.store, dispatcher, process.attempts, role_runner, webhooks, end_tasks)
     sweeper = Sweeper(
         process.store,
@@ -141,48 +153,53 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
         keep_s=settings.retention_s,
         caps=caps_from(settings),
     )
-    return Supervisor(process, advance, sweeper, role_runner, taking)
+    return Supervisor(process, advance, sweeper, role_runner, consumption)
 
 
 def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None) -> Celery:
-    """The app with its tasks; nothing connects until a worker starts."""
+    """Return the app with its tasks. It connects to nothing until a worker starts."""
     app = make_app("supervisor", redis_url_of(settings), settings, QUEUES)
-    once = _Once(app, settings, make_model)
+    supervisor = _LazySupervisor(app, settings, make_model)
 
     def advance(
         _task: object, job_id: object, suspects: object = (), _woken_by: object = ""
     ) -> None:
-        """`_woken_by`: what messages of the version before say."""
+        """Advance the job. A message with other arguments becomes a dead letter.
+
+        Args:
+            suspects: handoffs that may have lost their worker.
+            _woken_by: ignored. Messages of an earlier version have this argument.
+        """
         if (
             not isinstance(job_id, str)
             or not is_job_id(job_id)
             or not isinstance(suspects, list | tuple)
         ):
-            once().process.store.dead_letters.add(
+            supervisor().process.store.dead_letters.add(
                 SUPERVISOR_QUEUE,
                 "advance takes a job id and a list of handoff ids",
                 repr(job_id)[:1_000],
             )
             return
         with logged_as(job_id=job_id):
-            once().advance(JobId(job_id), [HandoffId(str(item)) for item in suspects])
+            supervisor().advance(JobId(job_id), [HandoffId(str(suspect)) for suspect in suspects])
 
     register(app, ADVANCE, advance, ParsedRequest)
     for role in ROLES:
-        register(app, task_of(role), _role_task(once, role))
-    keep_unreadable(app, lambda: once().process.store)
+        register(app, task_of(role), _role_task(supervisor, role))
+    keep_unreadable(app, lambda: supervisor().process.store)
     worker = WorkerSignals(app)
-    worker.connect(signals.worker_init, or_exit(once.starting))
-    worker.connect(signals.worker_ready, or_exit(once.started))
+    worker.connect(signals.worker_init, or_exit(supervisor.starting))
+    worker.connect(signals.worker_ready, or_exit(supervisor.started))
     touch_while_alive(app)  # after the receiver that announces the process
-    worker.connect(signals.worker_shutting_down, once.stopping)
-    worker.connect(signals.worker_shutdown, once.stopped)
+    worker.connect(signals.worker_shutting_down, supervisor.stopping)
+    worker.connect(signals.worker_shutdown, supervisor.stopped)
     return app
 
 
-def _role_task(once: _Once, role: str) -> Any:
+def _role_task(lazy_supervisor: _LazySupervisor, role: str) -> Any:
     def run_role(self: Any, text: object) -> str:
-        supervisor = once()
+        supervisor = lazy_supervisor()
         return run_task(
             self, supervisor.process.store, role, text, supervisor.advance.run_queued_role
         )

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer, can_be
-from handoff_queue.supervisor.cli.celery_process import LATER, ROOMS, WARM
+from handoff_queue.supervisor.cli.celery_process import CELERY_MODULES, LATER, ROOMS
 from handoff_queue.supervisor.cli.commands import ENTRIES
 
 ROOT = Path(__file__).parents[1]
@@ -46,7 +46,8 @@ def nursery() -> ForkServer | None:
 @cache
 def _started() -> ForkServer:
     own = ForkServer(
-        (*WARM, *LATER, *ROOMS, *COMMANDS, *AS_THEY_GO), {**os.environ, "PYTHONPATH": str(ROOT)}
+        (*CELERY_MODULES, *LATER, *ROOMS, *COMMANDS, *AS_THEY_GO),
+        {**os.environ, "PYTHONPATH": str(ROOT)},
     ).__enter__()
     atexit.register(own.__exit__, None, None, None)
     return own

@@ -30,44 +30,53 @@ def ask_in_place(
 
     result = jobs.result(job_id)
     draft = None
-    for one in result.approvals:
-        if one["version"] == question.version:
-            draft = one["draft"]
+    for approval in result.approvals:
+        if approval["version"] == question.version:
+            draft = approval["draft"]
             break
     console = stderr()
     if question.what is ApprovalOf.PLAN:
         note(readable(result.plan, console.width))
     else:
         console.print(account(result, is_private=is_private))
-    if draft is not None:
-        note(f"\n{plain(draft) if isinstance(draft, str) else readable(draft, console.width)}\n")
+    if isinstance(draft, str):
+        note(f"\n{plain(draft)}\n")
+    elif draft is not None:
+        note(f"\n{readable(draft, console.width)}\n")
     note(
-        f"{job_id} waits for an approval of its {_asked(question)}. y: approve; n: cancel the job; other text: reject with this feedback"
+        f"{job_id} waits for an approval of its {_subject(question)}. y: approve; n: cancel the job; other text: reject with this feedback"
     )
-    said = ""
-    while not said:
-        said = _line()
+    answer = ""
+    while not answer:
+        answer = _line()
     try:
-        match said.lower():
+        match answer.lower():
             case "y" | "yes":
                 jobs.approve(job_id)
             case "n" | "no":
                 jobs.cancel(job_id)
             case _:
-                jobs.reject(job_id, said)
+                jobs.reject(job_id, answer)
     except UserError as error:  # another person answered first, or the note is not valid
         say(str(error))
 
 
-def _asked(question: Question) -> str:
-    if question.what is ApprovalOf.STEP:
-        steps = question.steps
-    else:
-        steps = ()
-    return f"{question.what}{'s' if len(steps) > 1 else ''} {', '.join(steps)}".rstrip()
+def _subject(question: Question) -> str:
+    """Return the subject of the approval: `plan`, `step left`, `steps left, right`."""
+    if question.what is not ApprovalOf.STEP or not question.steps:
+        return question.what.value
+    noun = question.what.value
+    if len(question.steps) > 1:
+        noun += "s"
+    return f"{noun} {', '.join(question.steps)}"
 
 
 def _line() -> str:
+    """Return the next line that the person types.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-D or Ctrl-C.
+    """
     sys.stderr.write("> ")
     sys.stderr.flush()
     line = line_of_terminal()

@@ -83,7 +83,9 @@ def reject(
 
 
 def with_plan(file: Path | None, send: Callable[[JsonValue], None]) -> None:
-    """Call `send` with the plan in this file, as YAML or JSON, or with None. Values stay texts.
+    """Call `send` with the plan in this YAML or JSON file, or with None if there is no file.
+
+    All values of the plan are texts, as they were typed.
 
     Raises:
         UserError: the file is missing, is not YAML, or holds no valid plan. Each line names the
@@ -98,9 +100,10 @@ def with_plan(file: Path | None, send: Callable[[JsonValue], None]) -> None:
     try:
         send(_value(str(file), root))
     except PlanRefused as error:
-        raise ManyProblems(
-            [f"{file}:{line_at(root, place)}: {said}" for said, place in error.problems]
-        ) from error
+        problems: list[str] = []
+        for problem, place in error.problems:
+            problems.append(f"{file}:{line_at(root, place)}: {problem}")
+        raise ManyProblems(problems) from error
 
 
 def _tree(file: Path) -> yaml.Node:
@@ -130,11 +133,12 @@ def _check_joins(file: Path, root: yaml.Node) -> None:
     plan = fields_of(str(file), root)
     if "join" in plan:
         join_from(f"{file}:{line_of(plan['join'])}: join", plan["join"])
-    if isinstance(plan.get("steps"), yaml.SequenceNode):
-        steps = plan["steps"].value
-    else:
-        steps = []
-    for fields in (fields_of(str(file), one) for one in steps if isinstance(one, yaml.MappingNode)):
+    if not isinstance(plan.get("steps"), yaml.SequenceNode):
+        return
+    for step in plan["steps"].value:
+        if not isinstance(step, yaml.MappingNode):
+            continue
+        fields = fields_of(str(file), step)
         if "join" in fields:
             name = "a step"
             if "id" in fields:
@@ -148,5 +152,5 @@ def _value(where: str, node: yaml.Node) -> JsonValue:
     if isinstance(node, yaml.MappingNode):
         return {name: _value(where, value) for name, value in fields_of(where, node).items()}
     if isinstance(node, yaml.SequenceNode):
-        return [_value(where, one) for one in node.value]
+        return [_value(where, item) for item in node.value]
     return text_of(where, node)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -128,7 +128,11 @@ def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
 
 
 def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
-    """Cancel the jobs that match now. A job that ends or is deleted in the meantime is no error."""
+    """Cancel the jobs that match now. A job that ends or is deleted in the meantime is no error.
+
+    Args:
+        asks: whether the person at the terminal must confirm first.
+    """
     matching = list(jobs.store.jobs.matching(where))
     if not matching:
         say("no open job matches: there is nothing to cancel")
@@ -138,7 +142,10 @@ def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
         return FAILED
     outcomes = cancel_each(jobs, matching, lambda *_: None)
     stopped = outcomes[CancelOutcome.STOPPED]
-    write_line(f"{count_of(stopped, 'job')} {'is' if stopped == 1 else 'are'} being cancelled")
+    verb = "are"
+    if stopped == 1:
+        verb = "is"
+    write_line(f"{count_of(stopped, 'job')} {verb} being cancelled")
     if had_ended := outcomes.total() - stopped:
         say(f"{count_of(had_ended, 'job')} had ended before")
     return OK
@@ -154,7 +161,8 @@ def cancel_each(
             text.
 
     Raises:
-        KeyboardInterrupt, StoreUnavailable: a line with the number of cancelled jobs comes first.
+        KeyboardInterrupt, StoreUnavailable: if there are several jobs, a line with the number of
+            cancelled jobs comes first.
     """
     outcomes = Counter[CancelOutcome]()
     try:
@@ -177,17 +185,20 @@ def cancel_each(
 
 def _cancel_one(jobs: Client, job_id: JobId) -> tuple[CancelOutcome, str]:
     try:
-        return CancelOutcome.STOPPED if jobs.cancel(job_id) else CancelOutcome.HAD_ENDED, ""
+        is_stopped = jobs.cancel(job_id)
     except UnknownJob as error:
         return CancelOutcome.UNKNOWN, str(error)
+    if is_stopped:
+        return CancelOutcome.STOPPED, ""
+    return CancelOutcome.HAD_ENDED, ""
 
 
 @contextmanager
 def defer_interrupt() -> Iterator[Callable[[], bool]]:
     """Record the first Ctrl-C, SIGTERM or SIGHUP instead of raising it, so that the count is exact.
 
-    Yields a function that returns whether a signal came. A second signal raises KeyboardInterrupt
-    at once.
+    Yield a function that returns whether a signal came. A second signal raises KeyboardInterrupt
+    at once. A signal that is ignored, or that has another handler, keeps its handler.
     """
     came = False
 
@@ -197,13 +208,12 @@ def defer_interrupt() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         came = True
 
-    before = {
-        number: signal.signal(number, note_signal)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
-    }
+    replaced: dict[signal.Signals, Any] = {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            replaced[number] = signal.signal(number, note_signal)
     try:
         yield lambda: came
     finally:
-        for number, handler in before.items():
+        for number, handler in replaced.items():
             signal.signal(number, handler)

@@ -21,7 +21,7 @@ from handoff_queue.shared.settings.foreign_environment import (
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.display.terminal import use_standard_streams
 
-WARM = (
+CELERY_MODULES = (
     "celery.bin.celery",
     "celery.apps.worker",
     "celery.concurrency.thread",
@@ -34,12 +34,13 @@ ROOMS = ("handoff_queue.supervisor.assembly", "handoff_queue.workers.assembly")
 """Names only: the supervisor must not import the code of the workers."""
 
 
-def nursery_of_celery() -> ForkServer | None:
-    """Return the fork server, or None if the system cannot fork. Separate processes only start
-    later.
+def celery_fork_server() -> ForkServer | None:
+    """Return a fork server that has imported Celery and our rooms.
+
+    Return None if the system cannot fork on demand. Separate processes then start more slowly.
     """
     if can_be():
-        return ForkServer((*WARM, *LATER, *ROOMS))
+        return ForkServer((*CELERY_MODULES, *LATER, *ROOMS))
     return None
 
 
@@ -72,10 +73,10 @@ def check_app(
         within_s: seconds within which the files must be loaded.
 
     Raises:
-        UserError: the app refuses a file, or a file was not loaded in time.
+        UserError: the app refuses a file or cannot be created, or a file was not loaded in time.
     """
     try:
-        tried = subprocess.run(
+        ended = subprocess.run(
             celery_command(app, "--version"),
             env={**os.environ, **surroundings},
             stdin=subprocess.DEVNULL,
@@ -90,14 +91,21 @@ def check_app(
             f"the files of your specialists and tools were not loaded within {within_s:g} s: "
             "a file of tools must not block while it is imported"
         ) from error
-    if tried.returncode:
-        told: list[str] = []
-        for line in tried.stderr.splitlines():
-            if line.startswith("handoff: "):
-                told.append(line.removeprefix("handoff: "))
-        raise UserError(
-            told[-1] if told else f"{app} cannot be started: {tried.stderr.strip()[-1_500:]}"
-        )
+    if not ended.returncode:
+        return
+    problem = f"{app} cannot be started: {ended.stderr.strip()[-1_500:]}"
+    if messages := messages_in(ended.stderr):
+        problem = messages[-1]
+    raise UserError(problem)
+
+
+def messages_in(log: str) -> list[str]:
+    """Return the messages for a person in the output of a process, without `handoff: `."""
+    messages: list[str] = []
+    for line in log.splitlines():
+        if line.startswith("handoff: "):
+            messages.append(line.removeprefix("handoff: "))
+    return messages
 
 
 def run_celery(arguments: list[str]) -> None:
@@ -124,8 +132,10 @@ def _main() -> None:
     try:
         run_celery(sys.argv[1:])
     except SystemExit as end:
-        is_number = isinstance(end.code, int)
-        limit_wait_for_threads(int(end.code or 0) if is_number else int(end.code is not None))
+        exit_code = end.code
+        if not isinstance(exit_code, int):  # a text counts as 1, None as 0
+            exit_code = int(exit_code is not None)
+        limit_wait_for_threads(exit_code)
         raise
 
 

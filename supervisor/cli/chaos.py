@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 CHORDS = "chords"
 """Value of --only for the jobs that plain Celery chords can do."""
-
-
 SIZE = "Size"
 """A panel of options in the help."""
 
@@ -102,28 +100,26 @@ def chaos(
     if control is not None:
         _check_control(only, failpoints=failpoints)
     if seed is None:
-        chosen = secrets.randbelow(1_000_000)
-    else:
-        chosen = seed
-    options = run.Options(chosen, jobs, kills, size=Size(workers, supervisors), draw=_draw(only))
-    say(f"seed {chosen}")
+        seed = secrets.randbelow(1_000_000)
+    options = run.Options(seed, jobs, kills, size=Size(workers, supervisors), draw=_draw(only))
+    say(f"seed {seed}")
     if control is not None:
-        found = run.control(options, say)
-        write_line(
-            json.dumps(report.control_json(found) | {"seed": chosen})
-            if as_json
-            else report.control_table(found)
-        )
-        if report.is_control_kept(found):
+        comparison = run.control(options, say)
+        if as_json:
+            write_line(json.dumps(report.control_json(comparison) | {"seed": seed}))
+        else:
+            write_line(report.control_table(comparison))
+        if report.is_control_kept(comparison):
             return OK
         return FAILED
     if failpoints:
         books = run.try_failpoints(options, say)
     else:
         books = run.run(options, say)
-    write_line(
-        json.dumps(report.json_of(books) | {"seed": chosen}) if as_json else report.table_of(books)
-    )
+    if as_json:
+        write_line(json.dumps(report.json_of(books) | {"seed": seed}))
+    else:
+        write_line(report.table_of(books))
     if report.is_kept(books):
         return OK
     return FAILED
@@ -138,7 +134,7 @@ def _check_control(only: str | None, *, failpoints: bool) -> None:
 
 
 def _draw(only: str | None) -> Draw | None:
-    """Return the filter of --only, or None.
+    """Return the generator of the jobs that --only allows, or None without --only.
 
     Raises:
         UserError: a word is not a mode.

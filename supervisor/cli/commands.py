@@ -32,11 +32,11 @@ class Entry:
 
 
 def _entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, Entry]:
-    return {
-        name: Entry(place, line, panel)
-        for panel, ours in panels.items()
-        for name, (place, line) in ours.items()
-    }
+    entries: dict[str, Entry] = {}
+    for panel, commands in panels.items():
+        for name, (place, line) in commands.items():
+            entries[name] = Entry(place, line, panel)
+    return entries
 
 
 ENTRIES = _entries({
@@ -130,11 +130,17 @@ def load_command(name: str) -> Any:
 
 
 def help_text(docstring: str) -> str:
-    """Join the lines of each paragraph, because Typer keeps line breaks. Mark the examples."""
+    """Return the help with one line for each paragraph, because Typer keeps line breaks.
+
+    An example, which starts with `handoff `, gets a `$` in front.
+    """
     paragraphs: list[str] = []
     for part in docstring.split("\n\n"):
-        paragraphs.append(" ".join(part.split()))
-    return "\n\n".join(f"$ {text}" if text.startswith("handoff ") else text for text in paragraphs)
+        paragraph = " ".join(part.split())
+        if paragraph.startswith("handoff "):
+            paragraph = f"$ {paragraph}"
+        paragraphs.append(paragraph)
+    return "\n\n".join(paragraphs)
 
 
 class Commands(TyperGroup):

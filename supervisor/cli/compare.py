@@ -5,7 +5,7 @@ A judge sees both answers without the names of the modes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,6 +51,7 @@ from handoff_queue.supervisor.cli.variants import (
 from handoff_queue.supervisor.gates.gates_file import GateSet
 
 if TYPE_CHECKING:
+    from handoff_queue.supervisor.evaluation.answer_judge import PairwiseJudgement
     from handoff_queue.supervisor.evaluation.comparison import ComparedAnswer, Comparison
     from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob
     from handoff_queue.supervisor.evaluation.trials import Variant
@@ -104,7 +105,7 @@ def compare(
     handoff compare "Which licences allow resale?" --docs licences --max-usd 1
     """
     settings, name = load_settings(), run_name(run, "compare")
-    how = ComparisonMode(
+    options = ComparisonOptions(
         name,
         _without_facts(gates_of(gates)),
         rubric_of(rubric) or DEFAULT_RUBRIC,
@@ -124,7 +125,7 @@ def compare(
     for _, errand in errands:
         check_within(errand.request, settings, max_usd)
     try:
-        found = _compared(errands, how, settings)
+        found = _compared(errands, options, settings)
     except KeyboardInterrupt:
         return say_how_to_resume(name)
     if as_json:
@@ -136,22 +137,27 @@ def compare(
     return OK
 
 
-def _without_facts(found: GateSet | None) -> Gates | None:
-    if found is not None and found.facts is not None:
+def _without_facts(gate_set: GateSet | None) -> Gates | None:
+    """Return the gates that can check a finished answer, or None without gates.
+
+    Raises:
+        UserError: the gates have facts or a fact-checker.
+    """
+    if gate_set is not None and gate_set.facts is not None:
         raise UserError(
             "compare checks finished answers, and `facts` only works while a job runs: leave `facts` out of these gates"
         )
-    if found is not None and found.gates.fact_checker:
+    if gate_set is not None and gate_set.gates.fact_checker:
         raise UserError(
             "a fact-checker checks an answer while its job runs: leave `fact_checker` out of these gates"
         )
-    if found:
-        return found.gates
+    if gate_set:
+        return gate_set.gates
     return None
 
 
 @dataclass(frozen=True)
-class ComparisonMode:
+class ComparisonOptions:
     """Settings of a comparison."""
 
     name: str
@@ -188,61 +194,53 @@ def _errands(
     steps, limits = workflow_for(variants, workflow), limits_within(timeout_s, settings)
     errands: list[tuple[Variant, EvaluationJob]] = []
     for variant in variants:
-        errands.append(
-            (
-                variant,
-                EvaluationJob(
-                    f"{name}: {variant.name}", variant.request(request, documents, limits, steps)
-                ),
-            )
-        )
+        job_request = variant.request(request, documents, limits, steps)
+        errands.append((variant, EvaluationJob(f"{name}: {variant.name}", job_request)))
     return errands
 
 
 def _compared(
-    errands: Sequence[tuple[Variant, EvaluationJob]], how: ComparisonMode, settings: Settings
+    errands: Sequence[tuple[Variant, EvaluationJob]], options: ComparisonOptions, settings: Settings
 ) -> Comparison:
     from handoff_queue.supervisor.cli.evaluation_system import is_free, judging_on, whole_system
     from handoff_queue.supervisor.evaluation.comparison import ComparisonRun
     from handoff_queue.supervisor.evaluation.job_runner import EvaluationBudget, JobRunner
 
     models = tuple(dict.fromkeys(variant.model for variant, _ in errands))
-    with whole_system(settings, how.name, models) as (jobs, check):
+    with whole_system(settings, options.name, models) as (jobs, check):
         judging = None
-        if how.is_judged:
-            judging = judging_on(jobs, settings, how.judge_model)
+        if options.is_judged:
+            judging = judging_on(jobs, settings, options.judge_model)
         limit = None
-        if how.max_microusd is not None:
-            limit = money(cost_usd(how.max_microusd))
-        free = is_free(jobs, (*models, *((judging.model,) if judging else ())))
-        note(
-            f"{how.name}: two jobs{', and two judge calls' if judging else ''}; it costs {worst_case(limit, is_free=free)}"
-        )
-        runner = JobRunner(jobs, EvaluationBudget(how.max_microusd, AT_ONCE), check)
+        if options.max_microusd is not None:
+            limit = money(cost_usd(options.max_microusd))
+        judge_calls = ""
+        if judging:
+            judge_calls = ", and two judge calls"
+        costs = worst_case(limit, is_free=is_free(jobs, models, judging))
+        note(f"{options.name}: two jobs{judge_calls}; it costs {costs}")
+        runner = JobRunner(jobs, EvaluationBudget(options.max_microusd, AT_ONCE), check)
         return ComparisonRun(
-            runner, errands, errands[0][1].request.text, how.gates, how.rubric, judging
+            runner, errands, errands[0][1].request.text, options.gates, options.rubric, judging
         ).run()
 
 
 def comparison_text(found: Comparison) -> str:
     """Return the text of a comparison: a table, the verdicts of the judge and the advice."""
-    sides = (found.first, found.second)
-    rows = [
-        ["", *(side.name for side in sides)],
-        *([label, *map(cell, sides)] for label, cell in _LINES),
-    ]
-    judged: list[str] = []
+    rows = [["", found.first.name, found.second.name]]
+    for label, cell in _LINES:
+        rows.append([label, cell(found.first), cell(found.second)])
+    judge_lines: list[str] = []
     for order, duel in zip(("in order", "swapped"), found.duels, strict=False):
         if duel:
-            judged.append(f"judge, {order}: {duel.better.value}: {short(duel.why, 200)}")
+            judge_lines.append(f"judge, {order}: {duel.better.value}: {short(duel.why, 200)}")
     took = found.judging_took
     if found.judged_by:
-        cost = [f"judge: {took.tokens:,} tokens, {money(took.cost_usd)}"]
-    else:
-        cost = []
-    return "\n\n".join(
-        ["\n".join(part) for part in ([table(rows)], [*judged, *cost], [found.advice]) if part]
-    )
+        judge_lines.append(f"judge: {took.tokens:,} tokens, {money(took.cost_usd)}")
+    parts = [table(rows)]
+    if judge_lines:
+        parts.append("\n".join(judge_lines))
+    return "\n\n".join([*parts, found.advice])
 
 
 def comparison_json(name: str, found: Comparison) -> dict[str, Any]:
@@ -252,37 +250,47 @@ def comparison_json(name: str, found: Comparison) -> dict[str, Any]:
         "first": asdict(found.first),
         "second": asdict(found.second),
         "better": found.better,
-        "duels": [
-            duel
-            and {
-                "better": duel.better,
-                "why": duel.why,
-                "first": [score.model_dump(mode="json", exclude={"step"}) for score in duel.first],
-                "second": [
-                    score.model_dump(mode="json", exclude={"step"}) for score in duel.second
-                ],
-            }
-            for duel in found.duels
-        ],
+        "duels": [_duel_json(duel) for duel in found.duels],
         "judge": asdict(found.judging_took),
         "judged_by": list(found.judged_by),
         "advice": found.advice,
     }
 
 
+def _duel_json(duel: PairwiseJudgement | None) -> dict[str, Any] | None:
+    """Return the judge's statement about one order of the answers. None: it gave none."""
+    from handoff_queue.supervisor.cli.display.evaluation_report import scores_json
+
+    if duel is None:
+        return None
+    return {
+        "better": duel.better,
+        "why": duel.why,
+        "first": scores_json(duel.first),
+        "second": scores_json(duel.second),
+    }
+
+
 def _checks(side: ComparedAnswer) -> str:
     if not side.faults:
         return "passed"
-    return short(side.faults[0], 60) + (
-        f" (and {len(side.faults) - 1} more)" if side.faults[1:] else ""
-    )
+    more = ""
+    if len(side.faults) > 1:
+        more = f" (and {len(side.faults) - 1} more)"
+    return short(side.faults[0], 60) + more
 
 
-_LINES = (
+def _score(side: ComparedAnswer) -> str:
+    if side.score is None:
+        return "-"
+    return f"{side.score:.2f}"
+
+
+_LINES: tuple[tuple[str, Callable[[ComparedAnswer], str]], ...] = (
     ("job", lambda side: side.job_id),
     ("status", lambda side: side.status),
     ("checks", _checks),
-    ("score (1 to 5)", lambda side: "-" if side.score is None else f"{side.score:.2f}"),
+    ("score (1 to 5)", _score),
     ("turns", lambda side: f"{side.took.turns:,}"),
     ("tokens", lambda side: f"{side.took.input_tokens:,} + {side.took.output_tokens:,}"),
     ("cost", lambda side: money(side.took.cost_usd)),

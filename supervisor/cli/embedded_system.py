@@ -18,7 +18,11 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli import interrupted_runs as kept
-from handoff_queue.supervisor.cli.celery_process import celery_command, nursery_of_celery
+from handoff_queue.supervisor.cli.celery_process import (
+    celery_command,
+    celery_fork_server,
+    messages_in,
+)
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
 
 if TYPE_CHECKING:
@@ -62,7 +66,7 @@ class EmbeddedSystem:
             self._folder = parts.enter_context(RunDirectory()).path
             if self._interrupted:
                 kept.restore(self._settings, self._interrupted, self._folder)
-            nursery = nursery_of_celery()
+            nursery = celery_fork_server()
             self._processes = parts.enter_context(
                 Processes(self._folder, nursery and parts.enter_context(nursery))
             )
@@ -106,7 +110,9 @@ class EmbeddedSystem:
         """Return when the supervisor and all workers have announced themselves.
 
         Raises:
-            UserError: a process cannot start. The message is the last line of its log.
+            UserError: a process has ended, or a process is not ready in time.
+            The message ends with a line of its log.
+        StoreUnavailable: the private Redis has ended.
         """
         until = time.monotonic() + READY_WITHIN_S
         roles = jobs.store.presence
@@ -149,18 +155,20 @@ class EmbeddedSystem:
         return child_specs
 
     def _last_words(self) -> str:
-        """Return the line about the first process that could not start, or the last line of its
-        log.
+        """Return the first message for a person in the logs of the processes, in the order of
+        their names. Without a message, return the last line of the last log that is not empty.
         """
-        logs: list[str] = []
+        last_line = "its log is empty"
         for path in sorted((self._folder / "logs").glob("*.log")):
-            if path.stem != "redis":
-                logs.append(path.read_text(errors="replace"))
-        lines = [line for log in logs for line in log.splitlines() if line.strip()]
-        told = [line.removeprefix("handoff: ") for line in lines if line.startswith("handoff: ")]
-        if told:
-            return told[0]
-        return f"a process of this run has ended: {lines[-1] if lines else 'its log is empty'}"
+            if path.stem == "redis":
+                continue
+            log = path.read_text(errors="replace")
+            if messages := messages_in(log):
+                return messages[0]
+            for line in log.splitlines():
+                if line.strip():
+                    last_line = line
+        return f"a process of this run has ended: {last_line}"
 
 
 def surroundings_of(settings: Settings) -> dict[str, str]:

@@ -204,11 +204,7 @@ def _carry_out(
             replace(plan, judging=judging),
             JobRunner(jobs, EvaluationBudget(asked.max_microusd, asked.at_once), check),
         )
-        _announce(
-            evaluation.plan,
-            asked,
-            is_free=is_free(jobs, (*models, *((judging.model,) if judging else ()))),
-        )
+        _announce(evaluation.plan, asked, is_free=is_free(jobs, models, judging))
         outcomes: list[TrialOutcome] = []
         trials = plan.trials
         for outcome in evaluation.outcomes():

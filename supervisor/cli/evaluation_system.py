@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.supervisor.cli.display.terminal import note
+from handoff_queue.supervisor.cli.fleet_state import require_processes, served_models
 from handoff_queue.supervisor.cli.request_options import check_model
 from handoff_queue.supervisor.evaluation.answer_judge import JUDGE, AnswerJudge
 from handoff_queue.supervisor.lifecycle.routing import all_rounder
 
 if TYPE_CHECKING:
+    from handoff_queue.shared.store.presence import ServedSpecialist
     from handoff_queue.supervisor.client.client import Client
 
 
@@ -23,8 +25,8 @@ def whole_system(
 ) -> Iterator[tuple[Client, Callable[[], None]]]:
     """Yield a client, and a check to call while waiting.
 
-    Ctrl-C keeps the work of a private system under this name. The next run with the name continues
-    it.
+    Ctrl-C keeps the work of a private system under this name. The next run with this name continues
+    the work.
 
     Raises:
         UserError: no process does the work, or no worker has one of these models.
@@ -32,19 +34,21 @@ def whole_system(
     """
     from handoff_queue.supervisor.cli import interrupted_runs as kept
     from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
-    from handoff_queue.supervisor.cli.fleet_state import require_somebody
     from handoff_queue.supervisor.client import client
 
     signal.signal(signal.SIGTERM, _like_ctrl_c)
     if settings.redis_url is not None:
         jobs = client.connect(settings=settings)
         for model in models:
-            require_somebody(jobs, model)
+            require_processes(jobs, model)
         yield jobs, lambda: None
         return
     for model in models:
         check_model(model, settings)
-    system = EmbeddedSystem(settings, interrupted=name if kept.is_kept(settings, name) else None)
+    interrupted = None
+    if kept.is_kept(settings, name):
+        interrupted = name
+    system = EmbeddedSystem(settings, interrupted=interrupted)
     with system:
         try:
             jobs = client.connect(system.url, settings)
@@ -59,28 +63,40 @@ def whole_system(
 
 
 def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJudge:
-    """Return the judge.
+    """Return the judge: the specialist `judge` if a worker serves it, or else an all-rounder.
 
     Args:
         model: the model that the user chose. None: the model of the settings, unless the workers
             have only the offline model.
     """
     served = jobs.store.presence.served()
-    is_offline = {name for one in served.values() for name in one.models} == {OFFLINE_MODEL}
-    if is_offline:
-        chosen = None
+    if not model:
+        model = _default_model(served, settings)
+    if JUDGE in served:
+        specialist = JUDGE
     else:
-        chosen = settings.reviewer_model or settings.supervisor_model
-    return AnswerJudge(JUDGE if JUDGE in served else all_rounder(served), model or chosen)
+        specialist = all_rounder(served)
+    return AnswerJudge(specialist, model)
 
 
-def is_free(jobs: Client, models: tuple[str | None, ...]) -> bool:
-    """Return whether only the offline model can answer, which costs nothing."""
-    there: set[str] = set()
-    for one in jobs.store.presence.served().values():
-        for name in one.models:
-            there.add(name)
-    return there == {OFFLINE_MODEL} or all(model == OFFLINE_MODEL for model in models)
+def _default_model(served: Mapping[str, ServedSpecialist], settings: Settings) -> str | None:
+    if served_models(served) == {OFFLINE_MODEL}:
+        return None
+    return settings.reviewer_model or settings.supervisor_model
+
+
+def is_free(jobs: Client, models: tuple[str | None, ...], judging: AnswerJudge | None) -> bool:
+    """Return whether only the offline model answers and judges, which costs nothing.
+
+    Args:
+        models: the models of the jobs. None: the default models of the workers.
+        judging: the judge, or None without a judge.
+    """
+    if served_models(jobs.store.presence.served()) == {OFFLINE_MODEL}:
+        return True
+    if judging is not None:
+        models = (*models, judging.model)
+    return all(model == OFFLINE_MODEL for model in models)
 
 
 def _like_ctrl_c(*_: object) -> None:

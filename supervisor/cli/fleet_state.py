@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
@@ -10,10 +11,12 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
+    from handoff_queue.shared.store.presence import ServedSpecialist
     from handoff_queue.supervisor.client.client import Client
 
 COUNT_FOR_S = 1.0
-"""Seconds that Celery nodes get to answer. The command waits for all nodes; a node takes some ms.
+"""Seconds that the command waits after the last reply of a Celery node. A node replies within some
+ms, but the number of nodes is unknown.
 """
 START_WORKERS = "start some: `handoff worker --all`, or the whole system: `handoff up`"
 NO_WORKERS = f"no worker serves any specialist on this broker: {START_WORKERS}"
@@ -26,21 +29,29 @@ def queues_by_node(settings: Settings) -> dict[str, set[str]]:
     from handoff_queue.shared.settings.settings import redis_url_of
 
     app = make_app("cli", redis_url_of(settings), settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))
-    found: dict[str, set[str]] = {}
+    queues_of: dict[str, set[str]] = {}
 
-    def heard(reply: dict[str, Any]) -> None:
+    def record(reply: dict[str, Any]) -> None:
         for node, queues in reply.items():
             if isinstance(queues, list):
-                found[node] = {queue["name"] for queue in queues}
+                queues_of[node] = {queue["name"] for queue in queues}
             else:
-                found[node] = set()
+                queues_of[node] = set()
 
-    app.control.broadcast("active_queues", reply=True, timeout=COUNT_FOR_S, callback=heard)
-    return found
+    app.control.broadcast("active_queues", reply=True, timeout=COUNT_FOR_S, callback=record)
+    return queues_of
 
 
-def require_somebody(jobs: Client, model: str | None = None) -> None:
-    """Check that the broker has processes, before a command waits for an answer.
+def served_models(served: Mapping[str, ServedSpecialist]) -> set[str]:
+    """Return the names of the models that the workers of these specialists use."""
+    models: set[str] = set()
+    for specialist in served.values():
+        models.update(specialist.models)
+    return models
+
+
+def require_processes(jobs: Client, model: str | None = None) -> None:
+    """Check that the broker has a supervisor and a worker, before a command waits for an answer.
 
     Raises:
         UserError: no worker, no supervisor, or no worker has the model. The message names the
@@ -55,11 +66,7 @@ def require_somebody(jobs: Client, model: str | None = None) -> None:
         raise StoreUnavailable(why)
     if not served:
         raise UserError(NO_WORKERS)
-    models: set[str] = set()
-    for one in served.values():
-        for name in one.models:
-            models.add(name)
-    if model not in (None, OFFLINE_MODEL) and models == {OFFLINE_MODEL}:
+    if model not in (None, OFFLINE_MODEL) and served_models(served) == {OFFLINE_MODEL}:
         raise UserError(
             f"--model {model} is not available: the workers of this broker have only the offline model; set ANTHROPIC_API_KEY there"
         )

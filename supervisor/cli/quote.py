@@ -36,7 +36,7 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     """
     from handoff_queue.shared.settings.settings import load_settings
     from handoff_queue.supervisor.cli.connection import client_of_broker
-    from handoff_queue.supervisor.cli.fleet_state import require_somebody
+    from handoff_queue.supervisor.cli.fleet_state import require_processes
     from handoff_queue.supervisor.cli.request_options import request_of, text_of
 
     asked = replace(job.asked(), request=text_of(request, load_settings()))
@@ -48,7 +48,7 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     )
     jobs = client_of_broker()
     wanted = replace(request_of(asked, jobs), is_quoted=True)
-    require_somebody(jobs, asked.model)
+    require_processes(jobs, asked.model)
     job_id = jobs.submit(wanted)
     return _outcome(jobs, job_id, wait_for_plan(jobs, job_id), asked.max_usd, as_json=as_json)
 

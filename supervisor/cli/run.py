@@ -100,12 +100,12 @@ def _run_there(asked: RequestOptions, how: ResultOptions, settings: Settings) ->
         UserError: the request cannot be used, or the broker has no processes.
         StoreUnavailable, OutputFailed: the message names the command that continues.
     """
-    from handoff_queue.supervisor.cli.fleet_state import require_somebody
+    from handoff_queue.supervisor.cli.fleet_state import require_processes
     from handoff_queue.supervisor.client import client
 
     jobs = client.connect(settings=settings)
     request = replace(request_of(asked, jobs), is_quoted=True)
-    require_somebody(jobs, asked.model)
+    require_processes(jobs, asked.model)
     job_id = jobs.submit(request)
     try:
         return stay(

@@ -24,7 +24,7 @@ from handoff_queue.shared.settings.ports import check_port
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.celery_process import celery_command
+from handoff_queue.supervisor.cli.celery_process import celery_command, messages_in
 from handoff_queue.supervisor.cli.display.terminal import note, one_line, say, write
 from handoff_queue.supervisor.cli.embedded_system import surroundings_of
 from handoff_queue.supervisor.cli.errors import FAILED, OK
@@ -242,16 +242,15 @@ def _wait(processes: Processes) -> None:
     """Wait until all processes are ready.
 
     Raises:
-        UserError: a process cannot start. The message is the line for people in its log.
+        UserError: a process cannot start. The message is the last message for a person in its
+            log, or else the end of its log.
     """
     try:
         processes.wait_until_ready()
     except UserError as error:
-        lines: list[str] = []
-        for line in str(error).splitlines():
-            if line.startswith("handoff: "):
-                lines.append(line.removeprefix("handoff: "))
-        raise UserError(lines[-1] if lines else str(error)) from error
+        if messages := messages_in(str(error)):
+            raise UserError(messages[-1]) from error
+        raise
 
 
 def _stay(processes: Processes) -> int:

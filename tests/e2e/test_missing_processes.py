@@ -14,7 +14,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S
 from handoff_queue.shared.types.presence import Announcement
-from handoff_queue.supervisor.cli.fleet_state import require_somebody
+from handoff_queue.supervisor.cli.fleet_state import require_processes
 from handoff_queue.supervisor.client import client
 from handoff_queue.testing import MessagesServer
 from tests.doubles.handoffs import a_spec
@@ -106,4 +106,4 @@ def test_processes_that_say_that_they_are_ready_are_found_by_the_next_command(
     tmp_path: Path,
 ) -> None:
     with running_system(tmp_path) as system:
-        require_somebody(system.jobs())
+        require_processes(system.jobs())

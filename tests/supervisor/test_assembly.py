@@ -7,7 +7,7 @@ import threading
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.providers.anthropic.clients import model_from
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.supervisor.assembly import QUEUES, _Once
+from handoff_queue.supervisor.assembly import QUEUES, _LazySupervisor
 
 
 def test_a_signal_during_the_build_of_the_supervisor_takes_effect_afterwards(
@@ -15,16 +15,18 @@ def test_a_signal_during_the_build_of_the_supervisor_takes_effect_afterwards(
 ) -> None:
     """The handler runs on the thread that builds, which holds the lock."""
     settings = Settings(lease_s=3_600, redis_url=redis_url)
-    once = _Once(make_app("supervisor", redis_url, settings, QUEUES), settings, model_from)
+    supervisor = _LazySupervisor(
+        make_app("supervisor", redis_url, settings, QUEUES), settings, model_from
+    )
 
     def interrupted_while_building() -> None:
-        with once._lock:
-            once.stopping()
+        with supervisor._lock:
+            supervisor.stopping()
 
     building = threading.Thread(target=interrupted_while_building, daemon=True)
     building.start()
     building.join(10)
 
     assert not building.is_alive()
-    assert once().process.drain.asked
-    once().process.leases.stop()
+    assert supervisor().process.drain.asked
+    supervisor().process.leases.stop()

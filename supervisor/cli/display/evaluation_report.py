@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from handoff_queue.shared.types.review import Score
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.tables import table
 from handoff_queue.supervisor.cli.display.terminal import figures, money, short
@@ -152,10 +153,15 @@ def _outcome_json(outcome: TrialOutcome) -> dict[str, Any]:
         "status": outcome.status,
         "passed": None if outcome.is_cut else outcome.passed,
         "faults": list(outcome.faults),
-        "scores": [one.model_dump(mode="json", exclude={"step"}) for one in outcome.scores],
+        "scores": scores_json(outcome.scores),
         "judged_by": outcome.judged_by,
         "took": asdict(outcome.took),
     }
+
+
+def scores_json(scores: Iterable[Score]) -> list[dict[str, Any]]:
+    """Return the judge's scores of one answer, without the step that a review would name."""
+    return [score.model_dump(mode="json", exclude={"step"}) for score in scores]
 
 
 def _trial_json(trial: Trial) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.presence import Announcement
-from handoff_queue.supervisor.cli.fleet_state import require_somebody
+from handoff_queue.supervisor.cli.fleet_state import require_processes
 from handoff_queue.supervisor.client.client import Client
 from tests.doubles.handoffs import a_spec
 
@@ -21,8 +21,8 @@ def test_an_announced_process_counts_as_present(jobs: Client) -> None:
     a_worker(jobs)
     jobs.store.presence.announce_supervisor("s1")
 
-    require_somebody(jobs)
-    require_somebody(jobs, "offline")
+    require_processes(jobs)
+    require_processes(jobs, "offline")
 
 
 def test_without_a_supervisor_the_message_names_the_command_to_start(jobs: Client) -> None:
@@ -32,7 +32,7 @@ def test_without_a_supervisor_the_message_names_the_command_to_start(jobs: Clien
         UserError,
         match="no supervisor takes jobs from this broker: start one: `handoff supervisor`",
     ):
-        require_somebody(jobs)
+        require_processes(jobs)
 
 
 def test_without_workers_the_message_names_the_command_to_start(jobs: Client) -> None:
@@ -42,7 +42,7 @@ def test_without_workers_the_message_names_the_command_to_start(jobs: Client) ->
         UserError,
         match="no worker serves any specialist on this broker: start some: `handoff worker --all`",
     ):
-        require_somebody(jobs)
+        require_processes(jobs)
 
 
 def test_a_real_model_that_no_worker_has_is_refused(jobs: Client) -> None:
@@ -50,11 +50,11 @@ def test_a_real_model_that_no_worker_has_is_refused(jobs: Client) -> None:
     jobs.store.presence.announce_supervisor("s1")
 
     with pytest.raises(UserError, match="--model claude-opus-5-5 is not available"):
-        require_somebody(jobs, "claude-opus-5-5")
+        require_processes(jobs, "claude-opus-5-5")
 
 
 def test_every_worker_has_the_offline_model(jobs: Client) -> None:
     a_worker(jobs, "anthropic")
     jobs.store.presence.announce_supervisor("s1")
 
-    require_somebody(jobs, "offline")
+    require_processes(jobs, "offline")
