@@ -113,14 +113,15 @@ def _show(letter: DeadLetter, *, as_json: bool) -> None:
 
 
 def _find(letters: DeadLetters, wanted: str) -> DeadLetter:
-    found = None
+    """Return the dead letter with this id.
+
+    Raises:
+        UserError: there is no such letter.
+    """
     for letter in letters.newest():
         if letter.id == wanted:
-            found = letter
-            break
-    if found is None:
-        raise UserError(f"there is no dead letter {short(wanted, 40)!r} (see `handoff dead`)")
-    return found
+            return letter
+    raise UserError(f"there is no dead letter {short(wanted, 40)!r} (see `handoff dead`)")
 
 
 def _as_json(letter: DeadLetter) -> dict[str, Any]:

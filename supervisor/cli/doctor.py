@@ -28,9 +28,9 @@ from handoff_queue.supervisor.cli.display.terminal import clock, figures, stdout
 from handoff_queue.supervisor.cli.doctor_processes import (
     Finding,
     Level,
+    announced_processes,
     brokers,
     live_processes,
-    readable_ones,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.fleet_state import (
@@ -76,7 +76,8 @@ def doctor(as_json: AsJson = False) -> int:
         for finding in findings:
             line = Text(f"{finding.level.value:<4}", style=_STYLE[finding.level])
             line.append(f"  {finding.about}: {finding.found}", style="default")
-            line.append(f" -> {finding.fix}" if finding.fix else "", style="bold")
+            if finding.fix:
+                line.append(f" -> {finding.fix}", style="bold")
             console.print(line, soft_wrap=True)
     if any(finding.level is Level.FAIL for finding in findings):
         return FAILED
@@ -93,18 +94,20 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _of_this_shell(settings: Settings, *, is_fleet_live: bool) -> Iterator[Finding]:
-    """Yield findings about this shell, as warnings at most if a fleet is alive."""
+    """Yield the ignored variables of this shell, and whether its model can be reached.
+
+    If a fleet is alive, no finding is a failure: the fleet does not use the model of this shell.
+    """
     yield from find_ignored_variables(os.environ)
     level, found, fix = model_access(settings)
     finding = Finding(Level(level), "this shell: model", found, fix)
     if is_fleet_live:
-        is_offline = settings.is_offline
-        finding = replace(
-            finding,
-            level=Level.OK if is_offline or level == "ok" else Level.WARN,
-            found=f"{found}; only processes that are started from this shell would use it",
-            fix="" if is_offline else fix,
-        )
+        found = f"{found}; only processes that are started from this shell would use it"
+        finding = replace(finding, level=Level.WARN, found=found)
+        if level == "ok":
+            finding = replace(finding, level=Level.OK)
+        if settings.is_offline:
+            finding = replace(finding, level=Level.OK, fix="")
     yield finding
 
 
@@ -145,7 +148,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield from _supervisors(jobs, nodes)
         yield from _workers(jobs, can_announce=refusal is None)
         if nodes is not None:
-            yield from brokers(readable_ones(processes), nodes)
+            yield from brokers(announced_processes(processes), nodes)
         yield from find_paused_roles(jobs.store.pauses.all())
         yield from budgets(jobs.store.daily_budgets.today(DEFAULT_TENANT))
         yield from _waiting_jobs(jobs)
@@ -161,15 +164,12 @@ def _refused(why: str) -> Finding:
 
 
 def persistence(facts: RedisFacts) -> Iterator[Finding]:
-    """Yield the effects of Redis's settings on jobs. Pure."""
-    is_new = facts.version >= OLDEST
+    """Yield findings about Redis: its version, role, persistence, eviction and memory. Pure."""
     version = ".".join(map(str, facts.version)) or "unknown"
-    yield Finding(
-        Level.OK if is_new else Level.FAIL,
-        "version",
-        version,
-        "" if is_new else "install Redis 6.2 or newer, or Valkey",
-    )
+    if facts.version >= OLDEST:
+        yield Finding(Level.OK, "version", version)
+    else:
+        yield Finding(Level.FAIL, "version", version, "install Redis 6.2 or newer, or Valkey")
     if not facts.is_primary:
         yield Finding(
             Level.FAIL, "role", "this Redis is a replica", "point HANDOFF_REDIS_URL at the primary"
@@ -184,19 +184,19 @@ def persistence(facts: RedisFacts) -> Iterator[Finding]:
             lost,
             "redis-cli CONFIG SET appendonly yes, and in redis.conf",
         )
-    keeps = facts.eviction == "noeviction"
-    evicts = "CONFIG SET maxmemory-policy noeviction: an evicted journal is a lost job"
-    yield Finding(
-        Level.OK if keeps else Level.FAIL,
-        "eviction",
-        f"maxmemory-policy {facts.eviction}",
-        "" if keeps else evicts,
-    )
+    policy = f"maxmemory-policy {facts.eviction}"
+    if facts.eviction == "noeviction":
+        yield Finding(Level.OK, "eviction", policy)
+    else:
+        fix = "CONFIG SET maxmemory-policy noeviction: an evicted journal is a lost job"
+        yield Finding(Level.FAIL, "eviction", policy, fix)
     if most := facts.max_memory_bytes:
-        full = facts.used_memory_bytes > FULL * most
-        more = "raise maxmemory, or delete old jobs (handoff delete)"
         percent = f"{100 * facts.used_memory_bytes // most} % of maxmemory"
-        yield Finding(Level.WARN if full else Level.OK, "memory", percent, more if full else "")
+        if facts.used_memory_bytes > FULL * most:
+            fix = "raise maxmemory, or delete old jobs (handoff delete)"
+            yield Finding(Level.WARN, "memory", percent, fix)
+        else:
+            yield Finding(Level.OK, "memory", percent)
 
 
 def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> Iterator[Finding]:
@@ -211,14 +211,12 @@ def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> I
         if nodes is None:
             yield Finding(Level.WARN, f"queue {queue}", f"{waiting} waiting; {UNASKED}")
             continue
-        serving = sorted(node for node, queues in nodes.items() if queue in queues)
-        found = f"{figures(len(serving), 'process')}, {waiting} waiting"
-        yield Finding(
-            Level.OK if serving else Level.FAIL,
-            f"queue {queue}",
-            found,
-            "" if serving else START_A_SUPERVISOR,
-        )
+        serving = sum(queue in queues for queues in nodes.values())
+        found = f"{figures(serving, 'process')}, {waiting} waiting"
+        if serving:
+            yield Finding(Level.OK, f"queue {queue}", found)
+        else:
+            yield Finding(Level.FAIL, f"queue {queue}", found, START_A_SUPERVISOR)
 
 
 def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
@@ -227,26 +225,27 @@ def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
         yield Finding(Level.WARN, "workers", UNASKED)
     elif not served:
         yield Finding(Level.FAIL, "workers", "no worker serves any specialist", START_WORKERS)
-    for name, one in served.items():
-        yield Finding(
-            Level.OK,
-            f"queue {name}",
-            f"{figures(len(one.workers), 'process')} with {one.slots} slots, {one.queued} waiting",
-        )
+    for name, specialist in served.items():
+        workers = f"{figures(len(specialist.workers), 'process')} with {specialist.slots} slots"
+        yield Finding(Level.OK, f"queue {name}", f"{workers}, {specialist.queued} waiting")
     yield from find_lost_slots(jobs.store.presence.announcements())
-    yield from forsaken(jobs.store.health.depths(), {*served, *RESERVED})
+    yield from find_unserved_queues(jobs.store.health.depths(), {*served, *RESERVED})
 
 
 def find_lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
-    """Yield workers with slots that take no handoff any more. Pure."""
-    for one in announcements:
-        if one.lost_slots:
-            yield Finding(
-                Level.FAIL if one.lost_slots >= one.slots else Level.WARN,
-                f"worker {plain(one.worker)}",
-                f"{one.lost_slots} of {figures(one.slots, 'slot')} are lost: their tasks never ended",
-                "start this worker again",
-            )
+    """Yield workers with lost slots. It is a failure if a worker has no other slots. Pure."""
+    for worker in announcements:
+        if not worker.lost_slots:
+            continue
+        level = Level.WARN
+        if worker.lost_slots >= worker.slots:
+            level = Level.FAIL
+        yield Finding(
+            level,
+            f"worker {plain(worker.worker)}",
+            f"{worker.lost_slots} of {figures(worker.slots, 'slot')} are lost: their tasks never ended",
+            "start this worker again",
+        )
 
 
 def find_ignored_variables(environment: Collection[str]) -> Iterator[Finding]:
@@ -287,24 +286,28 @@ def budgets(today: TodaysBudgets) -> Iterator[Finding]:
 
 
 def _budget(about: str, spent: DaySpending, settings: str, today: TodaysBudgets) -> Finding:
+    if not spent.is_capped and not spent.reached:
+        return Finding(Level.OK, about, f"{spent}, no cap")
     if not spent.reached:
-        return Finding(Level.OK, about, f"{spent}" + ("" if spent.is_capped else ", no cap"))
+        return Finding(Level.OK, about, f"{spent}")
     fix = f"{today.more}; or raise {settings}USD or {settings}TOKENS for supervisors, and start one again"
     return Finding(Level.WARN, about, f"{spent}: spent{spent.need}", fix)
 
 
-def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[Finding]:
+def find_unserved_queues(
+    depths: Iterable[QueueDepth], served: Collection[str]
+) -> Iterator[Finding]:
     """Yield queues with waiting messages and without a worker. Pure."""
-    for one in depths:
-        if one.messages and one.queue not in served:
-            name = plain(one.queue)
-            found = f"{figures(one.messages, 'message')} waiting, and no worker serves it"
-            start = f"`handoff worker {name}` (with --specialists DIR for your own specialist), or `handoff cancel` for the waiting jobs"
-            if one.wanted:
-                fix = start
-            else:
-                fix = f"their jobs have ended: `redis-cli DEL {name}` removes them"
-            yield Finding(Level.WARN, f"queue {name}", found, fix)
+    for depth in depths:
+        if not depth.messages or depth.queue in served:
+            continue
+        name = plain(depth.queue)
+        found = f"{figures(depth.messages, 'message')} waiting, and no worker serves it"
+        if depth.wanted:
+            fix = f"`handoff worker {name}` (with --specialists DIR for your own specialist), or `handoff cancel` for the waiting jobs"
+        else:
+            fix = f"their jobs have ended: `redis-cli DEL {name}` removes them"
+        yield Finding(Level.WARN, f"queue {name}", found, fix)
 
 
 def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
@@ -312,13 +315,13 @@ def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
     waiting = list(jobs.store.jobs.matching(JobFilter(frozenset({JobStatus.WAITING}))))
     if not waiting:
         return
-    times: list[float] = []
-    for one in jobs.store.jobs.standings(waiting):
-        if one.asked_at:
-            times.append(one.asked_at)
+    asked_at: list[float] = []
+    for standing in jobs.store.jobs.standings(waiting):
+        if standing.asked_at:
+            asked_at.append(standing.asked_at)
     since = ""
-    if times:
-        since = f", the first since {clock(min(times))}"
+    if asked_at:
+        since = f", the first since {clock(min(asked_at))}"
     yield Finding(
         Level.OK,
         "waiting for a person",
@@ -328,6 +331,7 @@ def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
 
 
 def _leftovers(jobs: Client) -> Iterator[Finding]:
+    """Yield messages without a queue, and the number of dead letters."""
     unrouted = jobs.store.health.messages([UNROUTED_QUEUE])[UNROUTED_QUEUE]
     if unrouted:
         yield Finding(
@@ -337,10 +341,12 @@ def _leftovers(jobs: Client) -> Iterator[Finding]:
             "find the program that publishes them",
         )
     letters = len(jobs.store.dead_letters.newest())
-    found = "none"
-    if letters:
-        found = f"{figures(letters, 'message')} could not be handled"
-    fix = "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all` clears them"
+    if not letters:
+        yield Finding(Level.OK, "dead letters", "none")
+        return
     yield Finding(
-        Level.WARN if letters else Level.OK, "dead letters", found, fix if letters else ""
+        Level.WARN,
+        "dead letters",
+        f"{figures(letters, 'message')} could not be handled",
+        "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all` clears them",
     )

@@ -52,65 +52,71 @@ class AnnouncedProcess:
     node: Node
 
 
-def readable_ones(processes: Iterable[LiveProcess]) -> list[AnnouncedProcess]:
+def announced_processes(processes: Iterable[LiveProcess]) -> list[AnnouncedProcess]:
     """Return the processes whose announcement this version can read."""
-    ones: list[AnnouncedProcess] = []
-    for one in processes:
-        if one.node is not None:
-            ones.append(AnnouncedProcess(one.kind, one.name, one.node))
-    return ones
+    announced: list[AnnouncedProcess] = []
+    for process in processes:
+        if process.node is not None:
+            announced.append(AnnouncedProcess(process.kind, process.name, process.node))
+    return announced
 
 
 def live_processes(
     processes: Sequence[LiveProcess], now: float, own_version: str
 ) -> Iterator[Finding]:
     """Yield the facts of all live processes, their failing model calls, and their differences.
-    `now`: Unix seconds.
+
+    Args:
+        now: Unix seconds.
+        own_version: version of the package that runs this command.
     """
-    told = readable_ones(processes)
+    announced = announced_processes(processes)
     yield from _unreadable(processes)
-    yield from _facts(told, now)
-    yield from failing_models(told, now)
-    yield from mixtures(told, own_version)
-    if told and all(one.node.model == OFFLINE_MODEL for one in told):
+    yield from _facts(announced, now)
+    yield from failing_models(announced, now)
+    yield from mixtures(announced, own_version)
+    if announced and all(process.node.model == OFFLINE_MODEL for process in announced):
         fix = "start workers and supervisors with ANTHROPIC_API_KEY, or with ANTHROPIC_BASE_URL for a server of your own"
         yield Finding(Level.WARN, "model of the fleet", OFFLINE, fix)
 
 
 def _unreadable(processes: Iterable[LiveProcess]) -> Iterator[Finding]:
-    for one in processes:
-        if one.node is None:
+    for process in processes:
+        if process.node is None:
             yield Finding(
                 Level.WARN,
-                f"{one.kind} {short(one.name, 100)}",
+                f"{process.kind} {short(process.name, 100)}",
                 "its announcement cannot be read: another version may have written it",
                 "start it again with the version of this command",
             )
 
 
-def _facts(told: Iterable[AnnouncedProcess], now: float) -> Iterator[Finding]:
-    """Yield a line for the processes of a kind that announce the same."""
+def _facts(processes: Iterable[AnnouncedProcess], now: float) -> Iterator[Finding]:
+    """Yield one line for all processes of a kind that announce the same."""
     alike: dict[tuple[str, ...], list[AnnouncedProcess]] = defaultdict(list)
-    for one in told:
-        node = one.node
+    for process in processes:
+        node = process.node
         models = _listed(sorted(set(node.models.values())))
-        same = (one.kind, node.version, node.broker, node.model, node.server, models)
-        alike[same].append(one)
+        same = (process.kind, node.version, node.broker, node.model, node.server, models)
+        alike[same].append(process)
     for (_, version, broker, provider, server, models), group in alike.items():
-        slots = sum(one.node.slots for one in group)
+        slots = sum(process.node.slots for process in group)
         if provider == OFFLINE_MODEL:
             model = provider
         else:
             model = f"{provider} ({models})"
+        address = ""
+        if server:
+            address = f" at {server}"
         parts = [
             f"version {version or 'unknown'}",
             figures(slots, "slot"),
             f"broker {broker or 'unknown'}",
-            f"model {model or 'unknown'}{f' at {server}' if server else ''}",
+            f"model {model}{address}",
             _newest_call(group, now),
         ]
         if len(group) > 1:
-            parts.append(_listed([one.name for one in group]))
+            parts.append(_listed([process.name for process in group]))
         yield Finding(Level.OK, _who(group), short(", ".join(parts), 1_000))
 
 
@@ -127,7 +133,7 @@ def _newest_call(group: Iterable[AnnouncedProcess], now: float) -> str:
     return f"last model call {outcome} {_ago(newest.called_at, now)}"
 
 
-def failing_models(told: Iterable[AnnouncedProcess], now: float) -> Iterator[Finding]:
+def failing_models(processes: Iterable[AnnouncedProcess], now: float) -> Iterator[Finding]:
     """Yield each model whose newest calls failed, with the words of its server.
 
     The check fails for a default model of the process, and for the model of its newest call. A
@@ -135,28 +141,33 @@ def failing_models(told: Iterable[AnnouncedProcess], now: float) -> Iterator[Fin
     is a warning, too.
     """
     alike: dict[tuple[str, str, str], list[tuple[AnnouncedProcess, ModelCalls]]] = defaultdict(list)
-    for one in told:
-        for calls in one.node.calls:
+    for process in processes:
+        for calls in process.node.calls:
             if calls.failures:
-                alike[one.kind, calls.model, calls.error].append((one, calls))
+                alike[process.kind, calls.model, calls.error].append((process, calls))
     for (_, model, error), group in alike.items():
-        count = sum(calls.failures for _, calls in group)
-        newest = max(calls.failed_at or 0.0 for _, calls in group)
-        fails = any(_is_failure(one, calls, now) for one, calls in group)
-        who = _who([one for one, _ in group])
+        level = Level.WARN
+        count, newest = 0, 0.0
+        failing: list[AnnouncedProcess] = []
+        for process, calls in group:
+            failing.append(process)
+            count += calls.failures
+            newest = max(newest, calls.failed_at or 0.0)
+            if _is_failure(process, calls, now):
+                level = Level.FAIL
         yield Finding(
-            Level.FAIL if fails else Level.WARN,
+            level,
             f"model {short(model, 100)}",
-            f"{_last_calls(count)} of {who} failed, the newest {_ago(newest, now)}: {short(error, 400)}",
+            f"{_last_calls(count)} of {_who(failing)} failed, the newest {_ago(newest, now)}: {short(error, 400)}",
             CHECK_THE_SERVER,
         )
 
 
-def _is_failure(one: AnnouncedProcess, calls: ModelCalls, now: float) -> bool:
+def _is_failure(process: AnnouncedProcess, calls: ModelCalls, now: float) -> bool:
     if calls.is_busy and now - (calls.failing_since or now) < BUSY_FOR_S:
         return False
-    is_newest = calls.called_at >= max(other.called_at for other in one.node.calls)
-    return is_newest or calls.model in one.node.models.values()
+    is_newest = calls.called_at >= max(other.called_at for other in process.node.calls)
+    return is_newest or calls.model in process.node.models.values()
 
 
 def _last_calls(count: int) -> str:
@@ -165,14 +176,14 @@ def _last_calls(count: int) -> str:
     return f"the last {count} calls"
 
 
-def mixtures(told: Sequence[AnnouncedProcess], own_version: str) -> Iterator[Finding]:
+def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterator[Finding]:
     """Yield the differences between processes that should be alike: versions, providers,
     servers, and the models of a role.
     """
-    versions = {one.node.version for one in told} - {""}
+    versions = _values(processes, "version") - {""}
     if len(versions) > 1:
         fix = "start all of them again with one version"
-        yield Finding(Level.WARN, "versions", f"processes differ: {_by(told, 'version')}", fix)
+        yield Finding(Level.WARN, "versions", f"processes differ: {_by(announced, 'version')}", fix)
     elif versions and own_version not in versions:
         yield Finding(
             Level.WARN,
@@ -180,64 +191,71 @@ def mixtures(told: Sequence[AnnouncedProcess], own_version: str) -> Iterator[Fin
             f"{own_version}, and the fleet runs {_listed(sorted(versions))}",
             "use the version of the fleet here",
         )
-    if len({one.node.model for one in told}) > 1:
+    if len(_values(processes, "model")) > 1:
         fix = "give all of them the same key, or HANDOFF_OFFLINE=true"
-        yield Finding(Level.WARN, "providers", f"processes differ: {_by(told, 'model')}", fix)
-    elif len({one.node.server for one in told}) > 1:
+        yield Finding(Level.WARN, "providers", f"processes differ: {_by(announced, 'model')}", fix)
+    elif len(_values(processes, "server")) > 1:
         fix = "give all of them the same ANTHROPIC_BASE_URL"
-        yield Finding(Level.WARN, "model servers", f"processes differ: {_by(told, 'server')}", fix)
-    if differing := _models_of_a_role(told):
+        yield Finding(
+            Level.WARN, "model servers", f"processes differ: {_by(announced, 'server')}", fix
+        )
+    if differing := _models_of_a_role(processes):
         fix = "give all of them the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and HANDOFF_REVIEWER_MODEL"
         yield Finding(Level.WARN, "models", f"processes differ: {_listed(differing)}", fix)
 
 
-def _models_of_a_role(told: Iterable[AnnouncedProcess]) -> list[str]:
+def _values(processes: Iterable[AnnouncedProcess], field: str) -> set[str]:
+    """Return the different values of a field of the announcements."""
+    return {getattr(process.node, field) for process in processes}
+
+
+def _models_of_a_role(processes: Iterable[AnnouncedProcess]) -> list[str]:
     """Return `role: model or model` of each role that processes of the same provider run with
     different models.
     """
     by_role: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for one in told:
-        for role, model in one.node.models.items():
-            by_role[one.node.model, role].add(model)
-    return [
-        f"{role}: {' or '.join(sorted(models))}"
-        for (_, role), models in sorted(by_role.items())
-        if len(models) > 1
-    ]
+    for process in processes:
+        for role, model in process.node.models.items():
+            by_role[process.node.model, role].add(model)
+    differing: list[str] = []
+    for (_, role), models in sorted(by_role.items()):
+        if len(models) > 1:
+            differing.append(f"{role}: {' or '.join(sorted(models))}")
+    return differing
 
 
-def brokers(told: Iterable[AnnouncedProcess], answering: Collection[str]) -> Iterator[Finding]:
-    """Yield whether each process takes its messages from this broker. `answering`: the Celery
-    nodes that answer on this broker.
+def brokers(processes: Iterable[AnnouncedProcess], answering: Collection[str]) -> Iterator[Finding]:
+    """Yield a line for each process that does not answer on this broker, and one for the others.
+
+    Args:
+        answering: the Celery nodes that answer on this broker.
     """
     used = set[str]()
-    for one in told:
-        if one.node.node in answering:
-            used.add(short(one.node.broker, 200))
+    for process in processes:
+        node = process.node
+        if node.node in answering:
+            used.add(short(node.broker, 200))
             continue
         yield Finding(
             Level.WARN,
-            f"process {short(one.node.node, 100)}",
-            f"does not answer on this broker; it takes its messages from {short(one.node.broker, 200)}",
+            f"process {short(node.node, 100)}",
+            f"does not answer on this broker; it takes its messages from {short(node.broker, 200)}",
             "start it again, with the HANDOFF_REDIS_URL of this command",
         )
     if used:
         yield Finding(Level.OK, "broker of processes", ", ".join(sorted(used)))
 
 
-def _by(told: Sequence[AnnouncedProcess], field: str) -> str:
-    """Return `0.1 (worker h:1), 0.2 (2 workers)`."""
-    groups: dict[str, list[AnnouncedProcess]] = defaultdict(list)
-    for one in told:
-        groups[getattr(one.node, field) or "unknown"].append(one)
-    kinds = {
-        value: ", ".join(
-            _who([one for one in group if one.kind == kind])
-            for kind in sorted({one.kind for one in group})
-        )
-        for value, group in groups.items()
-    }
-    return _listed([f"{value} ({who})" for value, who in sorted(kinds.items())])
+def _by(processes: Sequence[AnnouncedProcess], field: str) -> str:
+    """Return the values of a field with their processes: `0.1 (worker h:1), 0.2 (2 workers)`."""
+    groups: dict[str, dict[str, list[AnnouncedProcess]]] = defaultdict(lambda: defaultdict(list))
+    for process in processes:
+        groups[getattr(process.node, field) or "unknown"][process.kind].append(process)
+    parts: list[str] = []
+    for value, by_kind in sorted(groups.items()):
+        kinds = ", ".join(_who(group) for _, group in sorted(by_kind.items()))
+        parts.append(f"{value} ({kinds})")
+    return _listed(parts)
 
 
 def _who(group: Sequence[AnnouncedProcess]) -> str:

@@ -43,7 +43,8 @@ _LOOK_EVERY_S = 0.02
 class EmbeddedSystem:
     """A private system, for `with EmbeddedSystem(settings) as system:`.
 
-    The `with` block starts when Redis answers. The other processes still start then.
+    The `with` block starts when Redis answers. The supervisor and the workers may still be
+    starting.
 
     Args:
         interrupted: job id or name of a kept run to continue.
@@ -84,9 +85,10 @@ class EmbeddedSystem:
     ) -> None:
         with self._parts:
             try:
-                self._processes.stop(
-                    grace_s=DRAIN_S + 3 if self._keep_as or is_wanted() else 0.0
-                )  # time to export traces and to end turns
+                grace_s = 0.0
+                if self._keep_as or is_wanted():  # time to export traces and to end turns
+                    grace_s = DRAIN_S + 3
+                self._processes.stop(grace_s=grace_s)
             except KeyboardInterrupt:  # a second Ctrl-C: stop at once
                 self._processes.stop(grace_s=0.0)
             if self._keep_as:
@@ -173,13 +175,13 @@ class EmbeddedSystem:
 
 def surroundings_of(settings: Settings) -> dict[str, str]:
     """Return the environment variables of the workers except the Redis URL, with absolute paths."""
-    found: dict[str, str] = {
+    variables = {
         "HANDOFF_SPECIALISTS_DIRS": _paths(settings.specialists_dirs, "--specialists"),
         "HANDOFF_TOOLS_DIRS": _paths(settings.tools_dirs, "--tools"),
     }
-    return found | (
-        {} if settings.offline is None else {"HANDOFF_OFFLINE": str(settings.offline).lower()}
-    )
+    if settings.offline is not None:
+        variables["HANDOFF_OFFLINE"] = str(settings.offline).lower()
+    return variables
 
 
 def _paths(paths: tuple[Path, ...], option: str) -> str:

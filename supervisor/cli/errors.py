@@ -42,7 +42,7 @@ def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
     """Return the exit code for the status of a job.
 
     Args:
-        allow_partial: whether a partial answer gives 0.
+        allow_partial: whether a partial answer gives 0 instead of 5.
     """
     from handoff_queue.shared.types.events import JobStatus
 
@@ -121,7 +121,7 @@ def _usage_problem(error: Any) -> str | None:
     from handoff_queue.shared.types.message import in_our_words
 
     context: Any = getattr(error, "ctx", None)
-    # an unknown option, for which Typer would suggest several
+    # An unknown option. Typer would suggest several options.
     if context and hasattr(error, "possibilities"):
         message = f"there is no option {error.message.removeprefix('No such option: ')}"
         options: list[Any] = []

@@ -170,7 +170,7 @@ class EvaluationOptions:
 
 
 def _exit_code(done: EvaluationReport, min_pass_rate: float | None, min_score: float | None) -> int:
-    """Print the cost and the problems. Return the exit code."""
+    """Print the cost and the problems. Return 1 if there is a problem, or else 0."""
     from handoff_queue.supervisor.cli.display.evaluation_report import (
         accounts_of,
         unmeasured_sentences,
@@ -190,6 +190,7 @@ def _exit_code(done: EvaluationReport, min_pass_rate: float | None, min_score: f
 def _carry_out(
     plan: EvaluationPlan, asked: EvaluationOptions, settings: Settings
 ) -> EvaluationReport:
+    """Run all trials and print a line for each. Return the outcomes in the order of the plan."""
     from handoff_queue.supervisor.cli.display.evaluation_report import EvaluationReport, line_of
     from handoff_queue.supervisor.cli.evaluation_system import is_free, judging_on, whole_system
     from handoff_queue.supervisor.evaluation.job_runner import EvaluationBudget, JobRunner
@@ -240,14 +241,14 @@ def _documents_of(cases: Sequence[GoldenCase], settings: Settings) -> dict[str, 
     Raises:
         UserError: documents cannot be read. The message names the case.
     """
-    found: dict[str, FolderReading] = {}
+    documents: dict[str, FolderReading] = {}
     for case in cases:
-        if case.docs and case.docs not in found:
+        if case.docs and case.docs not in documents:
             try:
-                found[case.docs] = read_documents(Path(case.docs), settings)
+                documents[case.docs] = read_documents(Path(case.docs), settings)
             except UserError as error:
                 raise UserError(f"{case.id}: {error}") from error
-    return found
+    return documents
 
 
 def _check_judge(

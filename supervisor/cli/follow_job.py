@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.cli.display.draft import Draft
     from handoff_queue.supervisor.client.client import Client
     from handoff_queue.supervisor.client.report import JobResult
+    from handoff_queue.supervisor.client.waiting_reasons import MissingRole
     from handoff_queue.supervisor.lifecycle.state import Question
 
 
@@ -54,25 +55,29 @@ def stay(
             job.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C, or stdout has no reader while the answer is written.
+        KeyboardInterrupt: Ctrl-C, or stdout has no reader while the draft of the answer is printed.
         OutputFailed: standard output, or the file `output`, cannot be written.
         NobodyToAsk: the job asks a question that has no reader (`is_private` without `asks`).
     """
     from handoff_queue.supervisor.cli.display.draft import Draft
     from handoff_queue.supervisor.client.client import onlooker_of
 
-    looking = onlooker_of(jobs)
-    draft, answered = None if as_json or output else Draft(looking), 0
-    followed = partial(follow, looking, job_id, check=check, reconnect_for_s=reconnect_for_s)
+    onlooker = onlooker_of(jobs)
+    draft = None
+    if not as_json and not output:
+        draft = Draft(onlooker)
+    followed = partial(follow, onlooker, job_id, check=check, reconnect_for_s=reconnect_for_s)
 
-    def moments() -> Iterable[JobUpdate]:
+    def updates() -> Iterable[JobUpdate]:
         if is_private:
             return without_commands(followed())
         return followed()
 
-    may_end = asks or is_private
+    answered = None
+    if asks or is_private:
+        answered = 0
     try:
-        while question := _shown_until(moments(), draft, answered if may_end else None):
+        while question := _show_until_question(updates(), draft, answered):
             if not asks:
                 raise NobodyToAsk(
                     f"{job_id} waits for a person, and there is no terminal to ask in"
@@ -81,18 +86,21 @@ def stay(
             answered = question.version
     except BrokenPipe as error:
         raise KeyboardInterrupt from error
-    looking.store.connection.close()
+    onlooker.store.connection.close()
     result = jobs.result(job_id)
     if output is not None:
         from handoff_queue.supervisor.cli.display.rows import write_rows
 
         write_rows(job_id, result.rows(), output)
         return exit_code_of(result.status, allow_partial=allow_partial)
+    streamed = ""
+    if draft:
+        streamed = draft.shown
     return print_outcome(
         result,
         as_json=as_json,
         allow_partial=allow_partial,
-        streamed=draft.shown if draft else "",
+        streamed=streamed,
         is_private=is_private,
     )
 
@@ -101,17 +109,17 @@ class NobodyToAsk(Exception):
     """The job waits for a person, and there is no terminal to ask in."""
 
 
-def without_commands(moments: Iterable[JobUpdate]) -> Iterator[JobUpdate]:
+def without_commands(updates: Iterable[JobUpdate]) -> Iterator[JobUpdate]:
     """Yield the updates of a job on a private Redis, without commands that could not reach it."""
-    for moment in moments:
-        missing = tuple(
-            replace(entry, fix=entry.fix_in_place or entry.fix) for entry in moment.view.missing
-        )
-        yield replace(moment, view=replace(moment.view, missing=missing))
+    for update in updates:
+        missing: list[MissingRole] = []
+        for role in update.view.missing:
+            missing.append(replace(role, fix=role.fix_in_place or role.fix))
+        yield replace(update, view=replace(update.view, missing=tuple(missing)))
 
 
-def _shown_until(
-    moments: Iterable[JobUpdate], draft: Draft | None, answered: int | None
+def _show_until_question(
+    updates: Iterable[JobUpdate], draft: Draft | None, answered: int | None
 ) -> Question | None:
     """Show the job until its next question, and return the question. Return None at the end.
 
@@ -121,11 +129,11 @@ def _shown_until(
     from handoff_queue.supervisor.cli.display.screen import Screen
 
     with Screen(draft) as screen:
-        for moment in moments:
-            screen.show(moment)
+        for update in updates:
+            screen.show(update)
             question = None
-            if moment.view.state:
-                question = moment.view.state.question
+            if update.view.state:
+                question = update.view.state.question
             if question is not None and answered is not None and question.version > answered:
                 return question
     return None
@@ -144,7 +152,8 @@ def print_outcome(
     Return the exit code of the job, also if stdout has no reader.
 
     Args:
-        is_private: see `stay`.
+        streamed: the part of the answer that was printed while the model wrote it.
+        is_private: True if no other command can reach the job.
 
     Raises:
         OutputFailed: stdout cannot be written.

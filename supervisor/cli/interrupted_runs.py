@@ -28,8 +28,11 @@ def _folder(settings: Settings) -> Path:
 def keep(settings: Settings, job_id: str, data: Path, surroundings: Mapping[str, str]) -> bool:
     """Move the data of an ended Redis to the cache folder. Return False if that fails.
 
+    Then delete the data of runs that are older than HANDOFF_RETENTION_S.
+
     Args:
-        surroundings: settings of the workers.
+        job_id: job id, or the name of an evaluation or a comparison.
+        surroundings: environment variables of the workers.
     """
     target = _folder(settings) / job_id
     try:
@@ -71,15 +74,15 @@ def find_kept_job(settings: Settings, text: str) -> JobId:
 
 
 def kept_jobs(settings: Settings) -> list[JobId]:
-    """Return the jobs of all kept runs."""
+    """Return the jobs of all kept `handoff run` commands, without evaluations."""
     return sorted(JobId(path.name) for path in _folder(settings).glob("j-*"))
 
 
 def surroundings_of(settings: Settings, job_id: str) -> dict[str, str]:
-    """Return the settings of the workers of a kept run.
+    """Return the environment variables of the workers of a kept run.
 
     Raises:
-        UserError: the settings cannot be read.
+        UserError: the file with the variables cannot be read.
     """
     place = _folder(settings) / job_id
     try:

@@ -17,7 +17,7 @@ from handoff_queue.supervisor.cli.doctor import (
     examine,
     find_ignored_variables,
     find_lost_slots,
-    forsaken,
+    find_unserved_queues,
     persistence,
 )
 from handoff_queue.supervisor.cli.doctor_processes import AnnouncedProcess, Finding, Level, brokers
@@ -66,7 +66,7 @@ def test_settings_that_would_lose_jobs_are_reported_with_a_fix(
 
 
 def test_an_unserved_queue_is_named_with_its_messages() -> None:
-    (finding,) = forsaken(
+    (finding,) = find_unserved_queues(
         [QueueDepth("poet", 3, 2), QueueDepth("writer", 5, 5), QueueDepth("old", 0, 0)], {"writer"}
     )
 
@@ -76,7 +76,7 @@ def test_an_unserved_queue_is_named_with_its_messages() -> None:
 
 
 def test_messages_of_ended_jobs_can_be_removed() -> None:
-    (finding,) = forsaken([QueueDepth("poet", 1, 0)], set())
+    (finding,) = find_unserved_queues([QueueDepth("poet", 1, 0)], set())
 
     assert "1 message waiting" in finding.found
     assert "`redis-cli DEL poet`" in finding.fix
