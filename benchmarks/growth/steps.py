@@ -23,7 +23,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Synthesis
-from handoff_queue.supervisor.cli.show import show_handoffs, show_what_matters
+from handoff_queue.supervisor.cli.show import show_handoffs, show_outline
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.workflows.items_file import Items
 from handoff_queue.supervisor.workflows.library import read_workflow
@@ -153,7 +153,7 @@ class Fleet:
         show_ms, handoff_ms = (
             median(shown_ms(what) for _ in range(ROUNDS))
             for what in (
-                lambda: show_what_matters(self.jobs, job_id, as_json=False),
+                lambda: show_outline(self.jobs, job_id, as_json=False),
                 lambda: show_handoffs(self.jobs, job_id, handoff_ids, as_json=False),
             )
         )

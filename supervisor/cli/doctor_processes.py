@@ -183,7 +183,7 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
     versions = _values(processes, "version") - {""}
     if len(versions) > 1:
         fix = "start all of them again with one version"
-        yield Finding(Level.WARN, "versions", f"processes differ: {_by(announced, 'version')}", fix)
+        yield Finding(Level.WARN, "versions", f"processes differ: {_by(processes, 'version')}", fix)
     elif versions and own_version not in versions:
         yield Finding(
             Level.WARN,
@@ -193,11 +193,11 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
         )
     if len(_values(processes, "model")) > 1:
         fix = "give all of them the same key, or HANDOFF_OFFLINE=true"
-        yield Finding(Level.WARN, "providers", f"processes differ: {_by(announced, 'model')}", fix)
+        yield Finding(Level.WARN, "providers", f"processes differ: {_by(processes, 'model')}", fix)
     elif len(_values(processes, "server")) > 1:
         fix = "give all of them the same ANTHROPIC_BASE_URL"
         yield Finding(
-            Level.WARN, "model servers", f"processes differ: {_by(announced, 'server')}", fix
+            Level.WARN, "model servers", f"processes differ: {_by(processes, 'server')}", fix
         )
     if differing := _models_of_a_role(processes):
         fix = "give all of them the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and HANDOFF_REVIEWER_MODEL"

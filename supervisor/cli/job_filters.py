@@ -54,27 +54,33 @@ def statuses_of(texts: Sequence[str]) -> frozenset[JobStatus]:
     Raises:
         UserError: a text is not a status.
     """
-    there = [status.value for status in JobStatus]
-    names = [name.strip().lower() for text in texts for name in text.split(",")]
-    for name in names:
-        if name not in there:
-            hint = suggestion(name, there)
-            raise UserError(f"--status: {name[:40]!r} is not a status of a job: {hint}")
-    return frozenset(JobStatus(name) for name in names)
+    known = [status.value for status in JobStatus]
+    statuses: set[JobStatus] = set()
+    for text in texts:
+        for part in text.split(","):
+            name = part.strip().lower()
+            if name not in known:
+                hint = suggestion(name, known)
+                raise UserError(f"--status: {name[:40]!r} is not a status of a job: {hint}")
+            statuses.add(JobStatus(name))
+    return frozenset(statuses)
 
 
 def filter_of(
     statuses: frozenset[JobStatus], tenant: str | None, older_than_s: float | None, now: float
 ) -> JobFilter:
-    """Return the filter that the options describe. `now`: Unix time in seconds.
+    """Return the filter that the options describe.
+
+    Args:
+        older_than_s: least seconds since the jobs were submitted.
+        now: Unix time in seconds.
 
     Raises:
         UserError: the tenant is empty.
     """
     if tenant is not None and not tenant.strip():
         raise UserError("--tenant is empty: name a tenant, or leave the option out")
-    return JobFilter(
-        statuses=statuses,
-        tenant=tenant or "",
-        submitted_before=None if older_than_s is None else now - older_than_s,
-    )
+    submitted_before = None
+    if older_than_s is not None:
+        submitted_before = now - older_than_s
+    return JobFilter(statuses=statuses, tenant=tenant or "", submitted_before=submitted_before)

@@ -94,18 +94,15 @@ class JobOptions:
 
 
 def takes_a_job(command: Callable[..., int]) -> Callable[..., int]:
-    """Replace the parameter `job` of a command by the options of JobOptions."""
-    hints, ours = (
-        get_type_hints(command, include_extras=True),
-        get_type_hints(JobOptions, include_extras=True),
-    )
+    """Replace the parameter `job` of a command by the options of JobOptions.
+
+    Typer reads the options from the signature and the annotations of the returned function.
+    """
+    hints = get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         if parameter.name == "job":
-            parameters += [
-                _option(one.name, one.default, one.default_factory, ours[one.name])
-                for one in fields(JobOptions)
-            ]
+            parameters += _job_parameters()
         else:
             parameters.append(
                 parameter.replace(
@@ -115,21 +112,33 @@ def takes_a_job(command: Callable[..., int]) -> Callable[..., int]:
 
     @wraps(command)
     def with_options(**values: Any) -> int:
-        job = JobOptions(**{one.name: values.pop(one.name) for one in fields(JobOptions)})
-        return command(job=job, **values)
+        of_job: dict[str, Any] = {}
+        for option in fields(JobOptions):
+            of_job[option.name] = values.pop(option.name)
+        return command(job=JobOptions(**of_job), **values)
 
+    annotations: dict[str, Any] = {}
+    for parameter in parameters:
+        annotations[parameter.name] = parameter.annotation
     with_options.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {one.name: one.annotation for one in parameters} | {
-        "return": int
-    }
+    with_options.__annotations__ = annotations | {"return": int}
     return with_options
 
 
-def _option(name: str, default: Any, factory: Any, annotation: Any) -> inspect.Parameter:
-    if factory is MISSING:
-        value = default
-    else:
-        value = factory()
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation
-    )
+def _job_parameters() -> list[inspect.Parameter]:
+    """Return one keyword parameter for each field of JobOptions, with its default."""
+    hints = get_type_hints(JobOptions, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    for option in fields(JobOptions):
+        default: Any = option.default
+        if option.default_factory is not MISSING:
+            default = option.default_factory()
+        parameters.append(
+            inspect.Parameter(
+                option.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=hints[option.name],
+            )
+        )
+    return parameters

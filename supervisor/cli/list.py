@@ -47,7 +47,10 @@ def list_jobs(
         write_as_json([_as_json(standing) for standing in standings])
         return OK
     if not standings:
-        say(_NO_JOBS if where == EVERY_JOB else "no job matches")
+        problem = "no job matches"
+        if where == EVERY_JOB:
+            problem = _NO_JOBS
+        say(problem)
         return OK
     columns = stdout().width
     write_line(header(columns))

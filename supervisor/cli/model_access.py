@@ -24,14 +24,14 @@ _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def model_access(settings: Settings) -> tuple[str, str, str]:
-    """Return `ok`, `warn` or `fail`, the state of the model's server, and how to fix it."""
+    """Return `ok`, `warn` or `fail`, the state of the model's server, and how to fix it.
+
+    The offline model is a warning.
+    """
     if settings.is_offline:
         found = "the offline model: it only quotes and arranges documents"
-        return (
-            "warn",
-            found,
-            "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own",
-        )
+        fix = "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own"
+        return "warn", found, fix
     names = f"{settings.supervisor_model}, {settings.specialist_model}"
     if settings.model_provider != "anthropic":
         return _of_provider(settings, names)
@@ -54,8 +54,8 @@ def _of_provider(settings: Settings, names: str) -> tuple[str, str, str]:
 
 def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]:
     try:
-        asked = urllib.request.Request(f"{base}/v1/models?limit=1", headers=headers)  # noqa: S310 (http and https only)
-        with urllib.request.urlopen(asked, timeout=WITHIN_S):  # noqa: S310
+        request = urllib.request.Request(f"{base}/v1/models?limit=1", headers=headers)  # noqa: S310 (http and https only)
+        with urllib.request.urlopen(request, timeout=WITHIN_S):  # noqa: S310
             return "ok", f"{base} accepts the key ({names})", ""
     except urllib.error.HTTPError as error:
         if error.code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
@@ -66,15 +66,14 @@ def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]
             return "warn", f"{base} answers {error.code}", "try again later"
         return "ok", f"{base} answers ({error.code} to a list of models; {names})", ""
     except (OSError, ValueError, HTTPException) as error:
-        return (
-            "fail",
-            f"{base} cannot be reached ({_reason_of(error)})",
-            _PROXY_REFUSES if "Tunnel connection failed: 407" in str(error) else _CHECK,
-        )
+        fix = _CHECK
+        if "Tunnel connection failed: 407" in str(error):
+            fix = _PROXY_REFUSES
+        return "fail", f"{base} cannot be reached ({_reason_of(error)})", fix
 
 
 def _reason_of(error: Exception) -> str:
-    """Return the system's text for a failed connection, or else the type of the error.
+    """Return the operating system's text for a failed connection, or else the type of the error.
 
     Other texts may quote the request, which contains the key.
     """

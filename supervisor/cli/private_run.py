@@ -103,6 +103,11 @@ def _run(
 
 
 def _request(asked: RequestOptions, jobs: Client) -> Request:
+    """Return the checked request. Without a terminal, no question waits for an answer.
+
+    Raises:
+        UserError: the request cannot be used, or a step needs an approval without a terminal.
+    """
     request = request_of(asked, jobs)
     if can_ask():
         return request
@@ -111,25 +116,23 @@ def _request(asked: RequestOptions, jobs: Client) -> Request:
 
 
 def _refuse_steps_to_approve(request: Request) -> None:
-    """Refuse a workflow with a step that needs an approval, if there is no terminal.
+    """Refuse a workflow with a step that needs an approval, because there is no terminal.
 
     Raises:
-        UserError: names the step.
+        UserError: a step needs an approval. The message names the first such step.
     """
-    if request.workflow:
-        steps = request.workflow.steps
-    else:
-        steps = ()
-    step = next((step for step in steps if step.approve), None)
-    if step is not None:
-        raise UserError(
-            f"{step.where}: `approve: true` needs a terminal, or a broker (HANDOFF_REDIS_URL):"
-            " there is no other way to answer"
-        )
+    if not request.workflow:
+        return
+    for step in request.workflow.steps:
+        if step.approve:
+            raise UserError(
+                f"{step.where}: `approve: true` needs a terminal, or a broker (HANDOFF_REDIS_URL):"
+                " there is no other way to answer"
+            )
 
 
 def _how_to_continue(job_id: JobId | None, *, was_kept: bool) -> str:
-    """Return the second half of a line: what happened to the work of the run."""
+    """Return the end of the message about an interruption: the state of the work."""
     if job_id is None:
         return " before the job was submitted; everything is stopped"
     if was_kept:

@@ -27,7 +27,7 @@ from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 
 
 def names_to_complete() -> list[str]:
-    """Return the names for shell completion. It never raises."""
+    """Return the names of the specialists for shell completion, or no names after any error."""
     try:
         return specialist_names(load_settings())
     except Exception:  # noqa: BLE001
@@ -41,7 +41,7 @@ def supervisor(concurrency: Slots = None) -> int:
     The command is the same as `celery -A handoff_queue.supervisor.app worker`.
     """
     settings = load_process_settings()
-    _look_at_redis(settings)
+    _check_redis(settings)
     return _become(
         "handoff_queue.supervisor.app", f"supervisor-{os.getpid()}", [], concurrency, settings
     )
@@ -75,7 +75,7 @@ def worker(
             f"name the specialists to serve, or give --all (there are: {', '.join(known)})"
         )
     check_roles(roles, known)
-    _look_at_redis(settings)
+    _check_redis(settings)
     if roles:
         queues = ["-Q", ",".join(dict.fromkeys(roles))]
     else:
@@ -87,7 +87,7 @@ def worker(
 
 
 def with_own(settings: Settings, specialists: Sequence[Path], tools: Sequence[Path]) -> Settings:
-    """Return the settings with the folders of the command line."""
+    """Return the settings with the folders of the command line after the folders of the settings."""
     return settings.model_copy(
         update={
             "specialists_dirs": (*settings.specialists_dirs, *specialists),
@@ -147,7 +147,7 @@ def _become(
     os.execv(command[0], command)
 
 
-def _look_at_redis(settings: Settings) -> None:
+def _check_redis(settings: Settings) -> None:
     """Check Redis before the worker starts. If Redis is away, Celery waits for it.
 
     Raises:

@@ -54,7 +54,7 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
 
 
 def wait_for_plan(jobs: Client, job_id: JobId) -> JobState:
-    """Return the state of the job when it waits with its plan, or has ended without a plan."""
+    """Follow the job until it asks a person or has ended, and return its state."""
     from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
 
     events = jobs.events(job_id)
@@ -67,7 +67,7 @@ def wait_for_plan(jobs: Client, job_id: JobId) -> JobState:
 
 
 def why_unplanned(state: JobState) -> str:
-    """Return the reason why there is no quote."""
+    """Return the reason why the job has no plan."""
     from handoff_queue.supervisor.lifecycle.job_end import why_over
 
     if state.spent_its_own and (state.plan is None or state.plan.degraded):
@@ -78,7 +78,7 @@ def why_unplanned(state: JobState) -> str:
 def _outcome(
     jobs: Client, job_id: JobId, state: JobState, max_usd: float | None, *, as_json: bool
 ) -> int:
-    found = state.quote or Quote()
+    quoted = state.quote or Quote()
     if state.ended or state.plan is None:
         say(f"{job_id} {state.status.value}: {why_unplanned(state)}")
         return FAILED
@@ -88,17 +88,17 @@ def _outcome(
     else:
         spent = f"its plan has cost {money(paid)}"
     most_usd = None
-    if found.microusd:
-        most_usd = found.microusd.most / MICROUSD
+    if quoted.microusd:
+        most_usd = quoted.microusd.most / MICROUSD
     is_refused = max_usd is not None and most_usd is not None and most_usd > max_usd
     if is_refused:
         jobs.cancel(job_id)
     teams = (jobs.result(job_id).plan or {}).get("sub_teams")
     if as_json:
         about = {"job_id": job_id, "steps": len(state.steps), "sub_teams": teams}
-        write_line(json.dumps(about | {"quote": quote_as_json(found), "is_refused": is_refused}))
+        write_line(json.dumps(about | {"quote": quote_as_json(quoted), "is_refused": is_refused}))
     else:
-        write_line(f"{figures(len(state.steps), 'step')}: {quote_line(found)}")
+        write_line(f"{figures(len(state.steps), 'step')}: {quote_line(quoted)}")
         if teams:
             write_line(teams)
     if is_refused:

@@ -52,9 +52,9 @@ def rubric_of(file: Path | None) -> Rubric | None:
     """
     if file is None:
         return None
-    said = fields_in(file, DEFAULT_RUBRIC.names)
+    fields = fields_in(file, DEFAULT_RUBRIC.names)
     try:
-        return rubric_in(said.values)
+        return rubric_in(fields.values)
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
 
@@ -108,7 +108,7 @@ class RequestOptions:
     on_timeout: OnTimeout | None = None
 
     @property
-    def is_to_be_approved(self) -> bool:
+    def needs_approval(self) -> bool:
         return bool(self.approve) or self.approve_above_usd is not None
 
 
@@ -138,7 +138,7 @@ def text_of(argument: str | None, settings: Settings) -> str:
 
 
 def text_in(file: Path, most: int, fix: str) -> str:
-    """Return the text of a file.
+    """Return the text of a UTF-8 file, without a byte order mark.
 
     Args:
         most: most bytes.
@@ -187,7 +187,7 @@ def approvals_of(asked: RequestOptions) -> Approvals:
     """
     return _within_bounds(
         Approvals,
-        what=tuple(ApprovalOf(one) for one in dict.fromkeys(asked.approve)),
+        what=tuple(map(ApprovalOf, dict.fromkeys(asked.approve))),
         above_microusd=amount("--approve-above-usd", asked.approve_above_usd),
         timeout_s=asked.approve_timeout_s,
         on_timeout=asked.on_timeout or OnTimeout.STOP,
@@ -195,7 +195,7 @@ def approvals_of(asked: RequestOptions) -> Approvals:
 
 
 def amount(option: str, usd: float | None) -> int | None:
-    """Return micro-dollars.
+    """Return the micro-dollars of an amount in dollars. None stays None.
 
     Raises:
         UserError: the amount is out of bounds. The message names the option.
@@ -228,10 +228,10 @@ def _within_bounds(kind: type[_Bounded], **fields: Any) -> _Bounded:
     try:
         return kind(**fields)
     except ValidationError as error:
-        wrong: list[str] = []
-        for where, what in each_problem(error):
-            wrong.append(f"{_OPTIONS.get(where[0], where[0])}: {what}")
-        raise UserError("; ".join(wrong)) from error
+        problems: list[str] = []
+        for where, problem in each_problem(error):
+            problems.append(f"{_OPTIONS.get(where[0], where[0])}: {problem}")
+        raise UserError("; ".join(problems)) from error
 
 
 def limits_of(asked: RequestOptions, max_depth: int | None = None) -> JobLimits:
@@ -243,13 +243,15 @@ def limits_of(asked: RequestOptions, max_depth: int | None = None) -> JobLimits:
     Raises:
         UserError: a limit is out of bounds.
     """
+    if asked.max_depth is not None:
+        max_depth = asked.max_depth
     wanted: dict[str, Any] = {
         "max_turns_per_handoff": asked.max_turns,
         "max_turns": asked.max_job_turns,
         "max_microusd": amount("--max-usd", asked.max_usd),
         "max_tokens": asked.max_tokens,
         "max_rounds": asked.max_rounds,
-        "max_depth": max_depth if asked.max_depth is None else asked.max_depth,
+        "max_depth": max_depth,
         "max_seconds": asked.timeout_s,
         "on_limit": asked.on_limit,
     }
@@ -279,6 +281,8 @@ def new_limits(
 def request_of(asked: RequestOptions, jobs: Client) -> Request:
     """Return the checked request with its documents. Print a line for each file that is left out.
 
+    The workflow, the items and the documents are read from their files.
+
     Raises:
         UserError: the request cannot be used.
     """
@@ -286,11 +290,24 @@ def request_of(asked: RequestOptions, jobs: Client) -> Request:
     from handoff_queue.supervisor.client.submission import plan_of
     from handoff_queue.supervisor.workflows import Items, read_items, read_workflow
 
+    limits = limits_of(asked, load_settings().max_depth)
+    workflow = None
+    if asked.workflow:
+        workflow = read_workflow(asked.workflow)
+    items = Items()
+    if asked.items:
+        items = read_items(asked.items)
+    gates, facts = None, None
+    if asked.gates:
+        gates, facts = asked.gates.gates, asked.gates.facts
+    after = None
+    if asked.after:
+        after = find_job(jobs.store, asked.after)
     request = Request(
         text=asked.request,
         documents=asked.docs,
         strict_documents=asked.strict_docs,
-        limits=limits_of(asked, load_settings().max_depth),
+        limits=limits,
         model=asked.model,
         answer_schema=asked.answer_schema,
         tenant=asked.tenant,
@@ -298,12 +315,12 @@ def request_of(asked: RequestOptions, jobs: Client) -> Request:
         idempotency_key=asked.idempotency_key,
         webhook_url=asked.webhook,
         mode=asked.mode,
-        workflow=read_workflow(asked.workflow) if asked.workflow else None,
-        items=read_items(asked.items) if asked.items else Items(),
-        gates=asked.gates.gates if asked.gates else None,
-        facts=asked.gates.facts if asked.gates else None,
+        workflow=workflow,
+        items=items,
+        gates=gates,
+        facts=facts,
         rubric=asked.rubric,
-        after=find_job(jobs.store, asked.after) if asked.after else None,
+        after=after,
         approvals=approvals_of(asked),
     )
     jobs.check(request)
@@ -323,12 +340,18 @@ def print_left_out_files(reading: FolderReading) -> None:
 
 
 def _check_fact_checker(request: Request, jobs: Client) -> None:
-    """Check the fact-checker before anything is submitted. `submit` checks it again for each job."""
+    """Check that a worker serves the fact-checker of the gates, before anything is submitted.
+
+    `submit` checks it again for each job.
+    """
     from handoff_queue.supervisor.client.request import gating_in
     from handoff_queue.supervisor.client.submission import check_fact_checker
 
     gates = gating_in(request, load_settings()).gates
-    check_fact_checker(jobs.store, gates.fact_checker if gates else None)
+    fact_checker = None
+    if gates:
+        fact_checker = gates.fact_checker
+    check_fact_checker(jobs.store, fact_checker)
 
 
 def check_model(model: str | None, settings: Settings) -> None:

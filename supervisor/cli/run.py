@@ -84,16 +84,16 @@ def _run(request: str | None, asked: RequestOptions, options: RunOptions) -> int
             raise UserError(
                 "--after needs a broker (HANDOFF_REDIS_URL): the jobs of a private Redis end with it"
             )
-        if asked.is_to_be_approved and not can_ask():
+        if asked.needs_approval and not can_ask():
             raise UserError(
                 "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL): there is no other way to answer"
             )
-        return start_run(asked, how, _settings_here(asked, options, settings))
-    _refuse_what_workers_own(options)
-    return _run_there(asked, how, settings)
+        return start_run(asked, how, _private_settings(asked, options, settings))
+    _refuse_own_folders(options)
+    return _run_on_broker(asked, how, settings)
 
 
-def _run_there(asked: RequestOptions, how: ResultOptions, settings: Settings) -> int:
+def _run_on_broker(asked: RequestOptions, how: ResultOptions, settings: Settings) -> int:
     """Run the job on the broker in HANDOFF_REDIS_URL, with its workers. Return the exit code.
 
     Raises:
@@ -131,9 +131,10 @@ def _run_there(asked: RequestOptions, how: ResultOptions, settings: Settings) ->
         ) from error
 
 
-def _settings_here(asked: RequestOptions, options: RunOptions, settings: Settings) -> Settings:
-    """Return the settings of a private run. Specialists and models are checked before anything
-    starts.
+def _private_settings(asked: RequestOptions, options: RunOptions, settings: Settings) -> Settings:
+    """Return the settings of a private run. Check the specialists, tools and model first.
+
+    With `--model offline`, all agents use the offline model.
 
     Raises:
         UserError: a specialist, a tool or the model cannot be used.
@@ -152,7 +153,12 @@ def _settings_here(asked: RequestOptions, options: RunOptions, settings: Setting
     return changed
 
 
-def _refuse_what_workers_own(options: RunOptions) -> None:
+def _refuse_own_folders(options: RunOptions) -> None:
+    """Refuse --specialists and --tools for a job on a broker.
+
+    Raises:
+        UserError: one of the options is given. The workers of the broker have their own folders.
+    """
     for option, given, variable in (
         ("--specialists", options.specialists, "SPECIALISTS"),
         ("--tools", options.tools, "TOOLS"),

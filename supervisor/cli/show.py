@@ -45,7 +45,7 @@ def show(
     elif full:
         show_all(jobs, job_id, as_json=as_json)
     else:
-        show_what_matters(jobs, job_id, as_json=as_json)
+        show_outline(jobs, job_id, as_json=as_json)
     return OK
 
 
@@ -61,7 +61,7 @@ def show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
         print_everything(found, letters_about(jobs.store, job_id))
 
 
-def show_what_matters(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
+def show_outline(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     """Print a job in brief."""
     from handoff_queue.supervisor.cli.display.job_report import print_outline
     from handoff_queue.supervisor.client.report import letters_about
@@ -79,12 +79,12 @@ def show_handoffs(
     """Print these handoffs in full."""
     from handoff_queue.supervisor.cli.display.job_report import print_handoff, readable, section
 
-    found = jobs.handoffs(job_id, [HandoffId(one) for one in handoff_ids])
+    reports = jobs.handoffs(job_id, list(map(HandoffId, handoff_ids)))
     if as_json:
-        write_as_json([one.model_dump(mode="json") for one in found])
+        write_as_json([report.model_dump(mode="json") for report in reports])
         return
-    shown = partial(readable, columns=stdout().width)
-    for one in found:
-        print_handoff(one.handoff, one.result)
-        if one.turns:
-            section(f"turns of {one.handoff['handoff_id']}", shown(list(one.turns)))
+    to_yaml = partial(readable, columns=stdout().width)
+    for report in reports:
+        print_handoff(report.handoff, report.result)
+        if report.turns:
+            section(f"turns of {report.handoff['handoff_id']}", to_yaml(list(report.turns)))

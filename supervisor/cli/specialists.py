@@ -63,8 +63,9 @@ def specialists(
     served = None
     if store is not None:
         served = store.presence.served()
+    specs: Mapping[str, SpecialistSpec]
     if served is not None:
-        specs = {name: one.spec for name, one in served.items()}
+        specs = {name: specialist.spec for name, specialist in served.items()}
     else:
         specs = _in_files(settings)
     if as_json:
@@ -73,7 +74,7 @@ def specialists(
         if served is None:
             note("from files; set HANDOFF_REDIS_URL to list the specialists of live workers")
         console = stdout()
-        console.print(print_specialists(specs, served, console.width))
+        console.print(specialists_view(specs, served, console.width))
     if store is not None and not served:
         say(store.health.refusal() or NO_WORKERS)
         return FAILED
@@ -88,12 +89,12 @@ def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
     """
     from handoff_queue.shared.specialists import load_specialists
 
-    found = load_specialists(
-        built_in_specialists(),
-        *(expand_folder(folder, "--specialists") for folder in settings.specialists_dirs),
-    )
+    folders = [built_in_specialists()]
+    for folder in settings.specialists_dirs:
+        folders.append(expand_folder(folder, "--specialists"))
+    specs = load_specialists(*folders)
     check_own(settings)
-    return found
+    return specs
 
 
 def _lint(settings: Settings) -> int:
@@ -109,10 +110,17 @@ def _lint(settings: Settings) -> int:
     return OK
 
 
-def print_specialists(
+def specialists_view(
     specs: Mapping[str, SpecialistSpec], served: Mapping[str, ServedSpecialist] | None, columns: int
 ) -> RenderableType:
-    """Return the specialists with complete descriptions, as the planner sees them."""
+    """Return a table of the specialists, or paragraphs on a narrow screen.
+
+    The descriptions are complete, as the planner sees them.
+
+    Args:
+        served: the specialists with their live workers. None: the specialists come from files.
+        columns: width of the screen in characters.
+    """
     if columns >= TABLE_COLUMNS:
         return _table(specs, served)
     return _paragraphs(specs, served)
@@ -129,17 +137,12 @@ def _table(
     table.add_column("tools")
     table.add_column("description")
     for name, spec in specs.items():
-        if served is None:
-            live = []
-        else:
-            live = [
-                str(len(served[name].workers)),
-                str(served[name].slots),
-                str(served[name].queued),
-            ]
+        load: tuple[int, ...] = ()
+        if served is not None:
+            load = (len(served[name].workers), served[name].slots, served[name].queued)
         table.add_row(
             name + _paused(name, served),
-            *live,
+            *map(str, load),
             ", ".join(spec.tools) or "-",
             in_one_line(spec.description),
         )
@@ -153,12 +156,10 @@ def _paragraphs(
     for name, spec in specs.items():
         parts.append(Text(name + _paused(name, served), style="bold"))
         if served is not None:
-            one = served[name]
-            parts.append(
-                _indented(
-                    f"{figures(len(one.workers), 'worker')}, {figures(one.slots, 'slot')}, {one.queued} queued"
-                )
-            )
+            live = served[name]
+            workers = figures(len(live.workers), "worker")
+            slots = figures(live.slots, "slot")
+            parts.append(_indented(f"{workers}, {slots}, {live.queued} queued"))
         if spec.celery_task is None:
             parts.append(_indented(f"tools: {', '.join(spec.tools) or '-'}"))
         else:

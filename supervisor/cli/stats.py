@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -85,15 +85,19 @@ class StatsColumns:
     folds_idle: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        roles = (*self.found.roles, self.found.thinking)
-        idle = [role for role in roles if self.folds_idle and _is_idle(role)]
-        rows = [(_cells(role), _style(role)) for role in roles if role not in idle]
+        idle: list[str] = []
+        rows: list[tuple[Sequence[str], str]] = []
+        for role in (*self.found.roles, self.found.thinking):
+            if self.folds_idle and _is_idle(role):
+                idle.append(plain(role.role))
+            else:
+                rows.append((_cells(role), _style(role)))
         yield Text(headline(self.found))
         yield Text("")
         yield fit_table(_COLUMNS, rows, options.max_width)
         if idle:
-            names = ", ".join(plain(role.role) for role in idle)
-            yield Text(f"{len(idle)} idle: {names}", style="dim", no_wrap=True, overflow="ellipsis")
+            line = f"{len(idle)} idle: {', '.join(idle)}"
+            yield Text(line, style="dim", no_wrap=True, overflow="ellipsis")
         for line in _lines(self.found):
             yield Text(line, style="yellow")
 
@@ -103,21 +107,24 @@ def _is_idle(role: RoleStats) -> bool:
 
 
 def headline(found: FleetStats) -> str:
-    """Return `3 open jobs  2 supervisors  $0.5000 of $2.0000, 1,200 tokens today`."""
-    who = "no supervisor"
+    """Return the open jobs, the supervisors, the spending of today and the memory of Redis.
+
+    Example: `3 open jobs  2 supervisors  $0.5000 of $2.0000, 1,200 tokens today  Redis 12 MB`.
+    """
+    supervisors = "no supervisor"
     if found.supervisors:
-        who = figures(found.supervisors, "supervisor")
-    memory = f"Redis {found.used_memory_bytes / 1e6:.0f} MB" + (
-        f" of {found.max_memory_bytes / 1e6:.0f}" if found.max_memory_bytes else ""
-    )
+        supervisors = figures(found.supervisors, "supervisor")
+    memory = f"Redis {found.used_memory_bytes / 1e6:.0f} MB"
+    if found.max_memory_bytes:
+        memory += f" of {found.max_memory_bytes / 1e6:.0f}"
     jobs = figures(found.open_jobs, "open job")
     if found.waiting_jobs:
         jobs += f" ({found.waiting_jobs:,} waiting for a person)"
-    return "  ".join((jobs, who, f"{_spent(found.spent_today)} today", memory))
+    return "  ".join((jobs, supervisors, f"{_spent(found.spent_today)} today", memory))
 
 
 def _spent(spent: DaySpending) -> str:
-    """Return the spending with its limits."""
+    """Return the spending with its limits, if there are any."""
     most = ""
     if spent.most_microusd:
         most = f" of {money(cost_usd(spent.most_microusd))}"
@@ -129,16 +136,24 @@ def _spent(spent: DaySpending) -> str:
 
 
 def _cells(role: RoleStats) -> tuple[str, ...]:
-    name = plain(role.role) + (" (paused)" if role.is_paused else "")
+    name = plain(role.role)
+    if role.is_paused:
+        name += " (paused)"
+    oldest = ""
+    if role.oldest_s is not None:
+        oldest = f"{role.oldest_s:.0f} s"
+    duration = ""
+    if role.seconds is not None:
+        duration = f"{role.seconds:.1f} s"
     return (
         name,
-        str(role.workers) if role.workers else "-",
-        str(role.slots) if role.slots else "-",
+        str(role.workers or "-"),
+        str(role.slots or "-"),
         str(role.busy),
         str(role.queued),
-        "" if role.oldest_s is None else f"{role.oldest_s:.0f} s",
+        oldest,
         str(role.throttled or ""),
-        "" if role.seconds is None else f"{role.seconds:.1f} s",
+        duration,
         str(role.wanted_slots),
     )
 
@@ -154,29 +169,31 @@ def _style(role: RoleStats) -> str:
 
 
 def _lines(found: FleetStats) -> Iterator[str]:
-    models = Counter(lane.model for lane in found.lanes)
-    yield from (_lane(lane, found.at, is_alone=models[lane.model] == 1) for lane in found.lanes)
+    accounts_of = Counter(lane.model for lane in found.lanes)
+    for lane in found.lanes:
+        yield _lane(lane, found.at, is_alone=accounts_of[lane.model] == 1)
     if found.dead_letters:
         yield f"{figures(found.dead_letters, 'dead letter')}: handoff dead list"
 
 
 def _lane(lane: RateLimitBucket, at: float, *, is_alone: bool) -> str:
-    """Return the line of a rate limit.
+    """Return the line about the rate limits of one account for one model.
 
     Args:
+        at: time of the figures, in Unix seconds.
         is_alone: True if no other account calls the same model.
     """
-    left = ", ".join(
-        f"{name} {one.remaining:,} of {one.limit:,} left" for name, one in lane.limits.items()
-    )
-    held = ""
+    limits: list[str] = []
+    for name, limit in lane.limits.items():
+        limits.append(f"{name} {limit.remaining:,} of {limit.limit:,} left")
+    refused = ""
     if lane.refused_until:
-        held = f"; no call for {lane.refused_until - at:.0f} s: {plain(lane.why)}"
-    line = ""
+        refused = f"; no call for {lane.refused_until - at:.0f} s: {plain(lane.why)}"
+    waiting = ""
     if lane.waiting:
-        line = f"; {figures(lane.waiting, 'call')} waiting"
-    if is_alone:
-        account = ""
-    else:
+        waiting = f"; {figures(lane.waiting, 'call')} waiting"
+    account = ""
+    if not is_alone:
         account = f" (account {lane.account[:SHORT]})"
-    return f"{plain(lane.model)}{account}: {left or 'no limits known'}{held}{line}"
+    known = ", ".join(limits) or "no limits known"
+    return f"{plain(lane.model)}{account}: {known}{refused}{waiting}"

@@ -48,10 +48,10 @@ MOST_FILE_BYTES = 50_000_000
 
 
 def _duration(value: object) -> object:
-    """Return the seconds of a text.
+    """Return the seconds of a text, and any other value as it is.
 
     Raises:
-        InvalidDuration: the text is not a duration.
+        InvalidDuration: the text is not a duration of whole seconds.
     """
     if isinstance(value, str):
         return whole_seconds_of(value)
@@ -134,16 +134,16 @@ def submit(
     jobs = client_of_broker()
     requests = _requests(request, file, asked, jobs)
     _enqueue(jobs, requests)
-    _say_who_is_missing(
-        jobs,
-        {name for one in requests if one.workflow for name in one.workflow.specialists}
-        - {SUB_SUPERVISOR},
-    )
+    specialists: set[str] = set()
+    for one_request in requests:
+        if one_request.workflow:
+            specialists.update(one_request.workflow.specialists)
+    _print_missing_processes(jobs, specialists - {SUB_SUPERVISOR})
     return OK
 
 
-def _say_who_is_missing(jobs: Client, named: Set[str]) -> None:
-    """Print a line if no process can run the jobs.
+def _print_missing_processes(jobs: Client, named: Set[str]) -> None:
+    """Print a line if there is no supervisor, no worker, or no worker for a named specialist.
 
     Args:
         named: specialists of the workflows.
@@ -178,6 +178,12 @@ def _requests(
 
 
 def _enqueue(jobs: Client, requests: list[Request]) -> None:
+    """Submit the jobs and print the id of each.
+
+    Raises:
+        StoreUnavailable: Redis is away. The message has the number of enqueued jobs.
+        OutputFailed: an id cannot be written. All jobs are enqueued first.
+    """
     if len(requests) == 1:
         write_line(jobs.submit(requests[0]))
         return
@@ -211,23 +217,27 @@ def _requests_of(file: Path, asked: RequestOptions, jobs: Client) -> list[Reques
         UserError: a line is not valid. The message names it.
     """
     lines = text_in(file, MOST_FILE_BYTES, "split it, and submit each part").split("\n")
-    found: dict[int, Request] = {}
+    requests: dict[int, Request] = {}
     for number, text in enumerate(lines, start=1):
-        if text.strip():
-            try:
-                found[number] = request_of(options_of_line(text, asked), jobs)
-                if (after := found[number].after) is not None:
-                    jobs.standing(after)
-            except UserError as error:
-                raise UserError(f"{file}:{number}: {error}; nothing was submitted") from error
-    if not found:
+        if not text.strip():
+            continue
+        try:
+            requests[number] = request_of(options_of_line(text, asked), jobs)
+            if (after := requests[number].after) is not None:
+                jobs.standing(after)
+        except UserError as error:
+            raise UserError(f"{file}:{number}: {error}; nothing was submitted") from error
+    if not requests:
         raise UserError(f"{file} holds no job: write one JSON object per line")
-    _check_keys(file, found, jobs)
-    return list(found.values())
+    _check_keys(file, requests, jobs)
+    return list(requests.values())
 
 
 def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
     """Check that no idempotency key has two requests.
+
+    Args:
+        requests: the requests, by the number of their line.
 
     Raises:
         Conflict: a key has two requests. The message names the later line.
@@ -258,9 +268,10 @@ def options_of_line(text: str, asked: RequestOptions) -> RequestOptions:
         line = SubmissionLine.model_validate_json(text)
     except ValidationError as error:
         raise UserError(problems_of(error, kind=SubmissionLine)) from error
-    given: dict[str, Any] = {
-        name: value for name, value in line.model_dump().items() if value is not None
-    }
+    given: dict[str, Any] = {}
+    for name, value in line.model_dump().items():
+        if value is not None:
+            given[name] = value
     if line.gates is not None:
         given["gates"] = gates_in(line.gates, lambda _: "gates", Path())
     if line.rubric is not None:

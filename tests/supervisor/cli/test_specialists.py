@@ -13,7 +13,7 @@ from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
-from handoff_queue.supervisor.cli.specialists import print_specialists
+from handoff_queue.supervisor.cli.specialists import specialists_view
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def text_of(specs: dict[str, SpecialistSpec], columns: int, *, live: bool) -> st
     written = StringIO()
     console = Console(file=written, width=columns, highlight=False, markup=False, emoji=False)
     console.print(
-        print_specialists(
+        specialists_view(
             specs, {name: served(spec) for name, spec in specs.items()} if live else None, columns
         )
     )
@@ -76,6 +76,6 @@ def test_a_paused_specialist_is_marked(specs: dict[str, SpecialistSpec]) -> None
     for columns in (40, 160):
         written = StringIO()
         Console(file=written, width=columns).print(
-            print_specialists({"researcher": specs["researcher"]}, one, columns)
+            specialists_view({"researcher": specs["researcher"]}, one, columns)
         )
         assert "researcher (paused)" in written.getvalue()
