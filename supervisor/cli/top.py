@@ -16,11 +16,16 @@ from rich.text import Text
 from handoff_queue.shared.store.queue_load import FleetLoad, RunningHandoff
 from handoff_queue.shared.text.durations import DurationRange, in_units
 from handoff_queue.shared.types.errors import StoreUnavailable
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli import stats
 from handoff_queue.supervisor.cli.connection import client_of_broker
-from handoff_queue.supervisor.cli.display.job_view import JobView, heard, look, look_below
+from handoff_queue.supervisor.cli.display.job_view import (
+    JobView,
+    with_children,
+    with_events,
+    with_standings,
+)
 from handoff_queue.supervisor.cli.display.tables import Column, fit_table
 from handoff_queue.supervisor.cli.display.terminal import figures, money, note, short, stdout
 from handoff_queue.supervisor.cli.display.terminal_input import ESCAPE, GONE, key_presses
@@ -48,22 +53,35 @@ class Spending:
     _samples: deque[tuple[float, int, int]] = field(default_factory=deque)
 
     def add(self, at: float, microusd: int, tokens: int) -> None:
+        """Record the spending of the day so far, and forget samples older than a minute.
+
+        Args:
+            at: Unix seconds.
+        """
         if self._samples and tokens < self._samples[-1][2]:  # a new day
             self._samples.clear()
         self._samples.append((at, microusd, tokens))
         while len(self._samples) > 1 and self._samples[1][0] <= at - MINUTE_S:
             self._samples.popleft()
 
-    def seen(self) -> tuple[float, int, float]:
-        """Return USD, tokens, and the seconds between the first and the last sample."""
-        (begun, paid, tokens), (now, more_paid, more_tokens) = self._samples[0], self._samples[-1]
-        return cost_usd(more_paid - paid), more_tokens - tokens, now - begun
+    def in_last_minute(self) -> tuple[float, int, float]:
+        """Return the spent USD and tokens, and the seconds in which they were spent, at most 60.
+
+        With samples that are far apart, the seconds can be more than 60.
+        """
+        first_at, first_microusd, first_tokens = self._samples[0]
+        last_at, last_microusd, last_tokens = self._samples[-1]
+        usd = cost_usd(last_microusd - first_microusd)
+        return usd, last_tokens - first_tokens, last_at - first_at
 
     def __str__(self) -> str:
-        usd, tokens, seconds = self.seen()
+        usd, tokens, seconds = self.in_last_minute()
         if seconds < 1:
             return "spending is measured from now on"
-        return f"{money(usd)}, {figures(tokens, 'token')} in the last {'minute' if seconds >= MINUTE_S else f'{seconds:.0f} s'}"
+        period = "minute"
+        if seconds < MINUTE_S:
+            period = f"{seconds:.0f} s"
+        return f"{money(usd)}, {figures(tokens, 'token')} in the last {period}"
 
 
 def top(
@@ -114,12 +132,14 @@ class FleetScreen:
         self._open: JobView | None = None
 
     def press(self, key: str) -> None:
+        """Open the job of the row with this key, or go back with Esc. Other keys do nothing."""
         if key == ESCAPE:
             self._open = None
         elif self._open is None and (job_id := job_of(self._rows, key)):
             self._open = JobView(job_id)
 
     def draw(self) -> RenderableType:
+        """Return the screen with fresh figures, or a line about the error while Redis is away."""
         try:
             if self._open is None:
                 return self._fleet()
@@ -136,17 +156,22 @@ class FleetScreen:
 
     def _job(self, view: JobView) -> RenderableType:
         events = self._jobs.store.journal.read(view.job_id, view.version)
-        seen, _ = look_below(self._jobs, look(self._jobs, heard(self._jobs, view, events)))
+        fresh = with_standings(self._jobs, with_events(self._jobs, view, events))
+        fresh, _ = with_children(self._jobs, fresh)
         keys = Text("Esc: back   q: end", style="dim")
-        if seen.books is None:
+        if fresh.books is None:
             return Group(Text(f"{view.job_id} was deleted", style="yellow"), keys)
-        self._open = seen
-        return Group(picture(seen, below=1), keys)
+        self._open = fresh
+        return Group(picture(fresh, below=1), keys)
+
+
+def _age_order(handoff: RunningHandoff) -> tuple[float, JobId, HandoffId]:
+    return handoff.since, handoff.job_id, handoff.handoff_id
 
 
 def longest(load: FleetLoad) -> tuple[RunningHandoff, ...]:
-    """Return the running handoffs, the longest-running first."""
-    return tuple(sorted(load.at_work, key=lambda one: (one.since, one.job_id, one.handoff_id)))
+    """Return the running and the throttled handoffs, the longest-running first."""
+    return tuple(sorted(load.at_work, key=_age_order))
 
 
 _COLUMNS = (
@@ -180,14 +205,12 @@ class _Fleet:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         most = self.rows[:MOST_HANDOFFS]
-        height, inside = (
-            options.size.height if console.is_terminal else sys.maxsize,
-            options.update(height=None),
-        )
+        height = sys.maxsize
+        if console.is_terminal:
+            height = options.size.height
         for folds_idle in (False, True):
-            above = console.render_lines(
-                Group(stats.StatsColumns(self.found, folds_idle), Text(str(self.spending))), inside
-            )
+            load = Group(stats.StatsColumns(self.found, folds_idle), Text(str(self.spending)))
+            above = console.render_lines(load, options.update(height=None))
             room = height - len(above) - _HEADING - 1
             if room >= len(most):
                 break
@@ -196,13 +219,11 @@ class _Fleet:
         if height - table - 1 < min(len(above), _LEAST_ABOVE):
             rows, table = (), 0
         left = len(self.rows) - len(rows)
-        if left:
-            if rows:
-                more = f"   and {left:,} more running"
-            else:
-                more = f"   {left:,} running"
-        else:
-            more = ""
+        more = ""
+        if left and rows:
+            more = f"   and {left:,} more running"
+        elif left:
+            more = f"   {left:,} running"
         hint = Text(
             f"1-9: open a job   q: end{more}", style="dim", no_wrap=True, overflow="ellipsis"
         )
@@ -221,36 +242,31 @@ def fleet(
 
 
 def _at_work(rows: tuple[RunningHandoff, ...], at: float, width: int) -> RenderableType:
-    cells = []
-    for n, one in enumerate(rows):
-        if one.parked_until is not None:
-            doing = f"waits: {one.doing}"
+    """Return the table of the running handoffs."""
+    table_rows: list[tuple[tuple[str, ...], str]] = []
+    for n, handoff in enumerate(rows):
+        if handoff.parked_until is not None:
+            doing = f"waits: {handoff.doing}"
         else:
-            doing = one.doing or "starting"
-        lasted, key = f"{max(0.0, at - one.since):.0f} s", KEYS[n] if n < len(KEYS) else ""
-        cells.append(
-            (
-                (
-                    key,
-                    one.job_id,
-                    one.handoff_id,
-                    one.role,
-                    lasted,
-                    str(one.turns + 1),
-                    short(doing, 60),
-                ),
-                "default",
-            )
+            doing = handoff.doing or "starting"
+        cells = (
+            KEYS[n : n + 1],
+            handoff.job_id,
+            handoff.handoff_id,
+            handoff.role,
+            f"{max(0.0, at - handoff.since):.0f} s",
+            str(handoff.turns + 1),
+            short(doing, 60),
         )
-    return fit_table(_COLUMNS, cells, width)
+        table_rows.append((cells, "default"))
+    return fit_table(_COLUMNS, table_rows, width)
 
 
 def job_of(rows: tuple[RunningHandoff, ...], key: str) -> JobId | None:
-    """Return the job of the row with this key."""
-    if len(key) == 1:
-        n = KEYS.find(key)
-    else:
-        n = -1
-    if 0 <= n < len(rows):
+    """Return the job of the row with this key, or None if no row has the key."""
+    if len(key) != 1 or key not in KEYS:
+        return None
+    n = KEYS.index(key)
+    if n < len(rows):
         return rows[n].job_id
     return None

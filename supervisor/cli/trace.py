@@ -67,7 +67,8 @@ def trace(
         exports = _in_store(job)
     first = exports[0]
     try:
-        tree = tree_of({one.job.job_id: _traced(one) for one in exports}, first.job.job_id)
+        traced = {export.job.job_id: _traced(export) for export in exports}
+        tree = tree_of(traced, first.job.job_id)
         text = page_of(tree, first.made_by)
     except (LookupError, MalformedMessage) as error:
         if not is_file:
@@ -100,21 +101,21 @@ def _in_file(path: Path) -> list[Export]:
 def _in_store(job: str) -> list[Export]:
     """Return the job, then its stored child jobs."""
     jobs, job_id = client_and_job(job)
-    found = [jobs.export(job_id)]
-    left = _children_of(found[0])
+    exports = [jobs.export(job_id)]
+    left = _children_of(exports[0])
     while left:
         with suppress(UnknownJob):  # deleted on its own
-            found.append(jobs.export(left.pop(0)))
-            left += _children_of(found[-1])
-    return found
+            exports.append(jobs.export(left.pop(0)))
+            left += _children_of(exports[-1])
+    return exports
 
 
 def _children_of(export: Export) -> list[JobId]:
-    found: list[JobId] = []
-    for one in export.journal:
-        if isinstance(one.event, HandoffIssued) and one.event.child:
-            found.append(one.event.child.job_id)
-    return list(dict.fromkeys(found))
+    children: dict[JobId, None] = {}
+    for recorded in export.journal:
+        if isinstance(recorded.event, HandoffIssued) and recorded.event.child:
+            children[recorded.event.child.job_id] = None
+    return list(children)
 
 
 def _traced(export: Export) -> TracedJob:
@@ -125,10 +126,10 @@ def _traced(export: Export) -> TracedJob:
 
 
 def _story(record: JobRecord) -> Iterator[tuple[float, str]]:
-    """Yield the events of a job as lines, each with its time."""
+    """Yield the lines about the events of a job, each with the time of its event."""
     view = JobView(
         record.job.job_id, standings=record.handoffs, words=ResultTexts(record.payloads)
-    ).told(record.journal)
+    ).after_events(record.journal)
     for number, recorded in enumerate(record.journal):
         before = None
         if isinstance(recorded.event, PlanMade):

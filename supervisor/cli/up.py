@@ -93,7 +93,10 @@ def up(
         folder = _take(home, parts)
         processes = parts.enter_context(Processes(folder))
         try:
-            _start(processes, folder, settings, queues, concurrency, port if flower else None)
+            flower_port = None
+            if flower:
+                flower_port = port
+            _start(processes, folder, settings, queues, concurrency, flower_port)
             return _stay(processes)
         except KeyboardInterrupt:
             _stop(processes, settings)
@@ -116,7 +119,10 @@ def _without_own_url(settings: Settings, home: Path) -> Settings:
 
 
 def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[str]]:
-    """Return the queues of each process. One more process serves all other specialists.
+    """Return the queues of each worker process, by its name. No queues: all specialists.
+
+    Without ROLE=N there are `WORKERS` processes for all specialists. Otherwise one more process
+    serves the specialists that are not named.
 
     Raises:
         UserError: a text is not ROLE=N, or names an unknown role.
@@ -132,9 +138,13 @@ def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[st
         counts[role] = int(number)
     if not counts:
         return {f"worker{n}": [] for n in range(1, WORKERS + 1)}
-    found = {f"{role}{n}": [role] for role, count in counts.items() for n in range(1, count + 1)}
-    rest = [role for role in known if role not in counts]
-    return found | ({"others": rest} if rest else {})
+    queues: dict[str, list[str]] = {}
+    for role, count in counts.items():
+        for n in range(1, count + 1):
+            queues[f"{role}{n}"] = [role]
+    if others := [role for role in known if role not in counts]:
+        queues["others"] = others
+    return queues
 
 
 def _start(
@@ -145,15 +155,16 @@ def _start(
     slots: int | None,
     flower_port: int | None,
 ) -> None:
+    """Start all processes, wait until they are ready, and print how to use them."""
     note("starting ...")
-    own_redis = settings.redis_url is None
-    url = (
-        _start_redis(processes, folder)
-        if settings.redis_url is None
-        else settings.redis_url.get_secret_value()
-    )
+    if settings.redis_url is None:
+        url = _start_redis(processes, folder)
+    else:
+        url = settings.redis_url.get_secret_value()
     environment = {**surroundings_of(settings), "HANDOFF_REDIS_URL": url}
-    more = ["-c", str(slots)] if slots else []
+    concurrency: list[str] = []
+    if slots:
+        concurrency = ["-c", str(slots)]
     processes.start(
         ChildSpec(
             "supervisor",
@@ -161,30 +172,35 @@ def _start(
             environment,
         )
     )
-    for name, own in queues.items():
-        served = ["-Q", ",".join(own)] if own else []
+    for name, roles in queues.items():
+        served: list[str] = []
+        if roles:
+            served = ["-Q", ",".join(roles)]
         processes.start(
             ChildSpec(
                 name,
                 celery_command(
-                    "handoff_queue.workers.app", "worker", "-n", f"{name}@%h", *served, *more
+                    "handoff_queue.workers.app", "worker", "-n", f"{name}@%h", *served, *concurrency
                 ),
                 environment,
             )
         )
-    password = _start_flower(processes, folder, environment, flower_port) if flower_port else None
-    _wait(processes)
-    if own_redis:
-        write(f"export HANDOFF_REDIS_URL={url}\n")  # an error must not repeat the password
-    for name, own in queues.items():
-        note(f"{name}: {', '.join(own) or 'all specialists'}")
-    note(
-        f"supervisor; {'Redis with its data' if own_redis else 'your Redis'}; logs in {folder / 'logs'}"
-    )
+    password = None
     if flower_port:
-        shown = f"user admin, password {password}" if password else "log-in as in FLOWER_BASIC_AUTH"
-        note(f"Flower: http://127.0.0.1:{flower_port}, {shown}")
-    there = "with the export line above" if own_redis else "with the same HANDOFF_REDIS_URL"
+        password = _start_flower(processes, folder, environment, flower_port)
+    _wait(processes)
+    redis, there = "your Redis", "with the same HANDOFF_REDIS_URL"
+    if settings.redis_url is None:
+        write(f"export HANDOFF_REDIS_URL={url}\n")  # an error must not repeat the password
+        redis, there = "Redis with its data", "with the export line above"
+    for name, roles in queues.items():
+        note(f"{name}: {', '.join(roles) or 'all specialists'}")
+    note(f"supervisor; {redis}; logs in {folder / 'logs'}")
+    if flower_port:
+        log_in = "log-in as in FLOWER_BASIC_AUTH"
+        if password:
+            log_in = f"user admin, password {password}"
+        note(f"Flower: http://127.0.0.1:{flower_port}, {log_in}")
     note(
         f"Ctrl-C stops everything; in another terminal, {there}: handoff submit, handoff run, handoff doctor"
     )
@@ -193,7 +209,8 @@ def _start(
 def _start_redis(processes: Processes, folder: Path) -> str:
     """Start Redis and return its URL.
 
-    It keeps the last port and password if the port is free, because other terminals use them.
+    The password stays the same at each start, because other terminals use it. The port stays the
+    same if it is free.
     """
     earlier = read_access(folder / _ACCESS)
     redis = PrivateRedis(processes, folder, earlier=earlier)
@@ -207,7 +224,7 @@ def _start_redis(processes: Processes, folder: Path) -> str:
 def _start_flower(
     processes: Processes, folder: Path, environment: dict[str, str], port: int
 ) -> str | None:
-    """Start Flower and return its password, or None where FLOWER_BASIC_AUTH sets the log-in.
+    """Start Flower and return its password, or None if FLOWER_BASIC_AUTH sets the log-in.
 
     The password goes into the environment, because every user can read a command line.
     """

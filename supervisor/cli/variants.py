@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.workflows import Workflow
 
 MOST_WAYS = 50
+"""Most variants of one evaluation."""
 
 
 def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
@@ -39,16 +40,21 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
     """
     from handoff_queue.supervisor.evaluation.trials import Variant
 
-    chosen: list[Mode] = []
+    chosen_modes: list[Mode] = []
     for name in _names(modes, "--modes"):
-        chosen.append(_mode(name))
-    named: list[str | None] = list(_names(models, "--models")) if models is not None else [None]
-    ways = tuple(Variant(mode, model) for mode in chosen for model in named)
-    if len(ways) > MOST_WAYS:
+        chosen_modes.append(_mode(name))
+    chosen_models: tuple[str | None, ...] = (None,)
+    if models is not None:
+        chosen_models = _names(models, "--models")
+    variants: list[Variant] = []
+    for mode in chosen_modes:
+        for model in chosen_models:
+            variants.append(Variant(mode, model))
+    if len(variants) > MOST_WAYS:
         raise UserError(
-            f"{len(ways)} ways are too many, at most {MOST_WAYS}: take fewer modes or models"
+            f"{len(variants)} ways are too many, at most {MOST_WAYS}: take fewer modes or models"
         )
-    return ways
+    return tuple(variants)
 
 
 def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
@@ -71,7 +77,7 @@ def say_how_to_resume(run: str) -> int:
 
 
 def run_name(given: str | None, kind: str) -> str:
-    """Return the name of a run. Without a name: `kind-` and six random digits.
+    """Return the name of a run. Without a name: `kind-` and six random hexadecimal digits.
 
     Raises:
         UserError: the name could not be the name of a file.
@@ -109,15 +115,21 @@ def read_documents(place: Path, settings: Settings) -> FolderReading:
 
 
 def check_within(request: Request, settings: Settings, max_usd: float | None) -> None:
-    """Check a request with its share of the money, before anything starts.
+    """Check a request of an evaluation without Redis, before anything starts.
+
+    With --max-usd each job will get a limit of its cost, so the prices of its models must be known.
+    The amount does not matter here.
 
     Raises:
-        UserError: see `check_request`.
+        UserError: see `check_request` and `plan_of`.
     """
     from handoff_queue.supervisor.client.request import check_request
     from handoff_queue.supervisor.client.submission import plan_of
 
-    limits = request.limits.model_copy(update={"max_microusd": None if max_usd is None else 1})
+    max_microusd = None
+    if max_usd is not None:
+        max_microusd = 1
+    limits = request.limits.model_copy(update={"max_microusd": max_microusd})
     check_request(replace(request, limits=limits), settings)
     plan_of(request)
 
@@ -136,6 +148,11 @@ def worst_case(limit: str | None, *, is_free: bool) -> str:
 
 
 def _names(text: str, option: str) -> tuple[str, ...]:
+    """Return the names of a comma-separated text.
+
+    Raises:
+        UserError: a name is empty or occurs twice.
+    """
     names = tuple(part.strip() for part in text.split(","))
     if not all(names):
         raise UserError(f"{option} {text[:60]!r} has an empty name: write names as in A,B")

@@ -12,7 +12,13 @@ from handoff_queue.shared.types.events import HandoffIssued, JobStatus, JobSubmi
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.cli.display.job_view import JobView, News, heard, look, look_below
+from handoff_queue.supervisor.cli.display.job_view import (
+    JobView,
+    News,
+    with_children,
+    with_events,
+    with_standings,
+)
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.engine.child_jobs import ChildJobs
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -221,7 +227,9 @@ def test_a_third_team_gets_the_results_of_two_earlier_teams(shell: Shell, tmp_pa
 def seen_on(shell: Shell, view: JobView) -> tuple[JobView, News]:
     """Return the current view, and the news below it."""
     events = shell.store.journal.read(view.job_id, view.version)
-    return look_below(shell.jobs, look(shell.jobs, heard(shell.jobs, view, events)))
+    return with_children(
+        shell.jobs, with_standings(shell.jobs, with_events(shell.jobs, view, events))
+    )
 
 
 def test_a_watcher_sees_the_team_continue(shell: Shell, tmp_path: Path) -> None:

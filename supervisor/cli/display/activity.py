@@ -20,7 +20,7 @@ SILENT_AFTER_S = 5.0
 often, so its process or its Redis has a problem.
 """
 MOST_AT_WORK = 12
-"""Most handoffs in one line. The silent handoffs are always included."""
+"""Most handoffs in one line. Silent handoffs come first."""
 
 
 def name_of(event: HandoffIssued) -> str:
@@ -36,10 +36,9 @@ def name_of(event: HandoffIssued) -> str:
 
 def silence(now: float, standing: HandoffStanding) -> str:
     """Return a text such as `no sign of life for 7 s`, or an empty text."""
-    since = now - (standing.beat_at if standing.beat_at is not None else now)
-    if since > SILENT_AFTER_S:
-        return f"no sign of life for {since:.0f} s"
-    return ""
+    if standing.beat_at is None or now - standing.beat_at <= SILENT_AFTER_S:
+        return ""
+    return f"no sign of life for {now - standing.beat_at:.0f} s"
 
 
 def is_throttled(standing: HandoffStanding, now: float) -> bool:
@@ -63,30 +62,41 @@ def tools_of(standing: HandoffStanding | None) -> str:
     return ""
 
 
-def sign_of(view: JobView) -> str | None:
+def activity_line(view: JobView) -> str | None:
     """Return a line about the running and throttled handoffs of the job and its child jobs.
 
-    The line begins with the usage of the job. Return None if there is no such handoff.
+    The line begins with the usage of the job, and silent handoffs come first. Return None if there
+    is no such handoff.
     """
-    signs = list(_signs(view))
-    if not signs or view.books is None or view.state is None:
+    silent: list[str] = []
+    others: list[str] = []
+    for is_silent, text in _activities(view):
+        if is_silent:
+            silent.append(text)
+        else:
+            others.append(text)
+    activities = silent + others
+    if not activities or view.books is None or view.state is None:
         return None
-    signs.sort(key=lambda sign: not sign[0])
-    told = [words for _, words in signs[:MOST_AT_WORK]]
-    if len(signs) > MOST_AT_WORK:
-        told += [f"and {len(signs) - MOST_AT_WORK} more"]
+    shown = activities[:MOST_AT_WORK]
+    if len(activities) > MOST_AT_WORK:
+        shown.append(f"and {len(activities) - MOST_AT_WORK} more")
     so_far = ", ".join(against_budget(view.books, view.state.submitted.limits))
     quoted = ""
     if quote := against_quote(view):
         quoted = f" ({quote})"
-    return f"so far {so_far}{quoted}; running: {'; '.join(told)}"
+    return f"so far {so_far}{quoted}; running: {'; '.join(shown)}"
 
 
-def _signs(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
-    """Yield for each handoff whether it is silent, and its text."""
+def _activities(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
+    """Yield for each running or throttled handoff whether it is silent, and its text.
+
+    Args:
+        before: beginning of each text.
+    """
     for job_id in view.teams:
         if below := view.children.get(job_id):
-            yield from _signs(below, f"{job_id} ")
+            yield from _activities(below, f"{job_id} ")
     for event in view.issued:
         standing = view.standings.get(event.handoff_id)
         if standing is None or event.child is not None or event.handoff_id in view.finished:

@@ -22,8 +22,9 @@ def write_out(target: Path, text: str) -> None:
 
     Raises:
         OSError: the file cannot be written. The error names it, and no temporary file is left.
-        HandoffError: the pipe has no reader any more.
-        BrokenPipeError: stdout has no reader any more.
+        HandoffError: the target is a pipe without a reader.
+        BrokenPipe: stdout has no reader.
+        OutputFailed: stdout cannot be written.
     """
     if target == STDOUT:
         sys.stdout.buffer.write(text.encode())
@@ -51,9 +52,9 @@ def _is_plain(target: Path) -> bool:
     """Return whether the file can be replaced: not a device, a pipe or an open file
     (`/dev/stdout`).
     """
-    return (target.is_file() or not target.exists()) and not any(
-        target.is_relative_to(one) for one in _DEVICES
-    )
+    if target.exists() and not target.is_file():
+        return False
+    return not any(target.is_relative_to(folder) for folder in _DEVICES)
 
 
 def _write_whole(target: Path, text: str) -> None:

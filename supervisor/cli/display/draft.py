@@ -17,11 +17,11 @@ from handoff_queue.supervisor.text.sanitizing import plain
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
 
-_WRITES = "synthesizer"
+_SYNTHESIZER = "synthesizer"
 
 
 class Draft:
-    """Source of the draft that returns each part once."""
+    """The draft of one job's answer. Each part is returned once."""
 
     def __init__(self, jobs: Client) -> None:
         self._jobs = jobs
@@ -31,18 +31,19 @@ class Draft:
         """The text that was returned so far."""
 
     def more(self, view: JobView) -> str:
-        """Return the new part of the draft. Return '' if the model has started the draft again."""
-        writing: list[HandoffId] = []
-        for event in view.issued:
-            if event.assigned_to == _WRITES:
-                writing.append(event.handoff_id)
-        standing = None
-        if writing:
-            standing = view.standings.get(writing[-1])
-        if standing is None or standing.state != "running" or _is_form(view):
+        """Return the new part of the draft, or an empty text.
+
+        The text is empty if no model writes an answer now, if the answer is JSON, if Redis is away,
+        or if the model has started the draft again with another text.
+        """
+        handoff_id = _newest_writer(view)
+        if handoff_id is None or _is_form(view):
+            return ""
+        standing = view.standings.get(handoff_id)
+        if standing is None or standing.state != "running":
             return ""
         try:
-            draft = self._jobs.store.payloads.draft(view.job_id, writing[-1])
+            draft = self._jobs.store.payloads.draft(view.job_id, handoff_id)
             if not draft:
                 return ""
             self._learn_claims(view)
@@ -55,6 +56,11 @@ class Draft:
         return new
 
     def _learn_claims(self, view: JobView) -> None:
+        """Read the claims of the results that ended since the last call.
+
+        Raises:
+            StoreUnavailable: Redis is away.
+        """
         results: dict[HandoffId, str] = {}
         for done in view.finished.values():
             if done.claims and done.handoff_id not in self._read:
@@ -62,7 +68,17 @@ class Draft:
         texts = self._jobs.store.payloads.get(view.job_id, [], results=list(results.values()))
         for handoff_id, digest in results.items():
             self._read.add(handoff_id)
-            self._claims |= {claim.id: claim for claim in result_in(texts[digest]).claims}
+            for claim in result_in(texts[digest]).claims:
+                self._claims[claim.id] = claim
+
+
+def _newest_writer(view: JobView) -> HandoffId | None:
+    """Return the newest handoff of the synthesizer, or None before the first."""
+    newest = None
+    for event in view.issued:
+        if event.assigned_to == _SYNTHESIZER:
+            newest = event.handoff_id
+    return newest
 
 
 def _is_form(view: JobView) -> bool:

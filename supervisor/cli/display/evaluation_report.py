@@ -11,7 +11,7 @@ from handoff_queue.shared.types.review import Score
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.tables import table
 from handoff_queue.supervisor.cli.display.terminal import figures, money, short
-from handoff_queue.supervisor.evaluation.figures import Estimate, took_together
+from handoff_queue.supervisor.evaluation.figures import Estimate, ResourceUse, took_together
 from handoff_queue.supervisor.evaluation.summary import SummaryRow, advice_on, by_kind, row_of
 from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome
 
@@ -33,19 +33,31 @@ class EvaluationReport:
             rows.append(row_of(variant, self.outcomes))
         return tuple(rows)
 
+    @property
+    def judging_took(self) -> ResourceUse:
+        """Return the usage of the judge."""
+        return took_together(outcome.judging_took for outcome in self.outcomes)
+
+    @property
+    def took(self) -> ResourceUse:
+        """Return the usage of all jobs and of the judge."""
+        return took_together([self.judging_took, *(outcome.took for outcome in self.outcomes)])
+
 
 def line_of(outcome: TrialOutcome) -> str:
     """Return the line about an ended trial."""
     if outcome.is_cut:
-        said = "not counted: its budget was spent"
+        verdict = "not counted: its budget was spent"
     elif outcome.passed:
-        said = "passed"
+        verdict = "passed"
     else:
-        said = f"failed: {short(outcome.faults[0], 100)}"
+        verdict = f"failed: {short(outcome.faults[0], 100)}"
     score = ""
     if outcome.score is not None:
         score = f"  scored {outcome.score:.1f}"
-    return f"{outcome.trial.case.id}  {outcome.trial.variant.name}  {outcome.job_id}  {said}{score}"
+    return (
+        f"{outcome.trial.case.id}  {outcome.trial.variant.name}  {outcome.job_id}  {verdict}{score}"
+    )
 
 
 def report_table(done: EvaluationReport) -> str:
@@ -64,86 +76,85 @@ def report_table(done: EvaluationReport) -> str:
         ways = done.plan.variants
         rows: list[list[str]] = []
         for kind, passed in kinds.items():
-            rows.append([kind, *(_of(passed.get(way)) for way in ways)])
+            cells = [_of(passed.get(way)) for way in ways]
+            rows.append([kind, *cells])
         tables.append(table([["Kind", *(way.name for way in ways)], *rows]))
-    advice = advice_on(done.rows)
-    return "\n\n".join([*tables, *([advice] if advice else [])])
+    if advice := advice_on(done.rows):
+        tables.append(advice)
+    return "\n\n".join(tables)
 
 
 def accounts_of(done: EvaluationReport) -> list[str]:
-    """Return lines about the cost, and about trials that were not measured."""
-    judge = took_together(one.judging_took for one in done.outcomes)
+    """Return a line about the cost, and a line about answers without a usable score, if any."""
     limit = ""
     if done.max_microusd is not None:
         limit = f" of at most {money(cost_usd(done.max_microusd))}"
-    all_of_it = took_together([*(one.took for one in done.outcomes), judge])
+    total, judge = done.took, done.judging_took
     lines = [
-        f"{done.plan.name}: {money(all_of_it.cost_usd)}{limit}, {all_of_it.tokens:,} tokens, of these the judge {judge.tokens:,}"
+        f"{done.plan.name}: {money(total.cost_usd)}{limit}, {total.tokens:,} tokens, of these the judge {judge.tokens:,}"
     ]
-    unjudged = sum(row.unjudged for row in done.rows)
-    return [
-        *lines,
-        *(
-            [f"the judge gave no usable score for {figures(unjudged, 'answer')}"]
-            if unjudged
-            else []
-        ),
-    ]
+    if unjudged := sum(row.unjudged for row in done.rows):
+        lines.append(f"the judge gave no usable score for {figures(unjudged, 'answer')}")
+    return lines
 
 
 def unmeasured_sentences(done: EvaluationReport) -> list[str]:
     """Return a sentence for each part that the budget did not allow."""
-    cut = sum(row.cut for row in done.rows)
-    if cut:
-        said = [f"{figures(cut, 'job')} ran out of budget and does not count: raise --max-usd"]
-    else:
-        said = []
+    sentences: list[str] = []
+    if cut := sum(row.cut for row in done.rows):
+        sentences.append(
+            f"{figures(cut, 'job')} ran out of budget and does not count: raise --max-usd"
+        )
     if done.not_judged:
-        said += [
+        sentences.append(
             f"the budget has no room to judge {figures(done.not_judged, 'answer')}: raise --max-usd"
-        ]
-    if not done.not_run:
-        return said
-    named = ", ".join(f"{trial.case.id} ({trial.variant.name})" for trial in done.not_run[:5])
-    return [
-        *said,
-        f"the budget has no room for {figures(len(done.not_run), 'job')}: {named}{' ...' if len(done.not_run) > 5 else ''}",
-    ]
+        )
+    if done.not_run:
+        named = ", ".join(f"{trial.case.id} ({trial.variant.name})" for trial in done.not_run[:5])
+        if len(done.not_run) > 5:
+            named += " ..."
+        sentences.append(f"the budget has no room for {figures(len(done.not_run), 'job')}: {named}")
+    return sentences
 
 
 def report_json(done: EvaluationReport, golden: Path) -> dict[str, Any]:
     """Return the JSON of an evaluation, with the keys of docs/how-to/evaluation.md."""
-    judge = took_together(one.judging_took for one in done.outcomes)
+    kinds: dict[str, Any] = {}
+    for kind, passed_of in by_kind(done.outcomes).items():
+        kinds[kind] = {}
+        for variant, (passed, of) in passed_of.items():
+            kinds[kind][variant.name] = {"passed": passed, "of": of}
     return {
         "run": done.plan.name,
         "golden": str(golden),
         "rows": [_row_json(row) for row in done.rows],
-        "kinds": {
-            kind: {
-                variant.name: {"passed": passed, "of": of} for variant, (passed, of) in ways.items()
-            }
-            for kind, ways in by_kind(done.outcomes).items()
-        },
+        "kinds": kinds,
         "trials": [_outcome_json(outcome) for outcome in done.outcomes],
         "not_run": [_trial_json(trial) for trial in done.not_run],
         "not_judged": done.not_judged,
-        "judge": asdict(judge),
-        "cost_usd": took_together([judge, *(one.took for one in done.outcomes)]).cost_usd,
+        "judge": asdict(done.judging_took),
+        "cost_usd": done.took.cost_usd,
         "advice": advice_on(done.rows),
     }
 
 
 def _row_json(row: SummaryRow) -> dict[str, Any]:
-    figures_of_it: dict[str | str | str | str, Any] = {}
-    for name in ("trials", "cut", "passed", "unjudged"):
-        figures_of_it[name] = getattr(row, name)
     return {
         **_variant_json(row.variant.mode, row.variant.model),
-        **figures_of_it,
-        "pass_rate": asdict(row.passing) if row.passing else None,
-        "score": asdict(row.score) if row.score else None,
+        "trials": row.trials,
+        "cut": row.cut,
+        "passed": row.passed,
+        "unjudged": row.unjudged,
+        "pass_rate": _estimate_json(row.passing),
+        "score": _estimate_json(row.score),
         "took": asdict(row.took),
     }
+
+
+def _estimate_json(estimate: Estimate | None) -> dict[str, float] | None:
+    if estimate is None:
+        return None
+    return asdict(estimate)
 
 
 def _outcome_json(outcome: TrialOutcome) -> dict[str, Any]:
@@ -201,7 +212,10 @@ def _interval(estimate: Estimate | None, *, percent: bool = False) -> str:
     if estimate is None:
         return "-"
     parts = (estimate.value, estimate.low, estimate.high)
-    value, low, high = (f"{part:.0%}" if percent else f"{part:.2f}" for part in parts)
+    form = ".2f"
+    if percent:
+        form = ".0%"
+    value, low, high = (format(part, form) for part in parts)
     return f"{value} ({low} to {high})"
 
 

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 MOST_ROWS = 40
 """Most rows of a tree. A tree that is higher than the screen cannot be redrawn in place."""
 
-_One = TypeVar("_One")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
-class StepCopies(Generic[_One]):
+class StepCopies(Generic[_Item]):
     """The copies of one step, in order."""
 
     first: str
     last: str
-    all: tuple[_One, ...]
+    all: tuple[_Item, ...]
 
     @property
     def name(self) -> str:
@@ -47,29 +47,37 @@ class StepCopies(Generic[_One]):
 
 
 def collapse_steps(
-    things: Sequence[_One], name_of: Callable[[_One], str]
-) -> Iterator[_One | StepCopies[_One]]:
-    """Return the things. If they do not fit on a screen, the copies of one step become one entry."""
-    if len(things) <= MOST_ROWS:
-        yield from things
+    items: Sequence[_Item], name_of: Callable[[_Item], str]
+) -> Iterator[_Item | StepCopies[_Item]]:
+    """Yield the items. If there are more than `MOST_ROWS`, the copies of one step are one item.
+
+    Args:
+        name_of: returns the name of the step that an item belongs to.
+    """
+    if len(items) <= MOST_ROWS:
+        yield from items
         return
-    alike: dict[str, list[_One]] = {}
-    for thing in things:
-        name = name_of(thing)
-        alike.setdefault(source_of(name) or name, []).append(thing)
-    for some in alike.values():
-        if len(some) > 1 and source_of(name_of(some[0])):
-            found = sorted(map(name_of, some), key=lambda name: (len(name), name))
-            yield StepCopies(found[0], found[-1], tuple(some))
+    by_step: dict[str, list[_Item]] = {}
+    for item in items:
+        name = name_of(item)
+        by_step.setdefault(source_of(name) or name, []).append(item)
+    for same_step in by_step.values():
+        if len(same_step) > 1 and source_of(name_of(same_step[0])):
+            copies = sorted(map(name_of, same_step), key=lambda name: (len(name), name))
+            yield StepCopies(copies[0], copies[-1], tuple(same_step))
         else:
-            yield from some
+            yield from same_step
 
 
 def names(all_of_them: Sequence[str]) -> str:
     """Return names as a short text: `a, page_0001 to page_2000`."""
-    return ", ".join(
-        one if isinstance(one, str) else one.name for one in collapse_steps(all_of_them, str)
-    )
+    parts: list[str] = []
+    for item in collapse_steps(all_of_them, str):
+        if isinstance(item, StepCopies):
+            parts.append(item.name)
+        else:
+            parts.append(item)
+    return ", ".join(parts)
 
 
 def outcomes(states: Sequence[str]) -> str:
@@ -84,7 +92,7 @@ _SETTLED = frozenset({"done", "dropped"})
 
 @dataclass(frozen=True)
 class JobView:
-    """View of a job at one moment. Times are Unix seconds of Redis's clock."""
+    """State of a job and its child jobs at one moment. Times are Unix seconds of Redis's clock."""
 
     job_id: JobId
     now: float = 0.0
@@ -94,7 +102,7 @@ class JobView:
     finished: Mapping[HandoffId, HandoffFinished] = field(default_factory=dict)
     standings: Mapping[HandoffId, HandoffStanding] = field(default_factory=dict)
     missing: tuple[MissingRole, ...] = ()
-    """Missing workers."""
+    """The processes and the people that the job waits for."""
     words: ResultTexts = field(default_factory=ResultTexts)
     """The texts that the events refer to."""
     children: Mapping[JobId, JobView] = field(default_factory=dict)
@@ -119,23 +127,18 @@ class JobView:
                 teams[event.child.job_id] = event
         return teams
 
-    def told(self, events: Sequence[Recorded]) -> JobView:
+    def after_events(self, events: Sequence[Recorded]) -> JobView:
         """Return the view after these events."""
-        issued: list[HandoffIssued] = []
-        for event in events:
-            if isinstance(event.event, HandoffIssued):
-                issued.append(event.event)
-        finished = {
-            one.event.handoff_id: one.event
-            for one in events
-            if isinstance(one.event, HandoffFinished)
-        }
-        return replace(
-            self,
-            state=fold(self.job_id, self.state, events),
-            issued=(*self.issued, *issued),
-            finished={**self.finished, **finished},
-        )
+        issued = list(self.issued)
+        finished = dict(self.finished)
+        for recorded in events:
+            event = recorded.event
+            if isinstance(event, HandoffIssued):
+                issued.append(event)
+            elif isinstance(event, HandoffFinished):
+                finished[event.handoff_id] = event
+        state = fold(self.job_id, self.state, events)
+        return replace(self, state=state, issued=tuple(issued), finished=finished)
 
     def spent(self, done: HandoffFinished) -> tuple[int, int, bool]:
         """Return the turns and tokens of an ended handoff, and whether they are an upper bound.
@@ -149,35 +152,34 @@ class JobView:
         return books.turns, books.input_tokens + books.output_tokens, books.cut_calls > 0
 
 
-def heard(jobs: Client, view: JobView, events: Sequence[Recorded]) -> JobView:
-    """Return the view after these events, with their texts. Without texts there is no round trip."""
-    said = (ref.digest for one in events for ref in sources_of_words(one.event))
-    new: list[str] = []
-    for digest in dict.fromkeys(said):
-        if digest not in view.words.texts:
-            new.append(digest)
-    if new:
-        words = ResultTexts(
-            {**view.words.texts, **jobs.store.payloads.get(view.job_id, [], results=new)}
-        )
-    else:
-        words = view.words
-    return replace(view.told(events), words=words)
+def with_events(jobs: Client, view: JobView, events: Sequence[Recorded]) -> JobView:
+    """Return the view after these events, with their texts.
 
-
-def look(jobs: Client, view: JobView) -> JobView:
-    """Return the view with fresh states of the running handoffs. `books` is None if the job is
-    gone.
+    New texts take one round trip, and there is none without new texts.
     """
-    settled: set[HandoffId] = set()
-    for handoff_id, standing in view.standings.items():
-        if standing.state in _SETTLED:
-            settled.add(handoff_id)
-    wanted: list[HandoffId] = []
+    new: dict[str, None] = {}
+    for recorded in events:
+        for ref in sources_of_words(recorded.event):
+            if ref.digest not in view.words.texts:
+                new[ref.digest] = None
+    words = view.words
+    if new:
+        texts = jobs.store.payloads.get(view.job_id, [], results=list(new))
+        words = ResultTexts({**view.words.texts, **texts})
+    return replace(view.after_events(events), words=words)
+
+
+def with_standings(jobs: Client, view: JobView) -> JobView:
+    """Return the view with a fresh standing of the job and of its open handoffs.
+
+    `books` is None if the job was deleted.
+    """
+    open_ids: list[HandoffId] = []
     for event in view.issued:
-        if event.handoff_id not in settled:
-            wanted.append(event.handoff_id)
-    standings = jobs.store.jobs.handoffs(view.job_id, wanted)
+        standing = view.standings.get(event.handoff_id)
+        if standing is None or standing.state not in _SETTLED:
+            open_ids.append(event.handoff_id)
+    standings = jobs.store.jobs.handoffs(view.job_id, open_ids)
     books = next(iter(jobs.store.jobs.standings([view.job_id])), None)
     return replace(
         view,
@@ -203,33 +205,32 @@ News = Mapping[JobId, Sequence[Recorded]]
 """New events, by job."""
 
 
-def moment_of(view: JobView, news: News) -> JobUpdate:
+def update_of(view: JobView, news: News) -> JobUpdate:
     """Return the update of a job and of the child jobs in its view."""
     return JobUpdate(
         view,
         tuple(news.get(view.job_id, ())),
-        below=tuple(moment_of(child, news) for child in view.children.values()),
+        below=tuple(update_of(child, news) for child in view.children.values()),
     )
 
 
-def look_below(jobs: Client, view: JobView) -> tuple[JobView, News]:
-    """Return the view with fresh child jobs, in two round trips for each running child job.
+def with_children(jobs: Client, view: JobView) -> tuple[JobView, News]:
+    """Return the view with fresh child jobs, and the new events of the child jobs.
 
-    A deleted child job keeps its last view.
+    Each child job that still runs takes three round trips, or four if there are new texts. A
+    deleted child job keeps its last view.
     """
     children, news = dict(view.children), dict[JobId, Sequence[Recorded]]()
     for job_id, event in view.teams.items():
-        if (
-            child := children.get(job_id, JobView(job_id))
-        ).ended and event.handoff_id in view.finished:
+        child = children.get(job_id, JobView(job_id))
+        if child.ended and event.handoff_id in view.finished:
             continue
-        events = jobs.store.journal.read(child.job_id, child.version)
+        events = jobs.store.journal.read(job_id, child.version)
         if child.version or events:
-            seen = look(jobs, heard(jobs, child, events))
-            children[child.job_id], below = look_below(
-                jobs, replace(seen, books=seen.books or child.books)
-            )
-            news |= {child.job_id: events, **below}
+            fresh = with_standings(jobs, with_events(jobs, child, events))
+            fresh = replace(fresh, books=fresh.books or child.books)
+            children[job_id], news_below = with_children(jobs, fresh)
+            news |= {job_id: events, **news_below}
     return replace(view, children=children), news
 
 
@@ -237,12 +238,12 @@ def with_missing(jobs: Client, view: JobView) -> JobView:
     """Return the view with the missing roles of the job and of its child jobs."""
     if view.books is None:
         return view
-    out: list[HandoffId] = []
+    open_ids: list[HandoffId] = []
     for event in view.issued:
         if event.handoff_id not in view.finished:
-            out.append(event.handoff_id)
+            open_ids.append(event.handoff_id)
     children = {job_id: with_missing(jobs, child) for job_id, child in view.children.items()}
-    return replace(view, missing=missing_for(jobs.store, view.books, out), children=children)
+    return replace(view, missing=missing_for(jobs.store, view.books, open_ids), children=children)
 
 
 def follow(
@@ -254,13 +255,15 @@ def follow(
 ) -> Iterator[JobUpdate]:
     """Yield the updates of a job from its start to its end.
 
+    While Redis is away, an update has the last view and the error.
+
     Args:
         check: called at each update. An exception ends the iteration.
         reconnect_for_s: seconds for which Redis may be away.
 
     Raises:
         UnknownJob: the job does not exist, or was deleted.
-        StoreUnavailable: Redis stays away for longer.
+        StoreUnavailable: Redis stays away for more than `reconnect_for_s` seconds.
     """
     jobs.standing(job_id)
     view, patience, asked_at = JobView(job_id), ReconnectLimit(reconnect_for_s), float("-inf")
@@ -268,16 +271,17 @@ def follow(
         check()
         try:
             events = jobs.store.journal.follow(job_id, view.version, TICK_S)
-            seen, news = look_below(jobs, look(jobs, heard(jobs, view, events)))
-            if seen.books is None:
+            fresh = with_standings(jobs, with_events(jobs, view, events))
+            fresh, news = with_children(jobs, fresh)
+            if fresh.books is None:
                 raise UnknownJob.named(job_id)
-            if time.monotonic() - asked_at >= LOOK_EVERY_S or seen.ended:
-                seen, asked_at = with_missing(jobs, seen), time.monotonic()
-            view = seen  # set after all reads, so that a lost connection loses no events
+            if time.monotonic() - asked_at >= LOOK_EVERY_S or fresh.ended:
+                fresh, asked_at = with_missing(jobs, fresh), time.monotonic()
+            view = fresh  # set after all reads, so that a lost connection loses no events
         except StoreUnavailable as error:
             patience.bear(error)
             yield JobUpdate(view, trouble=str(error))
             time.sleep(RECONNECT_EVERY_S)
             continue
         patience.renew()
-        yield moment_of(view, {**news, job_id: events})
+        yield update_of(view, {**news, job_id: events})

@@ -10,7 +10,7 @@ from typing import Self
 
 from rich.live import Live
 
-from handoff_queue.supervisor.cli.display.activity import EVERY_S, sign_of
+from handoff_queue.supervisor.cli.display.activity import EVERY_S, activity_line
 from handoff_queue.supervisor.cli.display.draft import Draft
 from handoff_queue.supervisor.cli.display.event_lines import changes
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
@@ -74,7 +74,7 @@ class Screen:
         """Yield a line about activity every few seconds while handoffs run."""
         if self._signed_at is None:
             self._signed_at = view.now
-        if view.now - self._signed_at >= EVERY_S and (sign := sign_of(view)):
+        if view.now - self._signed_at >= EVERY_S and (sign := activity_line(view)):
             self._signed_at = view.now
             yield sign
 

@@ -142,4 +142,6 @@ def view_of(
         {ref.digest: SAID[ref.digest] for event in events for ref in sources_of_words(event)}
     )  # and no other results
     known = {HandoffId(name): standing for name, standing in (standings or {}).items()}
-    return JobView(JOB, now=now, books=books, standings=known, words=words).told(recorded(*events))
+    return JobView(JOB, now=now, books=books, standings=known, words=words).after_events(
+        recorded(*events)
+    )

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.events import Child, JobStatus, PlanMade, StepOu
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.event_lines import changes
-from handoff_queue.supervisor.cli.display.job_view import JobView, moment_of
+from handoff_queue.supervisor.cli.display.job_view import JobView, update_of
 from handoff_queue.supervisor.cli.display.tree import picture
 from handoff_queue.supervisor.client.waiting_reasons import MissingRole
 from tests.supervisor.cli.moments import JOB, PLANNED, REF, SUBMITTED, issued, recorded, view_of
@@ -55,7 +55,7 @@ def test_events_of_a_child_job_are_indented_with_its_id() -> None:
     view = watched()
     news = {JOB: recorded(SUBMITTED, TEAM, HANDED_OVER), CHILD: recorded(*BELOW)}
 
-    said = list(changes(None, moment_of(view, news)))
+    said = list(changes(None, update_of(view, news)))
 
     assert f"team (supervisor): handed over, as {CHILD}" in said
     assert f"team (supervisor): works, in {CHILD}" in said
@@ -65,13 +65,13 @@ def test_events_of_a_child_job_are_indented_with_its_id() -> None:
         f"  {CHILD} left (researcher): handed over",
         f"  {CHILD} left (researcher): works, in w1:7",
     ]
-    assert list(changes(view, moment_of(view, {}))) == [], "nothing is said twice"
+    assert list(changes(view, update_of(view, {}))) == [], "nothing is said twice"
 
 
 def test_a_plan_with_sub_supervisors_is_told_with_its_bill() -> None:
     (told,) = (
         line
-        for line in changes(None, moment_of(watched(), {JOB: recorded(SUBMITTED, TEAM)}))
+        for line in changes(None, update_of(watched(), {JOB: recorded(SUBMITTED, TEAM)}))
         if line.startswith("plan: ")
     )
 
@@ -96,7 +96,7 @@ def test_a_slice_that_is_too_small_for_a_team_is_reported_at_its_start() -> None
     view = replace(view, books=books)
 
     assert f"team (supervisor): handed over, as {CHILD}, with too little: 1 turn" in changes(
-        None, moment_of(view, {JOB: recorded(SUBMITTED, TEAM, HANDED_OVER)})
+        None, update_of(view, {JOB: recorded(SUBMITTED, TEAM, HANDED_OVER)})
     )
     assert "! its sub-teams get too little: 1 turn" in "\n".join(drawn(view))
 

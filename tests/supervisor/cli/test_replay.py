@@ -72,13 +72,13 @@ def test_events_from_any_point_on_give_the_same_tree_and_are_told_once(
     seed: int, retries: int, cuts: list[float]
 ) -> None:
     job = lived(seed, retries)
-    at_once = begun(job).told(job.journal)
+    at_once = begun(job).after_events(job.journal)
     at = sorted({0, len(job.journal), *(int(cut * len(job.journal)) for cut in cuts)})
 
     view, told = begun(job), list[str]()
     for since, until in pairwise(at):
         before, events = view.state, job.journal[since:until]
-        view = view.told(events)
+        view = view.after_events(events)
         told += lines_of(JobUpdate(view, tuple(events)), before)
 
     assert view.state == at_once.state

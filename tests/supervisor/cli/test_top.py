@@ -111,12 +111,12 @@ def test_the_name_of_a_tool_cannot_control_the_terminal() -> None:
 def test_spending_covers_the_last_minute() -> None:
     spending = spent((0.0, 0, 0), (40.0, 9_000_000, 900), (100.0, 10_000_000, 1_000))
 
-    assert spending.seen() == (1.0, 100, 60.0)
+    assert spending.in_last_minute() == (1.0, 100, 60.0)
     assert str(spending) == "$1.0000, 100 tokens in the last minute"
 
 
 def test_a_new_day_starts_at_zero() -> None:
-    assert spent((0.0, 9_000_000, 900), (30.0, 0, 0), (60.0, 1_000_000, 50)).seen() == (
+    assert spent((0.0, 9_000_000, 900), (30.0, 0, 0), (60.0, 1_000_000, 50)).in_last_minute() == (
         1.0,
         50,
         30.0,

@@ -14,7 +14,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.cli.display.job_status import headline
-from handoff_queue.supervisor.cli.display.job_view import JobView, heard, look
+from handoff_queue.supervisor.cli.display.job_view import JobView, with_events, with_standings
 from handoff_queue.supervisor.cli.doctor import examine
 from handoff_queue.supervisor.cli.doctor_processes import Level
 from handoff_queue.supervisor.cli.errors import NOT_ENDED, OK
@@ -107,7 +107,7 @@ def test_doctor_is_silent_where_no_job_waits(broker: Client, redis_url: str) -> 
 def test_the_headline_of_watch_has_the_status(broker: Client, waiting: JobId) -> None:
     events = list(broker.events(waiting, follow=False))
 
-    view = look(broker, heard(broker, JobView(waiting), events))
+    view = with_standings(broker, with_events(broker, JobView(waiting), events))
     assert headline(view).split("  ")[1] == "waiting"
 
 

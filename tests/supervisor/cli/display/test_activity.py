@@ -15,7 +15,7 @@ from handoff_queue.supervisor.cli.display.activity import (
     EVERY_S,
     MOST_AT_WORK,
     SILENT_AFTER_S,
-    sign_of,
+    activity_line,
 )
 from handoff_queue.supervisor.cli.display.event_lines import new_waits
 from handoff_queue.supervisor.cli.display.job_view import TICK_S, JobView
@@ -46,18 +46,18 @@ def tree_of(view: JobView) -> str:
 def test_a_log_shows_the_running_handoffs_and_the_usage_so_far() -> None:
     sign = "so far 4 of 200 turns, 2,400 tokens, $0.0015; running: left (researcher) turn 2, search_documents, 12 s"
 
-    assert sign_of(at_work(left=RUNS)) == sign
+    assert activity_line(at_work(left=RUNS)) == sign
 
 
 def test_the_tool_calls_of_a_running_handoff_are_counted() -> None:
-    assert (sign_of(at_work(left=replace(RUNS, tool_calls=1))) or "").endswith(
+    assert (activity_line(at_work(left=replace(RUNS, tool_calls=1))) or "").endswith(
         "turn 2, search_documents, 1 tool call, 12 s"
     )
 
 
 def test_a_silent_handoff_comes_first_in_a_log_and_is_marked_in_the_tree() -> None:
     view = at_work(left=RUNS, right=SILENT)
-    told = sign_of(view) or ""
+    told = activity_line(view) or ""
 
     assert told.index(
         "right (researcher) turn 2, search_documents, 12 s, no sign of life for 7 s"
@@ -68,7 +68,7 @@ def test_a_silent_handoff_comes_first_in_a_log_and_is_marked_in_the_tree() -> No
 
 
 def test_without_a_running_handoff_there_is_no_line() -> None:
-    assert sign_of(at_work(left=HandoffStanding("issued"))) is None
+    assert activity_line(at_work(left=HandoffStanding("issued"))) is None
     view = view_of(
         SUBMITTED,
         PLANNED,
@@ -76,14 +76,16 @@ def test_without_a_running_handoff_there_is_no_line() -> None:
         finished("left"),
         standings={"left.1": RUNS},
     )
-    assert sign_of(view) is None, "it has ended, whatever its standing was when it was read last"
-    assert sign_of(JobView(view.job_id)) is None
+    assert activity_line(view) is None, (
+        "it has ended, whatever its standing was when it was read last"
+    )
+    assert activity_line(JobView(view.job_id)) is None
 
 
 def test_many_running_handoffs_are_counted_and_the_silent_handoffs_are_named() -> None:
     view = at_work(**{f"s{number}": RUNS for number in range(30)}, quiet=SILENT)
 
-    told = sign_of(view) or ""
+    told = activity_line(view) or ""
     assert told.count(" turn 2, ") == MOST_AT_WORK
     assert "quiet (researcher)" in told
     assert told.endswith(f"; and {31 - MOST_AT_WORK} more")
@@ -100,7 +102,7 @@ def test_a_handoff_of_a_child_job_is_shown_with_the_id_of_its_job() -> None:
     view = view_of(SUBMITTED, team, handed, standings={"team.1": replace(SILENT, doing="")})
     view = replace(view, children={child: replace(at_work(left=RUNS), job_id=child)})
 
-    assert (sign_of(view) or "").endswith(
+    assert (activity_line(view) or "").endswith(
         f"running: {child} left (researcher) turn 2, search_documents, 12 s"
     )
     assert "no sign of life" not in tree_of(view)
@@ -113,7 +115,7 @@ def test_a_sign_in_a_log_comes_within_5_seconds() -> None:
 def test_a_throttled_handoff_is_shown_next_to_running_handoffs() -> None:
     view = at_work(left=RUNS, right=PARKED)
 
-    assert (sign_of(view) or "").endswith("12 s; right (researcher) waits 40 s: rate limit")
+    assert (activity_line(view) or "").endswith("12 s; right (researcher) waits 40 s: rate limit")
 
 
 def test_a_log_reports_once_that_a_handoff_is_throttled() -> None:
