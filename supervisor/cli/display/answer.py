@@ -45,11 +45,9 @@ def answer_text(result: JobResult) -> str:
     """Return the answer as Markdown, or as JSON if the job has an answer schema."""
     if result.answer is None:
         return ""
-    return plain(
-        str(result.answer)
-        if _is_markdown(result)
-        else json.dumps(result.answer, ensure_ascii=False, indent=2)
-    )
+    if _is_markdown(result):
+        return plain(str(result.answer))
+    return plain(json.dumps(result.answer, ensure_ascii=False, indent=2))
 
 
 def _is_markdown(result: JobResult) -> bool:
@@ -57,8 +55,9 @@ def _is_markdown(result: JobResult) -> bool:
 
 
 def print_answer(result: JobResult, streamed: str = "") -> None:
-    """Print the rest of the answer, then its sources. With an answer schema, print only the JSON
-    value.
+    """Print the rest of the answer, then its sources.
+
+    With an answer schema, stdout gets only the JSON value, and the sources go to stderr.
 
     Args:
         streamed: the part that was printed while the model wrote it.
@@ -70,20 +69,22 @@ def print_answer(result: JobResult, streamed: str = "") -> None:
         write_line(text[len(streamed) :])
     else:  # a check changed the draft: print the checked answer
         write_line(f"\n\n---\n\n{text}")
-    if sources := sources_of(result):
-        (write_line if _is_markdown(result) else note)(f"\n{sources}")
+    sources = sources_of(result)
+    if sources and _is_markdown(result):
+        write_line(f"\n{sources}")
+    elif sources:
+        note(f"\n{sources}")
 
 
 def sources_of(result: JobResult) -> str:
     """Return the sources, one line each: `[1] notes/qdrant.md: "..."`."""
     if not result.citations:
         return ""
-    lines: list[str] = []
-    for one in result.citations:
-        lines.append(
-            f'[{one["n"]}] {in_one_line(one["source"])}: "{short(one["quote"], _QUOTE_CHARS)}"'
-        )
-    return "\n".join(["Sources:", *lines])
+    lines = ["Sources:"]
+    for citation in result.citations:
+        source, quote = in_one_line(citation["source"]), short(citation["quote"], _QUOTE_CHARS)
+        lines.append(f'[{citation["n"]}] {source}: "{quote}"')
+    return "\n".join(lines)
 
 
 def print_account(result: JobResult, console: Console, *, is_private: bool = False) -> None:
@@ -96,18 +97,22 @@ def print_account(result: JobResult, console: Console, *, is_private: bool = Fal
 
 
 def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
+    """Return the plan, the handoffs, the verdicts, the notes and the totals."""
     parts: list[RenderableType] = []
     if result.plan:
         parts.append(_plan(result.plan))
     if result.handoffs:
         parts.append(_Handoffs(result, is_private))
-    parts += [Text(f"replanner: {short(in_words(one), 300)}") for one in result.patches]
-    parts += [Text(f"review, round {one['round']}: {_verdict(one)}") for one in result.verdicts]
-    parts += [Text(f"note: {short(note, 400)}", style="yellow") for note in result.notes]
-    if remark := upper_bound_remark(result):
-        parts.append(Text(remark, style="yellow"))
-    if remark := quote_remark(result):
-        parts.append(Text(remark))
+    for patch in result.patches:
+        parts.append(Text(f"replanner: {short(in_words(patch), 300)}"))
+    for verdict in result.verdicts:
+        parts.append(Text(f"review, round {verdict['round']}: {_verdict(verdict)}"))
+    for remark in result.notes:
+        parts.append(Text(f"note: {short(remark, 400)}", style="yellow"))
+    if upper_bound := upper_bound_remark(result):
+        parts.append(Text(upper_bound, style="yellow"))
+    if quoted := quote_remark(result):
+        parts.append(Text(quoted))
     parts.append(Text(total(result), style="bold"))
     return Group(*parts)
 
@@ -119,16 +124,18 @@ def total(result: JobResult) -> str:
 
 def took(result: JobResult) -> str:
     """Return the usage: `12.3 s  9 turns  13,884 + 962 tokens  $0.0123  model`."""
-    return "  ".join([spent(result), *([result.model] if result.model else [])])
+    if not result.model:
+        return spent(result)
+    return f"{spent(result)}  {result.model}"
 
 
 def spent(result: JobResult | JobOutline) -> str:
     """Return the usage without the model."""
     usage = result.usage
     at_most = usage["cut"]["calls"] > 0
-    tokens = (
-        f"{AT_MOST if at_most else ''}{usage['input_tokens']:,} + {usage['output_tokens']:,} tokens"
-    )
+    tokens = f"{usage['input_tokens']:,} + {usage['output_tokens']:,} tokens"
+    if at_most:
+        tokens = AT_MOST + tokens
     return "  ".join(
         [
             f"{result.wall_s:.1f} s",
@@ -142,16 +149,14 @@ def spent(result: JobResult | JobOutline) -> str:
 def quote_remark(result: JobResult) -> str | None:
     """Return the quote next to the real usage, or None without a quote."""
     quote = result.quote or {}
-    cost, time = quote.get("cost"), quote.get("time")
-    if cost:
-        parts = [f"{money(cost['likely_usd'])} likely, {money(cost['most_usd'])} at most"]
-    else:
-        parts = []
-    if time:
-        parts += [f"{time['likely_s']:.1f} s likely, {time['most_s']:.1f} s at most"]
-    if parts:
-        return f"quoted: {'; '.join(parts)}; it took {_against_the_quote(result)}"
-    return None
+    parts: list[str] = []
+    if cost := quote.get("cost"):
+        parts.append(f"{money(cost['likely_usd'])} likely, {money(cost['most_usd'])} at most")
+    if time := quote.get("time"):
+        parts.append(f"{time['likely_s']:.1f} s likely, {time['most_s']:.1f} s at most")
+    if not parts:
+        return None
+    return f"quoted: {'; '.join(parts)}; it took {_against_the_quote(result)}"
 
 
 def _against_the_quote(result: JobResult) -> str:
@@ -172,12 +177,12 @@ def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
     cut = result.usage["cut"]
     if not cut["calls"]:
         return None
-    were = "were"
+    verb = "were"
     if cut["calls"] == 1:
-        were = "was"
+        verb = "was"
     part = f"{cut['tokens']:,} tokens, {money(cut['cost_usd'])}"
     return (
-        f"{figures(cut['calls'], 'call')} {were} cut off, and counted at their upper bound: {part}"
+        f"{figures(cut['calls'], 'call')} {verb} cut off, and counted at their upper bound: {part}"
     )
 
 
@@ -185,26 +190,23 @@ def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
     """Return the line about an outcome that is not `ok`, or None.
 
     Args:
-        is_private: True if no other command can reach the job. The line then names no command.
+        is_private: True if no other command can reach the job. The line then names no other command.
     """
-    elsewhere = "see `handoff show`"
-    if is_private:
-        elsewhere = "no note says why"
-    if result.notes:
-        reason = short(result.notes[-1], 300)
-    else:
-        reason = elsewhere
     match result.status:
         case JobStatus.PARTIAL:
-            if is_private:
-                how = ""
-            else:
-                how = _how_to_fill_gaps(result)
-            return f"{result.job_id} is partial: {_why_partial(result)}{how}"
+            fix = ""
+            if not is_private:
+                fix = _how_to_fill_gaps(result)
+            return f"{result.job_id} is partial: {_why_partial(result)}{fix}"
         case JobStatus.FAILED:
-            return f"{result.job_id} failed: {reason}" + (
-                ": no documents were given (--docs DIR)" if _lacks_documents(result) else ""
-            )
+            reason = "see `handoff show`"
+            if result.notes:
+                reason = short(result.notes[-1], 300)
+            elif is_private:
+                reason = "no note says why"
+            if _lacks_documents(result):
+                reason += ": no documents were given (--docs DIR)"
+            return f"{result.job_id} failed: {reason}"
         case JobStatus.CANCELLED:
             return f"{result.job_id} was cancelled"
         case _:
@@ -215,7 +217,9 @@ def _why_partial(result: JobResult) -> str:
     """Return where the reader finds the reasons of a partial status."""
     if not (result.gaps or result.has_open_points):
         return "the notes say why"
-    return f"{'the answer names' if _is_markdown(result) else 'the notes name'} the missing and open points"
+    if _is_markdown(result):
+        return "the answer names the missing and open points"
+    return "the notes name the missing and open points"
 
 
 def _how_to_fill_gaps(result: JobResult) -> str:
@@ -231,18 +235,20 @@ def _how_to_fill_gaps(result: JobResult) -> str:
 
 def _lacks_documents(result: JobResult) -> bool:
     """Return whether a specialist needed input and the job had no documents."""
-    is_needy = any(one["status"] == ResultStatus.NEEDS_INPUT for one in result.results)
-    return is_needy and not any(one.get("artifacts") for one in result.handoffs)
+    needs_input = any(outcome["status"] == ResultStatus.NEEDS_INPUT for outcome in result.results)
+    return needs_input and not any(handoff.get("artifacts") for handoff in result.handoffs)
+
+
+def _step_id(step: dict[str, Any]) -> str:
+    return str(step["id"])
 
 
 def _plan(plan: dict[str, Any]) -> RenderableType:
-    lines = [
-        Text(
-            f"plan: {figures(len(plan['steps']), 'step')}"
-            + (f", answer: {AnswerMethod(plan['method']).in_words}" if plan.get("method") else "")
-        )
-    ]
-    for step in collapse_steps(plan["steps"], lambda one: str(one["id"])):
+    heading = f"plan: {figures(len(plan['steps']), 'step')}"
+    if plan.get("method"):
+        heading += f", answer: {AnswerMethod(plan['method']).in_words}"
+    lines = [Text(heading)]
+    for step in collapse_steps(plan["steps"], _step_id):
         if isinstance(step, StepCopies):
             lines.append(
                 Text(
@@ -270,23 +276,19 @@ class _Handoffs:
         done: dict[Any, dict[str, Any]] = {}
         for result in self.result.results:
             done[result["handoff_id"]] = result
-        shown = list(
-            collapse_steps(
-                self.result.handoffs, lambda one: str(one["handoff_id"]).rpartition(".")[0]
-            )
-        )
-        for copies in (one for one in shown if isinstance(one, StepCopies)):
-            said = outcomes([_state(one, done.get(one["handoff_id"])) for one in copies.all])
-            each = f"; `handoff show {self.result.job_id} --full` has each"
-            if self.is_private:
-                more = ""
-            else:
-                more = each
-            yield Text(f"{copies.name}: {figures(len(copies.all), 'handoff')}, {said}{more}")
+        hint = f"; `handoff show {self.result.job_id} --full` has each"
+        if self.is_private:
+            hint = ""
         rows: list[list[str]] = []
-        for handoff in shown:
+        for handoff in collapse_steps(self.result.handoffs, _step_of_handoff):
             if not isinstance(handoff, StepCopies):
                 rows.append(_row(handoff, done.get(handoff["handoff_id"])))
+                continue
+            states: list[str] = []
+            for copy in handoff.all:
+                states.append(_state(copy, done.get(copy["handoff_id"])))
+            count = figures(len(states), "handoff")
+            yield Text(f"{handoff.name}: {count}, {outcomes(states)}{hint}")
         if not rows:
             return
         table = _table(rows)
@@ -298,17 +300,16 @@ class _Handoffs:
             return
         for name, by, state, turns, read, written, *rest in rows:
             yield Text(f"{name}  {by}  {state}")
-            if turns:
-                spent = [figures(int(turns), "turn"), f"{read} + {written} tokens"]
-            else:
-                spent = []
             cost, seconds, worker = rest
-            took = [*spent, cost, f"{seconds} s" if seconds else "", worker]
-            yield Padding(
-                Text("  ".join(part for part in took if part), style="dim"),
-                (0, 0, 0, 2),
-                expand=False,
-            )
+            parts: list[str] = []
+            if turns:
+                parts += [figures(int(turns), "turn"), f"{read} + {written} tokens"]
+            parts.append(cost)
+            if seconds:
+                parts.append(f"{seconds} s")
+            parts.append(worker)
+            line = Text("  ".join(filter(None, parts)), style="dim")
+            yield Padding(line, (0, 0, 0, 2), expand=False)
 
 
 def _table(rows: list[list[str]]) -> Table:
@@ -324,8 +325,15 @@ def _table(rows: list[list[str]]) -> Table:
     return table
 
 
+def _step_of_handoff(handoff: dict[str, Any]) -> str:
+    return str(handoff["handoff_id"]).rpartition(".")[0]
+
+
 def _state(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> str:
-    return str(outcome["status"] if outcome else handoff.get("state") or "issued")
+    """Return the status of the result, or the state of a handoff without a result."""
+    if outcome:
+        return str(outcome["status"])
+    return str(handoff.get("state") or "issued")
 
 
 def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
@@ -333,20 +341,20 @@ def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
     seconds = ""
     if started and ended:
         seconds = f"{ended - started:.2f}"
-    named = [handoff["handoff_id"], handoff["assigned_to"]]
-    state, worker = _state(handoff, outcome), handoff.get("worker") or ""
+    start = [handoff["handoff_id"], handoff["assigned_to"], _state(handoff, outcome)]
+    worker = handoff.get("worker") or ""
     usage = handoff.get("usage")
     if not usage or not usage["turns"]:
-        return [*named, state, "", "", "", "", seconds, worker]
+        return [*start, "", "", "", "", seconds, worker]
     at_most = usage["cut"]["calls"] > 0
-    tokens: list[str] = []
-    for part in ("input_tokens", "output_tokens"):
-        tokens.append(f"{AT_MOST if at_most else ''}{usage[part]:,}")
+    prefix = ""
+    if at_most:
+        prefix = AT_MOST
     return [
-        *named,
-        state,
+        *start,
         str(usage["turns"]),
-        *tokens,
+        f"{prefix}{usage['input_tokens']:,}",
+        f"{prefix}{usage['output_tokens']:,}",
         money(usage["cost_usd"], at_most=at_most),
         seconds,
         worker,
@@ -356,13 +364,18 @@ def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
 def _verdict(verdict: dict[str, Any]) -> str:
     if verdict["verdict"] is None:
         return f"none ({short(verdict.get('problem') or '', 120)})"
-    named = [f"{one['step']}: {short(one['problem'], 100)}" for one in verdict["revisions"]] + [
-        f"open: {short(point, 100)}" for point in verdict["open_points"]
-    ]
-    scores = [
-        f"{one['criterion']} {one['score']}" for one in verdict["scores"] if one["step"] is None
-    ]
     decision = verdict["verdict"]
     if verdict.get("checked"):
         decision = f"{decision} ({verdict['checked']})"
-    return " · ".join([decision, *([", ".join(scores)] if scores else []), *named])
+    parts = [decision]
+    scores: list[str] = []
+    for score in verdict["scores"]:
+        if score["step"] is None:
+            scores.append(f"{score['criterion']} {score['score']}")
+    if scores:
+        parts.append(", ".join(scores))
+    for revision in verdict["revisions"]:
+        parts.append(f"{revision['step']}: {short(revision['problem'], 100)}")
+    for point in verdict["open_points"]:
+        parts.append(f"open: {short(point, 100)}")
+    return " · ".join(parts)

@@ -43,6 +43,7 @@ from handoff_queue.shared.types.events import (
     Synthesised,
     WebhookTried,
 )
+from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.presence import is_news, waiting_in
 from handoff_queue.supervisor.cli.display.activity import (
@@ -68,11 +69,11 @@ from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 
 
 def lines_of(moment: JobUpdate, before: JobState | None = None) -> Iterator[str]:
-    """Yield a line for each new event.
+    """Yield the lines about the new events of a job. Some events have no line.
 
     Args:
-        before: state of the job before these events, which a plan needs. None: the events are the
-            first of the job.
+        before: state of the job before these events. The line about a plan needs it. None: the
+            events are the first of the job.
     """
     for number, recorded in enumerate(moment.events, start=1):
         view = moment.view
@@ -83,7 +84,11 @@ def lines_of(moment: JobUpdate, before: JobState | None = None) -> Iterator[str]
 
 
 def changes(before: JobView | None, moment: JobUpdate) -> Iterator[str]:
-    """Yield all new lines of the job and, indented, of its child jobs."""
+    """Yield the lines about all changes since the last view, with the child jobs indented.
+
+    Args:
+        before: the last view. None: this is the first update.
+    """
     earlier, view = before or JobView(moment.view.job_id), moment.view
     yield from (
         *no_longer_missing(earlier, view),
@@ -93,8 +98,7 @@ def changes(before: JobView | None, moment: JobUpdate) -> Iterator[str]:
     )
     for below in moment.below:
         name = below.view.job_id
-        told_below = changes(earlier.children.get(name), below)
-        for line in told_below:
+        for line in changes(earlier.children.get(name), below):
             if line.startswith(f"{name}:"):
                 yield f"  {line}"
             else:
@@ -102,9 +106,13 @@ def changes(before: JobView | None, moment: JobUpdate) -> Iterator[str]:
     yield from newly_missing(earlier, view)
 
 
+def _issued_by_id(view: JobView) -> dict[HandoffId, HandoffIssued]:
+    return {event.handoff_id: event for event in view.issued}
+
+
 def new_claims(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each newly claimed handoff. No event reports a claim."""
-    issued = {event.handoff_id: event for event in after.issued}
+    issued = _issued_by_id(after)
     for handoff_id, standing in after.standings.items():
         earlier = before.standings.get(handoff_id)
         is_over = handoff_id in after.finished or standing.state == "dropped"
@@ -120,8 +128,11 @@ def new_claims(before: JobView, after: JobView) -> Iterator[str]:
 
 
 def new_waits(before: JobView, after: JobView) -> Iterator[str]:
-    """Yield a line for each handoff that starts to wait while it runs, such as for a rate limit."""
-    issued = {event.handoff_id: event for event in after.issued}
+    """Yield a line for each handoff that starts to wait, such as for a rate limit.
+
+    Some of them keep their slot, and others gave it back.
+    """
+    issued = _issued_by_id(after)
     for handoff_id, standing in after.standings.items():
         doing, earlier = _doing(standing), before.standings.get(handoff_id)
         if waiting_in(doing) and is_news(doing, _doing(earlier)):
@@ -140,18 +151,18 @@ def _doing(standing: HandoffStanding | None) -> str:
 
 
 def newly_missing(before: JobView, after: JobView) -> Iterator[str]:
-    """Yield a line for each role that is newly missing."""
-    for one in after.missing:
-        if one not in before.missing:
-            yield str(one)
+    """Yield a line for each new reason why the job waits."""
+    for reason in after.missing:
+        if reason not in before.missing:
+            yield str(reason)
 
 
 def no_longer_missing(before: JobView, after: JobView) -> Iterator[str]:
-    """Yield a line for each role that is no longer missing."""
-    still = {one.whom for one in after.missing}
-    yield from (
-        f"no longer waits for {one.whom}" for one in before.missing if one.whom not in still
-    )
+    """Yield a line for each process or person that the job no longer waits for."""
+    still_missing = {reason.whom for reason in after.missing}
+    for reason in before.missing:
+        if reason.whom not in still_missing:
+            yield f"no longer waits for {reason.whom}"
 
 
 def _line_of(view: JobView, recorded: Recorded) -> str | None:
@@ -166,9 +177,9 @@ def _line_of(view: JobView, recorded: Recorded) -> str | None:
 def _of_job(view: JobView, event: JobEvent) -> str:  # noqa: PLR0911 (one case an event)
     match event:
         case JobSubmitted():
-            documents = (
-                f" with {figures(event.document_count, 'document')}" if event.document_count else ""
-            )
+            documents = ""
+            if event.document_count:
+                documents = f" with {figures(event.document_count, 'document')}"
             return f"{view.job_id}: submitted{documents}"
         case Routed():
             who = event.specialist or "a team"
@@ -182,21 +193,30 @@ def _of_job(view: JobView, event: JobEvent) -> str:  # noqa: PLR0911 (one case a
         case CancelRequested():
             return "cancel requested" + ("" if event.by == "user" else f" by {event.by}")
         case RetryRequested():
-            again = (
-                f"retry from {event.from_step}"
-                if event.from_step
-                else "retry of the steps that did not succeed"
-            )
-            return f"{again}, for {event.taken_up.parent.job_id}" if event.taken_up else again
+            return _retry(event)
         case DecisionAsked():
             return f"waits for a decision: {event.why}"
         case ParentTold():
             return f"{view.job_id}: result sent to the parent job"
         case EndTaskTried():
-            failed = f"try {event.attempt} failed: {short(event.detail, 80)}"
-            return f"task at the end: {'sent' if event.delivered else failed}"
+            return f"task at the end: {_delivery(event, 'sent')}"
         case WebhookTried():
-            return f"webhook: {'delivered' if event.delivered else f'try {event.attempt} failed: {short(event.detail, 80)}'}"
+            return f"webhook: {_delivery(event, 'delivered')}"
+
+
+def _retry(event: RetryRequested) -> str:
+    line = "retry of the steps that did not succeed"
+    if event.from_step:
+        line = f"retry from {event.from_step}"
+    if event.taken_up:
+        line += f", for {event.taken_up.parent.job_id}"
+    return line
+
+
+def _delivery(event: EndTaskTried | WebhookTried, success: str) -> str:
+    if event.delivered:
+        return success
+    return f"try {event.attempt} failed: {short(event.detail, 80)}"
 
 
 def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR0911, PLR0912 (one case an event)
@@ -228,16 +248,7 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
         case Reviewed():
             return f"review, round {event.round}: {_verdict(view, event)}"
         case NeedsResolved():
-            again = dict.fromkeys(event.repeats, ", because it asks the same question again")
-            given_up = [f"{step}: given up{again.get(step, '')}" for step in event.given_up]
-            who = {one.id: one.specialist for one in event.added}
-            helped = [
-                f"{one.id}: waits for input from {one.helpers[-1]} ({who[one.helpers[-1]]})"
-                for one in event.changed
-            ]
-            return "; ".join(
-                [*(f"{step}: answered" for step in event.answered), *helped, *given_up]
-            )
+            return _needs(event)
         case StepsAbandoned():
             return (
                 f"given up: {names([item.step for item in event.steps])}: {short(event.why, 120)}"
@@ -245,11 +256,7 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
         case ConditionsChecked():
             return _conditions(event)
         case StepsTriedAgain():
-            tries = (
-                f"{item.step} ({item.specialist})" if item.specialist else item.step
-                for item in event.steps
-            )
-            return f"failed, and tried again: {', '.join(tries)}"
+            return f"failed, and tried again: {', '.join(_steps_tried_again(event))}"
         case GatesChecked():
             outcome = "passed"
             if event.vetoes:
@@ -264,25 +271,52 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
             return f"answer: {event.method.in_words}{problem}"
 
 
+def _needs(event: NeedsResolved) -> str:
+    """Return the answered questions, the steps that wait for a helper, and the given up steps."""
+    parts = [f"{step}: answered" for step in event.answered]
+    specialists = {step.id: step.specialist for step in event.added}
+    for step in event.changed:
+        helper = step.helpers[-1]
+        parts.append(f"{step.id}: waits for input from {helper} ({specialists[helper]})")
+    for step_id in event.given_up:
+        reason = ""
+        if step_id in event.repeats:
+            reason = ", because it asks the same question again"
+        parts.append(f"{step_id}: given up{reason}")
+    return "; ".join(parts)
+
+
+def _steps_tried_again(event: StepsTriedAgain) -> Iterator[str]:
+    """Yield the steps. A step with another specialist has its name: `left (writer)`."""
+    for item in event.steps:
+        if item.specialist:
+            yield f"{item.step} ({item.specialist})"
+        else:
+            yield item.step
+
+
 def _planned(steps: Sequence[StepOutline]) -> Iterator[str]:
     """Yield the names of steps: `left (researcher)`, `page_0001 to page_1000 (reader)`."""
-    for one in collapse_steps(steps, lambda step: step.id):
-        if isinstance(one, StepCopies):
-            yield f"{one.name} ({', '.join(dict.fromkeys(step.specialist for step in one.all))})"
+    for step in collapse_steps(steps, lambda step: step.id):
+        if isinstance(step, StepCopies):
+            specialists = dict.fromkeys(copy.specialist for copy in step.all)
+            yield f"{step.name} ({', '.join(specialists)})"
         else:
-            yield f"{one.id} ({one.specialist})"
+            yield f"{step.id} ({step.specialist})"
 
 
 def _facts(view: JobView, event: FactsChecked) -> str:
     if event.problem:
-        why = view.words.why_unchecked(event)
-        return f"facts: not checked: {event.problem}{(why and f' ({short(why, 200)})') or ''}"
-    told = ""
+        reason = ""
+        if why := view.words.why_unchecked(event):
+            reason = f" ({short(why, 200)})"
+        return f"facts: not checked: {event.problem}{reason}"
+    objections = ""
     if event.wrong and event.result:
-        told = "; ".join(view.words.objections(event.result))
+        objections = "; ".join(view.words.objections(event.result))
     outcome = "passed"
-    if told:
-        outcome = f"{figures(event.wrong, 'objection')}: {short(told, 200)}"
+    if objections:
+        outcome = f"{figures(event.wrong, 'objection')}: {short(objections, 200)}"
     return f"facts: {outcome}" + (", sent back" if event.is_sent_back else "")
 
 
@@ -299,30 +333,26 @@ def _approval(view: JobView, event: ApprovalEvent) -> str:
                 return "approved, with another plan"
             return "approved"
         case Rejected():
-            own = ""
+            line = "rejected"
             if event.own_plan:
-                own = ", with another plan for the planner"
-            return f"rejected{own}" + (
-                f": {short(view.words.texts[event.note.digest], 200)}" if event.note else ""
-            )
+                line += ", with another plan for the planner"
+            if event.note:
+                line += f": {short(view.words.texts[event.note.digest], 200)}"
+            return line
 
 
 def _finished(view: JobView, event: HandoffFinished) -> str:
-    issued = None
-    for one in view.issued:
-        if one.handoff_id == event.handoff_id:
-            issued = one
+    name: str = event.handoff_id
+    for issued in view.issued:
+        if issued.handoff_id == event.handoff_id:
+            name = name_of(issued)
             break
-    if issued:
-        who = name_of(issued)
-    else:
-        who = event.handoff_id
     turns, tokens, at_most = view.spent(event)
     tools = tools_of(view.standings.get(event.handoff_id))
     took = ", ".join(
         filter(None, (figures(turns, "turn"), tools, figures(tokens, "token", at_most=at_most)))
     )
-    return f"{who}: {event.status.value}, {took}{_because(view, event, ': ')}"
+    return f"{name}: {event.status.value}, {took}{_because(view, event, ': ')}"
 
 
 def _contradictions(view: JobView, event: ConflictsFound | Judged) -> str | None:
@@ -347,10 +377,14 @@ def _arbitration(event: Arbitrated) -> str:
 
 
 def _because(view: JobView, event: Event, before: str) -> str:
-    """Return the reason that the result behind an event gives, or an empty text."""
-    whys = filter(None, map(view.words.why, sources_of_words(event)))
-    for why in whys:
-        return f"{before}{short(why, 200)}"
+    """Return the reason that the result behind an event gives, or an empty text.
+
+    Args:
+        before: separator in front of the reason.
+    """
+    for ref in sources_of_words(event):
+        if why := view.words.why(ref):
+            return f"{before}{short(why, 200)}"
     return ""
 
 
@@ -363,12 +397,12 @@ def _verdict(view: JobView, event: Reviewed) -> str:
 
 
 def _conditions(event: ConditionsChecked) -> str:
-    said: list[str] = []
+    parts: list[str] = []
     for what, steps in (
         ("condition met", list(event.met)),
         ("skipped", [item.step for item in event.skipped]),
         ("condition not decided", [item.step for item in event.undecided]),
     ):
         if steps:
-            said.append(f"{what}: {names(steps)}")
-    return "; ".join(said)
+            parts.append(f"{what}: {names(steps)}")
+    return "; ".join(parts)
