@@ -24,7 +24,11 @@ def header(columns: int) -> str:
 
 
 def lines_of_job(job: JobStanding, columns: int) -> Iterator[str]:
-    """Yield the lines of a job. The complete id comes first, also on a narrow screen."""
+    """Yield the lines of a job, with the reasons why it waits. The complete id comes first.
+
+    Args:
+        columns: width of the screen in characters.
+    """
     tokens, at_most = job.input_tokens + job.output_tokens, job.cut_calls > 0
     cost = money(cost_usd(job.cost_microusd), at_most=at_most)
     start = f"{job.job_id}  {job.status:<9}  {clock(job.submitted_at)}"
@@ -34,15 +38,17 @@ def lines_of_job(job: JobStanding, columns: int) -> Iterator[str]:
             most = AT_MOST
         line = f"{start}  {job.turns:>7,}  {f'{most}{tokens:,}':>14}  {cost:>12}  "
         yield line + short(job.title, min(_MOST_TITLE_CHARS, columns - len(line)))
-        yield from (f"    {line}" for line in job.waiting_for.split("; ") if line)
+        for reason in job.waiting_for.split("; "):
+            if reason:
+                yield f"    {reason}"
         return
     yield start
     used = (figures(job.turns, "turn"), figures(tokens, "token", at_most=at_most), cost)
     yield f"  {'  '.join(used)}"
     yield f"  {short(job.title, max(20, columns - 2))}"
-    for line in job.waiting_for.split("; "):
+    for reason in job.waiting_for.split("; "):
         yield from textwrap.wrap(
-            line,
+            reason,
             max(20, columns),
             initial_indent="  ",
             subsequent_indent="    ",

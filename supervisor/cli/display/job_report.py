@@ -45,14 +45,15 @@ _SET_BY = {
 
 
 class _Readable(yaml.SafeDumper):
-    """YAML dumper that writes long texts as blocks."""
+    """YAML dumper that writes texts of several lines as blocks."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     clean = "\n".join(line.rstrip() for line in plain(text).splitlines())
-    return dumper.represent_scalar(
-        "tag:yaml.org,2002:str", clean, style="|" if "\n" in clean else None
-    )
+    style = None
+    if "\n" in clean:
+        style = "|"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", clean, style=style)
 
 
 _Readable.add_representer(str, _text)
@@ -69,12 +70,16 @@ def readable(value: Any, columns: int) -> str:
 
 
 def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
-    """Print all data of a job, in the order of the events."""
+    """Print all data of a job, one section for each part, and the answer last.
+
+    Args:
+        letters: the dead letters about the job.
+    """
     shown = partial(readable, columns=stdout().width)
-    outcomes = {one["handoff_id"]: one for one in result.results}
+    outcomes = {outcome["handoff_id"]: outcome for outcome in result.results}
     whose = f"mode {result.mode.value}, tenant {plain(result.tenant)}, {result.priority.value}"
     about = (whose, took(result), upper_bound_remark(result), *result.waits_for)
-    section(f"{result.job_id}  {result.status.value}", "\n".join(line for line in about if line))
+    section(f"{result.job_id}  {result.status.value}", "\n".join(filter(None, about)))
     if result.route:
         section("route", shown(result.route))
     if result.plan:
@@ -84,24 +89,31 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     if result.gates:
         section(f"gates, {_SET_BY[result.gates['from']]}", shown(result.gates))
     for conflict in result.conflicts:
-        section(
-            f"conflict {conflict['id']}, {'settled' if conflict['stands'] else 'disputed'}",
-            shown(conflict),
-        )
+        section(f"conflict {conflict['id']}, {_conflict_state(conflict)}", shown(conflict))
     for verdict in result.verdicts:
         section(f"review, round {verdict['round']}", shown(verdict))
-    for asked in result.approvals:
-        undecided = "never decided" if result.status.ended else "it waits"
-        section(f"approval of the {asked['what']}: {asked['decision'] or undecided}", shown(asked))
+    for approval in result.approvals:
+        decision = approval["decision"] or _undecided(result)
+        section(f"approval of the {approval['what']}: {decision}", shown(approval))
     for letter in letters:
         section("dead letter", shown(letter.model_dump()))
     if result.notes:
         section("notes", shown(list(result.notes)))
     if result.answer is not None:
-        section(
-            "answer",
-            "\n\n".join(part for part in (answer_text(result), sources_of(result)) if part),
-        )
+        section("answer", "\n\n".join(filter(None, (answer_text(result), sources_of(result)))))
+
+
+def _conflict_state(conflict: dict[str, Any]) -> str:
+    if conflict["stands"]:
+        return "settled"
+    return "disputed"
+
+
+def _undecided(result: JobResult) -> str:
+    """Return the state of an approval without a decision."""
+    if result.status.ended:
+        return "never decided"
+    return "it waits"
 
 
 def print_handoff(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> None:
@@ -111,7 +123,10 @@ def print_handoff(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> No
         f"handoff {name} to {handoff['assigned_to']}, {handoff.get('state') or 'issued'}",
         shown(handoff),
     )
-    section(f"result of {name}", shown(outcome) if outcome is not None else "none yet")
+    result = "none yet"
+    if outcome is not None:
+        result = shown(outcome)
+    section(f"result of {name}", result)
 
 
 def section(title: str, body: str) -> None:
@@ -127,11 +142,15 @@ _NARROWEST = 40
 
 
 def print_outline(found: JobOutline, letters: Sequence[DeadLetter]) -> None:
-    """Print a job in brief."""
+    """Print a job in brief, and the names of the parts that are left out.
+
+    Args:
+        letters: the dead letters about the job.
+    """
     shown = partial(readable, columns=stdout().width)
     whose = f"mode {found.mode.value}, tenant {plain(found.tenant)}, {found.priority.value}"
     about = (short(found.title, 100), whose, spent(found), upper_bound_remark(found))
-    section(f"{found.job_id}  {found.status.value}", "\n".join(line for line in about if line))
+    section(f"{found.job_id}  {found.status.value}", "\n".join(filter(None, about)))
     if found.plan:
         section(f"plan, {figures(found.plan['steps'], 'step')}", "\n".join(_plan(found.plan)))
     section("handoffs", "\n".join(_counts(found)))
@@ -186,43 +205,56 @@ def _counts(found: JobOutline) -> Iterator[str]:
 
 
 def _some(title: str, some: Sequence[dict[str, Any]], of: int | None) -> None:
-    if some:
-        whole = ""
-        if of is not None and of > len(some):
-            whole = f" ({len(some)} of {of:,})"
-        section(title + whole, "\n".join(line for one in some for line in _handoff(one)))
+    """Print a section with some of the handoffs of a kind, or nothing without such handoffs.
+
+    Args:
+        of: number of all handoffs of the kind. None: unknown.
+    """
+    if not some:
+        return
+    if of is not None and of > len(some):
+        title += f" ({len(some)} of {of:,})"
+    lines: list[str] = []
+    for handoff in some:
+        lines += _handoff(handoff)
+    section(title, "\n".join(lines))
 
 
-def _handoff(one: dict[str, Any]) -> Iterator[str]:
+def _handoff(handoff: dict[str, Any]) -> Iterator[str]:
+    """Yield the line of a handoff, then its task and its reason. A long line is cut."""
     columns = max(_NARROWEST, stdout().width)
-    usage = one["usage"]
-    cost = money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
+    usage = handoff["usage"]
     parts = [
-        one["handoff_id"],
-        one["assigned_to"],
-        one["state"],
-        _time_of(one),
+        handoff["handoff_id"],
+        handoff["assigned_to"],
+        handoff["state"],
+        _time_of(handoff),
         figures(usage["turns"], "turn"),
-        cost,
+        money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0),
+        handoff["worker"],
+        handoff["doing"],
+        handoff["child"],
     ]
-    line = "  ".join(
-        short(part, columns) for part in [*parts, one["worker"], one["doing"], one["child"]] if part
-    )
+    line = "  ".join(short(part, columns) for part in parts if part)
     if len(line) <= columns:
         yield line
     else:
         yield f"{line[: columns - 1]}…"
-    for text in (one["task"], one["why"]):
+    for text in (handoff["task"], handoff["why"]):
         if text:
             yield "    " + short(text, columns - 4)
 
 
-def _time_of(one: dict[str, Any]) -> str:
-    """Return the end and the duration of a handoff, or the time since it runs or waits."""
-    if one["finished_at"] and one["started_at"]:
-        return f"{clock(one['finished_at'])}, {one['finished_at'] - one['started_at']:.1f} s"
-    if one["started_at"] or one["issued_at"]:
-        return clock(one["started_at"] or one["issued_at"])
+def _time_of(handoff: dict[str, Any]) -> str:
+    """Return the end and the duration of an ended handoff.
+
+    Return the start of a running handoff, and the time at which a waiting handoff was issued.
+    """
+    started_at, finished_at = handoff["started_at"], handoff["finished_at"]
+    if finished_at and started_at:
+        return f"{clock(finished_at)}, {finished_at - started_at:.1f} s"
+    if started_at or handoff["issued_at"]:
+        return clock(started_at or handoff["issued_at"])
     return ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.types.limits import JobLimits
@@ -11,9 +10,6 @@ from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.shared.types.usage import MICROUSD, cost_usd
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.terminal import AT_MOST, figures, money
-
-if TYPE_CHECKING:
-    from handoff_queue.shared.store.jobs import HandoffStanding
 
 
 def headline(view: JobView) -> str:
@@ -39,15 +35,17 @@ def headline(view: JobView) -> str:
 
 
 def against_budget(books: JobStanding, limits: JobLimits) -> list[str]:
-    """Return the turns, tokens and cost, each with its limit."""
+    """Return the turns, tokens and cost, each with its limit if there is one."""
     at_most = books.cut_calls > 0
     cost = money(cost_usd(books.cost_microusd), at_most=at_most)
+    if limits.max_microusd is not None:
+        cost += f" of {_usd(limits.max_microusd)}"
     return [
         _counted(books.turns, limits.max_turns, "turn"),
         _counted(
             books.input_tokens + books.output_tokens, limits.max_tokens, "token", at_most=at_most
         ),
-        cost if limits.max_microusd is None else f"{cost} of {_usd(limits.max_microusd)}",
+        cost,
     ]
 
 
@@ -60,24 +58,20 @@ def against_quote(view: JobView) -> str | None:
     After a retry, the quote covers only the first run: `the first run likely 30 s, at most 45 s;
     likely $0.0200, at most $0.0310; since the retry 4.0 s, $0.0021`.
     """
-    quote = None
-    if view.state:
-        quote = view.state.quote
-    if (
-        quote is None
-        or view.books is None
-        or view.state is None
-        or not (quote.seconds or quote.microusd)
-    ):
+    if view.state is None or view.books is None:
+        return None
+    quote = view.state.quote
+    if quote is None or not (quote.seconds or quote.microusd):
         return None
     if view.state.retries > view.state.retries_when_quoted:
         return f"the first run {'; '.join(_estimates(quote))}; since the retry {_since_the_retry(view, view.state.handoffs)}"
+    parts: list[str] = []
+    if quote.seconds:
+        parts.append(_against(working_seconds(view), quote.seconds, _seconds))
     spent = view.books.cost_microusd
-    parts = [
-        _against(working_seconds(view), quote.seconds, _seconds) if quote.seconds else None,
-        _against(spent, quote.microusd, _usd) if quote.microusd and spent is not None else None,
-    ]
-    return "; ".join(filter(None, parts)) or None
+    if quote.microusd and spent is not None:
+        parts.append(_against(spent, quote.microusd, _usd))
+    return "; ".join(parts) or None
 
 
 def _estimates(quote: Quote) -> Iterator[str]:
@@ -87,21 +81,28 @@ def _estimates(quote: Quote) -> Iterator[str]:
 
 
 def _since_the_retry(view: JobView, handoffs: int) -> str:
-    """Return the time and the known cost of the newest handoffs, as many as `handoffs`."""
-    newest: list[HandoffStanding | None] = []
+    """Return the time since the retry, and the cost of the handoffs since then.
+
+    The cost is left out if the cost of a handoff is unknown.
+
+    Args:
+        handoffs: number of the handoffs since the retry.
+    """
+    microusd, is_known, is_upper_bound = 0, True, False
     for event in view.issued[len(view.issued) - handoffs :]:
-        newest.append(view.standings.get(event.handoff_id))
-    costs = [one.cost_microusd for one in newest if one is not None]
-    known: list[int] = []
-    for cost in costs:
-        if cost is not None:
-            known.append(cost)
-    cut = any(one is not None and one.cut_calls for one in newest)
-    if len(known) == len(costs):
-        spent = [money(cost_usd(sum(known)), at_most=cut)]
-    else:
-        spent = []
-    return ", ".join([_seconds(working_seconds(view)), *spent])
+        standing = view.standings.get(event.handoff_id)
+        if standing is None:
+            continue
+        if standing.cut_calls:
+            is_upper_bound = True
+        if standing.cost_microusd is None:
+            is_known = False
+        else:
+            microusd += standing.cost_microusd
+    time = _seconds(working_seconds(view))
+    if not is_known:
+        return time
+    return f"{time}, {money(cost_usd(microusd), at_most=is_upper_bound)}"
 
 
 def working_seconds(view: JobView) -> float:
@@ -119,14 +120,19 @@ def working_seconds(view: JobView) -> float:
 
 
 def _against(taken: float, estimate: Estimate, shown: Callable[[float], str]) -> str:
-    most = f"{'over' if taken > estimate.most else 'at most'} {shown(estimate.most)}"
-    return f"{shown(taken)} of likely {shown(estimate.likely)}, {most}"
+    relation = "at most"
+    if taken > estimate.most:
+        relation = "over"
+    return f"{shown(taken)} of likely {shown(estimate.likely)}, {relation} {shown(estimate.most)}"
 
 
 def _counted(count: int, most: int | None, word: str, *, at_most: bool = False) -> str:
     if most is None:
         return figures(count, word, at_most=at_most)
-    return f"{AT_MOST if at_most else ''}{count:,} of {figures(most, word)}"
+    prefix = ""
+    if at_most:
+        prefix = AT_MOST
+    return f"{prefix}{count:,} of {figures(most, word)}"
 
 
 def _seconds(seconds: float) -> str:

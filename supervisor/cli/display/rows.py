@@ -13,11 +13,12 @@ from handoff_queue.supervisor.client.rows import Row, rows_as_text
 
 
 def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
-    """Write the rows of a job.
+    """Write the rows of a job, and print how many rows are done.
 
     Raises:
-        UserError: the job's plan has no for_each step.
+        UserError: the job has no plan yet, or its plan has no for_each step.
         OutputFailed: the file cannot be written.
+        HandoffError: the file is a pipe without a reader.
     """
     if not rows:
         raise UserError(

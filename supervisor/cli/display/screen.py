@@ -32,7 +32,7 @@ class Screen:
         self._live: Live | None = None
         self._before: JobView | None = None
         self._in_trouble = False
-        self._signed_at: float | None = None
+        self._activity_at: float | None = None
         """Time of the last line about activity in a log, in Unix seconds of Redis's clock."""
 
     def __enter__(self) -> Self:
@@ -54,6 +54,7 @@ class Screen:
             write("\n")
 
     def show(self, moment: JobUpdate) -> None:
+        """Draw the tree or print the new lines, then print the new part of the draft."""
         if moment.trouble is not None:
             if not self._in_trouble:
                 self._say(f"{moment.trouble} (trying again)")
@@ -65,18 +66,18 @@ class Screen:
         if self._live is not None:
             self._live.update(picture(moment.view))
         elif not self._shares_the_terminal():
-            for line in (*changes(self._before, moment), *self._sign(moment.view)):
+            for line in (*changes(self._before, moment), *self._activity(moment.view)):
                 note(line)
         self._before = moment.view
         self._stream(moment.view)
 
-    def _sign(self, view: JobView) -> Iterator[str]:
+    def _activity(self, view: JobView) -> Iterator[str]:
         """Yield a line about activity every few seconds while handoffs run."""
-        if self._signed_at is None:
-            self._signed_at = view.now
-        if view.now - self._signed_at >= EVERY_S and (sign := activity_line(view)):
-            self._signed_at = view.now
-            yield sign
+        if self._activity_at is None:
+            self._activity_at = view.now
+        if view.now - self._activity_at >= EVERY_S and (line := activity_line(view)):
+            self._activity_at = view.now
+            yield line
 
     def _stream(self, view: JobView) -> None:
         if self._draft is None or not (text := self._draft.more(view)):
@@ -86,7 +87,9 @@ class Screen:
         write(text)
 
     def _shares_the_terminal(self) -> bool:
-        """Return whether the answer replaces the tree on the same screen."""
+        """Return whether stdout, a terminal, already shows a part of the answer. Lines would mix
+        with it.
+        """
         return self._draft is not None and bool(self._draft.shown) and sys.stdout.isatty()
 
     def _say(self, line: str) -> None:

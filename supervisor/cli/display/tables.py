@@ -12,17 +12,18 @@ from rich.text import Text
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table. The first row is the heading."""
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    escaped: list[list[str]] = []
+    for row in rows:
+        escaped.append([cell.replace("|", "\\|") for cell in row])
     widths: list[int] = []
     for column in zip(*escaped, strict=True):
         widths.append(max(map(len, column)))
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-        for row in escaped
-    ]
-    return "\n".join(
-        [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
-    )
+    lines: list[str] = []
+    for row in escaped:
+        padded = map(str.ljust, row, widths)
+        lines.append(f"| {' | '.join(padded)} |")
+    rule = "|".join("-" * (width + 2) for width in widths)
+    return "\n".join([lines[0], f"|{rule}|", *lines[1:]])
 
 
 _GAP = 2
@@ -69,7 +70,10 @@ def cut_words(what: str, most: int) -> str:
 
 
 def choose_rows(ranks: Sequence[int], heads: Sequence[int], room: int) -> list[int]:
-    """Return the numbers of the rows that fit, in order. Rows with a low rank are chosen first.
+    """Return the numbers of the rows that fit. Rows with a low rank are chosen first.
+
+    The result is in the order of the least rank of a parent and its rows, and then in the order of
+    the rows.
 
     Rank 0 takes at most half of the room if rank 1 needs it.
 
@@ -81,15 +85,22 @@ def choose_rows(ranks: Sequence[int], heads: Sequence[int], room: int) -> list[i
     of_head: dict[int, int] = {}
     for rank, head in zip(ranks, heads, strict=True):
         of_head[head] = min(rank, of_head.get(head, rank))
-    weight = [
-        of_head[n] if n == head else rank
-        for n, (rank, head) in enumerate(zip(ranks, heads, strict=True))
-    ]
-    order = sorted(range(len(ranks)), key=lambda n: (weight[n], n))
-    most_first = max(room // 2, room - weight.count(1))
-    first = [n for n in order if not weight[n]][:most_first]
-    rest = [n for n in order if weight[n]]
-    return sorted((first + rest)[:room], key=lambda n: (of_head[heads[n]], n))
+    weights: list[int] = []
+    for n, (rank, head) in enumerate(zip(ranks, heads, strict=True)):
+        if n == head:
+            weights.append(of_head[n])
+        else:
+            weights.append(rank)
+    first: list[int] = []
+    rest: list[int] = []
+    for n in sorted(range(len(ranks)), key=lambda n: (weights[n], n)):
+        if weights[n]:
+            rest.append(n)
+        else:
+            first.append(n)
+    most_first = max(room // 2, room - weights.count(1))
+    chosen = (first[:most_first] + rest)[:room]
+    return sorted(chosen, key=lambda n: (of_head[heads[n]], n))
 
 
 @dataclass(frozen=True)
@@ -108,32 +119,32 @@ class Column:
 def fit_table(
     columns: Sequence[Column], rows: Sequence[tuple[Sequence[str], str]], width: int
 ) -> Table:
-    """Return a table of at most this width in characters.
+    """Return a table with the columns that fit a width in characters.
+
+    Columns are left out by their weight. Columns of weight 0 stay, even if they do not fit.
 
     Args:
         rows: the cells of each row, and the style of the row.
     """
-    whole = [
-        max([len(column.name), *(len(cells[n]) for cells, _ in rows)])
-        for n, column in enumerate(columns)
-    ]
-    least = [
-        full if column.least is None else min(full, column.least)
-        for column, full in zip(columns, whole, strict=True)
-    ]
+    whole: list[int] = []
+    least: list[int] = []
+    for n, column in enumerate(columns):
+        longest = max([len(column.name), *(len(cells[n]) for cells, _ in rows)])
+        whole.append(longest)
+        if column.least is not None:
+            longest = min(longest, column.least)
+        least.append(longest)
     kept = sorted(range(len(columns)), key=lambda n: columns[n].weight)
-    while (
-        len(kept) > 1
-        and columns[kept[-1]].weight
-        and sum(least[n] for n in kept) + _GAP * (len(kept) - 1) > width
-    ):
-        kept.pop()
-    spare, widths = width - sum(least[n] for n in kept) - _GAP * (len(kept) - 1), dict[int, int]()
+    spare = width - sum(least) - _GAP * (len(kept) - 1)
+    while spare < 0 and len(kept) > 1 and columns[kept[-1]].weight:
+        spare += least[kept.pop()] + _GAP
+    widths: dict[int, int] = {}
     for n in kept:
         more = max(0, min(spare, whole[n] - least[n]))
         widths[n], spare = least[n] + more, spare - more
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0))
-    for n in sorted(kept):
+    kept.sort()
+    for n in kept:
         table.add_column(
             columns[n].name,
             justify="left" if columns[n].is_text else "right",
@@ -141,7 +152,5 @@ def fit_table(
             width=widths[n],
         )
     for cells, style in rows:
-        table.add_row(
-            *(Text(columns[n].cut(cells[n], widths[n])) for n in sorted(kept)), style=style
-        )
+        table.add_row(*(Text(columns[n].cut(cells[n], widths[n])) for n in kept), style=style)
     return table

@@ -94,8 +94,8 @@ def use_standard_streams(*, is_output_wanted: bool = True) -> None:
     connection would get its number.
 
     Args:
-        is_output_wanted: whether the caller needs standard output. Celery only writes a banner
-            there.
+        is_output_wanted: whether a failed write to standard output ends the process. False for
+            Celery, which only writes a banner there.
     """
     for number in (0, _OUTPUT, _ERRORS):
         _open_if_closed(number)
@@ -161,15 +161,15 @@ def _console(stream: TextIO) -> Console:
 
     FORCE_COLOR, which CI jobs set, enables colours in a log. It does not make a stream a terminal.
     """
-    is_there = stream.isatty()
+    is_terminal = stream.isatty()
     return Console(
         file=stream,
         highlight=False,
         markup=False,
         emoji=False,
-        width=None if is_there else FILE_COLUMNS,
-        force_terminal=None if is_there else False,
-        color_system="auto" if is_there or not os.environ.get("FORCE_COLOR") else "standard",
+        width=None if is_terminal else FILE_COLUMNS,
+        force_terminal=None if is_terminal else False,
+        color_system="auto" if is_terminal or not os.environ.get("FORCE_COLOR") else "standard",
     )
 
 
@@ -210,7 +210,7 @@ def write_as_json(value: object) -> None:
 
 
 def note(text: str) -> None:
-    """Write a line to standard error at once."""
+    """Write a line of progress to standard error at once, without `handoff: `."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
@@ -219,32 +219,38 @@ def figures(count: int, word: str, *, at_most: bool = False) -> str:
     """Return a count and its noun: `1 turn`, `2,310 tokens`, or `≤ 2,310 tokens` for an upper
     bound.
     """
-    return f"{AT_MOST if at_most else ''}{count_of(count, word)}"
+    if at_most:
+        return f"{AT_MOST}{count_of(count, word)}"
+    return count_of(count, word)
 
 
 def money(usd: float | None, *, at_most: bool = False) -> str:
-    """Return an amount with four decimals, or with as many as two digits need.
+    """Return an amount with four decimals. A small amount has up to six, to show two digits.
 
-    An unknown or a small amount is never shown as zero. An upper bound is `≤ $0.0123`.
+    Return `cost unknown` for None. An upper bound is `≤ $0.0123`.
     """
     if usd is None:
         return "cost unknown"
     if not usd:
         return "$0"
     decimals = max(4, min(6, 1 - math.floor(math.log10(usd))))
-    return f"{AT_MOST if at_most else ''}${usd:.{decimals}f}"
+    amount = f"${usd:.{decimals}f}"
+    if at_most:
+        return AT_MOST + amount
+    return amount
 
 
 def clock(unix_s: float) -> str:
-    """Return a time in the time zone of the reader."""
+    """Return a time in the time zone of this machine: `2026-01-31 09:05:00`."""
     return datetime.fromtimestamp(unix_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def say(message: str) -> None:
-    """Write one line to standard error."""
+    """Write a message as one line to standard error, after `handoff: `."""
     sys.stderr.write(f"handoff: {one_line(message)}\n")
     sys.stderr.flush()
 
 
 def one_line(message: str) -> str:
+    """Join the lines of a message that are not empty."""
     return " ".join(part.strip() for part in message.splitlines() if part.strip())

@@ -66,7 +66,8 @@ def confirm(question: str) -> bool:
 def line_of_terminal() -> str:
     """Return the next line that the person types, with its line end; '' is the end of the input.
 
-    Raises: KeyboardInterrupt: Ctrl-C.
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
     """
     while not select.select([sys.stdin], [], [], _LOOK_EVERY_S)[0]:
         pass

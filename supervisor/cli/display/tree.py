@@ -12,7 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from handoff_queue.shared.store.jobs import HandoffStanding
-from handoff_queue.shared.types.events import HandoffIssued, PlanPatched
+from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, PlanPatched
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import ROLES
@@ -51,7 +51,7 @@ _COUNTED = {
     "○": "queued",
     "·": "wait",
 }
-_LOOKED_AT = 2
+_EVALUATED = 2
 """Least version of the journal of a job that a supervisor has evaluated."""
 _GUIDE, _MARK = 4, 2
 """Characters before a row, and characters of its mark."""
@@ -86,42 +86,46 @@ class JobTree:
     rows: tuple[TreeRow, ...]
     missing: tuple[str, ...]
     below: int
-    """Lines to leave free below the tree."""
+    """Lines of the screen to leave free below the tree."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         head = Text(self.headline, style="bold")
         width, height = max(_GUIDE + 1, options.max_width) - _GUIDE, options.size.height
+        quoted: list[Text] = []
         if self.quoted:
             quoted = [Text(f"quoted: {self.quoted}", style="dim")]
-        else:
-            quoted = []
+        most_reasons = len(self.missing)
         if console.is_terminal:
-            most = max(1, height // 4)
-        else:
-            most = len(self.missing)
-        lacks: list[Text] = []
-        for one in self.missing[:most]:
-            lacks.append(Text(f"! {one}", style="yellow"))
-        if len(self.missing) > most:
-            lacks.append(
-                Text(f"! and {len(self.missing) - most} more reasons to wait", style="yellow")
-            )
+            most_reasons = max(1, height // 4)
+        reasons = self._reasons(most_reasons)
         room = MOST_ROWS + 1
         if console.is_terminal:
             inside = options.update(width=width, height=None)
-            room = (
-                height - self.below - sum(len(console.render_lines(line, inside)) for line in lacks)
-            )
-            above = len(console.render_lines(head, options.update(height=None))) + sum(
-                len(console.render_lines(line, inside)) for line in quoted
-            )
+            room = height - self.below - _height(console, inside, reasons)
+            above = _height(console, options.update(height=None), [head])
+            above += _height(console, inside, quoted)
             if room - above < _LEAST_ROWS:  # with few lines, the steps come first
                 head, quoted, above = _one_line(head), [], 1
             room = max(1, room - above)
         tree = Tree(head, guide_style="dim")
-        for line in (*quoted, *_lines(self.rows, width, room), *lacks):
+        for line in (*quoted, *_lines(self.rows, width, room), *reasons):
             tree.add(line)
         yield tree
+
+    def _reasons(self, most: int) -> list[Text]:
+        """Return the first `most` reasons why the job waits, and the number of the others."""
+        reasons: list[Text] = []
+        for reason in self.missing[:most]:
+            reasons.append(Text(f"! {reason}", style="yellow"))
+        if len(self.missing) > most:
+            more = f"! and {len(self.missing) - most} more reasons to wait"
+            reasons.append(Text(more, style="yellow"))
+        return reasons
+
+
+def _height(console: Console, options: ConsoleOptions, lines: Sequence[Text]) -> int:
+    """Return the lines of the screen that these lines take."""
+    return sum(len(console.render_lines(line, options)) for line in lines)
 
 
 def picture(view: JobView, *, below: int = 0) -> RenderableType:
@@ -139,10 +143,8 @@ def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
     """Yield these rows in at most `room` lines of `width` characters."""
     shown = rows
     if len(rows) > room:
-        heads = _heads(rows)
-        shown = []
-        for n in choose_rows([_RANKS[row.mark] for row in rows], heads, room - 1):
-            shown.append(rows[n])
+        ranks = [_RANKS[row.mark] for row in rows]
+        shown = [rows[n] for n in choose_rows(ranks, _heads(rows), room - 1)]
     names = [cut_name(row.who, max(_LEAST_NAME, width // 3)) for row in shown]
     widest = max(map(len, names), default=0)
     for row, name in zip(shown, names, strict=True):
@@ -151,13 +153,20 @@ def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
         line.append(f"  {cut_words(row.what, width - widest - _MARK - 2)}", style="dim")
         yield _one_line(line)
     if len(rows) > room:
-        counts = Counter(row.mark for row in rows)
-        counted = ", ".join(
-            f"{counts[mark]:,} {_COUNTED[mark]}" for mark in _COUNTED if counts[mark]
+        line = Text(
+            f"and {len(rows) - len(shown):,} more; of {len(rows):,}: {_counts(rows)}", style="dim"
         )
-        yield _one_line(
-            Text(f"and {len(rows) - len(shown):,} more; of {len(rows):,}: {counted}", style="dim")
-        )
+        yield _one_line(line)
+
+
+def _counts(rows: Sequence[TreeRow]) -> str:
+    """Return the number of rows with each mark: `12 done, 1 failed`."""
+    counts = Counter(row.mark for row in rows)
+    parts: list[str] = []
+    for mark, words in _COUNTED.items():
+        if counts[mark]:
+            parts.append(f"{counts[mark]:,} {words}")
+    return ", ".join(parts)
 
 
 def _heads(rows: Sequence[TreeRow]) -> list[int]:
@@ -174,8 +183,9 @@ def _one_line(line: Text) -> Text:
 
 
 def rows_of(view: JobView) -> Iterator[TreeRow]:
-    """Yield the row of the planner, the rows of the steps in plan order, and the rows of other
-    roles.
+    """Yield the row of the planner, the rows of the steps in plan order, and the other roles.
+
+    The rows of a child job follow the row of its step. A fact-check is a row of the other roles.
     """
     state = view.state
     if state is None:
@@ -184,12 +194,13 @@ def rows_of(view: JobView) -> Iterator[TreeRow]:
     first = [event for event in roles if event.assigned_to == "planner"][:1]
     for event in first:
         yield _role_row(view, state, event)
-    if state.version < _LOOKED_AT and not first:
-        yield TreeRow(
-            *_WAITING, "planner" if _will_be_planned(state) else "job", "waits for a supervisor"
-        )
-    elif not first and _will_be_planned(state):
-        yield TreeRow(*_WAITING, "planner", "")
+    if not first and _will_be_planned(state):
+        what = ""
+        if state.version < _EVALUATED:
+            what = "waits for a supervisor"
+        yield TreeRow(*_WAITING, "planner", what)
+    elif not first and state.version < _EVALUATED:
+        yield TreeRow(*_WAITING, "job", "waits for a supervisor")
     issued = {event.handoff_id: event for event in view.issued}
     for step_id, step in state.steps.items():
         latest = None
@@ -208,17 +219,16 @@ def _will_be_planned(state: JobState) -> bool:
 
 
 def _missing(view: JobView) -> list[str]:
-    """Return the missing roles of the job and its child jobs, each once, and too small slices."""
+    """Return the reasons why the job and its child jobs wait, each once.
+
+    They also say which sub-teams get too small a part of the budget.
+    """
+    reasons = list(map(str, view.missing))
     if view.books and view.books.teams_lack:
-        lacks = [f"its sub-teams get {view.books.teams_lack}"]
-    else:
-        lacks = []
-    found = [
-        *map(str, view.missing),
-        *lacks,
-        *(line for child in view.children.values() for line in _missing(child)),
-    ]
-    return list(dict.fromkeys(found))
+        reasons.append(f"its sub-teams get {view.books.teams_lack}")
+    for child in view.children.values():
+        reasons += _missing(child)
+    return list(dict.fromkeys(reasons))
 
 
 def _rows_below(view: JobView, event: HandoffIssued | None) -> Iterator[TreeRow]:
@@ -248,9 +258,9 @@ def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
 def _patch(view: JobView, state: JobState, event: HandoffIssued) -> PlanPatched | None:
     """Return the patch that a replanner call led to, or None before it."""
     done = view.finished.get(event.handoff_id)
-    for one in state.patches.made:
-        if done and one.result == done.result:
-            return one
+    for patch in state.patches.made:
+        if done and patch.result == done.result:
+            return patch
     return None
 
 
@@ -272,17 +282,13 @@ def _step_row(
         attempt = f"attempt {step.attempt}: "
     match step.status:
         case StepStatus.WAITING:
-            waits = _waits_for(view, step)
-            again = ""
+            what = short(step.outline.title, 60)
+            if unfinished := _waits_for(view, step):
+                what = f"waits for {', '.join(unfinished)}"
             if step.remarks:
-                again = f"again: {short(view.words.feedback(step_id, step.remarks[-1]).text, 60)}  "
-            return TreeRow(
-                *_WAITING,
-                who,
-                f"{again}waits for {', '.join(waits)}"
-                if waits
-                else f"{again}{short(step.outline.title, 60)}",
-            )
+                feedback = view.words.feedback(step_id, step.remarks[-1]).text
+                what = f"again: {short(feedback, 60)}  {what}"
+            return TreeRow(*_WAITING, who, what)
         case StepStatus.RUNNING | StepStatus.SETTLED | StepStatus.IN_NEED:
             if step.is_skipped:
                 return TreeRow(
@@ -303,45 +309,25 @@ def _step_row(
 
 
 def _waits_for(view: JobView, step: StepState) -> list[str]:
-    steps = view.state.steps if view.state else {}
-    return [
-        step_id
-        for step_id in step.outline.depends_on
-        if step_id in steps and steps[step_id].status is not StepStatus.SETTLED
-    ]
+    """Return the dependencies of a step that have not ended."""
+    unfinished: list[str] = []
+    if view.state is None:
+        return unfinished
+    for step_id in step.outline.depends_on:
+        dependency = view.state.steps.get(step_id)
+        if dependency is not None and dependency.status is not StepStatus.SETTLED:
+            unfinished.append(step_id)
+    return unfinished
 
 
 def _standing_of(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], str]:
     """Return the mark and the words for one handoff."""
     standing = view.standings.get(event.handoff_id, HandoffStanding("issued"))
     if (done := view.finished.get(event.handoff_id)) is not None:
-        trouble = view.words.why(done.result) if sources_of_words(done) else None
-        said = f"  {short(trouble, 80)}" if trouble else ""
-        turns, spent, at_most = view.spent(done)
-        parts = [
-            done.status.value,
-            figures(turns, "turn"),
-            tools_of(standing),
-            figures(spent, "token", at_most=at_most),
-        ]
-        parts += [_cost(standing), _seconds(view, standing)]
-        return _MARKS[done.status.value], "  ".join(part for part in parts if part) + said
+        return _MARKS[done.status.value], _outcome(view, done, standing)
     match standing.state:
         case "running" | "done":
-            doing = (
-                [event.child.job_id]
-                if event.child
-                else [f"turn {standing.turns + 1}", standing.doing or "starting"]
-            )
-            parts = [*doing, tools_of(standing), _seconds(view, standing)]
-            at_most = standing.cut_calls > 0
-            parts += (
-                [figures(tokens, "token", at_most=at_most)]
-                if (tokens := standing.input_tokens + standing.output_tokens)
-                else []
-            )
-            parts += [_cost(standing), "" if event.child else silence(view.now, standing)]
-            return _RUNNING, "  ".join(part for part in parts if part)
+            return _RUNNING, _activity(view, event, standing)
         case "dropped":
             return _DROPPED, "stopped"
         case _ if is_throttled(standing, view.now):
@@ -349,10 +335,43 @@ def _standing_of(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], 
         case _ if standing.claims:
             return _QUEUED, "waits for another attempt"
         case _:
-            waited = view.now - standing.issued_at if standing.issued_at else 0.0
-            return _QUEUED, ("about to begin" if event.child else "in its queue") + (
-                f" for {waited:.0f} s" if waited >= 1 else ""
-            )
+            what = "in its queue"
+            if event.child:
+                what = "about to begin"
+            if standing.issued_at and view.now - standing.issued_at >= 1:
+                what += f" for {view.now - standing.issued_at:.0f} s"
+            return _QUEUED, what
+
+
+def _outcome(view: JobView, done: HandoffFinished, standing: HandoffStanding) -> str:
+    """Return the status and the usage of an ended handoff, and the reason of a trouble."""
+    turns, tokens, at_most = view.spent(done)
+    parts = [
+        done.status.value,
+        figures(turns, "turn"),
+        tools_of(standing),
+        figures(tokens, "token", at_most=at_most),
+        _cost(standing),
+        _seconds(view, standing),
+    ]
+    if sources_of_words(done) and (trouble := view.words.why(done.result)):
+        parts.append(short(trouble, 80))
+    return "  ".join(filter(None, parts))
+
+
+def _activity(view: JobView, event: HandoffIssued, standing: HandoffStanding) -> str:
+    """Return the activity and the usage so far of a running handoff."""
+    if event.child:
+        parts: list[str] = [event.child.job_id]
+    else:
+        parts = [f"turn {standing.turns + 1}", standing.doing or "starting"]
+    parts += [tools_of(standing), _seconds(view, standing)]
+    if tokens := standing.input_tokens + standing.output_tokens:
+        parts.append(figures(tokens, "token", at_most=standing.cut_calls > 0))
+    parts.append(_cost(standing))
+    if not event.child:
+        parts.append(silence(view.now, standing))
+    return "  ".join(filter(None, parts))
 
 
 def _cost(standing: HandoffStanding) -> str:
