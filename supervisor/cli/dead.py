@@ -76,9 +76,9 @@ def dead(
         case DeadLetterAction.SHOW:
             _show(_find(letters, str(letter)), as_json=as_json)
         case DeadLetterAction.REQUEUE:
-            found = _find(letters, str(letter))
-            jobs.requeue_dead(found)
-            write_line(f"letter {found.id} is back in its queue")
+            dead_letter = _find(letters, str(letter))
+            jobs.requeue_dead(dead_letter)
+            write_line(f"letter {dead_letter.id} is back in its queue")
         case DeadLetterAction.DROP:
             if letter is None:
                 dropped = letters.drop_all()

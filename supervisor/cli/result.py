@@ -47,13 +47,13 @@ def result(
         status = jobs.wait(job_id, wait)
         write_rows(job_id, jobs.rows(job_id), output)
         return exit_code_of(status, allow_partial=allow_partial)
-    found = jobs.result(job_id, wait_s=wait)
-    if as_json or found.status.ended:
-        return print_outcome(found, as_json=as_json, allow_partial=allow_partial)
-    if found.waits_for:
-        say(f"{job_id} is {found.status.value}: {'; '.join(found.waits_for)}")
+    job_result = jobs.result(job_id, wait_s=wait)
+    if as_json or job_result.status.ended:
+        return print_outcome(job_result, as_json=as_json, allow_partial=allow_partial)
+    if job_result.waits_for:
+        say(f"{job_id} is {job_result.status.value}: {'; '.join(job_result.waits_for)}")
     else:
         say(
-            f"{job_id} is {found.status.value}: `--wait 10m` waits for its end, `handoff watch {job_id}` shows its progress"
+            f"{job_id} is {job_result.status.value}: `--wait 10m` waits for its end, `handoff watch {job_id}` shows its progress"
         )
-    return exit_code_of(found.status)
+    return exit_code_of(job_result.status)

@@ -54,11 +54,11 @@ def show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     from handoff_queue.supervisor.cli.display.job_report import print_everything
     from handoff_queue.supervisor.client.report import letters_about
 
-    found = jobs.result(job_id)
+    result = jobs.result(job_id)
     if as_json:
-        write_json(found.to_json())
+        write_json(result.to_json())
     else:
-        print_everything(found, letters_about(jobs.store, job_id))
+        print_everything(result, letters_about(jobs.store, job_id))
 
 
 def show_outline(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
@@ -66,11 +66,11 @@ def show_outline(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     from handoff_queue.supervisor.cli.display.job_report import print_outline
     from handoff_queue.supervisor.client.report import letters_about
 
-    found = jobs.outline(job_id)
+    outline = jobs.outline(job_id)
     if as_json:
-        write_json(found.to_json())
+        write_json(outline.to_json())
     else:
-        print_outline(found, letters_about(jobs.store, job_id))
+        print_outline(outline, letters_about(jobs.store, job_id))
 
 
 def show_handoffs(

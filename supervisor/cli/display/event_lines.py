@@ -130,7 +130,7 @@ def new_claims(before: JobView, after: JobView) -> Iterator[str]:
 def new_waits(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each handoff that starts to wait, such as for a rate limit.
 
-    Some of them keep their slot, and others gave it back.
+    A running handoff keeps its slot. A throttled handoff has no slot.
     """
     issued = _issued_by_id(after)
     for handoff_id, standing in after.standings.items():
