@@ -157,20 +157,24 @@ class EmbeddedSystem:
         return child_specs
 
     def _last_words(self) -> str:
-        """Return the first message for a person in the logs of the processes, in the order of
-        their names. Without a message, return the last line of the last log that is not empty.
+        """Return the first message for a person in the logs of the processes.
+
+        The logs of ended processes come first. Without a message, return the last line of the
+        first log that is not empty.
         """
-        last_line = "its log is empty"
-        for path in sorted((self._folder / "logs").glob("*.log")):
+        ended = self._processes.broken()
+        logs = sorted((self._folder / "logs").glob("*.log"))
+        last_line = None
+        for path in sorted(logs, key=lambda log: log.stem not in ended):
             if path.stem == "redis":
                 continue
             log = path.read_text(errors="replace")
             if messages := messages_in(log):
                 return messages[0]
-            for line in log.splitlines():
-                if line.strip():
-                    last_line = line
-        return f"a process of this run has ended: {last_line}"
+            lines = log.strip().splitlines()
+            if lines and last_line is None:
+                last_line = lines[-1]
+        return f"a process of this run has ended: {last_line or 'its log is empty'}"
 
 
 def surroundings_of(settings: Settings) -> dict[str, str]:

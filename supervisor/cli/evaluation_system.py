@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.supervisor.cli.display.terminal import note
+from handoff_queue.supervisor.cli.errors import end_like_ctrl_c
 from handoff_queue.supervisor.cli.fleet_state import require_processes, served_models
 from handoff_queue.supervisor.cli.request_options import check_model
 from handoff_queue.supervisor.evaluation.answer_judge import JUDGE, AnswerJudge
@@ -36,7 +36,7 @@ def whole_system(
     from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
     from handoff_queue.supervisor.client import client
 
-    signal.signal(signal.SIGTERM, _like_ctrl_c)
+    end_like_ctrl_c()
     if settings.redis_url is not None:
         jobs = client.connect(settings=settings)
         for model in models:
@@ -97,7 +97,3 @@ def is_free(jobs: Client, models: tuple[str | None, ...], judging: AnswerJudge |
     if judging is not None:
         models = (*models, judging.model)
     return all(model == OFFLINE_MODEL for model in models)
-
-
-def _like_ctrl_c(*_: object) -> None:
-    raise KeyboardInterrupt

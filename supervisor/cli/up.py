@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import celery_command, messages_in
 from handoff_queue.supervisor.cli.display.terminal import note, one_line, say, write
 from handoff_queue.supervisor.cli.embedded_system import surroundings_of
-from handoff_queue.supervisor.cli.errors import FAILED, OK
+from handoff_queue.supervisor.cli.errors import FAILED, OK, end_like_ctrl_c
 from handoff_queue.supervisor.cli.flower import flower_command, flower_password
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 from handoff_queue.supervisor.cli.processes import (
@@ -87,8 +86,7 @@ def up(
     check_own(settings)
     if settings.redis_url is not None:
         reach_redis(settings)  # otherwise the processes would wait for Redis without a message
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _like_ctrl_c)
+    end_like_ctrl_c()
     with ExitStack() as parts:
         folder = _take(home, parts)
         processes = parts.enter_context(Processes(folder))
@@ -313,7 +311,3 @@ def _take(home: Path, parts: ExitStack) -> Path:
             f"{folder} cannot be used ({error.strerror}): choose another folder with --home"
         ) from error
     return folder
-
-
-def _like_ctrl_c(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.supervisor.cli.display.terminal import OutputFailed
 
 STDOUT = Path("-")
 _DEVICES = (Path("/dev"), Path("/proc"))
@@ -22,9 +22,8 @@ def write_out(target: Path, text: str) -> None:
 
     Raises:
         OSError: the file cannot be written. The error names it, and no temporary file is left.
-        HandoffError: the target is a pipe without a reader.
+        OutputFailed: the target is a pipe without a reader, or stdout cannot be written.
         BrokenPipe: stdout has no reader.
-        OutputFailed: stdout cannot be written.
     """
     if target == STDOUT:
         sys.stdout.buffer.write(text.encode())
@@ -43,7 +42,7 @@ def _write_file(target: Path, text: str) -> None:
             with target.open("a", encoding="utf-8") as there:  # append: a log keeps its content
                 there.write(text)
     except BrokenPipeError as error:
-        raise HandoffError(f"{target}: the pipe has no reader") from error
+        raise OutputFailed(f"{target}: the pipe has no reader") from error
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(target)) from error
 

@@ -17,8 +17,7 @@ def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
 
     Raises:
         UserError: the job has no plan yet, or its plan has no for_each step.
-        OutputFailed: the file cannot be written.
-        HandoffError: the file is a pipe without a reader.
+        OutputFailed: the file cannot be written, or it is a pipe without a reader.
     """
     if not rows:
         raise UserError(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.supervisor.cli.display.atomic_output import write_out
+from handoff_queue.supervisor.cli.display.terminal import OutputFailed
 
 
 def test_an_existing_file_is_replaced(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_pipe_that_loses_its_reader_is_reported_and_no_other_file_changes(
     (tmp_path / "pipe.part").write_text("somebody's")
     with ThreadPoolExecutor(1) as pool:
         pool.submit(lambda: os.close(os.open(tmp_path / "pipe", os.O_RDONLY)))
-        with pytest.raises(HandoffError, match="the pipe has no reader"):
+        with pytest.raises(OutputFailed, match="the pipe has no reader"):
             write_out(tmp_path / "pipe", "new" * 1_000_000)
 
     assert (tmp_path / "pipe.part").read_text() == "somebody's"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,12 @@ import pytest
 
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UserError
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.supervisor.cli.errors import BAD_INPUT, exit_code_of, run_guarded
+from handoff_queue.supervisor.cli.errors import (
+    BAD_INPUT,
+    end_like_ctrl_c,
+    exit_code_of,
+    run_guarded,
+)
 from handoff_queue.supervisor.cli.main import app
 
 
@@ -122,3 +128,17 @@ def test_a_wrong_command_line_is_answered_with_the_closest_word_and_the_commands
         ending(lambda: app(typed.split(), prog_name="handoff", standalone_mode=False)) == BAD_INPUT
     )
     assert capsys.readouterr().err == f"handoff: {line}\n"
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_nohup_ignores_stays_ignored(kind: signal.Signals) -> None:
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        signal.signal(kind, signal.SIG_IGN)
+
+        end_like_ctrl_c()
+
+        assert signal.getsignal(kind) is signal.SIG_IGN
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
