@@ -90,12 +90,12 @@ class Client:
         """Enqueue many jobs and yield their ids in order.
 
         Fifty jobs take about as many round trips as one job. Nothing is stored before the
-        caller asks for the first id. The documents of each job are read and stored one job
-        after the other. If the caller stops early, up to 49 jobs more than yielded ids are stored.
+        caller asks for the first id. The documents are read and stored one job after the other.
+        If the caller stops early, up to 49 more jobs are stored than ids were yielded.
 
         Raises:
-            UserError, BudgetSpent, StoreUnavailable: as `submit`, for the job whose id would
-                be next. The jobs before that job are stored, and no job after it.
+            UserError, BudgetSpent, Conflict, StoreUnavailable: as `submit`, for the job whose id
+                would be next. The jobs before that job are stored, and no job after it.
         """
         from handoff_queue.supervisor.client.submit import submit_each
 
@@ -104,17 +104,16 @@ class Client:
     def first_clash(self, requests: Sequence[Request]) -> Clash | None:
         """Return the first request whose idempotency key belongs to another request or job.
 
-        Return None if all requests can be submitted. Another client may still use a key first.
-        """
-        from handoff_queue.supervisor.client.submission import first_clash
+        Return None if no key clashes. Another client may still use a key before `submit`.
 
-        made = [self.submission(request) for request in requests]
-        return first_clash(
-            made,
-            self.store.journal.first_events(
-                [submission.job_id for submission in made if submission.has_key]
-            ),
-        )
+        Raises:
+            UserError: see `submit`.
+        """
+        from handoff_queue.supervisor.client.submission import first_clash, keyed_job_ids
+
+        submissions = [self.submission(request) for request in requests]
+        stored = self.store.journal.first_events(keyed_job_ids(submissions))
+        return first_clash(submissions, stored)
 
     def events(self, job_id: JobId, after: int = 0, *, follow: bool = True) -> Iterator[Recorded]:
         """Yield the events of the job after the version `after`, the oldest first.
@@ -208,12 +207,13 @@ class Client:
             UnknownJob: there is no such job.
         """
         self._known(job_id)
-        is_heard = (
-            self.store.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1}) > 0
+        version = self.store.journal.append_unless_ended(
+            job_id, CancelRequested(), {"cancelled": 1}
         )
-        if is_heard:
-            self._dispatcher.wake(job_id)
-        return is_heard
+        if not version:
+            return False
+        self._dispatcher.wake(job_id)
+        return True
 
     def retry(
         self,
@@ -223,14 +223,14 @@ class Client:
     ) -> None:
         """Continue an ended job, or a job that waits for a decision about its budget.
 
-        The job repeats the steps that did not succeed. If its answer has gaps, it fills the
-        gaps and waits for late steps. Nothing else is paid for, unless a step has a new result.
-        `from_step`: repeat this step and all steps that depend on it. `limits`: new, higher
-        limits of the job.
+        The job repeats the steps that did not succeed. If its answer has gaps, the job fills the
+        gaps and waits for late steps. `from_step`: repeat this step and all steps that depend on
+        it. `limits`: new, higher limits of the job.
 
         Raises:
-            UserError: the job has not ended, is `ok`, has no such step, or its budget is spent
-                and `limits` does not raise it.
+            UnknownJob: there is no such job.
+            UserError: the job runs, is `ok` and `from_step` is None, is a child of another job, or
+                has no such step; or its budget is spent and `limits` does not raise it.
         """
         from handoff_queue.supervisor.client.request import check_bounds
         from handoff_queue.supervisor.client.retry_request import retry_job
@@ -259,7 +259,7 @@ class Client:
 
         Raises:
             UserError: the job does not wait for an approval, or does not ask about a given
-                step. If `plan` has errors, the message has a line for each error.
+                step or row. If `plan` has errors, the message has a line for each error.
         """
         from handoff_queue.supervisor.client.approvals import approve
 
@@ -279,6 +279,7 @@ class Client:
 
         Args:
             note: the change that is needed.
+            steps: make only these steps again.
             plan: a draft, which the planner reads, in the form of `result(...).plan`.
             rows: reject only the copies with these keys of a step with `for_each`.
 
@@ -321,7 +322,8 @@ class Client:
         Fix the cause first. Otherwise the message becomes a dead letter again.
 
         Raises:
-            UserError: the letter does not hold a handoff, or no job waits for that handoff.
+            UserError: the letter holds no handoff and no job id, no job waits for the handoff, or
+                the job has ended.
         """
         from handoff_queue.supervisor.client.dead_letters import put_back
 

@@ -1,4 +1,4 @@
-"""Publish again the message of a dead letter."""
+"""Put the message of a dead letter back into its queue."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from handoff_queue.supervisor.client.job_lookup import get_standing
 
 
 def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
-    """Publish the message of a dead letter again, and drop the letter.
+    """Repeat the message of a dead letter, and drop the letter.
+
+    A letter that holds a job id becomes a new wake-up of the job. A letter that holds a handoff
+    makes the sweeper publish the handoff again.
 
     Raises:
         UserError: see `Client.requeue_dead`.
     """
     if is_job_id(letter.body):
         if get_standing(store, JobId(letter.body)).status.ended:
-            raise UserError(f"{letter.body} has ended meanwhile: its letter can only be dropped")
+            raise UserError(f"{letter.body} has ended: its letter can only be dropped")
         dispatcher.wake(JobId(letter.body))
     elif named := handoff_in(letter.body):
         store.dead_letters.publish_again(named[0], named[1])

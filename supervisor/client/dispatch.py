@@ -1,4 +1,4 @@
-"""Messages that clients and supervisors publish: chords of handoffs, repeated messages,
+"""Publish the messages of clients and supervisors: chords of handoffs, repeated messages and
 wake-ups.
 """
 
@@ -31,7 +31,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import JOB, SUBMISSIONS_QUEUE, queue_of, task_of
 
 SHOWN_CHARS = 60
-"""Most characters of a task's description in Flower and in logs."""
+"""Most characters of a task description in Flower and in logs."""
 _REVOKED: Mapping[str, Any] = {"terminated": False, "signum": None, "expired": False}
 """Fields of the event `task-revoked`."""
 
@@ -40,22 +40,27 @@ log = log_of(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OutgoingHandoff:
-    """A handoff to publish: its stored bytes, and its place in its chord."""
+    """A handoff to publish, with its place in its chord."""
 
     handoff: AgentHandoff
     text: str
+    """The stored JSON of the handoff."""
     group: str
+    """Name of the chord within the job."""
     index: int
+    """Place in the chord, from 0."""
 
 
 def task_id_of(job_id: JobId, handoff_id: HandoffId) -> str:
-    """Return the Celery task id of an attempt. Flower finds it by the job or by the step."""
+    """Return the Celery task id of a handoff. A search in Flower finds it by the job or the step."""
     return f"{job_id}:{handoff_id}"
 
 
 class Dispatcher:
-    """Publishes with one Celery app. Job and handoff fix all ids, so a repeated message runs
-    once.
+    """Publishes messages with one Celery app.
+
+    The task id of a handoff depends only on the job and the handoff. A handoff whose message is
+    published twice still runs once.
     """
 
     def __init__(self, app: Celery) -> None:
@@ -72,11 +77,11 @@ class Dispatcher:
             self._publish(job_id, outgoing)
 
     def publish_again(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> bool:
-        """Publish messages again whose workers died or that were lost. Return False if some
-        failed.
+        """Publish handoffs again whose message was lost or whose worker died.
 
-        The ids and the places in the chords stay the same. The messages go to the front of
-        their queues, because they have waited before.
+        Return False if the broker did not take all messages. The ids and the places in the chords
+        stay the same. The messages go to the front of their queues, because they have waited
+        before.
         """
         with self._left_to_the_sweeper(job_id):
             self._publish(job_id, outgoing, again=True)
@@ -84,8 +89,9 @@ class Dispatcher:
         return False
 
     def send_role(self, handoff: AgentHandoff, text: str) -> bool:
-        """Publish a handoff of a role for any supervisor with a free slot. Return False if
-        that failed.
+        """Publish a handoff of a role for any supervisor with a free slot.
+
+        Return False if the broker did not take the message.
         """
         with self._left_to_the_sweeper(handoff.job_id):
             publish(self._app, _message(handoff, text))
@@ -98,10 +104,9 @@ class Dispatcher:
             publish(self._app, wake_up(job_id, suspects))
 
     def tell_dropped(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
-        """Show dropped handoffs as revoked in Flower, whose last state would otherwise be
-        RETRY.
+        """Show dropped handoffs as revoked in Flower. Otherwise Flower shows RETRY for ever.
 
-        Only inside a task: the event carries the name of the task's worker.
+        Outside a task, nothing is sent, because the event names the worker of the current task.
         """
         tasks = [{"uuid": task_id_of(job_id, handoff_id), **_REVOKED} for handoff_id in handoff_ids]
         self._tell(job_id, "task-revoked", tasks)
@@ -109,7 +114,7 @@ class Dispatcher:
     def tell_ended(self, end: JobSpan) -> None:
         """Show the end of a job in Flower, as a separate task `supervisor.job`.
 
-        The event counts for the worker of the current task. Outside a task, nothing is sent.
+        Outside a task, nothing is sent, because the event names the worker of the current task.
         """
         shown: dict[str, Any] = {
             "uuid": f"{end.job_id}:end-{end.retries + 1}",
@@ -147,13 +152,13 @@ class Dispatcher:
             publish(self._app, wake_up(job_id, queue=SUBMISSIONS_QUEUE))
 
     def announce_each(self, job_ids: Sequence[JobId]) -> None:
-        """Publish the first wake-ups of many jobs in one round trip."""
+        """Publish the first wake-ups of many jobs, up to `PUT_AT_ONCE` in one round trip."""
         with self._left_to_the_sweeper(*job_ids):
             publish_each(self._app, _first_wake_ups(job_ids))
 
     @contextmanager
     def _left_to_the_sweeper(self, job_id: JobId, *others: JobId) -> Iterator[None]:
-        """Ignore a failed publication. The store knows the work, and a sweeper publishes it
+        """Log a failed publication and go on. The store has the work, and a sweeper publishes it
         again.
         """
         try:
@@ -170,20 +175,18 @@ class Dispatcher:
         self, job_id: JobId, outgoing: Sequence[OutgoingHandoff], *, again: bool = False
     ) -> None:
         """Publish the messages. `again`: put them in front of later messages."""
-        declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})
-        fan_ins = {
-            name: signature_of(wake_up(job_id, task_id=f"{job_id}:{name}:fan-in"))
-            for name in {item.group for item in outgoing}
-        }
-        messages = [
-            _message(
-                item.handoff,
-                item.text,
-                ChordPart(f"{job_id}:{item.group}", item.index, fan_ins[item.group]),
-                is_first=again,
-            )
-            for item in gently(outgoing)
-        ]
+        queues: set[str] = set()
+        fan_ins: dict[str, Mapping[str, Any]] = {}
+        for item in outgoing:
+            queues.add(queue_of(item.handoff.assigned_to))
+            if item.group not in fan_ins:
+                fan_in = wake_up(job_id, task_id=f"{job_id}:{item.group}:fan-in")
+                fan_ins[item.group] = signature_of(fan_in)
+        declare_queues(self._app, queues)
+        messages: list[TaskMessage] = []
+        for item in gently(outgoing):
+            part = ChordPart(f"{job_id}:{item.group}", item.index, fan_ins[item.group])
+            messages.append(_message(item.handoff, item.text, part, is_first=again))
         publish_each(self._app, messages)
 
 
@@ -197,7 +200,7 @@ def _message(
     handoff: AgentHandoff, text: str, part: ChordPart | None = None, *, is_first: bool = False
 ) -> TaskMessage:
     task = " ".join(handoff.task_description.split())
-    if not (len(task) <= SHOWN_CHARS):
+    if len(task) > SHOWN_CHARS:
         task = task[: SHOWN_CHARS - 1] + "…"
     return TaskMessage(
         task=task_of(handoff.assigned_to),

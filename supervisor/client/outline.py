@@ -29,14 +29,15 @@ from handoff_queue.supervisor.client.waiting_reasons import missing_in
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 
 MOST_NAMED = 20
-"""Most handoffs of a kind that the summary names. A screen has room for them."""
+"""Most handoffs of a kind that the summary names, so that they fit on a screen."""
 MOST_NEWEST = 10
+"""Most handoffs in `JobOutline.newest`."""
 MOST_PAYLOAD_BYTES = 32_000
-"""Most bytes of a payload that the summary reads: of a message, a result or the answer."""
+"""Most bytes of a message, a result or an answer that the summary reads."""
 MOST_ANSWER_CHARS = 4_000
 """Most characters of an answer in the summary. `handoff result` prints longer answers."""
 MOST_WAITING = 1_000
-"""Handoffs that are read of each unserved queue."""
+"""Most messages that are read from each unserved queue."""
 _TASK_CHARS, _WHY_CHARS = 100, 300
 
 
@@ -52,27 +53,32 @@ class JobOutline(Message):
     events: int
     """The number of events in the journal."""
     plan: dict[str, Any] | None = None
-    """{steps, parts: [{first, last, count, specialist}], other_steps}. Null: the plan has at
-    most 20 steps.
+    """{steps, parts: [{first, last, count, specialist}], other_steps}. Null: there is no plan,
+    or the plan has at most 20 steps.
     """
     counts: dict[str, int] | None = None
-    """{issued, ok, partial, needs_input, failed, dropped, open} of all handoffs."""
+    """{issued, ok, partial, needs_input, failed, dropped, open} of all handoffs. Null: a version
+    of this program that does not count handoffs wrote a part of the journal.
+    """
     at_work: dict[str, Any]
-    """{running, throttled, at_least} of the open handoffs. `at_least`: there may be more."""
+    """{running, throttled, at_least} of the open handoffs. `at_least` is true if there may be
+    more.
+    """
     failed: tuple[dict[str, Any], ...] = ()
     """The newest handoffs that failed or need input, the newest first: {handoff_id,
     assigned_to, state, worker, task, why, doing, child, usage, issued_at, started_at,
     finished_at}.
     """
     dropped: tuple[dict[str, Any], ...] = ()
+    """The newest dropped handoffs, the newest first."""
     running: tuple[dict[str, Any], ...] = ()
     """The running handoffs with the leases that end first."""
     newest: tuple[dict[str, Any], ...] = ()
     """The handoffs that ended or were issued last, the newest first."""
     reviews: tuple[dict[str, Any], ...] = ()
-    """{round, decision} of the reviews among the last events."""
+    """{round, decision, problem} of the reviews among the last events."""
     answer: JsonValue = None
-    """The answer. Null: there is none, or the answer is long (`left_out`)."""
+    """The answer. Null: there is none, or it is too long; `left_out` then says so."""
     usage: dict[str, Any]
     """The usage, as in `JobResult`."""
     wall_s: float
@@ -89,32 +95,26 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
     Raises:
         UnknownJob: there is no such job.
     """
-    glance = store.job_summaries.of(job_id)
-    job, submitted = glance.job, glance.first.event
+    summary = store.job_summaries.of(job_id)
+    job, submitted = summary.job, summary.first.event
     assert isinstance(submitted, JobSubmitted)
     routed = None
     if submitted.mode is Mode.AUTO:
         routed = store.job_summaries.routed(job.job_id)
-    ended, until = _end(glance)
-    running, newest = glance.running[:MOST_NAMED], _newest(glance)
-    summaries, answer = _told(
-        store, glance, [*glance.failed, *glance.dropped, *running, *newest], ended
-    )
-
+    ended, until = _end(summary)
+    running, newest = summary.running[:MOST_NAMED], _newest(summary)
+    named = [*summary.failed, *summary.dropped, *running, *newest]
+    handoffs, answer = _read_payloads(store, summary, named, ended)
+    short_answer = None
     if answer and len(answer.text) <= MOST_ANSWER_CHARS:
-        if answer.value is not None:
-            question = answer.value
-        else:
-            question = answer.text
+        short_answer = answer.content
+    if short_answer is None:
+        unshown_end = ended
     else:
-        question = None
+        unshown_end = None
 
-    def shown(some: Iterable[HandoffId]) -> tuple[dict[str, Any], ...]:
-        items: list[dict[str, Any]] = []
-        for handoff_id in some:
-            if handoff_id in summaries:
-                items.append(summaries[handoff_id])
-        return tuple(items)
+    def shown(handoff_ids: Iterable[HandoffId]) -> tuple[dict[str, Any], ...]:
+        return tuple(handoffs[handoff_id] for handoff_id in handoff_ids if handoff_id in handoffs)
 
     return JobOutline(
         job_id=job.job_id,
@@ -124,79 +124,82 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         priority=submitted.priority,
         mode=routed.mode if routed else submitted.mode,
         events=job.version,
-        plan=json.loads(glance.plan) if glance.plan else None,
-        counts={**asdict(glance.tally), "open": glance.tally.open} if glance.tally else None,
+        plan=json.loads(summary.plan) if summary.plan else None,
+        counts={**asdict(summary.tally), "open": summary.tally.open} if summary.tally else None,
         at_work={
-            "running": len(glance.running),
-            "throttled": len(glance.parked),
-            "at_least": glance.is_cut,
+            "running": len(summary.running),
+            "throttled": len(summary.parked),
+            "at_least": summary.is_cut,
         },
-        failed=shown(reversed(glance.failed)),
-        dropped=shown(reversed(glance.dropped)),
+        failed=shown(reversed(summary.failed)),
+        dropped=shown(reversed(summary.dropped)),
         running=shown(running),
         newest=shown(newest),
-        reviews=_reviews(glance),
-        answer=question,
+        reviews=_reviews(summary),
+        answer=short_answer,
         usage=usage_of(job),
-        wall_s=round(until - glance.first.at, 3),
-        notes=_notes(store, glance, ended, answer),
-        left_out=tuple(_left_out(glance, ended if question is None else None)),
+        wall_s=round(until - summary.first.at, 3),
+        notes=_notes(store, summary, ended, answer),
+        left_out=tuple(_left_out(summary, unshown_end)),
     )
 
 
-def _end(glance: JobSummary) -> tuple[JobEnded | None, float]:
+def _end(summary: JobSummary) -> tuple[JobEnded | None, float]:
     """Return the last event JobEnded and its time. If the job runs: None and the time of the
     read.
     """
-    if glance.job.status.ended:
-        for recorded in reversed(glance.tail):
+    if summary.job.status.ended:
+        for recorded in reversed(summary.tail):
             if isinstance(recorded.event, JobEnded):
                 return recorded.event, recorded.at
-    return None, glance.at
+    return None, summary.at
 
 
-def _newest(glance: JobSummary) -> tuple[HandoffId, ...]:
-    handoff_ids = (
-        recorded.event.handoff_id
-        for recorded in reversed(glance.tail)
-        if isinstance(recorded.event, HandoffIssued | HandoffFinished)
-    )
-    return tuple(dict.fromkeys(handoff_ids))[:MOST_NEWEST]
+def _newest(summary: JobSummary) -> tuple[HandoffId, ...]:
+    """Return the handoffs of the last events, the newest first, each once."""
+    handoff_ids: dict[HandoffId, None] = {}
+    for recorded in reversed(summary.tail):
+        if isinstance(recorded.event, HandoffIssued | HandoffFinished):
+            handoff_ids[recorded.event.handoff_id] = None
+    return tuple(handoff_ids)[:MOST_NEWEST]
 
 
-def _reviews(glance: JobSummary) -> tuple[dict[str, Any], ...]:
-    reviews = [review.event for review in glance.tail if isinstance(review.event, Reviewed)]
-    return tuple(
-        {"round": review.round, "decision": review.decision, "problem": review.problem}
-        for review in reviews
-    )
+def _reviews(summary: JobSummary) -> tuple[dict[str, Any], ...]:
+    reviews: list[dict[str, Any]] = []
+    for recorded in summary.tail:
+        if isinstance(review := recorded.event, Reviewed):
+            reviews.append(
+                {"round": review.round, "decision": review.decision, "problem": review.problem}
+            )
+    return tuple(reviews)
 
 
-def _told(
-    store: Store, glance: JobSummary, handoff_ids: Sequence[HandoffId], ended: JobEnded | None
+def _read_payloads(
+    store: Store, summary: JobSummary, handoff_ids: Sequence[HandoffId], ended: JobEnded | None
 ) -> tuple[dict[HandoffId, dict[str, Any]], Answer | None]:
-    """Return short forms of the handoffs, and the answer if it is short."""
-    job_id = glance.job.job_id
+    """Return the short forms of the handoffs, and the answer if its payload is short enough."""
+    job_id = summary.job.job_id
     books = store.job_summaries.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
-    digests = [
-        digest
-        for handoff in books.values()
-        for digest in (handoff.message, handoff.result)
-        if digest
-    ]
-    answer = None
+    digests: list[str] = []
+    for handoff in books.values():
+        for digest in (handoff.message, handoff.result):
+            if digest:
+                digests.append(digest)
+    answer_digest = None
     if ended and ended.answer:
-        answer = ended.answer.digest
-    texts = store.payloads.short(
-        job_id, [*digests, *([answer] if answer else [])], MOST_PAYLOAD_BYTES
-    )
-    summaries = {
-        handoff_id: _in_short(handoff_id, handoff, texts) for handoff_id, handoff in books.items()
-    }
-    return summaries, Answer.from_json(texts[answer]) if answer in texts else None
+        answer_digest = ended.answer.digest
+        digests.append(answer_digest)
+    texts = store.payloads.short(job_id, digests, MOST_PAYLOAD_BYTES)
+    handoffs: dict[HandoffId, dict[str, Any]] = {}
+    for handoff_id, handoff in books.items():
+        handoffs[handoff_id] = _short_form(handoff_id, handoff, texts)
+    answer = None
+    if answer_digest in texts:
+        answer = Answer.from_json(texts[answer_digest])
+    return handoffs, answer
 
 
-def _in_short(
+def _short_form(
     handoff_id: HandoffId, books: HandoffBooks, texts: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the short form of a handoff. `task` and `why` are null if their payload is too
@@ -222,35 +225,36 @@ def _in_short(
 
 
 def _line(text: str | None, most: int) -> str | None:
-    line = None
-    if text:
-        line = " ".join(text[: 4 * most].split())
-    if line is None or len(line) <= most:
+    """Return a text as one line of at most `most` characters, or None without a text."""
+    if not text:
+        return None
+    line = " ".join(text[: 4 * most].split())
+    if len(line) <= most:
         return line
     return f"{line[: most - 1]}…"
 
 
 def _notes(
-    store: Store, glance: JobSummary, ended: JobEnded | None, answer: Answer | None
+    store: Store, summary: JobSummary, ended: JobEnded | None, answer: Answer | None
 ) -> tuple[str, ...]:
     notes: list[str] = []
     if answer:
         notes += answer.notes[:MOST_NAMED]
     if ended and ended.reason:
         notes.append(ended.reason)
-    notes += map(str, missing_in(store, glance.job, MOST_WAITING))
+    notes += map(str, missing_in(store, summary.job, MOST_WAITING))
     return tuple(notes)
 
 
-def _left_out(glance: JobSummary, ended: JobEnded | None) -> Iterable[str]:
+def _left_out(summary: JobSummary, ended: JobEnded | None) -> Iterable[str]:
     """Yield the lines of `left_out`. `ended`: the end of a job whose answer is not shown."""
-    job_id, tally = glance.job.job_id, glance.tally
+    job_id, tally = summary.job.job_id, summary.tally
     if tally is None:
         yield f"how many handoffs there are, and the plan: a version that does not count has been there: `handoff show {job_id} --full`"
-    elif not glance.plan and tally.issued > FEW_STEPS:
+    elif not summary.plan and tally.issued > FEW_STEPS:
         yield f"the plan, which has {FEW_STEPS} steps at most: `handoff show {job_id} --full`"
-    if glance.job.approval:
-        yield f"the {glance.job.approval} that waits for an approval: `handoff show {job_id} --full`"
+    if summary.job.approval:
+        yield f"the {summary.job.approval} that waits for an approval: `handoff show {job_id} --full`"
     if ended and ended.answer:
         yield f"the answer, of {ended.answer.size:,} characters with its sources: `handoff result {job_id}`"
     yield f"one handoff in full, its message, its result and its turns: `handoff show {job_id} --handoff HANDOFF`"

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.shared.store.dead_letters import DeadLetter
+from handoff_queue.shared.store.job_summary import HandoffBooks
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
+from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
     Approved,
+    Event,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
@@ -62,10 +65,12 @@ from handoff_queue.supervisor.lifecycle.working_time import working_seconds
 from handoff_queue.supervisor.quoting.quote_history import quote_as_json
 from handoff_queue.supervisor.roles.router import Route
 
+EventType = TypeVar("EventType", bound=Event)
+
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """Record of a job: all its data in the store, at one moment."""
+    """The data of a job in the store, at one moment."""
 
     at: float
     """Unix time in seconds, by Redis's clock."""
@@ -75,7 +80,7 @@ class JobRecord:
     payloads: Mapping[str, str]
     """All payloads of the journal, by digest."""
     waits: tuple[str, ...]
-    """One line for each missing worker."""
+    """One line for each process or person that the job waits for."""
 
 
 def record_of(store: Store, job_id: JobId) -> JobRecord:
@@ -89,38 +94,37 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
     standing = next(iter(store.jobs.standings([job_id])), None)
     if not journal or standing is None:
         raise UnknownJob.named(job_id)
-    issued = [entry.event for entry in journal if isinstance(entry.event, HandoffIssued)]
-    ends = [entry.event for entry in journal if isinstance(entry.event, HandoffFinished)]
-    finished = {event.handoff_id for event in ends}
-    results = {event.result.digest for event in ends}
-    digests = [ref.digest for entry in journal for ref in refs_in(entry.event)] + [
-        event.specialist for event in issued
-    ]
+    issued = _events_of(journal, HandoffIssued)
+    handoff_ids = [event.handoff_id for event in issued]
+    finished: dict[HandoffId, str] = {}
+    for event in _events_of(journal, HandoffFinished):
+        finished[event.handoff_id] = event.result.digest
+    open_handoffs = [handoff_id for handoff_id in handoff_ids if handoff_id not in finished]
+    results = set(finished.values())
     return JobRecord(
         at=store.connection.now(),
         job=standing,
         journal=journal,
-        handoffs=store.jobs.handoffs(job_id, [event.handoff_id for event in issued]),
+        handoffs=store.jobs.handoffs(job_id, handoff_ids),
         payloads=store.payloads.get(
-            job_id,
-            [digest for digest in digests if digest not in results],
-            results=[*results],
+            job_id, _digests_except(results, journal), results=list(results)
         ),
-        waits=tuple(
-            map(
-                str,
-                missing_for(
-                    store,
-                    standing,
-                    [entry.handoff_id for entry in issued if entry.handoff_id not in finished],
-                ),
-            )
-        ),
+        waits=tuple(map(str, missing_for(store, standing, open_handoffs))),
     )
 
 
+def _digests_except(results: Collection[str], journal: Sequence[Recorded]) -> list[str]:
+    """Return the digests of all payloads of a journal, without the given results."""
+    digests: list[str] = []
+    for recorded in journal:
+        digests += [ref.digest for ref in refs_in(recorded.event) if ref.digest not in results]
+        if isinstance(recorded.event, HandoffIssued):
+            digests.append(recorded.event.specialist)
+    return digests
+
+
 def letters_about(store: Store, job_id: JobId) -> tuple[DeadLetter, ...]:
-    """Return the dead letters about a job."""
+    """Return the dead letters that contain the id of a job, the newest first."""
     letters: list[DeadLetter] = []
     for letter in store.dead_letters.newest():
         if job_id in letter.body:
@@ -158,7 +162,9 @@ class JobResult(Message):
     priority: Priority = Priority.INTERACTIVE
     """The priority of the job's messages."""
     answer: JsonValue = None
-    """Markdown with numbered sources; the value itself for a job with an answer schema."""
+    """Markdown with numbered sources; the value itself for a job with an answer schema. Null:
+    there is no answer, or none yet.
+    """
     citations: tuple[dict[str, Any], ...] = ()
     """{n, source, digest, start, end, quote, claim, step}: text[start:end] of the document is
     the quote.
@@ -172,8 +178,8 @@ class JobResult(Message):
     method, sub_teams}. `sub_teams` is the bill of the child jobs, if there are any.
     """
     handoffs: tuple[dict[str, Any], ...] = ()
-    """Each AgentHandoff in full, with `worker`, `state`, `claims`, times (Unix seconds) and
-    the `usage` that the budget counted. `child` is the id of a child job; null: an agent does
+    """Each AgentHandoff in full, with `group`, `worker`, `state`, `claims`, times (Unix seconds)
+    and the `usage` that the budget counted. `child` is the id of a child job; null: an agent does
     the step itself.
     """
     results: tuple[dict[str, Any], ...] = ()
@@ -190,13 +196,15 @@ class JobResult(Message):
     nothing_new, final, why, problem}. One entry for each change that the replanner proposed.
     """
     gates: dict[str, Any] | None = None
-    """{from, checks, facts, looks: [{vetoes, sent_back}]}. None: the job has no gates. `from`
-    is the origin of the gates: the job, its workflow or the settings. `checks` lists the
-    gates, and `facts` counts the user's facts. `looks` has one entry for each checked answer.
+    """{from, checks, facts, looks: [{vetoes, sent_back}], fact_checks: [{wrong, why, problem,
+    sent_back}]}. Null: the job has no gates. `from` is the origin of the gates: the job, its
+    workflow or the settings. `checks` lists the gates, and `facts` counts the user's facts.
+    `looks` has one entry for each checked answer. A job without a fact-checker has no
+    `fact_checks`.
     """
     conflicts: tuple[dict[str, Any], ...] = ()
-    """{id, claims, stands, why}. `claims` contradict each other. `stands` names the claims
-    that the judge accepts; null: disputed.
+    """{id, claims, stands, why}. `claims` contradict each other. `stands` lists the ids of the
+    claims that the judge accepts; empty: the conflict stays disputed.
     """
     approvals: tuple[dict[str, Any], ...] = ()
     """Approvals: {version, what, why, asked_at, decision, by, note, draft, own_plan}.
@@ -215,9 +223,8 @@ class JobResult(Message):
     """
     quote: dict[str, Any] | None = None
     """{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}, made before
-    the first step.
-    Null: the user asked for no quote. Nine of ten jobs stay below `most`, after twelve jobs
-    with a quote have ended.
+    the first step. Null: the user asked for no quote, or there is no plan yet. Nine of ten jobs
+    stay below `most`, after twelve jobs with a quote have ended.
     """
     usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
     """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: the sum
@@ -233,7 +240,9 @@ class JobResult(Message):
     model: str | None = None
     """The models that finished handoffs used, separated by commas; null: none yet."""
     notes: tuple[str, ...] = ()
-    """Notes for the reader: missing parts, errors, and, while the job runs, missing workers."""
+    """Notes for the reader: missing parts, the reason of the end, and, while the job runs, the
+    processes and persons that it waits for.
+    """
     waiting_since: float | None = None
     """Time since which the job waits for a person, in Unix seconds; null if it does not wait. A
     waiting job has the status `waiting`.
@@ -258,12 +267,8 @@ class JobResult(Message):
             UserError: `step` is no repeated step of the job.
         """
         names = dict.fromkeys(row.step for row in self.row_results)
-        wanted = choose_steps(names, self.last_repeated, step)
-        rows: list[Row] = []
-        for row_result in self.row_results:
-            if row_result.step in wanted:
-                rows.append(row_result)
-        return rows
+        steps = choose_steps(names, self.last_repeated, step)
+        return [row for row in self.row_results if row.step in steps]
 
 
 def report_on(store: Store, job_id: JobId) -> JobResult:
@@ -279,7 +284,8 @@ def report_on(store: Store, job_id: JobId) -> JobResult:
 def report_of(record: JobRecord) -> JobResult:
     """Return the report of a record. Pure."""
     events, standing, payloads = record.journal, record.job, record.payloads
-    words, made, submitted = ResultTexts(payloads), _plans(events), _of(events, JobSubmitted)[0]
+    words, made = ResultTexts(payloads), _plans(events)
+    submitted = _events_of(events, JobSubmitted)[0]
     state = None
     if made:
         state = fold(standing.job_id, None, events)
@@ -299,26 +305,19 @@ def report_of(record: JobRecord) -> JobResult:
         route=_route(events, words),
         plan=_plan(state, made, record, words) if state else None,
         handoffs=_handoffs(record),
-        results=tuple(
-            result_values(payloads[event.result.digest]) for event in _of(events, HandoffFinished)
-        ),
-        verdicts=tuple(_verdict(event, words) for event in _of(events, Reviewed)),
-        patches=tuple(change_of(event, words) for event in _of(events, PlanPatched)),
+        results=_results(record),
+        verdicts=tuple(_verdict(event, words) for event in _events_of(events, Reviewed)),
+        patches=tuple(change_of(event, words) for event in _events_of(events, PlanPatched)),
         gates=checks_of([recorded.event for recorded in events], words),
         conflicts=_conflicts(state, words),
         approvals=approvals_in(events, payloads),
         gaps=_gaps(answer),
         to_finish_usd=cost_usd(answer.to_finish_microusd) if answer else None,
-        quote=next((quote_as_json(event.quote) for event in reversed(_of(events, Quoted))), None),
+        quote=_quote(events),
         usage=usage_of(standing),
         wall_s=round(until - events[0].at, 3),
-        worked_s=round(working_seconds(standing.job_id, events), 3)
-        if _of(events, Quoted)
-        else None,
-        model=", ".join(
-            dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)
-        )
-        or None,
+        worked_s=_worked_s(record),
+        model=_models(events),
         notes=_notes(answer, made[-1] if made else None, ended, words, record.waits),
         waiting_since=standing.asked_at,
         waits_for=tuple(map(str, answers_to_wait_for(standing))),
@@ -339,8 +338,8 @@ def _rows(
 
 
 def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
-    """Return the last event JobEnded and its time. If the job runs: None and the time of the
-    record.
+    """Return the last event JobEnded and its time, or None and the time of the record if the job
+    has not ended.
     """
     if record.job.status.ended:
         for recorded in reversed(record.journal):
@@ -349,12 +348,40 @@ def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
     return None, record.at
 
 
-def _of(events: Sequence[Recorded], kind: type[Any]) -> list[Any]:
-    anies: list[Any] = []
-    for recorded in events:
-        if isinstance(recorded.event, kind):
-            anies.append(recorded.event)
-    return anies
+def _events_of(events: Sequence[Recorded], kind: type[EventType]) -> list[EventType]:
+    """Return the events of one type, the oldest first."""
+    return [recorded.event for recorded in events if isinstance(recorded.event, kind)]
+
+
+def _results(record: JobRecord) -> tuple[dict[str, Any], ...]:
+    results: list[dict[str, Any]] = []
+    for event in _events_of(record.journal, HandoffFinished):
+        results.append(result_values(record.payloads[event.result.digest]))
+    return tuple(results)
+
+
+def _quote(events: Sequence[Recorded]) -> dict[str, Any] | None:
+    """Return the last quote as JSON, or None."""
+    quoted = _events_of(events, Quoted)
+    if not quoted:
+        return None
+    return quote_as_json(quoted[-1].quote)
+
+
+def _worked_s(record: JobRecord) -> float | None:
+    """Return the working time of a job with a quote in seconds, or None."""
+    if not _events_of(record.journal, Quoted):
+        return None
+    return round(working_seconds(record.job.job_id, record.journal), 3)
+
+
+def _models(events: Sequence[Recorded]) -> str | None:
+    """Return the models of finished handoffs, each once, separated by commas; None: there is none."""
+    models: dict[str, None] = {}
+    for event in _events_of(events, HandoffFinished):
+        if event.model:
+            models[event.model] = None
+    return ", ".join(models) or None
 
 
 def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
@@ -374,13 +401,11 @@ def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
 
 
 def _gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
-    if answer:
-        gaps = answer.gaps
-    else:
-        gaps = ()
-    items: list[dict[str, Any]] = []
-    for gap in gaps:
-        items.append(
+    if answer is None:
+        return ()
+    gaps: list[dict[str, Any]] = []
+    for gap in answer.gaps:
+        gaps.append(
             {
                 "step": gap.step,
                 "specialist": gap.specialist,
@@ -388,16 +413,20 @@ def _gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
                 "likely_usd": cost_usd(gap.likely_microusd),
             }
         )
-    return tuple(items)
+    return tuple(gaps)
 
 
 def _mode(events: Sequence[Recorded]) -> Mode:
-    decisions: list[JobSubmitted | Routed] = [*_of(events, JobSubmitted), *_of(events, Routed)]
+    """Return the mode that the router chose last, or else the requested mode."""
+    decisions: list[JobSubmitted | Routed] = [
+        *_events_of(events, JobSubmitted),
+        *_events_of(events, Routed),
+    ]
     return decisions[-1].mode
 
 
 def _route(events: Sequence[Recorded], words: ResultTexts) -> dict[str, Any] | None:
-    routed: list[Routed] = _of(events, Routed)
+    routed = _events_of(events, Routed)
     if not routed:
         return None
     last = routed[-1]
@@ -415,27 +444,24 @@ def _route(events: Sequence[Recorded], words: ResultTexts) -> dict[str, Any] | N
 
 
 def _plans(events: Sequence[Recorded]) -> list[PlanMade]:
-    """Return all plans of the job, the current plan last."""
-    answers = {
-        id(answer): answer.plan
-        for answer in answers_in(events).values()
-        if isinstance(answer, Approved)
-    }
-    plans = (
-        recorded.event if isinstance(recorded.event, PlanMade) else answers.get(id(recorded.event))
-        for recorded in events
-    )
-    plan_mades: list[PlanMade] = []
-    for plan in plans:
-        if plan:
-            plan_mades.append(plan)
-    return plan_mades
+    """Return the plans of planners, workflows and persons, the current plan last. A plan of a person
+    counts only in the first answer to a question.
+    """
+    first_answers = answers_in(events)
+    plans: list[PlanMade] = []
+    for recorded in events:
+        event = recorded.event
+        if isinstance(event, PlanMade):
+            plans.append(event)
+        elif isinstance(event, Approved) and event is first_answers.get(event.asked) and event.plan:
+            plans.append(event.plan)
+    return plans
 
 
 def _plan(
     state: JobState, made: Sequence[PlanMade], record: JobRecord, words: ResultTexts
 ) -> dict[str, Any]:
-    synthesised, lacks = _of(record.journal, Synthesised), record.job.teams_lack
+    synthesised, lacks = _events_of(record.journal, Synthesised), record.job.teams_lack
     method = None
     if synthesised:
         method = synthesised[-1].method.value
@@ -456,7 +482,7 @@ def _plan(
 
 def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
     handoffs = []
-    for event in _of(record.journal, HandoffIssued):
+    for event in _events_of(record.journal, HandoffIssued):
         child = None
         if event.child:
             child = event.child.job_id
@@ -477,22 +503,24 @@ def handoff_as_json(
     """Return a handoff in the form of `JobResult.handoffs`. `message`: the AgentHandoff as
     JSON.
     """
+    handoff: dict[str, Any] = {**json.loads(message), "group": group, "child": child}
     if standing is None:
-        books = {}
-    else:
-        books = {
-            "state": standing.state,
-            "worker": standing.worker,
-            "claims": standing.claims,
-            "lost_claims": standing.lost_claims,
-            "stints": [asdict(past_claim) for past_claim in standing.stints],
-            **({"throttled_until": standing.parked_until} if standing.parked_until else {}),
-            "usage": usage_of(standing),
-            "issued_at": standing.issued_at,
-            "started_at": standing.started_at,
-            "finished_at": standing.finished_at,
-        }
-    return {**json.loads(message), "group": group, "child": child, **books}
+        return handoff
+    handoff |= {
+        "state": standing.state,
+        "worker": standing.worker,
+        "claims": standing.claims,
+        "lost_claims": standing.lost_claims,
+        "stints": [asdict(past_claim) for past_claim in standing.stints],
+    }
+    if standing.parked_until:
+        handoff["throttled_until"] = standing.parked_until
+    return handoff | {
+        "usage": usage_of(standing),
+        "issued_at": standing.issued_at,
+        "started_at": standing.started_at,
+        "finished_at": standing.finished_at,
+    }
 
 
 def _verdict(event: Reviewed, words: ResultTexts) -> dict[str, Any]:
@@ -500,9 +528,9 @@ def _verdict(event: Reviewed, words: ResultTexts) -> dict[str, Any]:
     if event.decision and event.result:
         verdict = Verdict.of(words.result(event.result).output)
     if verdict:
-        said = verdict.model_dump(mode="json")
+        fields = verdict.model_dump(mode="json")
     else:
-        said = {"verdict": None, "revisions": [], "open_points": [], "scores": []}
+        fields = {"verdict": None, "revisions": [], "open_points": [], "scores": []}
     why = None
     if event.decision is None:
         why = words.why(event.result)
@@ -514,16 +542,14 @@ def _verdict(event: Reviewed, words: ResultTexts) -> dict[str, Any]:
     checked = None
     if is_offline:
         checked = CHECKED_OFFLINE
-    return {"round": event.round, **said, "problem": why or event.problem, "checked": checked}
+    return {"round": event.round, **fields, "problem": why or event.problem, "checked": checked}
 
 
 def _conflicts(state: JobState | None, words: ResultTexts) -> tuple[dict[str, Any], ...]:
-    if state:
-        disputes = disputes_of(state, words)
-    else:
-        disputes = ()
+    if state is None:
+        return ()
     conflicts: list[dict[str, Any]] = []
-    for dispute in disputes:
+    for dispute in disputes_of(state, words):
         conflicts.append(
             {
                 **dispute.conflict.model_dump(mode="json"),
@@ -541,8 +567,8 @@ def _notes(
     words: ResultTexts,
     waits: Iterable[str],
 ) -> tuple[str, ...]:
-    """Return the notes of the answer, the reason of the end, and the missing workers, in this
-    order.
+    """Return the notes of the answer, the reason of the end, and the lines of `waits`, in this
+    order. An ended job without an answer has the notes of its plan.
     """
     if answer:
         notes = list(answer.notes)
@@ -556,6 +582,7 @@ def _notes(
 
 
 MOST_ID_CHARS = 80
+"""Most characters of an unknown handoff id in an error."""
 
 
 class HandoffReport(Message):
@@ -572,39 +599,54 @@ class HandoffReport(Message):
 def handoffs_on(
     store: Store, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> list[HandoffReport]:
-    """Return the reports in the order of the ids, in three round trips.
+    """Return the report of each handoff once, in the order of the ids.
 
     Raises:
         UnknownJob: there is no such job.
         UserError: the job has no handoff with one of the ids.
         StoreError: a payload is gone.
     """
-    wanted = list(dict.fromkeys(handoff_ids))
-    books = store.job_summaries.handoffs(
-        job_id, [handoff for handoff in wanted if re.fullmatch(HANDOFF_ID_PATTERN, handoff)]
-    )
-    if unknown := [handoff[:MOST_ID_CHARS] for handoff in wanted if handoff not in books]:
-        get_standing(store, job_id)
-        which = ", ".join(map(repr, unknown))
-        raise UserError(
-            f"{job_id} has no handoff {which}: an id looks like `check_0107.1`, and `handoff show {job_id}` names some"
-        )
+    handoff_ids = list(dict.fromkeys(handoff_ids))
+    books = _books_of(store, job_id, handoff_ids)
     messages = [handoff.message for handoff in books.values()]
     results = [handoff.result for handoff in books.values() if handoff.result]
-    texts, turns = (
-        store.payloads.get(job_id, messages, results=results),
-        store.claims.turns(job_id, wanted),
-    )
-    return [
-        HandoffReport(
-            handoff=handoff_as_json(
-                texts[books[handoff].message],
-                books[handoff].group,
-                books[handoff].child,
-                books[handoff].standing,
-            ),
-            result=result_values(texts[result]) if (result := books[handoff].result) else None,
-            turns=tuple(turn.model_dump(mode="json") for turn in turns.get(handoff, ())),
+    texts = store.payloads.get(job_id, messages, results=results)
+    turns = store.claims.turns(job_id, handoff_ids)
+    reports: list[HandoffReport] = []
+    for handoff_id in handoff_ids:
+        reports.append(_handoff_report(books[handoff_id], texts, turns.get(handoff_id, ())))
+    return reports
+
+
+def _books_of(
+    store: Store, job_id: JobId, handoff_ids: Sequence[HandoffId]
+) -> dict[HandoffId, HandoffBooks]:
+    """Return the hashes of the handoffs. Raises as `handoffs_on`."""
+    well_formed: list[HandoffId] = []
+    for handoff_id in handoff_ids:
+        if re.fullmatch(HANDOFF_ID_PATTERN, handoff_id):
+            well_formed.append(handoff_id)
+    books = store.job_summaries.handoffs(job_id, well_formed)
+    unknown: list[str] = []
+    for handoff_id in handoff_ids:
+        if handoff_id not in books:
+            unknown.append(repr(handoff_id[:MOST_ID_CHARS]))
+    if unknown:
+        get_standing(store, job_id)
+        raise UserError(
+            f"{job_id} has no handoff {', '.join(unknown)}: an id looks like `check_0107.1`, and `handoff show {job_id}` names some"
         )
-        for handoff in wanted
-    ]
+    return books
+
+
+def _handoff_report(
+    books: HandoffBooks, texts: Mapping[str, str], turns: Sequence[Checkpoint]
+) -> HandoffReport:
+    result = None
+    if books.result:
+        result = result_values(texts[books.result])
+    return HandoffReport(
+        handoff=handoff_as_json(texts[books.message], books.group, books.child, books.standing),
+        result=result,
+        turns=tuple(turn.model_dump(mode="json") for turn in turns),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,12 +24,12 @@ from handoff_queue.shared.types.errors import (
     UserError,
 )
 from handoff_queue.shared.types.events import Event, JobStatus, JobSubmitted
-from handoff_queue.shared.types.handoff import answers_in, ref
+from handoff_queue.shared.types.handoff import Given, answers_in, ref
 from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
 from handoff_queue.shared.types.job_options import Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import problems_of
-from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.supervisor.client.request import EarlierWork, Request, gating_in
 from handoff_queue.supervisor.client.task_signatures import end_task_of
 from handoff_queue.supervisor.text.markdown import title_of
@@ -44,8 +44,8 @@ repairs.
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job before it is stored. The idempotency key fixes its id, so two with the same key
-    meet.
+    """A job before it is stored. The tenant and the idempotency key determine its id. Without a
+    key, the id is random.
     """
 
     job_id: JobId
@@ -55,6 +55,7 @@ class Submission:
     documents: Mapping[str, str]
     """Texts of the documents by digest. Jobs share them."""
     has_key: bool
+    """True if the request has an idempotency key."""
 
     def commit(self, due_at: float, traceparent: str | None = None) -> Commit:
         """Return the commit that stores the job.
@@ -86,13 +87,14 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Two requests with one idempotency key."""
+    """Two different requests with one idempotency key."""
 
     place: int
     """Position of the later request in the list, from 0."""
     earlier: int | None
-    """Position of the earlier request. None: it is a job already."""
+    """Position of the earlier request. None: the earlier request is a stored job."""
     job_id: JobId
+    """The id that both requests have."""
 
 
 def submission_of(
@@ -113,7 +115,10 @@ def submission_of(
     schema = None
     if request.answer_schema is not None:
         schema = json.dumps(request.answer_schema, sort_keys=True)
-    plan = plan_of(request, answers_in(given := follows.given if follows else ()))
+    given: tuple[Given, ...] = ()
+    if follows:
+        given = follows.given
+    plan = plan_of(request, answers_in(given))
     gating, workflow = gating_in(request, settings), plan.to_json() if plan else None
     on_end = None
     if request.on_end is not None:
@@ -161,10 +166,12 @@ def submission_of(
 def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
     """Return the plan of the request's workflow, or None without a workflow.
 
-    The documents have been read. `given`: results that the first steps receive.
+    The documents have been read. `given`: ids of earlier results. Every step without a dependency
+    depends on them.
 
     Raises:
-        UserError: the workflow needs documents or items that are missing.
+        UserError: the workflow needs documents or items that are missing, or one of its steps has
+            the id of an earlier result.
     """
     if request.workflow is None:
         return None
@@ -178,13 +185,15 @@ def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
     )
     if not given:
         return plan
-    steps = tuple(
-        step if step.depends_on else step.model_copy(update={"depends_on": given})
-        for step in plan.steps
-    )
+    steps: list[Step] = []
+    for step in plan.steps:
+        if step.depends_on:
+            steps.append(step)
+        else:
+            steps.append(step.model_copy(update={"depends_on": given}))
     try:
         return Plan(
-            steps=steps, synthesis=plan.synthesis, join=plan.join, given=given, why=plan.why
+            steps=tuple(steps), synthesis=plan.synthesis, join=plan.join, given=given, why=plan.why
         )
     except ValidationError as error:
         raise UserError(
@@ -198,21 +207,27 @@ def _reading(request: Request) -> FolderReading | None:
 
 
 def _enough_for(limits: JobLimits, steps: int) -> JobLimits:
-    """Return limits that let each step of a workflow run and be repeated, unless the user set
-    them.
+    """Return limits that let each of `steps` steps run and be repeated.
+
+    A limit of turns that the user set stays, and so does any other limit of handoffs than the
+    default.
     """
-    usual = JobLimits()
     changes: dict[str, int] = {}
-    if limits.max_handoffs == usual.max_handoffs:
+    if limits.max_handoffs == JobLimits().max_handoffs:
         changes["max_handoffs"] = max(limits.max_handoffs, HANDOFFS_A_STEP * steps)
-    is_usual = "max_turns" not in limits.model_fields_set
-    if is_usual and limits.max_turns is not None:
+    is_default = "max_turns" not in limits.model_fields_set
+    if is_default and limits.max_turns is not None:
         changes["max_turns"] = max(limits.max_turns, TURNS_A_STEP * steps)
     return limits.model_copy(update=changes)
 
 
+def keyed_job_ids(submissions: Iterable[Submission]) -> list[JobId]:
+    """Return the ids of the jobs whose requests have an idempotency key."""
+    return [submission.job_id for submission in submissions if submission.has_key]
+
+
 def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) -> Clash | None:
-    """Return the first clash of keys. `jobs`: the first event of each stored job."""
+    """Return the first clash, or None. `jobs`: the first event of each stored job."""
     places: dict[JobId, int] = {}
     for place, submission in enumerate(submissions):
         earlier = places.setdefault(submission.job_id, place)
@@ -224,21 +239,21 @@ def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) 
 
 
 def budget_fields(limits: JobLimits | NewLimits) -> dict[str, int]:
-    """Return the limits as fields of the job's hash, which the budget scripts read."""
-    named = {
+    """Return the limits that are set as fields of the job's hash, which the budget scripts read."""
+    values = {
         "max_turns": limits.max_turns,
         "max_tokens": limits.max_tokens,
         "max_usd": limits.max_microusd,
     }
     fields: dict[str, int] = {}
-    for name, value in named.items():
+    for name, value in values.items():
         if value is not None:
             fields[name] = value
     return fields
 
 
 def complete_request(store: Store, settings: Settings, request: Request) -> Submission:
-    """Return the job of a request, with its documents read.
+    """Read the documents of a request and the results of the job before it, and return its job.
 
     Raises:
         UserError: see `Client.submit`.
@@ -247,9 +262,8 @@ def complete_request(store: Store, settings: Settings, request: Request) -> Subm
         request = replace(request, documents=documents_of(request, settings))
     if request.after is None:
         return submission_of(request, settings)
-    from handoff_queue.supervisor.client.follow_up import (
-        follow_on,
-    )  # here, because it folds a journal, which few requests need
+    # imported here, because it folds a journal, which few requests need
+    from handoff_queue.supervisor.client.follow_up import follow_on
 
     return submission_of(request, settings, follow_on(store, request))
 
@@ -269,13 +283,18 @@ def documents_of(request: Request, settings: Settings) -> FolderReading:
 
 @contextmanager
 def _as_folder(documents: Mapping[str, bytes]) -> Iterator[Path]:
-    """Write documents to a temporary folder. An error calls that folder "documents"."""
+    """Write documents to a temporary folder, and remove the folder at the end.
+
+    Raises:
+        InvalidDocuments: a document cannot be written, or the caller's block raised this error.
+            The message then has `documents` in place of the path of the folder.
+    """
     with TemporaryDirectory(prefix="handoff-documents-") as folder:
         try:
             for name, content in documents.items():
-                place = Path(folder, name)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(content)
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
             yield Path(folder)
         except OSError as error:
             raise InvalidDocuments(
@@ -295,10 +314,12 @@ def _read(folder: Path, request: Request, settings: Settings) -> FolderReading:
 
 
 class Admission:
-    """Checks of requests against the fleet. Requests that come together ask Redis once."""
+    """Checks of requests against the fleet. The models, the memory and the budget of each tenant are
+    read once for all requests.
+    """
 
     def __init__(self, store: Store, memory_mark: float) -> None:
-        """Make a check of requests.
+        """Store the arguments. Nothing is read before the first check.
 
         Args:
             memory_mark: part of Redis's maxmemory above which no new job is stored.
@@ -310,12 +331,12 @@ class Admission:
     def check(self, made: Submission, request: Request) -> None:
         """Check a request before it becomes this job.
 
-        A job that exists by its key is accepted. Without any worker the first two checks pass:
-        workers may start later.
+        The checks of the budget and of the memory accept a job that is stored already. If no
+        worker runs, the checks of the fact-checker and the model pass: workers may start later.
 
         Raises:
-            UserError: the job needs a real model and no worker has a key, or its fact-checker was
-                never served.
+            UserError: the request names a real model and no live worker has a key, or no worker
+                serves or has served the fact-checker.
             BudgetSpent: the tenant or the installation has spent its budget for the day.
             StoreUnavailable: Redis is filled above the mark.
         """
@@ -335,8 +356,7 @@ class Admission:
     def _models(self) -> set[str]:
         models: set[str] = set()
         for served in self._store.presence.served().values():
-            for model in served.models:
-                models.add(model)
+            models.update(served.models)
         return models
 
     @cached_property

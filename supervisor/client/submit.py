@@ -1,10 +1,9 @@
-"""Store requests as jobs, each completely and once, and announce them to a supervisor."""
+"""Store requests as jobs, and announce the jobs to a supervisor."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import NoneType
 
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.telemetry_start import start_telemetry
@@ -24,16 +23,24 @@ from handoff_queue.shared.types.events import Event
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.client.submission import Admission, Submission, first_clash
+from handoff_queue.supervisor.client.submission import (
+    Admission,
+    Clash,
+    Submission,
+    first_clash,
+    keyed_job_ids,
+)
 
 ANNOUNCE_AFTER_S = 5.0
 """Seconds after which a sweeper finds a job whose first wake-up was lost."""
 FLUSH_S = 2.0
-"""Longest time in seconds for which a collector without a reply delays the end of a command."""
+"""Longest time in seconds for which an unreachable OpenTelemetry collector delays the end of a
+command.
+"""
 SLICE = 50
 """Jobs that share their round trips. Larger slices save little and delay the first id."""
 SLICE_CHARS = 1_000_000
-"""Most characters of payloads in a slice, unless one job alone has more. A slice is held in
+"""Characters of payloads and documents after which a slice gets no further job. A slice is held in
 memory.
 """
 
@@ -61,40 +68,40 @@ def submit(
             return made.job_id
         except StoreRefusesWrites:
             raise
-        except (
-            StoreUnavailable
-        ):  # perhaps only its answer was lost: said again, it finds the job that it has made
+        except StoreUnavailable:
+            # Redis may have stored the job and lost its reply: a second commit then finds the job
             _commit_again(store, commit, made)
         dispatcher.announce(made.job_id)
         return made.job_id
 
 
 def submit_each(
-    store: Store, dispatcher: Dispatcher, settings: Settings, all_of: Iterable[Made]
+    store: Store, dispatcher: Dispatcher, settings: Settings, requests: Iterable[Made]
 ) -> Iterator[JobId]:
     """Store and announce many jobs, one slice at a time, and yield their ids in order.
 
-    The order is kept: no job after a refused job is stored.
+    No job after a refused job is stored.
 
     Raises:
         UserError, BudgetSpent, Conflict, StoreUnavailable: see `Client.submit_each`.
     """
     _start_telemetry(store, settings)
-    for some in _slices(all_of):
-        there = store.journal.first_events([made.job_id for _, made in some if made.has_key])
-        admitted, refusal = _admitted(store, settings, some, there)
-        yield from _enter(store, dispatcher, admitted, there)
+    for slice_ in _slices(requests):
+        submissions = [made for _, made in slice_]
+        stored = store.journal.first_events(keyed_job_ids(submissions))
+        clash = first_clash(submissions, stored)
+        admitted, refusal = _admitted(store, settings, slice_, clash)
+        yield from _enter(store, dispatcher, admitted, stored)
         if refusal:
             raise refusal
 
 
 def _admitted(
-    store: Store, settings: Settings, some: Sequence[Made], there: Mapping[JobId, Event]
+    store: Store, settings: Settings, slice_: Sequence[Made], clash: Clash | None
 ) -> tuple[list[Made], HandoffError | None]:
     """Return the jobs before the first refused job, and the reason for the refusal."""
     admission, admitted = Admission(store, settings.memory_mark), list[Made]()
-    clash = first_clash([made for _, made in some], there)
-    for place, (request, made) in enumerate(some):
+    for place, (request, made) in enumerate(slice_):
         try:
             admission.check(made, request)
             if clash and clash.place == place:
@@ -110,35 +117,41 @@ def _start_telemetry(store: Store, settings: Settings) -> None:
     telemetry().reads(store.traces.kept)
 
 
-def _slices(all_of: Iterable[Made]) -> Iterator[list[Made]]:
-    """Yield slices that are not empty. A request that cannot be made ends its slice."""
-    some, chars = list[Made](), 0
+def _slices(requests: Iterable[Made]) -> Iterator[list[Made]]:
+    """Yield slices that are not empty. A request that is not valid ends its slice, and its error is
+    raised after the slice.
+    """
+    slice_, chars = list[Made](), 0
     try:
-        for submission in all_of:
-            if some and (len(some) == SLICE or chars >= SLICE_CHARS):
-                yield some
-                some, chars = [], 0
-            some.append(submission)
-            chars += sum(map(len, (*submission[1].payloads, *submission[1].documents.values())))
+        for request, made in requests:
+            if slice_ and (len(slice_) == SLICE or chars >= SLICE_CHARS):
+                yield slice_
+                slice_, chars = [], 0
+            slice_.append((request, made))
+            chars += sum(map(len, made.payloads)) + sum(map(len, made.documents.values()))
     except HandoffError:
-        if some:
-            yield some
+        if slice_:
+            yield slice_
         raise
-    if some:
-        yield some
+    if slice_:
+        yield slice_
 
 
 def _enter(
-    store: Store, dispatcher: Dispatcher, slice_: Sequence[Made], there: Mapping[JobId, Event]
+    store: Store, dispatcher: Dispatcher, slice_: Sequence[Made], stored: Mapping[JobId, Event]
 ) -> Iterator[JobId]:
-    """Store one slice. A job is stored only if the job before it is stored, so that no gap can
-    arise.
+    """Store one slice, and yield the ids of its jobs.
+
+    A job is stored only if the job before it is stored. `stored`: the first events of jobs that
+    were stored before.
     """
-    new = {made.job_id: (request, made) for request, made in slice_ if made.job_id not in there}
+    new: dict[JobId, Made] = {}
+    for request, made in slice_:
+        if made.job_id not in stored:
+            new[made.job_id] = (request, made)
+    problems: dict[JobId, StoreError | None] = {}
     if new:
-        problems = dict(zip(new, _commit_each(store, dispatcher, list(new.values())), strict=True))
-    else:
-        problems = {}
+        problems.update(zip(new, _commit_each(store, dispatcher, list(new.values())), strict=True))
     for _, made in slice_:
         if isinstance(problem := problems.get(made.job_id), VersionConflict):
             _check_same(store, made)
@@ -158,24 +171,23 @@ def _commit_each(
         for (_, made), traceparent in zip(new, submissions.traceparents, strict=True):
             commits.append(replace(made.commit(due_at, traceparent), after=before))
             before = made.job_id
-        announced: tuple[type, ...] = (NoneType,)
+        is_second_try = False
         try:
-            came_to = store.journal.commit_each(commits)
-        except (
-            StoreUnavailable
-        ):  # perhaps only the answers were lost: said again, each finds the job that it has made
-            came_to, announced = _commit_each_again(store, commits), (NoneType, VersionConflict)
-        refusals = [
-            None if isinstance(problem, VersionConflict) else problem for problem in came_to
-        ]  # those are there already
+            problems = store.journal.commit_each(commits)
+        except StoreUnavailable:
+            # Redis may have stored the jobs and lost its replies: a second commit then finds them
+            problems, is_second_try = _commit_each_again(store, commits), True
+        refusals: list[StoreError | None] = []
+        to_announce: list[JobId] = []
+        for commit, problem in zip(commits, problems, strict=True):
+            is_stored_already = isinstance(problem, VersionConflict)
+            refusals.append(None if is_stored_already else problem)
+            if problem is None or (is_second_try and is_stored_already):
+                to_announce.append(commit.job_id)
         submissions.came_to(refusals)
-        if ids := [
-            commit.job_id
-            for commit, problem in zip(commits, came_to, strict=True)
-            if isinstance(problem, announced)
-        ]:
-            dispatcher.announce_each(ids)
-        return came_to
+        if to_announce:
+            dispatcher.announce_each(to_announce)
+        return problems
 
 
 def _commit_each_again(store: Store, commits: Sequence[Commit]) -> list[StoreError | None]:
