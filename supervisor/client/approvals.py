@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
@@ -28,6 +28,7 @@ from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.message import each_problem
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import (
+    ItemRef,
     Plan,
     Step,
     count_problems,
@@ -47,12 +48,18 @@ from handoff_queue.supervisor.workflows.workflow import join_as_json
 def change_of(event: PlanPatched, words: ResultTexts) -> dict[str, Any]:
     """Return a change of the plan in the form of `JobResult.patches`."""
     patch = words.patch(event.result)
+    added: list[dict[str, str]] = []
+    for step in event.added:
+        added.append({"id": step.id, "specialist": step.specialist})
+    repeats: dict[str, str] = {}
+    for repeat in event.repeats:
+        repeats[repeat.step] = repeat.earlier
     return {
-        "added": [{"id": step.id, "specialist": step.specialist} for step in event.added],
+        "added": added,
         "changed": [step.id for step in event.changed],
         "dropped": list(event.dropped),
         "too_late": list(event.too_late),
-        "repeats": {repeat.step: repeat.earlier for repeat in event.repeats},
+        "repeats": repeats,
         "nothing_new": list(event.nothing_new),
         "final": event.is_final,
         "why": patch.why if patch else "",
@@ -61,19 +68,32 @@ def change_of(event: PlanPatched, words: ResultTexts) -> dict[str, Any]:
 
 
 def in_words(change: Mapping[str, Any]) -> str:
-    """Return a change in words: `check_config (ops) added; draft dropped: the code is sound`."""
-    done = [f"{step['id']} ({step['specialist']}) added" for step in change["added"]]
-    done += [f"{step} {how}" for how in ("changed", "dropped") for step in change[how]]
-    done += [
-        f"{step} not run, for it is what {earlier} was asked"
-        for step, earlier in change["repeats"].items()
-    ]
-    done += [f"{step} brought nothing new" for step in change["nothing_new"]]
-    done += [f"{step} left, for it had begun" for step in change["too_late"]]
-    if change["final"]:
-        done += ["nothing more is wanted"]
+    """Return an entry of `JobResult.patches` in words, such as `check_config (ops) added; draft
+    dropped: the code is sound`.
+    """
+    text = "; ".join(_clauses(change)) or "as it was"
     why = change["problem"] or change["why"]
-    return ("; ".join(done) or "as it was") + (f": {why}" if why else "")
+    if why:
+        text += f": {why}"
+    return text
+
+
+def _clauses(change: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one clause for each part of a change."""
+    for added in change["added"]:
+        yield f"{added['id']} ({added['specialist']}) added"
+    for step in change["changed"]:
+        yield f"{step} changed"
+    for step in change["dropped"]:
+        yield f"{step} dropped"
+    for step, earlier in change["repeats"].items():
+        yield f"{step} not run, for it is what {earlier} was asked"
+    for step in change["nothing_new"]:
+        yield f"{step} brought nothing new"
+    for step in change["too_late"]:
+        yield f"{step} left, for it had begun"
+    if change["final"]:
+        yield "nothing more is wanted"
 
 
 def answers_in(events: Sequence[Recorded]) -> dict[int, Approved | Rejected]:
@@ -89,11 +109,12 @@ def approvals_in(
     events: Sequence[Recorded], payloads: Mapping[str, str]
 ) -> tuple[dict[str, Any], ...]:
     """Return the questions and answers in the form of `JobResult.approvals`."""
-    answered, approvals = answers_in(events), []
+    answers = answers_in(events)
+    approvals: list[dict[str, Any]] = []
     for recorded in events:
         if not isinstance(asked := recorded.event, ApprovalAsked):
             continue
-        answer = answered.get(recorded.version)
+        answer = answers.get(recorded.version)
         draft = None
         if asked.draft:
             draft = Answer.from_json(payloads[asked.draft.digest])
@@ -125,13 +146,14 @@ def approvals_in(
 
 
 MOST_NOTE_CHARS = 10_000
+"""Most characters of a note."""
 MOST_KEYS_TOLD = 20
 """Most keys of rows that an error names."""
 _OF_A_REPORT = frozenset({"degraded", "method", "sub_teams"})
-"""Fields of a report that are no fields of a plan."""
+"""Fields of `JobResult.plan` that a plan does not have."""
 _OF_A_PLAN = frozenset(Plan.model_fields)
 _Problem = tuple[str, Sequence[str]]
-"""A problem, and its place in the plan."""
+"""A problem, and its place in the plan, such as `("steps", "0", "task")`."""
 
 
 def approve(
@@ -150,7 +172,8 @@ def approve(
         rows: approve only the copies with these keys.
 
     Raises:
-        UserError: the job has no question, or not about these steps, or the plan is invalid.
+        UserError: the job has no question, or none about these steps or rows, or the plan is
+            not valid.
     """
     state, question = _waiting(store, job_id)
     if (steps or rows) and question.what is not ApprovalOf.STEP:
@@ -171,47 +194,55 @@ def approve(
 def find_steps(
     store: Store, state: JobState, question: Question, steps: Sequence[str], rows: Sequence[str]
 ) -> tuple[StepId, ...]:
-    """Return the ids of the steps that a person names. Empty: all asked steps.
+    """Return the ids of the steps that a person names by step and by row.
+
+    Empty: the person named no step and no row, so the answer is for the whole question.
 
     Raises:
         UserError: the job does not ask about a named step, or has no such step or row.
     """
     if not (steps or rows):
         return ()
-    is_of_steps = question.what is ApprovalOf.STEP
-    if is_of_steps:
-        there = question.steps
+    if question.what is ApprovalOf.STEP:
+        candidates = question.steps
     else:
-        there = tuple(state.steps)
+        candidates = tuple(state.steps)
     plan = _plan_of(store, state)
-    named = dict.fromkeys(
-        step_id for name in steps or there for step_id in _copies_of(plan, there, name)
-    )
-    unknown = [name for name in steps if not _copies_of(plan, there, name)]
+    named: dict[StepId, None] = {}
+    unknown: list[str] = []
+    for name in steps or candidates:
+        copies = _copies_of(plan, candidates, name)
+        named.update(dict.fromkeys(copies))
+        if not copies:
+            unknown.append(name)
     if unknown:
-        does = "has no"
-        if is_of_steps:
-            does = "does not ask about"
-        its = "its steps are"
-        if is_of_steps:
-            its = "it asks about"
+        does, its = "has no", "its steps are"
+        if question.what is ApprovalOf.STEP:
+            does, its = "does not ask about", "it asks about"
         raise UserError(
-            f"{state.job_id} {does} step {', '.join(unknown)}: {its} {', '.join(there):.1000}"
+            f"{state.job_id} {does} step {', '.join(unknown)}: {its} {', '.join(candidates):.1000}"
         )
     if rows:
         return _with_keys(state.job_id, plan, list(named), rows)
     return tuple(named)
 
 
-def _copies_of(plan: Plan | None, there: Sequence[StepId], name: str) -> list[StepId]:
-    """Return the step with this id, or the copies of the repeated step with this name."""
-    if name in there:
-        return [StepId(name)]
+def _rows_of_steps(plan: Plan | None, steps: Sequence[StepId]) -> dict[StepId, ItemRef]:
+    """Return the item of each step that is a copy of a repeated step."""
+    rows: dict[StepId, ItemRef] = {}
     if plan:
-        rows = {copy_id: plan.by_id[copy_id].row for copy_id in there if copy_id in plan.by_id}
-    else:
-        rows = {}
-    return [copy_id for copy_id, row in rows.items() if row is not None and row.step == name]
+        for step_id in steps:
+            if step_id in plan.by_id and (row := plan.by_id[step_id].row):
+                rows[step_id] = row
+    return rows
+
+
+def _copies_of(plan: Plan | None, candidates: Sequence[StepId], name: str) -> list[StepId]:
+    """Return the candidate with this id, or the copies of the repeated step with this name."""
+    if name in candidates:
+        return [StepId(name)]
+    rows = _rows_of_steps(plan, candidates)
+    return [copy_id for copy_id, row in rows.items() if row.step == name]
 
 
 def _with_keys(
@@ -222,20 +253,18 @@ def _with_keys(
     Raises:
         UserError: no copy has one of the keys.
     """
-    if plan:
-        rows = {copy_id: plan.by_id[copy_id].row for copy_id in steps if copy_id in plan.by_id}
-    else:
-        rows = {}
     by_key: dict[str, list[StepId]] = {}
-    for step_id, row in rows.items():
-        if row is not None:
-            by_key.setdefault(row.key, []).append(step_id)
-    if unknown := [key for key in keys if key not in by_key]:
-        some = ", ".join(list(by_key)[:MOST_KEYS_TOLD]) or "none"
-        raise UserError(
-            f"{job_id} has no row {unknown[0]!r:.80} among these steps (there are: {some:.500})"
-        )
-    return tuple(dict.fromkeys(copy_id for key in keys for copy_id in by_key[key]))
+    for step_id, row in _rows_of_steps(plan, steps).items():
+        by_key.setdefault(row.key, []).append(step_id)
+    copies: dict[StepId, None] = {}
+    for key in keys:
+        if key not in by_key:
+            some = ", ".join(list(by_key)[:MOST_KEYS_TOLD]) or "none"
+            raise UserError(
+                f"{job_id} has no row {key!r:.80} among these steps (there are: {some:.500})"
+            )
+        copies.update(dict.fromkeys(by_key[key]))
+    return tuple(copies)
 
 
 def _plan_of(store: Store, state: JobState) -> Plan | None:
@@ -286,7 +315,11 @@ def reject(
 def _own_plan(
     store: Store, state: JobState, question: Question, plan: JsonValue
 ) -> tuple[PlanMade, str]:
-    """Return the event of a person's own plan, and the payload of that plan."""
+    """Return the event of a person's own plan, and the payload of that plan.
+
+    Raises:
+        UserError: the question is not about a plan, or the plan is not valid.
+    """
     if question.what is not ApprovalOf.PLAN:
         raise UserError(
             f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited (--edit)"
@@ -304,106 +337,128 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
     """
     if (
         not isinstance(value, dict)
-        or not isinstance(steps := value.get("steps"), list)
-        or not steps
+        or not isinstance(entries := value.get("steps"), list)
+        or not entries
     ):
         raise PlanRefused(
             [("the plan has no steps: write it as `handoff show --full` prints it", ("steps",))]
         )
+    problems: list[_Problem] = []
     known = _OF_A_PLAN | _OF_A_REPORT
-    unknown = [name for name in value if name not in known]
-    problems: list[_Problem] = [
-        (f"a plan has no field {name}: {suggestion(name, sorted(known))}", (name,))
-        for name in unknown
-    ]
-    given = tuple(entry.step for entry in state.submitted.given)
-    plan = _with_counted_joins(value, steps, given)
-    made: list[Step] = []
+    for name in value:
+        if name not in known:
+            mend = suggestion(name, sorted(known))
+            problems.append((f"a plan has no field {name}: {mend}", (name,)))
+    given = tuple(earlier.step for earlier in state.submitted.given)
+    entries = _with_counted_joins(entries, given)
+    problems += _problems_of_steps(entries, given, state, served)
+    if problems:
+        raise PlanRefused(problems)
+    fields: dict[str, Any] = {}
+    for name in value.keys() & _OF_A_PLAN:
+        fields[name] = value[name]
+    fields |= {"steps": entries, "given": given}
+    if "join" in fields:
+        fields["join"] = join_as_json(fields["join"], _count_of_sinks(entries))
+    try:
+        return Plan.model_validate_json(json.dumps(fields))
+    except ValidationError as error:
+        for where, what in each_problem(error):
+            problems.append((f"{'.'.join(where)}: {what}", where))
+        raise PlanRefused(problems) from None
+
+
+def _problems_of_steps(
+    entries: Sequence[JsonValue], given: Sequence[StepId], state: JobState, served: Collection[str]
+) -> list[_Problem]:
+    """Return the mistakes in the steps of a plan that a person has written."""
+    problems: list[_Problem] = []
+    steps: list[Step] = []
     places: dict[StepId, Sequence[str]] = {}
-    for index, entry in enumerate(plan["steps"]):
+    for index, entry in enumerate(entries):
         place = ("steps", str(index))
         try:
-            made.append(step := Step.model_validate_json(json.dumps(entry)))
+            step = Step.model_validate_json(json.dumps(entry))
+        except ValidationError as error:
+            for where, what in each_problem(error, Step):
+                text = f"step {index + 1}: {'.'.join(where) or 'it'}: {what}"
+                problems.append((text, (*place, *where)))
+        else:
+            steps.append(step)
             places[step.id] = place
-        except ValidationError as error:
-            problems += [
-                (f"step {index + 1}: {'.'.join(where) or 'it'}: {what}", (*place, *where))
-                for where, what in each_problem(error, Step)
-            ]
-    allowed = set(state.submitted.specialists)
-    there = {name for name in served if not allowed or name in allowed} | {
-        step.outline.specialist for step in state.steps.values()
-    }
-    if may_have_children(state.submitted):
-        there |= {SUB_SUPERVISOR}
-    else:
-        there |= set()
     most = max(state.submitted.limits.max_steps, len(state.steps))
-    problems += [(problem, places[step]) for step, problem in problems_by_step(made, given)]
-    problems += [(problem, ("steps",)) for problem in count_problems(made, most)]
-    if not state.is_reviewed:
-        problems += [
-            (f"step {step.id} waits for the review, and the job has none", places[step.id])
-            for step in made
-            if step.after
-        ]
-    problems += [
-        (problem, places[step.id]) for step in made for problem in name_problems([step], there)
-    ]
-    if not problems:
-        try:
-            return Plan.model_validate_json(
-                json.dumps(
-                    {**{name: plan[name] for name in plan.keys() & _OF_A_PLAN}, "given": given}
-                )
-            )
-        except ValidationError as error:
-            problems = [
-                (f"{'.'.join(where)}: {what}", where) for where, what in each_problem(error)
-            ]
-    raise PlanRefused(problems)
+    for step_id, problem in problems_by_step(steps, given):
+        problems.append((problem, places[step_id]))
+    for problem in count_problems(steps, most):
+        problems.append((problem, ("steps",)))
+    for step in steps:
+        if step.after and not state.is_reviewed:
+            problem = f"step {step.id} waits for the review, and the job has none"
+            problems.append((problem, places[step.id]))
+    allowed = _allowed_specialists(state, served)
+    for step in steps:
+        for problem in name_problems([step], allowed):
+            problems.append((problem, places[step.id]))
+    return problems
 
 
-def _with_counted_joins(
-    value: dict[str, JsonValue], steps: Sequence[JsonValue], given: Collection[str]
-) -> dict[str, Any]:
-    """Return the plan with numbers in its joins. A person may write a percentage, such as
+def _allowed_specialists(state: JobState, served: Collection[str]) -> set[str]:
+    """Return the specialists that a person's plan may name: the served ones that the request
+    allows, and the specialists of the job's present steps.
+    """
+    allowed = set(served)
+    if state.submitted.specialists:
+        allowed &= set(state.submitted.specialists)
+    for step in state.steps.values():
+        allowed.add(step.outline.specialist)
+    if may_have_children(state.submitted):
+        allowed.add(SUB_SUPERVISOR)
+    return allowed
+
+
+def _with_counted_joins(entries: Sequence[JsonValue], given: Collection[str]) -> list[JsonValue]:
+    """Return the steps with numbers in their joins. A person may write a percentage, such as
     `80%`.
     """
-    waits_for = {
-        number: _names(entry.get("depends_on"))
-        for number, entry in enumerate(steps)
-        if isinstance(entry, dict)
-    }
-    built_upon = {name for names in waits_for.values() for name in names}
-    last = [
-        entry for entry in steps if isinstance(entry, dict) and entry.get("id") not in built_upon
-    ]
-    own = {number: sum(name not in given for name in names) for number, names in waits_for.items()}
-    made = [
-        {**entry, "join": join_as_json(entry["join"], own[number])}
-        if isinstance(entry, dict) and "join" in entry
-        else entry
-        for number, entry in enumerate(steps)
-    ]
-    return {
-        **value,
-        "steps": made,
-        **({"join": join_as_json(value["join"], len(last))} if "join" in value else {}),
-    }
+    counted: list[JsonValue] = []
+    for entry in entries:
+        if isinstance(entry, dict) and "join" in entry:
+            count = 0
+            for dependency in _dependencies(entry):
+                count += dependency not in given
+            counted.append({**entry, "join": join_as_json(entry["join"], count)})
+        else:
+            counted.append(entry)
+    return counted
 
 
-def _names(listed: JsonValue) -> list[JsonValue]:
-    if isinstance(listed, list):
-        names: list[JsonValue] = []
-        for name in listed:
-            if isinstance(name, str):
-                names.append(name)
-        return names
-    return []
+def _count_of_sinks(entries: Sequence[JsonValue]) -> int:
+    """Return the number of steps that no other step depends on."""
+    steps = [entry for entry in entries if isinstance(entry, dict)]
+    depended_on: set[JsonValue] = set()
+    for step in steps:
+        depended_on.update(_dependencies(step))
+    count = 0
+    for step in steps:
+        count += step.get("id") not in depended_on
+    return count
+
+
+def _dependencies(step: Mapping[str, JsonValue]) -> list[str]:
+    """Return the texts in `depends_on` of a step that was not checked yet."""
+    listed = step.get("depends_on")
+    if not isinstance(listed, list):
+        return []
+    return [name for name in listed if isinstance(name, str)]
 
 
 def _waiting(store: Store, job_id: JobId) -> tuple[JobState, Question]:
+    """Return the state and the open question of a job.
+
+    Raises:
+        UnknownJob: there is no such job.
+        UserError: the job waits for no approval.
+    """
     state = fold(job_id, None, store.journal.read(job_id))
     if state is None:
         raise UnknownJob.named(job_id)
@@ -415,17 +470,19 @@ def _waiting(store: Store, job_id: JobId) -> tuple[JobState, Question]:
 
 
 def _say(store: Store, state: JobState, answer: Approved | Rejected, texts: Sequence[str]) -> None:
-    """Append an answer. If another answer came first, this answer changes nothing, and the
-    caller gets an error that says so.
+    """Append an answer.
+
+    Raises:
+        UserError: the job has ended, or another answer came first. The answer has no effect.
     """
     version = store.journal.append_unless_ended(
         state.job_id, answer, waiting_fields(state, None), texts
     )
-    before = fold(
-        state.job_id,
-        None,
-        [recorded for recorded in store.journal.read(state.job_id) if recorded.version < version],
-    )
+    earlier_events: list[Recorded] = []
+    for recorded in store.journal.read(state.job_id):
+        if recorded.version < version:
+            earlier_events.append(recorded)
+    before = fold(state.job_id, None, earlier_events)
     if (
         not version
         or before is None
@@ -433,11 +490,16 @@ def _say(store: Store, state: JobState, answer: Approved | Rejected, texts: Sequ
         or before.question.version != answer.asked
     ):
         raise UserError(
-            f"{state.job_id} waits for no approval any more: somebody else has answered, or its time was over"
+            f"{state.job_id} waits for no approval any more: another person has answered, or its time was over"
         )
 
 
 def _texts(note: str | None) -> list[str]:
+    """Return the payloads of a note.
+
+    Raises:
+        UserError: the note is blank, too long, or not UTF-8.
+    """
     if note is None:
         return []
     if not note.strip() or len(note) > MOST_NOTE_CHARS:

@@ -96,11 +96,11 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
         raise UnknownJob.named(job_id)
     issued = _events_of(journal, HandoffIssued)
     handoff_ids = [event.handoff_id for event in issued]
-    finished: dict[HandoffId, str] = {}
+    finished, results = set[HandoffId](), set[str]()
     for event in _events_of(journal, HandoffFinished):
-        finished[event.handoff_id] = event.result.digest
+        finished.add(event.handoff_id)
+        results.add(event.result.digest)
     open_handoffs = [handoff_id for handoff_id in handoff_ids if handoff_id not in finished]
-    results = set(finished.values())
     return JobRecord(
         at=store.connection.now(),
         job=standing,

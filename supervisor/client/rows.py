@@ -13,7 +13,6 @@ from pydantic import JsonValue, PositiveInt
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UserError
-from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan import Plan, Step
@@ -22,7 +21,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
 COLUMNS = ("key", "n", "step", "status", "why")
-"""The columns of a table that every row has. Its output follows them."""
+"""The first columns of every table. The columns of the outputs follow."""
 _FORMULA = re.compile(r"^[=@+\t\r]|^-(?![0-9.]+$)")
 """First characters of a cell that a spreadsheet would run as a formula."""
 
@@ -37,9 +36,9 @@ class Row(Message):
     step: str
     """The repeated step, as the workflow names it."""
     status: str
-    """`ok`, `partial`, `failed`, `needs_input` or `skipped`; before that `waiting` or `running`."""
+    """`ok`, `partial`, `failed`, `needs_input` or `skipped`; before the end `waiting` or `running`."""
     output: JsonValue = None
-    """Output of the row's step; None if there is none, or none yet."""
+    """The output of the step; None if there is no usable output, or none yet."""
     why: str | None = None
     """The reason of a status other than `ok`."""
 
@@ -50,7 +49,7 @@ def rows_on(store: Store, job_id: JobId, step: str | None = None) -> list[Row]:
     Raises:
         UnknownJob: there is no such job.
         UserError: `step` is no repeated step of the job.
-        StoreError: its payloads are gone.
+        StoreError: a payload is gone.
     """
     state = fold(job_id, None, store.journal.read(job_id))
     if state is None:
@@ -60,34 +59,37 @@ def rows_on(store: Store, job_id: JobId, step: str | None = None) -> list[Row]:
     digest = state.plan.plan.digest
     plan = Plan.from_json(store.payloads.get(job_id, [digest])[digest])
     repeated = copies_of_step(plan)
-    names = choose_steps(names_of(repeated), last_repeated_steps(plan), step)
-    steps = [
-        repeated_step
-        for repeated_step in repeated
-        if repeated_step.row and repeated_step.row.step in names
-    ]
-    wanted = list(dict.fromkeys(ref.digest for ref in results_for_rows(state, steps)))
-    return list(rows_of(state, steps, ResultTexts(store.payloads.get(job_id, [], results=wanted))))
+    names: dict[str, None] = {}
+    for repeated_step in repeated:
+        if repeated_step.row:
+            names[repeated_step.row.step] = None
+    chosen = choose_steps(names, last_repeated_steps(plan), step)
+    copies: list[Step] = []
+    for repeated_step in repeated:
+        if repeated_step.row and repeated_step.row.step in chosen:
+            copies.append(repeated_step)
+    digests = _result_digests(state, copies)
+    texts = ResultTexts(store.payloads.get(job_id, [], results=digests))
+    return list(rows_of(state, copies, texts))
 
 
-def names_of(repeated: Sequence[Step]) -> list[str]:
-    """Return the names of the repeated steps, as the workflow has them."""
-    return list(dict.fromkeys(step.row.step for step in repeated if step.row))
-
-
-def results_for_rows(state: JobState, steps: Sequence[Step]) -> Iterator[BlobRef]:
-    """Yield the results that `rows_of` reads."""
-    for step in steps:
+def _result_digests(state: JobState, copies: Sequence[Step]) -> list[str]:
+    """Return the digests of the results that `rows_of` reads, each once."""
+    digests: dict[str, None] = {}
+    for step in copies:
         current = state.steps.get(step.id)
         if current is not None:
             for ref in (current.result, current.trouble):
                 if ref:
-                    yield ref
+                    digests[ref.digest] = None
+    return list(digests)
 
 
-def rows_of(state: JobState, steps: Sequence[Step], words: ResultTexts) -> Iterator[Row]:
-    """Yield the row of each copy of a repeated step. `words`: of `results_for_rows`."""
-    for step in steps:
+def rows_of(state: JobState, copies: Sequence[Step], words: ResultTexts) -> Iterator[Row]:
+    """Yield the row of each copy of a repeated step that the job has. `words`: the results of the
+    copies.
+    """
+    for step in copies:
         if step.row is None or step.id not in state.steps:
             continue
         current = state.steps[step.id]
@@ -129,7 +131,7 @@ def choose_steps(
 
 
 def copies_of_step(plan: Plan) -> list[Step]:
-    """Return every copy of a repeated step."""
+    """Return every copy of every repeated step, in the order of the plan."""
     copies: list[Step] = []
     for step in plan.steps:
         if step.row is not None:
@@ -138,17 +140,17 @@ def copies_of_step(plan: Plan) -> list[Step]:
 
 
 def last_repeated_steps(plan: Plan) -> frozenset[str]:
-    """Return the repeated steps that no other step of the same item depends on."""
+    """Return the repeated steps that no step over the same kind of items depends on."""
     names, followed = set[str](), set[str]()
     for step in copies_of_step(plan):
         assert step.row is not None
         names.add(step.row.step)
         for dependency in step.depends_on:
-            before = None
+            earlier = None
             if dependency in plan.by_id:
-                before = plan.by_id[dependency].row
-            if before and before.each == step.row.each:
-                followed.add(before.step)
+                earlier = plan.by_id[dependency].row
+            if earlier and earlier.each == step.row.each:
+                followed.add(earlier.step)
     return frozenset(names - followed)
 
 
@@ -166,14 +168,18 @@ def _table(rows: Sequence[Row]) -> str:
         fields.update(dict.fromkeys(_named(row.output)))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = [name if name not in COLUMNS else f"output.{name}" for name in fields]
-    writer.writerow([_cell(name) for name in (*COLUMNS, *names)])
+    header: list[JsonValue] = [*COLUMNS]
+    for field in fields:
+        if field in COLUMNS:
+            header.append(f"output.{field}")
+        else:
+            header.append(field)
+    writer.writerow(map(_cell, header))
     for row in rows:
         outputs = _named(row.output)
-        known: list[JsonValue] = [row.key, row.n, row.step, row.status, row.why]
-        writer.writerow(
-            [_cell(value) for value in (*known, *(outputs.get(field) for field in fields))]
-        )
+        values: list[JsonValue] = [row.key, row.n, row.step, row.status, row.why]
+        values += map(outputs.get, fields)
+        writer.writerow(map(_cell, values))
     return text.getvalue()
 
 
@@ -186,7 +192,7 @@ def _named(output: JsonValue) -> dict[str, JsonValue]:
 
 
 def _cell(value: JsonValue) -> str:
-    """Return a cell that no spreadsheet takes for a formula: such a text gets a `'` before it."""
+    """Return the text of a cell. A text that a spreadsheet would run as a formula begins with `'`."""
     if value is None:
         return ""
     if isinstance(value, str):

@@ -2,14 +2,14 @@
 answer.
 
 The reasons are computed when a caller asks, and are not stored. A process that dies counts as
-missing when its announcement expires (`ANNOUNCED_FOR_S`). A handoff that the process had
-claimed is in its queue again when its lease has expired, too.
+missing when its announcement expires (`ANNOUNCED_FOR_S`). The handoffs that the process had
+claimed count as waiting when their leases have expired.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -25,7 +25,7 @@ LOOK_EVERY_S = 2.0
 """Seconds between two checks of a watcher. One check is one round trip."""
 _NUMBER = re.compile(r"([0-9]+)")
 MOST_NAMED = 5
-"""Steps that a line names. The line gives the number of the other steps."""
+"""Most steps that a line names. The line gives the number of the other steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class MissingRole:
     """A process or a person that a job needs, and that is absent or paused."""
 
     whom: str
-    """The missing process in words, such as `a worker of ...`."""
+    """The missing process or person in words, such as `a worker of ...`."""
     fix: str
-    """The command that ends the wait."""
+    """What to do, with the command that ends the wait."""
     steps: tuple[str, ...] = ()
     """The steps that wait. Empty: the whole job waits."""
     fix_in_place: str = ""
@@ -43,7 +43,7 @@ class MissingRole:
     command.
     """
     are_all: bool = True
-    """False if more steps may wait than were counted."""
+    """False if more steps may wait than `steps` has."""
 
     def __str__(self) -> str:
         match self.steps:
@@ -63,30 +63,27 @@ class MissingRole:
         return f"{waits} for {self.whom}: {self.fix}"
 
 
-def missing(job: JobStanding, there: Presence) -> tuple[MissingRole, ...]:
-    """Return the processes that the job needs now, and that are absent or paused. Pure."""
+def missing(job: JobStanding, presence: Presence) -> tuple[MissingRole, ...]:
+    """Return the processes and persons that the job needs now, and that are absent or paused. Pure."""
     if job.status.ended:
         return ()
-    if SUPERVISOR_QUEUE in there.queues:
-        reasons = []
-    else:
-        reasons = [_process("a supervisor", "supervisor")]
+    reasons: list[MissingRole] = []
+    if SUPERVISOR_QUEUE not in presence.queues:
+        reasons.append(_process("a supervisor", "supervisor"))
     reasons += answers_to_wait_for(job)
     waiting: dict[str, list[str]] = {}
-    for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
-        waiting.setdefault(specialist, []).append(handoff_id.rpartition(".")[0])
-    for whom, steps in sorted(waiting.items()):
-        reasons.append(
-            _paused(whom, there.paused[whom], *steps)
-            if whom in there.paused
-            else _worker_of((whom,), *steps)
-        )
-    if job.status is JobStatus.QUEUED and not _may_be_planned(job, there):
-        reasons.append(
-            _worker_of(job.specialists)
-            if job.specialists
-            else _process("a worker of any specialist", "worker --all")
-        )
+    for handoff_id, role in sorted(presence.unclaimed.get(job.job_id, {}).items()):
+        waiting.setdefault(role, []).append(handoff_id.rpartition(".")[0])
+    for role, steps in sorted(waiting.items()):
+        if role in presence.paused:
+            reasons.append(_paused(role, presence.paused[role], *steps))
+        else:
+            reasons.append(_worker_of((role,), *steps))
+    if job.status is JobStatus.QUEUED and not _may_be_planned(job, presence):
+        if job.specialists:
+            reasons.append(_worker_of(job.specialists))
+        else:
+            reasons.append(_process("a worker of any specialist", "worker --all"))
     return tuple(reasons)
 
 
@@ -113,53 +110,58 @@ def answers_to_wait_for(job: JobStanding) -> list[MissingRole]:
 
 
 def missing_for(
-    store: Store, job: JobStanding, out: Iterable[HandoffId]
+    store: Store, job: JobStanding, open_handoffs: Iterable[HandoffId]
 ) -> tuple[MissingRole, ...]:
-    """Read the reasons from the store in one round trip. An ended job has none.
+    """Return the reasons of a job. An ended job has none.
 
-    `out`: the handoffs of the job that have no result.
+    `open_handoffs`: the handoffs of the job that have no result.
     """
     if job.status.ended:
         return ()
-    there = store.presence.presence(handoffs=[(job.job_id, handoff_id) for handoff_id in out])
-    return _missing(store, {job.job_id: job}, there)[job.job_id]
+    handoffs = [(job.job_id, handoff_id) for handoff_id in open_handoffs]
+    return _missing(store, [job], store.presence.presence(handoffs=handoffs))[job.job_id]
 
 
 def missing_in(store: Store, job: JobStanding, most: int) -> tuple[MissingRole, ...]:
-    """Return the reasons of a job, with its handoffs among the first `most` of each unserved
+    """Return the reasons of a job. The steps come from the first `most` messages of each unserved
     queue.
     """
     if job.status.ended:
         return ()
-    reasons = _missing(store, {job.job_id: job}, store.presence.presence([job.job_id], most=most))[
-        job.job_id
-    ]
+    presence = store.presence.presence([job.job_id], most=most)
+    reasons = _missing(store, [job], presence)[job.job_id]
     return tuple(replace(reason, are_all=len(reason.steps) < most) for reason in reasons)
 
 
 def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]:
-    """Return the jobs with their reasons to wait. All open jobs take one round trip."""
-    going_on: list[JobId] = [job.job_id for job in jobs if not job.status.ended]
-    if not going_on:
+    """Return the jobs with their reasons to wait, in the same order.
+
+    Redis is asked once for all open jobs, and a second time if any of them waits.
+    """
+    open_jobs = [job.job_id for job in jobs if not job.status.ended]
+    if not open_jobs:
         return list(jobs)
-    reasons = _missing(store, {job.job_id: job for job in jobs}, store.presence.presence(going_on))
-    return [replace(job, waiting_for="; ".join(map(str, reasons[job.job_id]))) for job in jobs]
+    reasons = _missing(store, jobs, store.presence.presence(open_jobs))
+    with_reasons: list[JobStanding] = []
+    for job in jobs:
+        waiting_for = "; ".join(map(str, reasons[job.job_id]))
+        with_reasons.append(replace(job, waiting_for=waiting_for))
+    return with_reasons
 
 
 def _missing(
-    store: Store, jobs: Mapping[JobId, JobStanding], there: Presence
+    store: Store, jobs: Iterable[JobStanding], presence: Presence
 ) -> dict[JobId, tuple[MissingRole, ...]]:
     """Return the reasons of each job.
 
     If Redis takes no writes, announcements expire, and all processes seem to be missing. The
     reason is then Redis.
     """
-    reasons = {job_id: missing(job, there) for job_id, job in jobs.items()}
+    reasons = {job.job_id: missing(job, presence) for job in jobs}
     if any(reasons.values()) and (why := store.health.refusal()):
-        return {
-            job_id: (MissingRole("a Redis that takes writes", why),) if job_reasons else ()
-            for job_id, job_reasons in reasons.items()
-        }
+        for job_id, job_reasons in reasons.items():
+            if job_reasons:
+                reasons[job_id] = (MissingRole("a Redis that takes writes", why),)
     return reasons
 
 
@@ -185,18 +187,27 @@ def _paused(role: str, pause: Pause, *steps: str) -> MissingRole:
 
 def _in_order(name: str) -> list[tuple[int, str]]:
     """Return a sort key that puts `s_2` before `s_10`."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(name)]
+    key: list[tuple[int, str]] = []
+    for part in _NUMBER.split(name):
+        if part.isdecimal():
+            key.append((int(part), ""))
+        else:
+            key.append((-1, part))
+    return key
 
 
 def _process(whom: str, command: str, *steps: str) -> MissingRole:
-    """Return the entry for a process that is not running. `command`: starts one."""
+    """Return the reason for a process that is not running. `command`: starts the process."""
     fix = f"start one with `handoff {command}`"
     return MissingRole(whom, fix, steps, fix_in_place="this run starts it again")
 
 
-def _may_be_planned(job: JobStanding, there: Presence) -> bool:
-    served = there.queues - {SUPERVISOR_QUEUE}
-    return bool(served & set(job.specialists) if job.specialists else served)
+def _may_be_planned(job: JobStanding, presence: Presence) -> bool:
+    """Return whether a worker serves a specialist that the job may use."""
+    served = presence.queues - {SUPERVISOR_QUEUE}
+    if job.specialists:
+        served = served & set(job.specialists)
+    return bool(served)
 
 
 ANSWER_HERE = "answer here"
