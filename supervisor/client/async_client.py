@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.submission import Clash, Submission
 
 MAX_THREADS = 16
-"""Calls of one client that talk to Redis at the same time. Further calls wait for a thread."""
+"""Most calls of one client that run at the same time. Further calls wait for a thread."""
 HEARTBEAT_S = 15.0
 """Seconds of silence before `event_stream` sends a comment. Proxies often close a connection after
 30 or 60 seconds without a byte."""
@@ -75,7 +75,7 @@ class AsyncClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections. Followers that still wait end with an error at their next read."""
+        """Close all connections. Followers that still wait get a HandoffError."""
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -103,17 +103,20 @@ class AsyncClient:
             yield job_id
 
     async def first_clash(self, requests: Sequence[Request]) -> Clash | None:
-        """Return the first request whose idempotency key another request has, or None."""
+        """Return the first clash of idempotency keys, or None. Raises as `Client.first_clash`."""
         return await self._call(self._client.first_clash, requests)
 
     async def events(
         self, job_id: JobId, after: int = 0, *, follow: bool = True
     ) -> AsyncIterator[Recorded]:
-        """Yield the job's events after a version, oldest first; with `follow`, until it has ended.
+        """Yield the job's events after a version, the oldest first.
+
+        With `follow`, the iterator waits for new events until the job has ended.
 
         Raises:
             UnknownJob: the job does not exist, or was deleted during the call.
-            StoreUnavailable: Redis is unreachable for `RECONNECT_FOR_S` seconds.
+            StoreUnavailable: Redis cannot be reached, or stays away for more than
+                `RECONNECT_FOR_S` seconds.
         """
         if not follow:
             for recorded in await self._read(job_id, after):
@@ -145,11 +148,12 @@ class AsyncClient:
                 )
 
     async def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
-        """Wait up to `wait_s` seconds for the job's end. Returns the status at that time.
+        """Wait up to `wait_s` seconds for the job's end, and return the status.
 
         Raises:
             UnknownJob: there is no such job.
-            StoreUnavailable: Redis stays away for `RECONNECT_FOR_S` seconds.
+            StoreUnavailable: Redis cannot be reached, or stays away for more than
+                `RECONNECT_FOR_S` seconds.
         """
         check_wait_s(wait_s)
         standing = await self.standing(job_id)
@@ -164,7 +168,7 @@ class AsyncClient:
         return (await self.standing(job_id)).status
 
     async def result(self, job_id: JobId, wait_s: float = 0.0) -> JobResult:
-        """Wait up to `wait_s` seconds for the job's end and return everything about the job.
+        """Wait up to `wait_s` seconds for the end of the job, and return its result so far.
 
         Raises:
             UnknownJob, StoreUnavailable: as `wait`.
@@ -189,11 +193,14 @@ class AsyncClient:
         return await self._call(self._client.handoffs, job_id, handoff_ids)
 
     async def export(self, job_id: JobId, *, texts: bool = False) -> Export:
-        """Return the whole job, with the texts of its documents if `texts` is set."""
+        """Return everything about the job. Raises as `Client.export`.
+
+        `texts`: include the texts of the job's documents.
+        """
         return await self._call(self._client.export, job_id, texts=texts)
 
     async def cancel(self, job_id: JobId) -> bool:
-        """Stop the job everywhere. Returns False if it had ended."""
+        """Stop the job on all workers. Return False if the job had ended already."""
         return await self._call(self._client.cancel, job_id)
 
     async def retry(
@@ -202,7 +209,7 @@ class AsyncClient:
         from_step: str | None = None,
         limits: NewLimits | None = None,
     ) -> None:
-        """Continue an ended job. Raises as `Client.retry`."""
+        """Continue an ended job, or a job whose budget is spent. Raises as `Client.retry`."""
         await self._call(self._client.retry, job_id, from_step, limits)
 
     async def approve(
@@ -213,7 +220,7 @@ class AsyncClient:
         steps: Sequence[str] = (),
         rows: Sequence[str] = (),
     ) -> None:
-        """Let a job go on that waits for an approval. Raises as `Client.approve`."""
+        """Approve the open question of a job. Raises as `Client.approve`."""
         await self._call(self._client.approve, job_id, note, plan, steps, rows)
 
     async def reject(
@@ -224,27 +231,30 @@ class AsyncClient:
         plan: JsonValue = None,
         rows: Sequence[str] = (),
     ) -> None:
-        """Ask for the plan, for steps or for the answer again. Raises as `Client.reject`."""
+        """Reject the open question of a job. Raises as `Client.reject`."""
         await self._call(self._client.reject, job_id, note, steps, plan, rows)
 
     async def pause(self, role: str, reason: str = "") -> None:
-        """Stop a specialist or a supervisor's role on every machine. Raises as `Client.pause`."""
+        """Pause a specialist or a role of the supervisor. Raises as `Client.pause`."""
         await self._call(self._client.pause, role, reason)
 
     async def unpause(self, role: str) -> int | None:
-        """End the pause of a role. Returns the number of handoffs that waited, or None."""
+        """End the pause of a role. Return the number of handoffs that waited, or None.
+
+        Raises as `Client.unpause`.
+        """
         return await self._call(self._client.unpause, role)
 
     async def requeue_dead(self, letter: DeadLetter) -> None:
-        """Put the message of a dead letter back into its queue. Raises as `Client.requeue_dead`."""
+        """Publish the message of a dead letter again. Raises as `Client.requeue_dead`."""
         await self._call(self._client.requeue_dead, letter)
 
     async def delete(self, job_id: JobId) -> None:
-        """Remove an ended job and its children. Raises as `Client.delete`."""
+        """Remove an ended job and its child jobs. Raises as `Client.delete`."""
         await self._call(self._client.delete, job_id)
 
     async def standing(self, job_id: JobId) -> JobStanding:
-        """Return the job's status, usage, and missing workers. Raises `UnknownJob`."""
+        """Return the job's status, its usage, and the reason if it waits. Raises `UnknownJob`."""
         return await self._call(self._client.standing, job_id)
 
     async def newest(self, count: int = 20, where: JobFilter = EVERY_JOB) -> list[JobStanding]:
@@ -256,11 +266,11 @@ class AsyncClient:
         await self._call(self._client.check, request)
 
     async def submission(self, request: Request) -> Submission:
-        """Return the request as `submit` would store it. Raises `UserError`."""
+        """Return the job that `submit` would store. Raises `UserError`."""
         return await self._call(self._client.submission, request)
 
     async def read_documents(self, request: Request) -> FolderReading:
-        """Return the request's documents and the files that were left out."""
+        """Return the request's documents and the files that were left out. Raises InvalidDocuments."""
         return await self._call(self._client.read_documents, request)
 
     async def _read(self, job_id: JobId, after: int) -> list[Recorded]:
@@ -271,10 +281,10 @@ class AsyncClient:
     async def _follow(
         self, job_id: JobId, after: int, wait_s: float | None
     ) -> AsyncIterator[list[Recorded]]:
-        """Yield new events as they come, and an empty list after `wait_s` seconds without any.
+        """Yield lists of events until the job has ended: the stored events, then new events.
 
-        Ends when the job has ended. The stored events come first, then those of the event hub. A
-        gap between two versions means that the hub had to drop some: the journal has them.
+        After `wait_s` seconds without an event, the list is empty. A gap between two versions
+        means that the hub dropped events; they are then read from the journal.
         """
         standing = await self._call(self._standing_of, job_id)
         subscription = self._hub.subscribe(job_id, standing.version)
@@ -302,14 +312,17 @@ class AsyncClient:
             self._hub.unsubscribe(subscription)
 
     def _standing_of(self, job_id: JobId) -> JobStanding:
-        """Return the stored standing without looking for missing workers."""
+        """Return the stored standing, without the reasons to wait."""
         from handoff_queue.supervisor.client.job_lookup import get_standing
 
         return get_standing(self._client.store, job_id)
 
 
 def _is_over(news: Sequence[Recorded], was_over: bool) -> bool:
-    """Return whether the job has ended after these events. A retry lets an ended job go on."""
+    """Return whether the job has ended after these events. A retry continues an ended job.
+
+    `was_over`: whether the job had ended before these events.
+    """
     is_over = was_over
     for recorded in news:
         if isinstance(recorded.event, JobEnded):
@@ -325,9 +338,10 @@ def connect_async(
     *,
     timeout_s: float = SOCKET_TIMEOUT_S,
 ) -> AsyncClient:
-    """Return an asyncio client for this Redis (default: HANDOFF_REDIS_URL).
+    """Return an asyncio client of the Redis at `redis_url`. The default is HANDOFF_REDIS_URL.
 
-    Connects when it is first used. `timeout_s`: how long Redis may be silent, in seconds.
+    The client connects at its first use. `timeout_s`: seconds that Redis may take for a reply.
+    Raises as `connect`.
     """
     return AsyncClient(connect(redis_url, settings, timeout_s=timeout_s))
 

@@ -9,12 +9,14 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.words import close_names, suggestion
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import HandoffIssued
-from handoff_queue.shared.types.ids import NAME_PATTERN, JobId
+from handoff_queue.shared.types.ids import NAME_PATTERN, HandoffId, JobId
 from handoff_queue.shared.types.names import RESERVED, ROLES, ROLES_QUEUE
 
 
 def delete_job(store: Store, job_id: JobId) -> None:
     """Delete a job and its child jobs, the lowest first, so that a crash leaves no orphans.
+
+    A job that does not exist is ignored.
 
     Raises:
         UserError: the job or one of its child jobs has not ended. That job is not removed.
@@ -23,34 +25,29 @@ def delete_job(store: Store, job_id: JobId) -> None:
     if standing is None:
         return
     if not standing.status.ended:
-        raise UserError(
-            f"{job_id} has not ended yet: "
-            + (
-                f"it stops with {standing.parent}, try again"
-                if standing.parent
-                else "cancel it first"
-            )
-        )
+        mend = "cancel it first"
+        if standing.parent:
+            mend = f"it stops with {standing.parent}, try again"
+        raise UserError(f"{job_id} has not ended yet: {mend}")
     for child in standing.children:
         delete_job(store, child)
-    issued = [
-        recorded.event.handoff_id
-        for recorded in store.journal.read(job_id)
-        if isinstance(recorded.event, HandoffIssued)
-    ]
+    issued: list[HandoffId] = []
+    for recorded in store.journal.read(job_id):
+        if isinstance(recorded.event, HandoffIssued):
+            issued.append(recorded.event.handoff_id)
     store.jobs.delete(job_id, issued)
 
 
 _ALIKE = 0.9
-"""Least ratio of difflib for a misspelled role: one letter more or less, or two swapped
-letters.
+"""Least similarity, as a ratio of difflib, of a misspelled name and a known role: one letter more or
+less, or two swapped letters.
 """
 MOST_REASON_CHARS = 200
 """Most characters of a reason. Each waiting handoff shows the reason in one line."""
 
 
 def pause(store: Store, role: str, reason: str) -> None:
-    """Pause a role.
+    """Pause a role. The reason becomes one line of at most `MOST_REASON_CHARS` characters.
 
     Raises:
         UserError: see `check_pausable`.
@@ -79,8 +76,8 @@ def check_pausable(store: Store, role: str) -> None:
 
 
 def unpause(store: Store, role: str) -> int | None:
-    """End the pause of a role. Return the number of handoffs that waited. None: it was not
-    paused.
+    """End the pause of a role. Return the number of handoffs that waited, or None if the role was
+    not paused.
 
     Raises:
         UserError: the role is not paused, and it is not a role that `check_pausable` accepts.
@@ -94,5 +91,8 @@ def unpause(store: Store, role: str) -> int | None:
 
 
 def _known(store: Store, served: Iterable[str]) -> set[str]:
-    """Return the roles that have a queue, or that workers or supervisors serve."""
-    return {*ROLES, *served, *(queue.queue for queue in store.health.depths())} - {ROLES_QUEUE}
+    """Return the roles of the supervisor, and the specialists that have a queue or a worker."""
+    known = {*ROLES, *served}
+    for depth in store.health.depths():
+        known.add(depth.queue)
+    return known - {ROLES_QUEUE}

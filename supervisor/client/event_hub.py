@@ -32,9 +32,11 @@ GATHER_S = 0.02
 CHECK_EVERY_S = 5.0
 """Seconds between two checks whether quiet jobs have ended or were deleted."""
 CHECK_AT_MOST = 500
-"""Jobs in one round trip of such a check."""
+"""Most jobs in one round trip of such a check."""
 BACKLOG = 1_000
-"""Events that one follower may leave unread. A slower follower reads the journal again."""
+"""Most unread events of one follower. A slower follower loses the oldest events, and reads the
+journal again.
+"""
 
 log = log_of(__name__)
 
@@ -46,7 +48,7 @@ class Subscription:
         self.job_id = job_id
         self.loop = loop
         self.has_ended = False
-        """True if a check of the job's status has seen its end."""
+        """True if a check of the job's status found that the job has ended."""
         self._error: HandoffError | None = None
         self._events: deque[Recorded] = deque(maxlen=BACKLOG)
         self._has_news = asyncio.Event()
@@ -57,17 +59,17 @@ class Subscription:
         has_ended: bool,
         error: HandoffError | None,
     ) -> None:
-        """Add news. Runs on the follower's event loop."""
+        """Add events, the end of the job, or an error. Call it on the follower's event loop."""
         self._events.extend(events)
         self.has_ended = self.has_ended or has_ended
         self._error = error or self._error
         self._has_news.set()
 
     async def news(self, wait_s: float | None) -> list[Recorded]:
-        """Return the events that have come, after waiting up to `wait_s` seconds for some.
+        """Wait up to `wait_s` seconds for events, and return the unread events. None: no limit.
 
-        The list is empty after the time is over, or when a check has seen the job's end. Versions
-        may have a gap: a full backlog drops the oldest events.
+        The list is empty when the time is over, or when a check found that the job has ended.
+        Versions may have a gap: a full backlog drops the oldest events.
 
         Raises:
             HandoffError: the job can no longer be followed.
@@ -97,7 +99,13 @@ class EventHub:
         self._is_closed = False
 
     def subscribe(self, job_id: JobId, version: int) -> Subscription:
-        """Return a subscription to the job's events after `version`, for the running event loop."""
+        """Return a subscription to the job's new events, for the running event loop.
+
+        `version`: where the reader starts if the job has no other follower.
+
+        Raises:
+            RuntimeError: the client is closed.
+        """
         subscription = Subscription(job_id, asyncio.get_running_loop())
         with self._changed:
             if self._is_closed:
@@ -158,7 +166,7 @@ class EventHub:
             return dict(self._positions)
 
     def _read(self, positions: Mapping[JobId, int]) -> bool:
-        """Wait for new events and hand them out. Returns whether there were any."""
+        """Wait for new events and pass them to the followers. Return whether there were any."""
         new = self._store.journal.follow_each(positions, READ_S)
         for job_id, events in new.items():
             if isinstance(events, MalformedMessage):
@@ -173,16 +181,17 @@ class EventHub:
     def _check(self, job_ids: Sequence[JobId]) -> None:
         """Tell followers of jobs that have ended, and of jobs that were deleted."""
         for start in range(0, len(job_ids), CHECK_AT_MOST):
-            some = job_ids[start : start + CHECK_AT_MOST]
-            standings = {each.job_id: each for each in self._store.jobs.standings(some)}
-            for job_id in some:
-                if job_id not in standings:
-                    self._tell([job_id], error=UnknownJob.named(job_id))
-                elif standings[job_id].status.ended:
-                    self._tell([job_id], has_ended=True)
+            slice_ = job_ids[start : start + CHECK_AT_MOST]
+            deleted = set(slice_)
+            for standing in self._store.jobs.standings(slice_):
+                deleted.discard(standing.job_id)
+                if standing.status.ended:
+                    self._tell([standing.job_id], has_ended=True)
+            for job_id in deleted:
+                self._tell([job_id], error=UnknownJob.named(job_id))
 
     def _bear(self, patience: ReconnectLimit, error: StoreUnavailable) -> None:
-        """Wait for Redis to come back. After `RECONNECT_FOR_S`, every follower gets the error."""
+        """Wait before the next try. After `RECONNECT_FOR_S`, every follower gets the error."""
         try:
             patience.bear(error)
             self._pause(RECONNECT_EVERY_S)
@@ -205,12 +214,12 @@ class EventHub:
     ) -> None:
         """Deliver news to all followers of the jobs, each on the follower's event loop.
 
-        A follower that gets an error is unsubscribed: it will not read any more.
+        A follower that gets an error is unsubscribed.
         """
+        followers: list[Subscription] = []
         with self._changed:
-            followers = [
-                follower for job_id in job_ids for follower in self._followers.get(job_id, [])
-            ]
+            for job_id in job_ids:
+                followers += self._followers.get(job_id, [])
         for follower in followers:
             try:
                 follower.loop.call_soon_threadsafe(follower.deliver, events, has_ended, error)

@@ -33,7 +33,15 @@ class Entry(Message):
 
     version: int
     at: float
+    """Unix time in seconds, by Redis's clock."""
     event: Annotated[Event, Field(discriminator="type")]
+
+    @classmethod
+    def from_recorded(cls, recorded: Recorded) -> Entry:
+        return cls(version=recorded.version, at=recorded.at, event=recorded.event)
+
+    def to_recorded(self) -> Recorded:
+        return Recorded(self.version, self.at, self.event)
 
 
 class Export(Message):
@@ -60,16 +68,18 @@ class Export(Message):
     texts: dict[str, str] | None = None
     """Texts of the documents by digest. Null: the caller did not ask for them."""
     waits: tuple[str, ...] = ()
+    """One line for each process or person that the job waits for."""
     letters: tuple[DeadLetter, ...] = ()
+    """The dead letters that contain the id of the job."""
 
     def record(self) -> JobRecord:
         """Return the record from which a report is made."""
-        journal = tuple(Recorded(entry.version, entry.at, entry.event) for entry in self.journal)
+        journal = tuple(map(Entry.to_recorded, self.journal))
         return JobRecord(self.at, self.job, journal, self.handoffs, self.payloads, self.waits)
 
 
 def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -> Export:
-    """Read everything about a job.
+    """Read everything about a job, and remove the secrets. `texts`: read the documents, too.
 
     Raises:
         UnknownJob: there is no such job.
@@ -83,21 +93,19 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
     else:
         manifest = Manifest()
     documents = (*manifest.documents, *store.payloads.fetched(job_id))
+    document_texts = None
+    if texts:
+        document_texts = store.payloads.documents([document.digest for document in documents])
     whole = Export(
         made_by=f"handoff-queue {version('handoff-queue')}",
         at=record.at,
         job=record.job,
-        journal=tuple(
-            Entry(version=recorded.version, at=recorded.at, event=recorded.event)
-            for recorded in record.journal
-        ),
+        journal=tuple(map(Entry.from_recorded, record.journal)),
         payloads=dict(record.payloads),
         handoffs=dict(record.handoffs),
         turns=store.claims.turns(job_id, list(record.handoffs)),
         documents=documents,
-        texts=store.payloads.documents([document.digest for document in documents])
-        if texts
-        else None,
+        texts=document_texts,
         waits=record.waits,
         letters=letters_about(store, job_id),
     )
@@ -105,15 +113,16 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
 
 
 def _cleaned(value: Any, redactor: Redactor, name: str = "") -> Any:
-    """Return a value without secrets. JSON inside a text is parsed first, so that it stays
-    valid.
+    """Return a value without secrets. `name`: the key of the value in an object, or ''.
+
+    JSON inside a text is parsed first, so that it stays valid.
     """
     match value:
         case dict():
             return {key: _cleaned(item, redactor, key) for key, item in value.items()}
         case list():
             return [_cleaned(item, redactor) for item in value]
-        case str() if name == "webhook_url":  # any person with the address may post to it
+        case str() if name == "webhook_url":  # the path may hold a secret
             parts = urlsplit(value)
             return f"{parts.scheme}://{parts.hostname}/{HIDDEN}"
         case str():

@@ -13,12 +13,14 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def follow_on(store: Store, request: Request) -> EarlierWork | None:
-    """Return the results of `request.after`, or None. A job without documents of its own keeps the
-    earlier documents.
+    """Return the results of the job that `request.after` names, or None if it names none.
+
+    A request without documents takes over the documents of that job.
 
     Raises:
         UnknownJob: there is no such job.
-        UserError: the earlier job has not ended, has no result, or its documents are gone.
+        UserError: the earlier job has not ended or has no result, or the documents are gone.
+        StoreError: a payload is gone.
     """
     if (job_id := request.after) is None:
         return None
@@ -39,17 +41,13 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
         manifest = state.submitted.manifest
     if manifest:
         keep_documents(store, state)
-    needed = [state.submitted.request, *([manifest] if manifest else [])]
-    texts = store.payloads.get(
-        job_id,
-        [ref.digest for ref in needed],
-        results=[ref.digest for ref in results.values()],
-    )
+    digests = [state.submitted.request.digest]
+    if manifest:
+        digests.append(manifest.digest)
+    result_digests = [ref.digest for ref in results.values()]
+    texts = store.payloads.get(job_id, digests, results=result_digests)
     given, payloads = copy_results(state, ResultTexts(texts))
-    taken_over = [
-        texts[state.submitted.request.digest],
-        *([texts[manifest.digest]] if manifest else []),
-    ]
+    taken_over = [texts[digest] for digest in digests]
     return EarlierWork(
         earlier=Earlier(job_id=job_id, request=state.submitted.request),
         given=given,
@@ -61,7 +59,7 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
 
 
 def keep_documents(store: Store, state: JobState) -> None:
-    """Extend the retention of an ended job's documents while the job runs again.
+    """Extend the retention of an ended job's documents, for the time limit of the job.
 
     Raises:
         UserError: the documents are gone.

@@ -10,7 +10,7 @@ from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.ids import JobId, is_job_id, is_job_id_prefix
 
 MOST_CANDIDATES = 5
-"""Jobs that the error about an ambiguous prefix names."""
+"""Most jobs that the error about an ambiguous prefix names."""
 
 
 def check_job_id(job_id: JobId) -> JobId:
@@ -39,7 +39,7 @@ def get_standing(store: Store, job_id: JobId) -> JobStanding:
 def find_job(store: Store, text: str) -> JobId:
     """Return the id of the only job whose id begins with this text.
 
-    A complete id is returned without a call of Redis.
+    A complete id is returned without a call to Redis, also if there is no such job.
 
     Raises:
         UnknownJob: no job's id begins with the text.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable
@@ -12,7 +12,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.job_lookup import get_standing
 
 RECONNECT_FOR_S = 30.0
-"""Seconds for which a client tries to reconnect. A restart or a failover takes a few seconds."""
+"""Seconds for which a client tries to reconnect. A restart of Redis takes a few seconds."""
 RECONNECT_EVERY_S = 0.5
 """Seconds between two tries."""
 
@@ -29,7 +29,7 @@ class ReconnectLimit:
 
     @property
     def is_away(self) -> bool:
-        """Return whether the last call had no reply."""
+        """True if the last call had no reply."""
         return self._away_since is not None
 
     def renew(self) -> None:
@@ -73,6 +73,10 @@ def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Itera
             return
 
 
+def _has_end(events: Sequence[Recorded]) -> bool:
+    return any(isinstance(recorded.event, JobEnded) for recorded in events)
+
+
 def wait_for_end(
     store: Store, job_id: JobId, wait_s: float, patience: ReconnectLimit | None = None
 ) -> JobStatus:
@@ -83,20 +87,16 @@ def wait_for_end(
     while not status.ended and (time.monotonic() < until or patience.is_away):
         left = max(0.0, until - time.monotonic())
         try:
-            if (
-                patience.is_away
-                # a check may block until the next outage, so a follower that has reconnected reports it
-                # at once
-            ):
+            if patience.is_away:
+                # after a reconnection, read the status at once: `follow` may block until the next outage
                 status = get_standing(store, job_id).status
                 patience.renew()
                 continue
             new = store.journal.follow(job_id, version, min(left, FOLLOW_S))
             if new and isinstance(last := new[-1].event, JobEnded):
                 return last.status
-            if not new or any(
-                isinstance(recorded.event, JobEnded) for recorded in new
-            ):  # its webhook's tries may stand after it
+            # events of the webhook may follow the event JobEnded
+            if not new or _has_end(new):
                 status = get_standing(store, job_id).status
         except StoreUnavailable as error:
             if patience.is_away and not left:

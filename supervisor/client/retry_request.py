@@ -28,10 +28,10 @@ def retry_commit(
     new: NewLimits,
     due_at: float,
 ) -> Commit:
-    """Return the commit of a retry, valid for this state only. If two clients retry at once, one
-    retry fails.
+    """Return the commit of a retry. Redis takes the commit only while the journal has this state.
 
     Args:
+        books: the usage of the job.
         due_at: Unix time in seconds at which a sweeper evaluates the job if the wake-up is lost.
 
     Raises:
@@ -50,7 +50,7 @@ def used_limits(books: JobStanding) -> dict[str, int]:
 
 
 def event_commit(state: JobState, event: RetryRequested, due_at: float) -> Commit:
-    """Return the commit of this event. `due_at`: see `retry_commit`."""
+    """Return the commit of a retry's event. `due_at`: see `retry_commit`."""
     status = fold_on(state, [Recorded(state.version + 1, state.as_of, event)]).status
     fields = {"status": status.value, "cancelled": "", "asks": "", **budget_fields(event)}
     return Commit(
@@ -67,6 +67,7 @@ def retry_job(store: Store, job_id: JobId, from_step: str | None, new: NewLimits
     """Store a retry, and try again if the journal of the job changes during the call.
 
     Raises:
+        UnknownJob: there is no such job.
         UserError: see `retry_of`, or the documents of the job are gone.
     """
     while True:

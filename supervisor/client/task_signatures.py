@@ -14,7 +14,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import DEFAULT_QUEUE, MOST_NAME_CHARS, EndTask
 
 MOST_ARGUMENT_CHARS = 10_000
-"""Limit for args and kwargs together, as JSON. A task that needs more loads it by an id."""
+"""Most characters of args and kwargs together, as JSON."""
 _FIELDS = ("task", "args", "kwargs", "options", "immutable", "subtask_type", "chord_size")
 """Fields of a Celery signature."""
 _OPTIONS = ("queue",)
@@ -27,13 +27,14 @@ def end_task_of(signature: Mapping[str, Any]) -> EndTask:
     `options` (`{"queue": ...}`).
 
     Raises:
-        UserError: it is no single task, has other options, or arguments that JSON cannot hold.
+        UserError: the signature is not one of a single task, or has another field or option; or its
+            arguments are not JSON, or too long.
     """
-    unknown = [name for name in signature if name not in _FIELDS]
-    if unknown:
-        raise UserError(
-            f"on_end has a field {str(unknown[0])!r:.60}; a signature has {', '.join(_FIELDS[:5])}"
-        )
+    for name in signature:
+        if name not in _FIELDS:
+            raise UserError(
+                f"on_end has a field {str(name)!r:.60}; a signature has {', '.join(_FIELDS[:5])}"
+            )
     if signature.get("subtask_type"):
         raise UserError(
             f"on_end is a {signature['subtask_type']}: give the signature of one task,"
@@ -74,12 +75,12 @@ def _queue_of(signature: Mapping[str, Any]) -> str:
     options = signature.get("options") or {}
     if not isinstance(options, Mapping):
         raise UserError("on_end: options must be a dict, such as {'queue': 'billing'}")
-    others = [name for name, value in options.items() if name not in _OPTIONS and value]
-    if others:
-        raise UserError(
-            f"on_end has the option {str(others[0])!r:.60}; only queue can be set here,"
-            " and the task itself can do the rest"
-        )
+    for name, value in options.items():
+        if value and name not in _OPTIONS:
+            raise UserError(
+                f"on_end has the option {str(name)!r:.60}; only queue can be set here,"
+                " and the task itself can do the rest"
+            )
     queue = options.get("queue") or _routed(signature)
     return _name("queue", getattr(queue, "name", queue))
 
@@ -104,6 +105,11 @@ def _name(kind: str, value: Any) -> str:
 
 
 def _json(value: Any) -> str:
+    """Return a value as JSON.
+
+    Raises:
+        UserError: the value is not JSON, or holds a lone surrogate.
+    """
     try:
         text = json.dumps(value, allow_nan=False)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
