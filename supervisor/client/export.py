@@ -122,7 +122,7 @@ def _cleaned(value: Any, redactor: Redactor, name: str = "") -> Any:
             return {key: _cleaned(item, redactor, key) for key, item in value.items()}
         case list():
             return [_cleaned(item, redactor) for item in value]
-        case str() if name == "webhook_url":  # the path may hold a secret
+        case str() if name == "webhook_url":  # anyone who knows the URL could post to it
             parts = urlsplit(value)
             return f"{parts.scheme}://{parts.hostname}/{HIDDEN}"
         case str():

@@ -1,9 +1,9 @@
 """Share the rate limits of providers between roles. Pure.
 
 The parts of all roles grow together from 0 until a limit is full. The roles that use the full
-limit stop there, and the others continue. The result is max-min fair: a role could only get
-more from a role that has no more itself (progressive filling; Bertsekas and Gallager, "Data
-Networks", 1992, 6.5.2).
+limit stop there, and the others continue. The result is max-min fair: a role could only get more
+if a role with an equal or smaller part got less (progressive filling; Bertsekas and Gallager,
+"Data Networks", 1992, 6.5.2).
 """
 
 from __future__ import annotations
@@ -24,33 +24,36 @@ def fair_parts(
         allowed: the allowance of each known limit in a second.
     """
     growing, parts = set(wants), dict.fromkeys(wants, 1.0)
-    while growing:
-        full = {
-            limit: _until(limit, most, wants, growing, parts) for limit, most in allowed.items()
-        }
-        part, first = min(((part, limit) for limit, part in full.items()), default=(1.0, None))
-        if first is None or part >= 1.0:
+    while growing and allowed:
+        full_at: list[tuple[float, Limit]] = []
+        for limit, most in allowed.items():
+            full_at.append((_part_when_full(limit, most, wants, growing, parts), limit))
+        part, first_limit = min(full_at)
+        if part >= 1.0:
             break
-        for role in [role for role in growing if wants[role].get(first)]:
-            parts[role] = part
-            growing.remove(role)
+        for role in list(growing):
+            if wants[role].get(first_limit):
+                parts[role] = part
+                growing.remove(role)
     return parts
 
 
-def _until(
+def _part_when_full(
     limit: Limit,
     most: float,
     wants: Mapping[str, Mapping[Limit, float]],
     growing: set[str],
     parts: Mapping[str, float],
 ) -> float:
-    """Return the part at which this limit is full while the parts of the open roles grow.
-    Above 1: the limit never fills.
+    """Return the part of the growing roles at which a limit is full. 1 or more: the limit does not
+    fill.
     """
-    asked = sum(wants[role].get(limit, 0.0) for role in growing)
-    taken = sum(
-        parts[role] * its.get(limit, 0.0) for role, its in wants.items() if role not in growing
-    )
+    asked = taken = 0.0
+    for role, usage in wants.items():
+        if role in growing:
+            asked += usage.get(limit, 0.0)
+        else:
+            taken += parts[role] * usage.get(limit, 0.0)
     if asked > 0:
         return max(0.0, most - taken) / asked
     return float("inf")

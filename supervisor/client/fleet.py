@@ -1,9 +1,10 @@
 """Statistics of the fleet, and usage of jobs.
 
 The length of a queue alone misleads an autoscaler. If the provider admits no more calls, additional
-workers only wait. So the wanted slots of a role are compared with each rate limit of the buckets
-that its newest handoffs used: requests, input tokens and output tokens. Roles that share a bucket
-get fair shares (`supervisor.client.fair_share`). An unknown limit has no effect.
+workers only wait. So the wanted slots of a role are cut to what the rate limits allow. These are
+the limits of the buckets that its newest handoffs used: requests, input tokens and output tokens.
+Roles that share a bucket get fair shares (`supervisor.client.fair_share`). An unknown limit has no
+effect.
 
 While a bucket is refused, its throttled and queued handoffs need no slot. Only handoffs that have a
 slot keep it.
@@ -12,7 +13,7 @@ slot keep it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -26,29 +27,32 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.fair_share import Limit, fair_parts
 
 
-def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
+def usage_of(standing: JobStanding | HandoffStanding) -> dict[str, Any]:
     """Return the counted usage of a job or a handoff, in the form of `JobResult.usage`."""
+    cut_usd = None
+    if standing.cost_microusd is not None:
+        cut_usd = cost_usd(standing.cut_microusd)
     return {
-        "turns": books.turns,
-        "input_tokens": books.input_tokens,
-        "output_tokens": books.output_tokens,
-        "cost_usd": cost_usd(books.cost_microusd),
+        "turns": standing.turns,
+        "input_tokens": standing.input_tokens,
+        "output_tokens": standing.output_tokens,
+        "cost_usd": cost_usd(standing.cost_microusd),
         "cut": {
-            "calls": books.cut_calls,
-            "tokens": books.cut_tokens,
-            "cost_usd": None if books.cost_microusd is None else cost_usd(books.cut_microusd),
+            "calls": standing.cut_calls,
+            "tokens": standing.cut_tokens,
+            "cost_usd": cut_usd,
         },
     }
 
 
 NEWEST = 50
-"""Newest handoffs of a role that the statistics use, so that a changed model shows soon."""
-NOBODY = QueueBacklog(0, None)
+"""Newest handoffs of a role that set its wanted slots, so that a changed model shows soon."""
+NO_BACKLOG = QueueBacklog(0, None)
 
 
 @dataclass(frozen=True, slots=True)
 class RoleStats:
-    """Statistics of one specialist. A slot runs one handoff."""
+    """Statistics of one specialist, or of all roles of the supervisor. A slot runs one handoff."""
 
     role: str
     workers: int
@@ -62,11 +66,11 @@ class RoleStats:
     """Handoffs that wait for the provider without a slot."""
     is_paused: bool
     seconds: float | None
-    """Median duration of the newest handoffs in seconds. None: there was none."""
+    """Median duration of the newest finished handoffs in seconds. None: there was none."""
     wanted_slots: int
     """Slots that would have work, and that the provider's limits allow.
 
-    While the provider refuses calls, this is at most `busy`.
+    0 for a paused role. While the providers of the role refuse calls, this is at most `busy`.
     """
 
 
@@ -92,6 +96,7 @@ class FleetStats:
     max_memory_bytes: int
 
     def as_json(self) -> dict[str, Any]:
+        """Return the fields, with money in US dollars and null for a budget without a limit."""
         spent = self.spent_today
         return asdict(self) | {
             "spent_today": {
@@ -116,29 +121,21 @@ def stats_of(
 ) -> FleetStats:
     """Compute the statistics. `window_s`: the window of the provider's rate limits in seconds."""
     samples = _by_queue(samples)
-    newest = {
-        queue: sorted(its, key=lambda entry: entry.get("at", 0), reverse=True)[:NEWEST]
-        for queue, its in samples.items()
-    }
-    names = sorted(
-        {*served, *load.waiting, *(queue_of(entry.role) for entry in load.at_work), ROLES_QUEUE}
-        - {""}
-    )
+    names = _queue_names(load, served)
     refused = {lane.name for lane in load.lanes if lane.refused_until is not None}
-    held = {name: _held(load, name, newest.get(name, ()), refused) for name in names}
-    demand = {name: 0 if name in load.paused else _demand(load, name, held[name]) for name in names}
-    wants = {
-        name: {
-            limit: demand[name] * much for limit, much in _taken_by(newest.get(name, ())).items()
-        }
-        for name in names
-    }
+    demand: dict[str, int] = {}
+    wants: dict[str, dict[Limit, float]] = {}
+    for name in names:
+        newest = sorted(samples.get(name, ()), key=_ended_at, reverse=True)[:NEWEST]
+        demand[name] = _demand(load, name, _refused_part(load, name, newest, refused))
+        wants[name] = {}
+        for limit, amount in _usage_per_slot(newest).items():
+            wants[name][limit] = demand[name] * amount
     parts = fair_parts(wants, _allowed(load.lanes, window_s))
-    wanted = {name: math.ceil(round(demand[name] * parts[name], 6)) for name in names}
-    stats = {
-        name: _role(name, load, served.get(name), samples.get(name, ()), wanted[name])
-        for name in names
-    }
+    stats: dict[str, RoleStats] = {}
+    for name in names:
+        wanted = math.ceil(round(demand[name] * parts[name], 6))
+        stats[name] = _role(name, load, served.get(name), samples.get(name, ()), wanted)
     return FleetStats(
         at=load.at,
         open_jobs=load.open_jobs,
@@ -155,23 +152,34 @@ def stats_of(
 
 
 def _by_queue(samples: Samples) -> Samples:
-    """Add up the supervisor's roles, which call the model under the same limits."""
+    """Return the samples by queue. All roles of the supervisor share one queue."""
     by_queue: dict[str, list[Mapping[str, Any]]] = {}
-    for role, its in samples.items():
-        by_queue.setdefault(queue_of(role), []).extend(its)
+    for role, role_samples in samples.items():
+        by_queue.setdefault(queue_of(role), []).extend(role_samples)
     return by_queue
 
 
-def _demand(load: FleetLoad, role: str, held: float) -> int:
-    """Return the slots that a role could use. `held`: the part of its waiting work that is
-    refused.
-    """
-    return load.busy(role) + math.ceil(
-        round((load.throttled(role) + load.waiting.get(role, NOBODY).handoffs) * (1.0 - held), 6)
-    )
+def _queue_names(load: FleetLoad, served: Iterable[str]) -> list[str]:
+    """Return the names of all queues that are served, have a backlog or have running handoffs."""
+    names = {*served, *load.waiting, ROLES_QUEUE}
+    for handoff in load.at_work:
+        names.add(queue_of(handoff.role))
+    return sorted(names - {""})
 
 
-def _held(
+def _ended_at(sample: Mapping[str, Any]) -> float:
+    return float(sample.get("at", 0))
+
+
+def _demand(load: FleetLoad, role: str, refused_part: float) -> int:
+    """Return the slots that a role could use. `refused_part`: of its waiting handoffs, from 0 to 1."""
+    if role in load.paused:
+        return 0
+    waiting = load.throttled(role) + load.waiting.get(role, NO_BACKLOG).handoffs
+    return load.busy(role) + math.ceil(round(waiting * (1.0 - refused_part), 6))
+
+
+def _refused_part(
     load: FleetLoad, role: str, samples: Sequence[Mapping[str, Any]], refused: Set[str]
 ) -> float:
     """Return the part of a role's calls, from 0 to 1, that goes to refused buckets.
@@ -179,12 +187,14 @@ def _held(
     A role without finished handoffs counts as refused if its handoffs are throttled, or if all
     buckets are refused.
     """
-    known = [sample for sample in samples if sample.get("lane") and sample["turns"] > 0]
-    if known:
-        return float(
-            sum(sample["turns"] for sample in known if sample["lane"]["name"] in refused)
-            / sum(sample["turns"] for sample in known)
-        )
+    turns = refused_turns = 0
+    for sample in samples:
+        if sample.get("lane") and sample["turns"] > 0:
+            turns += sample["turns"]
+            if sample["lane"]["name"] in refused:
+                refused_turns += sample["turns"]
+    if turns:
+        return refused_turns / turns
     if refused and (load.throttled(role) > 0 or len(refused) == len(load.lanes)):
         return 1.0
     return 0.0
@@ -192,41 +202,50 @@ def _held(
 
 def _allowed(lanes: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, float]:
     """Return the providers' allowance in a second, as far as they have reported it."""
-    mapping: dict[Limit, float] = {}
+    allowed: dict[Limit, float] = {}
     for lane in lanes:
         for limit_name, allowance in lane.limits.items():
-            mapping[(lane.name, limit_name)] = allowance.limit / window_s
-    return mapping
+            allowed[(lane.name, limit_name)] = allowance.limit / window_s
+    return allowed
 
 
-def _taken_by(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
+def _usage_per_slot(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
     """Return the usage of each limit in a second by one slot that always works.
 
-    Empty: no usage is known, or no provider reports limits. The time of a handoff is the time
-    of its turns without waits for the provider. The median ignores handoffs that lasted longer
-    because of a pause or a dead worker.
+    Empty: no usage is known, or no provider reports limits.
     """
     known = [sample for sample in samples if "lane" in sample and sample["turns"] > 0]
-    a_turn_s = 0.0
-    if known:
-        a_turn_s = (
-            median(max(0, sample["ms"] - sample["waited_ms"]) / sample["turns"] for sample in known)
-            / 1000
-        )
-    if a_turn_s <= 0:
+    turns = 0
+    for sample in known:
+        turns += sample["turns"]
+    works_s = turns * _seconds_per_turn(known)
+    if works_s <= 0:
         return {}
-    works_s, taken = a_turn_s * sum(sample["turns"] for sample in known), dict[Limit, float]()
+    usage: dict[Limit, float] = {}
     for sample in known:
         if lane := sample["lane"]:
-            for limit_name, much in (
-                ("requests", sample["turns"]),
-                ("input", lane["input"]),
-                ("output", lane["output"]),
-            ):
-                taken[lane["name"], limit_name] = (
-                    taken.get((lane["name"], limit_name), 0.0) + much / works_s
-                )
-    return taken
+            amounts = {
+                "requests": sample["turns"],
+                "input": lane["input"],
+                "output": lane["output"],
+            }
+            for limit_name, amount in amounts.items():
+                limit = (lane["name"], limit_name)
+                usage[limit] = usage.get(limit, 0.0) + amount / works_s
+    return usage
+
+
+def _seconds_per_turn(samples: Sequence[Mapping[str, Any]]) -> float:
+    """Return the median duration of a turn without waits for the provider; 0 without samples.
+
+    The median ignores handoffs that lasted longer because of a pause or a dead worker.
+    """
+    if not samples:
+        return 0.0
+    milliseconds: list[float] = []
+    for sample in samples:
+        milliseconds.append(max(0, sample["ms"] - sample["waited_ms"]) / sample["turns"])
+    return median(milliseconds) / 1000
 
 
 def _role(
@@ -236,7 +255,7 @@ def _role(
     samples: Sequence[Mapping[str, Any]],
     wanted: int,
 ) -> RoleStats:
-    waiting = load.waiting.get(name, NOBODY)
+    waiting = load.waiting.get(name, NO_BACKLOG)
     return RoleStats(
         role=name,
         workers=len(served.workers) if served else 0,

@@ -51,22 +51,19 @@ from handoff_queue.supervisor.client.task_signatures import check_allowed, end_t
 from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
 from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.specialist_names import check_specialist
+from handoff_queue.supervisor.workflows.workflow import WorkflowStep
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 
 
 def check_documents(documents: object) -> None:
-    """Check the type of the documents, and their names.
+    """Check the type of the documents, and the names in a mapping.
 
     Raises:
         UserError: the documents have another type, or a document has a name that is not
             allowed.
     """
-    from handoff_queue.shared.documents.folder import (
-        FolderReading,  # reads YAML and HTML: slow to import
-    )
-
     if isinstance(documents, Mapping):
         for name, content in documents.items():
             if not (isinstance(name, str) and isinstance(content, bytes)):
@@ -87,14 +84,16 @@ def check_documents(documents: object) -> None:
 
 
 def _is_document_name(name: str) -> bool:
-    """Return whether a document may have this name. Hidden files are not documents."""
-    parts = name.split("/")
-    return (
-        len(name) <= LONGEST_PATH
-        and name.isprintable()
-        and "\\" not in name
-        and all(part and not part.startswith(".") and part not in MACHINE_MADE for part in parts)
-    )
+    """Return whether a document may have this name: a relative path without hidden or machine-made
+    parts.
+    """
+    if len(name) > LONGEST_PATH or not name.isprintable() or "\\" in name:
+        return False
+    return all(map(_is_document_part, name.split("/")))
+
+
+def _is_document_part(part: str) -> bool:
+    return bool(part) and not part.startswith(".") and part not in MACHINE_MADE
 
 
 def check_names(request: Request) -> None:
@@ -125,9 +124,7 @@ def check_types(request: Request) -> None:
     Raises:
         UserError: a field has another type, or a value is outside its bounds.
     """
-    from handoff_queue.supervisor.workflows import Items, Workflow
-
-    wanted: tuple[tuple[str, object, type, bool], ...] = (
+    typed_fields: tuple[tuple[str, object, type, bool], ...] = (
         ("the request", request.text, str, False),
         ("strict_documents", request.strict_documents, bool, False),
         ("the tenant", request.tenant, str, False),
@@ -147,7 +144,7 @@ def check_types(request: Request) -> None:
         ("the webhook", request.webhook_url, str, True),
         ("on_end", request.on_end, Mapping, True),
     )
-    for what, value, kind, may_be_none in wanted:
+    for what, value, kind, may_be_none in typed_fields:
         if not (may_be_none and value is None):
             check_type(what, value, kind)
         if isinstance(value, Message):
@@ -162,7 +159,7 @@ def check_types(request: Request) -> None:
 
 
 def check_bounds(name: str, message: Message) -> None:
-    """Validate a message again: `model_copy` and `model_construct` take any value.
+    """Validate a message again, because `model_copy` and `model_construct` take any value.
 
     Raises:
         UserError: a value is outside its bounds.
@@ -198,19 +195,23 @@ class AnswerGates:
     gates: Gates | None = None
     """The gates. None: code checks nothing."""
     facts: str | None = None
-    """A FactTable as JSON."""
-    said_by: GatesFrom | None = None
+    """A FactTable as JSON. None: there are no facts."""
+    origin: GatesFrom | None = None
+    """None: there are no gates."""
 
     @classmethod
-    def of(cls, gate_set: GateSet, said_by: GatesFrom) -> AnswerGates:
-        return cls(gate_set.gates, gate_set.facts.to_json() if gate_set.facts else None, said_by)
+    def of(cls, gate_set: GateSet, origin: GatesFrom) -> AnswerGates:
+        facts = None
+        if gate_set.facts:
+            facts = gate_set.facts.to_json()
+        return cls(gate_set.gates, facts, origin)
 
     @property
     def fields(self) -> dict[str, Any]:
         """Return the gates as fields of the event JobSubmitted."""
         return {
             "gates": self.gates,
-            "gates_from": self.said_by,
+            "gates_from": self.origin,
             "facts": ref(self.facts) if self.facts else None,
         }
 
@@ -218,7 +219,7 @@ class AnswerGates:
 def gating_of(
     own: GateSet | None, of_workflow: GateSet | None, of_settings: Path | None
 ) -> AnswerGates:
-    """Return the most specific gates: of the request, of the workflow, or of the settings.
+    """Return the gates of the request, or else of the workflow, or else of the settings.
 
     Raises:
         UserError: the file of the settings is not valid.
@@ -244,37 +245,42 @@ def _default_gates(file: Path) -> GateSet:
 
 
 def checks_of(events: Sequence[Event], words: ResultTexts) -> dict[str, Any] | None:
-    """Return the gates and their results in the form of `JobResult.gates`. `words`: the
-    results.
+    """Return the gates and their results in the form of `JobResult.gates`, or None without gates.
+
+    `events`: the journal of a job, from its first event.
     """
-    submitted = next(event for event in events if isinstance(event, JobSubmitted))
+    submitted = events[0]
+    assert isinstance(submitted, JobSubmitted)
     if submitted.gates is None:
         return None
-    looks = [event for event in events if isinstance(event, GatesChecked)]
-    checks = [event for event in events if isinstance(event, FactsChecked)]
-    return {
+    looks: list[dict[str, Any]] = []
+    fact_checks: list[dict[str, Any]] = []
+    for event in events:
+        if isinstance(event, GatesChecked):
+            vetoes = list(words.vetoes(event))
+            looks.append({"vetoes": vetoes, "sent_back": event.is_sent_back})
+        elif isinstance(event, FactsChecked):
+            fact_checks.append(_fact_check(event, words))
+    checks = {
         "from": submitted.gates_from.value if submitted.gates_from else None,
         "checks": submitted.gates.model_dump(mode="json", exclude_defaults=True),
         "facts": len(words.facts(submitted.facts).facts) if submitted.facts else 0,
-        "looks": [
-            {"vetoes": list(words.vetoes(look)), "sent_back": look.is_sent_back} for look in looks
-        ],
-        **(
-            {"fact_checks": [_fact_check(check, words) for check in checks]}
-            if submitted.fact_checker
-            else {}
-        ),
+        "looks": looks,
     }
+    if submitted.fact_checker:
+        checks["fact_checks"] = fact_checks
+    return checks
 
 
 def _fact_check(check: FactsChecked, words: ResultTexts) -> dict[str, Any]:
     fact_check = None
     if check.result:
         fact_check = words.fact_check(check.result)
+    wrong: list[dict[str, Any]] = []
+    if fact_check and check.wrong:
+        wrong = [statement.model_dump() for statement in fact_check.wrong]
     return {
-        "wrong": [statement.model_dump() for statement in fact_check.wrong]
-        if fact_check and check.wrong
-        else [],
+        "wrong": wrong,
         "why": fact_check.why if fact_check else None,
         "problem": check.problem,
         "sent_back": check.is_sent_back,
@@ -293,10 +299,10 @@ class Request:
     """The request in plain words."""
     documents: Path | Mapping[str, bytes] | FolderReading | None = None
     """A folder, a file, or the documents themselves: a mapping of names such as `notes/a.pdf`
-    to bytes.
+    to bytes, or the return value of `read_documents`.
     """
     strict_documents: bool = True
-    """True: a file that cannot be read refuses the job. False: the job leaves the file out."""
+    """True: a file that cannot be read is an error. False: the job leaves the file out."""
     limits: JobLimits = field(default_factory=JobLimits)
     """The budget of the whole job."""
     model: str | None = None
@@ -314,7 +320,7 @@ class Request:
     `after`, or HANDOFF_PRIORITY.
     """
     idempotency_key: str | None = None
-    """Requests with the same key and the same content are one job."""
+    """Requests of a tenant with the same key and the same content are one job."""
     mode: Mode | None = None
     """Mode of the job. None: HANDOFF_MODE. A workflow always has the mode `pipeline`."""
     workflow: Workflow | None = None
@@ -322,7 +328,7 @@ class Request:
     items: Items = field(default_factory=Items)
     """Lines or rows over which steps of the workflow repeat; see `read_items`."""
     gates: Gates | None = None
-    """Checks that the answer must pass. Without gates and facts: the gates of the workflow, or
+    """Checks that the answer must pass. None, and no `facts`: the gates of the workflow, or else
     of HANDOFF_GATES.
     """
     facts: FactTable | None = None
@@ -352,11 +358,12 @@ def gating_in(request: Request, settings: Settings) -> AnswerGates:
     Raises:
         UserError: the file in HANDOFF_GATES is needed, and cannot be used.
     """
-    is_said = request.gates is not None or request.facts is not None
-    own = None
-    if is_said:
+    own = of_workflow = None
+    if request.gates is not None or request.facts is not None:
         own = GateSet(request.gates or Gates(), request.facts)
-    return gating_of(own, request.workflow.gates if request.workflow else None, settings.gates)
+    if request.workflow:
+        of_workflow = request.workflow.gates
+    return gating_of(own, of_workflow, settings.gates)
 
 
 def check_is_request(request: object) -> None:
@@ -410,10 +417,8 @@ def check_request(request: Request, settings: Settings) -> None:
 
 
 def _check_schema(schema: Mapping[str, Any]) -> None:
-    from handoff_queue.shared.agent.schemas import (
-        BrokenSchema,
-        check_schema,
-    )  # here, because jsonschema takes as long to import as all else in this file
+    # imported here, because jsonschema takes as long to import as the other modules together
+    from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema
 
     try:
         check_schema(dict(schema))
@@ -442,13 +447,14 @@ def _check_depth(request: Request) -> None:
 
 def _may_ask(request: Request) -> bool:
     """Return whether the job can ask a person: an approval, or a step of the workflow."""
-    if request.workflow:
-        steps = request.workflow.steps
-    else:
-        steps = ()
-    return (request.approvals or Approvals()).are_wanted or any(
-        step.on_failure is OnFailure.ASK or step.approve for step in steps
-    )
+    if request.approvals and request.approvals.are_wanted:
+        return True
+    return request.workflow is not None and any(map(_asks, request.workflow.steps))
+
+
+def _asks(step: WorkflowStep) -> bool:
+    """Return whether a step may ask a person."""
+    return step.on_failure is OnFailure.ASK or bool(step.approve)
 
 
 def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:
@@ -468,11 +474,16 @@ def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:
 
 
 def _check_encodable(request: Request) -> None:
+    """Check that all texts of a request can be encoded as UTF-8.
+
+    Raises:
+        UserError: a text has a lone surrogate.
+    """
     if request.answer_schema is None:
         schema = None
     else:
         schema = json.dumps(request.answer_schema, ensure_ascii=False, default=str)
-    named = {
+    texts = {
         "the request": request.text,
         "the model's name": request.model,
         "the tenant": request.tenant,
@@ -481,7 +492,7 @@ def _check_encodable(request: Request) -> None:
         "a specialist's name": "".join(request.specialists),
         "the answer schema": schema,
     }
-    for name, text in named.items():
+    for name, text in texts.items():
         if text is not None and has_half_a_character(text):
             raise UserError(
                 f"{name} is not UTF-8 text: it holds half a character (a lone surrogate)"
@@ -489,8 +500,12 @@ def _check_encodable(request: Request) -> None:
 
 
 def _check_prices(request: Request, settings: Settings) -> None:
-    """Check that prices are known if the budget is in money. A named model is a real model, also if
-    this process has other models.
+    """Check that the price of each model is known if a limit or an approval is in money.
+
+    A model that the request names needs a price, also if this process works offline.
+
+    Raises:
+        UserError: the price of a model is not known.
     """
     bound = "--approve-above-usd"
     if request.limits.max_microusd is not None:
@@ -522,11 +537,13 @@ class EarlierWork:
     """Results and documents of an earlier job for the job that continues it."""
 
     earlier: Earlier
+    """The earlier job and its request."""
     given: tuple[Given, ...]
+    """The results of the earlier job."""
     manifest: BlobRef | None
     """The documents of the earlier job, for a job without documents."""
     document_count: int
     payloads: tuple[str, ...]
-    """The payloads of the results and documents."""
+    """The payloads of the request, the manifest and the results."""
     priority: Priority
     """The priority of the earlier job."""
