@@ -1,8 +1,8 @@
-"""A user's own facts, out of a CSV or SQLite table: read whole, once, where the job is
-submitted, or refused with all that is wrong.
+"""Read a user's own facts from a CSV or SQLite table.
 
-Of a SQLite file nothing is run that is stored in it: one SELECT of named columns of one plain
-table is all that its connection may do.
+The client reads the whole table when it makes a job. If cells are not valid, no fact is taken, and
+the error lists the problems. SQL that is stored in a SQLite file does not run: the connection may
+only SELECT named columns of one plain table.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from handoff_queue.supervisor.text.periods import periods_of
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
 MOST_BYTES = 5_000_000
-"""Bytes of a text file."""
+"""Most bytes of a text file, and of one value in a SQLite file."""
 MOST_FACTS = 2_000
-"""They travel with the job, and every claim of every answer is held against them: with 100
-claims of one kind, for seconds at worst.
+"""Most facts of a table. Each claim of an answer is compared with all facts of the job, which takes
+seconds at worst for 100 claims of one kind.
 """
 MOST_PROBLEMS = 10
-"""Problems that are reported at once."""
+"""Most problems in one error."""
 LONGEST_CELL = 500
+"""Most characters of a cell."""
 MOST_READING_S = 10.0
-"""Seconds to read a SQLite file. A plain table of a few thousand rows takes milliseconds."""
+"""Most seconds to read a SQLite file. A plain table of a few thousand rows takes milliseconds."""
 _MAGIC = b"SQLite format 3\0"
 _NEEDED = ("subject", "attribute", "value")
 _OTHERS = ("unit", "date", "source")
@@ -46,12 +47,13 @@ _NAME = re.compile(r"[^\W\d][\w $.-]{0,62}")
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80)]
 _Cells = Mapping[str, str]
+"""Cells of a row by part: subject, attribute, value, unit, date and source."""
 _Placed = tuple[str, _Cells]
 """Place of a row, for errors, and its cells."""
 
 
 class FactsFile(Message):
-    """A table of facts as a file of gates names it."""
+    """The field `facts` of a file of gates: it names a table of facts."""
 
     file: Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
     table: Name | None = None
@@ -69,33 +71,32 @@ def read_facts(
 
     Args:
         columns: as in `FactsFile`.
+        table: name of the table in a SQLite file; None for a text file.
 
     Raises:
-        UserError: the file is unreadable or too large, has no table or lacks a column. Each
-            invalid cell has its own line.
+        UserError: the file cannot be read, is too large, or has no such table, no facts or too
+            many; or a needed column is missing.
+        ManyProblems: cells are not valid, one line for each.
     """
     named = dict(columns or {})
-    if unknown := [name for name in named if name not in (*_NEEDED, *_OTHERS)]:
-        raise UserError(
-            f"a fact has no {unknown[0]!r:.80}: {suggestion(unknown[0], (*_NEEDED, *_OTHERS), otherwise='correct the columns')}"
-        )
+    parts = (*_NEEDED, *_OTHERS)
+    for part in named:
+        if part not in parts:
+            mend = suggestion(part, parts, otherwise="correct the columns")
+            raise UserError(f"a fact has no {part!r:.80}: {mend}")
     is_database = _is_sqlite(file)
-    if is_database != (table is not None):
-        problem = (
-            "is a SQLite file: name its table with `table: ...`"
-            if is_database
-            else "is no SQLite file: it has no table of a name"
-        )
-        raise UserError(f"{file} {problem}")
-    columns = {part: named.get(part, part) for part in (*_NEEDED, *_OTHERS)}
-    rows = (
-        _rows_of_database(file, table, columns, {*named})
-        if table is not None
-        else _rows_of_text(file, columns, {*named})
-    )
+    if is_database and table is None:
+        raise UserError(f"{file} is a SQLite file: name its table with `table: ...`")
+    if table is not None and not is_database:
+        raise UserError(f"{file} is no SQLite file: it has no table of a name")
+    all_columns = {part: named.get(part, part) for part in parts}
+    if table is not None:
+        rows = _rows_of_database(file, table, all_columns, {*named})
+    else:
+        rows = _rows_of_text(file, all_columns, {*named})
     # otherwise a table that is too long stays open until the garbage collector runs
     with closing(rows):
-        return _facts(file, rows, columns)
+        return _facts(file, rows, all_columns)
 
 
 def _is_sqlite(file: Path) -> bool:
@@ -111,6 +112,12 @@ def _is_sqlite(file: Path) -> bool:
 
 
 def _facts(file: Path, rows: Iterable[_Placed], columns: Mapping[str, str]) -> FactTable:
+    """Return the facts in the rows.
+
+    Raises:
+        UserError: there is no row, or there are too many.
+        ManyProblems: cells are not valid.
+    """
     facts: list[KnownFact] = []
     problems: list[str] = []
     for where, cells in rows:
@@ -118,33 +125,37 @@ def _facts(file: Path, rows: Iterable[_Placed], columns: Mapping[str, str]) -> F
             raise UserError(
                 f"{file} has more than {MOST_FACTS:,} facts; keep the facts that answers mention"
             )
-        wrong: list[str] = []
-        for part in columns:
+        row_problems: list[str] = []
+        for part, column in columns.items():
             if problem := _problem(part, cells.get(part, "")):
-                wrong.append(f"{where}: column {columns[part]!r:.80} {problem}")
-        if wrong:
-            problems += wrong
+                row_problems.append(f"{where}: column {column!r:.80} {problem}")
+        if row_problems:
+            problems += row_problems
         else:
             facts.append(_fact(where, cells))
     if problems:
-        rest = len(problems) - MOST_PROBLEMS
-        raise ManyProblems(
-            [*problems[:MOST_PROBLEMS], *([f"and {rest:,} more"] if rest > 0 else [])]
-        )
+        more = len(problems) - MOST_PROBLEMS
+        problems = problems[:MOST_PROBLEMS]
+        if more > 0:
+            problems.append(f"and {more:,} more")
+        raise ManyProblems(problems)
     if not facts:
         raise UserError(f"{file} holds no facts; add rows, or leave the table out")
     return FactTable(facts=tuple(facts))
 
 
 def _problem(part: str, cell: str) -> str | None:
+    """Return the problem of a cell and its correction, or None."""
     if part in _NEEDED and not cell:
         return "is empty; fill it in, or remove the row"
     if len(cell) > LONGEST_CELL:
         return (
             f"has {len(cell):,} characters, at most {LONGEST_CELL} are taken; a fact has one value"
         )
-    if has_half_a_character(cell) or "\0" in cell:
+    if has_half_a_character(cell):
         return "holds a lone surrogate; write the character itself"
+    if "\0" in cell:
+        return "holds a BLOB or a NUL character; write a text"
     if part == "date" and cell and not periods_of(cell):
         return f"has no date that code reads ({cell!r:.60}); write 2024, 2024-03, 2024-03-31 or Q1 2024"
     return None
@@ -159,9 +170,10 @@ def _fact(where: str, cells: _Cells) -> KnownFact:
 
 
 def _rows_of_text(
-    file: Path, columns: Mapping[str, str], asked: set[str]
+    file: Path, columns: Mapping[str, str], named: set[str]
 ) -> Generator[_Placed, None, None]:
-    data = read_bounded(file, MOST_BYTES, "keep the facts that answers speak of")
+    """Yield the rows of a text file. `named`: the parts whose columns the user named."""
+    data = read_bounded(file, MOST_BYTES, "keep the facts that answers mention")
     try:
         text = decode(data)
     except DocumentRefused as reason:
@@ -172,16 +184,13 @@ def _rows_of_text(
     if delimiter is None:
         raise UserError(f"{file} is no table; give a .csv or .tsv with a header, or a SQLite file")
     for line, row in rows_in(file, text, delimiter):
-        if missing := [
-            part
-            for part in columns
-            if columns[part] not in row and (part in _NEEDED or part in asked)
-        ]:
-            raise _no_column(file, columns[missing[0]], missing[0], row)
-        yield (
-            f"{file.name}:{line}",
-            {part: row[column].strip() for part, column in columns.items() if column in row},
-        )
+        cells: dict[str, str] = {}
+        for part, column in columns.items():
+            if column in row:
+                cells[part] = row[column].strip()
+            elif part in _NEEDED or part in named:
+                raise _no_column(file, column, part, row)
+        yield f"{file.name}:{line}", cells
 
 
 def _no_column(file: Path, column: str, part: str, there: Iterable[str]) -> UserError:
@@ -190,8 +199,12 @@ def _no_column(file: Path, column: str, part: str, there: Iterable[str]) -> User
 
 
 def _rows_of_database(
-    file: Path, table: str, columns: Mapping[str, str], asked: set[str]
+    file: Path, table: str, columns: Mapping[str, str], named: set[str]
 ) -> Generator[_Placed, None, None]:
+    """Yield the rows of a table in a SQLite file, at most one more than `MOST_FACTS`.
+
+    `named`: the parts whose columns the user named.
+    """
     for name in (table, *columns.values()):
         if not _NAME.fullmatch(name):
             raise UserError(
@@ -204,12 +217,12 @@ def _rows_of_database(
         ) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
             database.set_progress_handler(lambda: time.monotonic() > until, 10_000)
-            there = _there(file, database, table, columns, asked)
+            parts = _stored_parts(file, database, table, columns, named)
             database.set_authorizer(_may_read(table))
-            selected = ", ".join(f'"{table}"."{columns[part]}"' for part in there)
+            selected = ", ".join(f'"{table}"."{columns[part]}"' for part in parts)
             cursor = database.execute(f'SELECT {selected} FROM "{table}" LIMIT {MOST_FACTS + 1}')  # noqa: S608 (names are checked above)
             for number, row in enumerate(cursor, start=1):
-                cells = {part: _cell(value) for part, value in zip(there, row, strict=True)}
+                cells = {part: _cell(value) for part, value in zip(parts, row, strict=True)}
                 yield f"{file.name}, {table}, row {number}", cells
     except sqlite3.Error as error:
         problem = str(error).replace("interrupted", f"it takes longer than {MOST_READING_S:.0f} s")
@@ -218,15 +231,19 @@ def _rows_of_database(
         ) from error
 
 
-def _there(
+def _stored_parts(
     file: Path,
     database: sqlite3.Connection,
     table: str,
     columns: Mapping[str, str],
-    asked: set[str],
+    named: set[str],
 ) -> list[str]:
-    """Return the parts that the table has stored columns for. Computed columns are left out: the
-    file's own expressions do not run.
+    """Return the parts for which the table has stored columns.
+
+    Computed columns do not count, so that the file's own expressions do not run.
+
+    Raises:
+        UserError: there is no such plain table, or a column that is needed or named is missing.
     """
     kind = database.execute(
         "SELECT type, sql FROM sqlite_schema WHERE name = ? COLLATE NOCASE", (table,)
@@ -239,25 +256,23 @@ def _there(
         raise UserError(
             f"{file}: {table!r:.80} is not a plain table; name a table that stores its rows"
         )
-    stored = [
-        name
-        for _, name, _, _, _, _, hidden in database.execute(f'PRAGMA table_xinfo("{table}")')
-        if not hidden
-    ]
-    there = {name.casefold() for name in stored}
-    for part in columns:
-        if columns[part].casefold() not in there and (part in _NEEDED or part in asked):
-            raise _no_column(file, columns[part], part, stored)
+    stored: list[str] = []
+    for _, name, _, _, _, _, hidden in database.execute(f'PRAGMA table_xinfo("{table}")'):
+        if not hidden:
+            stored.append(name)
+    stored_lowercase = set(map(str.casefold, stored))
     parts: list[str] = []
-    for column in columns:
-        if columns[column].casefold() in there:
-            parts.append(column)
+    for part, column in columns.items():
+        if column.casefold() in stored_lowercase:
+            parts.append(part)
+        elif part in _NEEDED or part in named:
+            raise _no_column(file, column, part, stored)
     return parts
 
 
 def _may_read(table: str) -> Any:
-    """Return an authorizer that only allows reads of that table's columns: no function, no other
-    table, no write.
+    """Return an authorizer for SQLite that allows SELECT of the columns of one table and denies
+    functions, other tables and writes.
     """
 
     def allowed(
@@ -274,7 +289,7 @@ def _may_read(table: str) -> Any:
 
 
 def _cell(value: object) -> str:
-    """Return the cell as a person would type it. A value that is not text is shown, and refused."""
+    """Return a value as text. NULL is '', and a BLOB is a NUL character, which is not valid."""
     if value is None:
         return ""
     if isinstance(value, bytes):

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.text.plain_yaml import line_at, tree_in, value_of
 
 MOST_BYTES = 50_000
-"""Bytes of such a file, which usually has a few dozen lines."""
+"""Most bytes of such a file. It usually has a few dozen lines."""
 _TEXT = "tag:yaml.org,2002:str"
 
 
@@ -24,21 +24,22 @@ class FieldsFile:
     file: Path
     root: yaml.MappingNode
     values: dict[str, Any]
-    """Values in JSON's types: a date is a text."""
+    """The values by field, in the types of JSON: a date is a text."""
 
     def where(self, place: Sequence[str]) -> str:
-        """Return `FILE:LINE` of the value at a place: keys, and numbers from 0, from the outside
-        inwards.
+        """Return `FILE:LINE` of the value at a place.
+
+        `place`: keys, and positions in lists from 0, from the outside inwards.
         """
         return f"{self.file}:{line_at(self.root, place)}"
 
 
 def fields_in(file: Path, such_as: Sequence[str]) -> FieldsFile:
-    """Read the fields of a file.
+    """Read the fields of a file. `such_as`: the names of the fields, for errors.
 
     Raises:
-        UserError: the file is missing, too large, or not plain YAML with fields; with file and
-            line.
+        UserError: the file is missing, too large, or not plain YAML with fields. The message names
+            the file and the line.
     """
     fields = f"fields, one a line: {', '.join(such_as)}"
     root = tree_in(

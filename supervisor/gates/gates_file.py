@@ -1,5 +1,5 @@
-"""Gates as they are written, in a file, a workflow or a line of jobs, with the facts that they
-name. Taken whole or refused.
+"""Parse gates from a file, a workflow or a line of a file of jobs, and read the table of facts that
+they name.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from handoff_queue.shared.types.message import each_problem
 from handoff_queue.supervisor.gates.fields_file import fields_in
 
 FACTS = "facts"
-"""The one field that is not a gate itself: it names a table."""
+"""The field that names a table of facts. All other fields are gates."""
 _MOST_TOLD = 5
-"""Problems, in one line."""
+"""Most problems in one error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,8 @@ def gates_in_file(file: Path) -> GateSet:
     """Read gates from a file.
 
     Raises:
-        UserError: the file is missing, too large, or not plain YAML; no answer could pass the
-            gates; or
-            the facts cannot be read.
+        UserError: the file is missing, too large, or not plain YAML; a field is not valid; or the
+            facts cannot be read.
     """
     content = fields_in(file, (*Gates.model_fields, FACTS))
     return gates_in(content.values, content.where, file.parent)
@@ -54,42 +53,41 @@ def gates_in(
         folder: folder that paths of tables are relative to.
 
     Raises:
-        UserError: a field is invalid; the message names its place and the reason.
+        UserError: a field is not valid, with its place and the reason; or the facts cannot be read.
     """
     from handoff_queue.supervisor.gates.facts import FactsFile, read_facts
 
-    place: tuple[str, ...] = ()
-    kind: type[BaseModel] = Gates
+    gate_fields = dict(fields)
+    gate_fields.pop(FACTS, None)
     try:
-        gates = Gates.model_validate_json(
-            json.dumps({name: value for name, value in fields.items() if name != FACTS})
-        )
-        place, kind = (FACTS,), FactsFile
-        written = None
-        if FACTS in fields:
-            written = FactsFile.model_validate_json(json.dumps(fields[FACTS]))
+        gates = Gates.model_validate_json(json.dumps(gate_fields))
     except ValidationError as error:
-        raise UserError(
-            _told(
-                where,
-                [((*place, *inside), problem) for inside, problem in each_problem(error, kind)],
-            )
-        ) from error
-    return GateSet(
-        gates,
-        read_facts(folder / written.file, written.columns, written.table) if written else None,
-    )
+        raise UserError(_problems_in_one_line(where, (), error, Gates)) from error
+    if FACTS not in fields:
+        return GateSet(gates)
+    try:
+        source = FactsFile.model_validate_json(json.dumps(fields[FACTS]))
+    except ValidationError as error:
+        raise UserError(_problems_in_one_line(where, (FACTS,), error, FactsFile)) from error
+    return GateSet(gates, read_facts(folder / source.file, source.columns, source.table))
 
 
-def _told(
-    where: Callable[[Sequence[str]], str], problems: Sequence[tuple[Sequence[str], str]]
+def _problems_in_one_line(
+    where: Callable[[Sequence[str]], str],
+    parent: tuple[str, ...],
+    error: ValidationError,
+    kind: type[BaseModel],
 ) -> str:
+    """Return the problems of a value, each with its place. `parent`: the place of the value."""
     lines: list[str] = []
-    for place, problem in problems:
-        lines.append(f"{where(place)}: {'.'.join(place)}{': ' if place else ''}{problem}")
-    return "; ".join(
-        [
-            *lines[:_MOST_TOLD],
-            *([f"and {len(lines) - _MOST_TOLD} more"] if len(lines) > _MOST_TOLD else []),
-        ]
-    )
+    for inner_place, problem in each_problem(error, kind):
+        place = (*parent, *inner_place)
+        name = ""
+        if place:
+            name = f"{'.'.join(place)}: "
+        lines.append(f"{where(place)}: {name}{problem}")
+    more = len(lines) - _MOST_TOLD
+    lines = lines[:_MOST_TOLD]
+    if more > 0:
+        lines.append(f"and {more} more")
+    return "; ".join(lines)

@@ -1,4 +1,4 @@
-"""Tables in text files: a header that names the columns, and rows below it."""
+"""Read tables in text files: a header that names the columns, and rows below the header."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from pathlib import Path
 from handoff_queue.shared.types.errors import UserError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-"""Delimiter by suffix. A .csv without a comma in its first line may have `;`, as some spreadsheets
-write it.
+"""Delimiter by suffix. If the first line of a .csv has no comma, the delimiter may be `;`, which some
+spreadsheets write.
 """
 
 
 def rows_in(
     path: Path, text: str, delimiter: str, taken: Collection[str] = ()
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows that are not blank, each with the line of its end.
+    """Yield the rows that are not blank, each with the number of its last line.
 
     Args:
+        path: the file, for errors.
         taken: names that no column may have.
 
     Raises:
-        UserError: the first broken header or row.
+        UserError: a row has not as many fields as the header, a column has no name, or a name is
+            `taken` or there twice.
     """
     first = text.partition("\n")[0]
     if delimiter not in first and ";" in first and delimiter == ",":
@@ -33,7 +35,7 @@ def rows_in(
     header: list[str] | None = None
     try:
         for fields in reader:
-            if not any(field.strip() for field in fields):
+            if not "".join(fields).strip():
                 continue
             if header is None:
                 header = _checked_header(f"{path}:{reader.line_num}", fields, taken)
@@ -56,9 +58,12 @@ def rows_in(
 
 
 def _checked_header(where: str, fields: list[str], taken: Collection[str]) -> list[str]:
-    names: list[str] = []
-    for field in fields:
-        names.append(" ".join(field.split()))
+    """Return the names of the columns, without line breaks and repeated blanks.
+
+    Raises:
+        UserError: a column has no name, or a name is `taken` or there twice.
+    """
+    names = [" ".join(field.split()) for field in fields]
     for place, name in enumerate(names):
         if not name:
             raise UserError(

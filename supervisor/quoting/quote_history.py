@@ -1,4 +1,4 @@
-"""Quotes of earlier jobs, and a quote as JSON."""
+"""Make the quote of a job from the history in the store, score it at the end, and show it as JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.shared.types.usage import MICROUSD
 from handoff_queue.supervisor.lifecycle.budget import closers
@@ -24,36 +25,44 @@ from handoff_queue.supervisor.quoting.simulation import (
 
 
 def quote_as_json(quote: Quote) -> dict[str, Any]:
-    """Return `{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}`; null:
-    unknown.
+    """Return `{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}`.
+
+    `cost` and `time` are None if they are not known.
     """
+    return {
+        "cost": _estimate_as_json(quote.microusd, MICROUSD, "usd"),
+        "time": _estimate_as_json(quote.seconds, 1.0, "s"),
+        "handoffs": quote.handoffs,
+        "jobs": quote.jobs,
+    }
 
-    def both(estimate: Estimate | None, unit: float, name: str) -> dict[str, float] | None:
-        if estimate is None:
-            return None
-        return {f"likely_{name}": estimate.likely / unit, f"most_{name}": estimate.most / unit}
 
-    cost, time = both(quote.microusd, MICROUSD, "usd"), both(quote.seconds, 1.0, "s")
-    return {"cost": cost, "time": time, "handoffs": quote.handoffs, "jobs": quote.jobs}
+def _estimate_as_json(estimate: Estimate | None, unit: float, name: str) -> dict[str, float] | None:
+    if estimate is None:
+        return None
+    return {f"likely_{name}": estimate.likely / unit, f"most_{name}": estimate.most / unit}
 
 
 def make_quote(state: JobState, store: Store) -> Quote:
     """Return the quote of a job that has a plan, in one round trip."""
     work = _work(state)
-    samples, scores = store.history.read({name for name, _ in work.steps.values()} | {*work.then})
-    past = CostHistory(
-        samples={
-            name: [CostSample(entry["usd"], entry["ms"] / 1000) for entry in entries]
-            for name, entries in samples.items()
-        },
-        scores=[QuoteScore(**entry) for entry in scores],
-    )
+    stored_samples, scores = store.history.read(work.names)
+    samples: dict[str, list[CostSample]] = {}
+    for name, entries in stored_samples.items():
+        samples[name] = [CostSample(entry["usd"], entry["ms"] / 1000) for entry in entries]
+    past = CostHistory(samples, [QuoteScore(**entry) for entry in scores])
     return quote_of(work, past, state.usage.cost_microusd, state.worked_s, state.job_id)
 
 
 def score_in(before: JobState, later: JobState) -> str | None:
-    """Return the score of the job's quote as JSON if this decision ends a job with a quote; else
-    None. Later quotes are adjusted by these scores.
+    """Return the score of the job's quote as JSON if a decision ends the job, else None.
+
+    Later quotes are scaled by these scores. A job that was retried, or that ended with another
+    status than `ok` or `partial`, has no score.
+
+    Args:
+        before: state before the decision.
+        later: state after the decision.
     """
     is_over = (
         later.phase is Phase.ENDED
@@ -69,12 +78,11 @@ def score_in(before: JobState, later: JobState) -> str | None:
 
 
 def _work(state: JobState) -> RemainingWork:
-    """Return the work that the plan still needs: each step comes after its dependencies."""
-    order = TopologicalSorter(
-        {step_id: step.outline.depends_on for step_id, step in state.steps.items()}
-    ).static_order()
-    steps = {
-        step_id: (state.steps[step_id].specialist, state.steps[step_id].outline.depends_on)
-        for step_id in order
-    }
+    """Return all steps of the plan, each after its dependencies, and the roles after the steps."""
+    dependencies: dict[StepId, tuple[StepId, ...]] = {}
+    for step_id, step in state.steps.items():
+        dependencies[step_id] = step.outline.depends_on
+    steps: dict[StepId, tuple[str, tuple[StepId, ...]]] = {}
+    for step_id in TopologicalSorter(dependencies).static_order():
+        steps[step_id] = (state.steps[step_id].specialist, dependencies[step_id])
     return RemainingWork(steps, closers(state))

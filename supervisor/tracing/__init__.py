@@ -1,3 +1,3 @@
-"""`handoff trace`: a job that was, or is, as one page: `timeline` says who ran when and what
-made it last, `page` writes the HTML.
+"""The HTML page of `handoff trace`: `timeline` computes when each handoff ran and the critical path,
+and `page` writes the HTML.
 """

@@ -26,24 +26,27 @@ from handoff_queue.supervisor.tracing.rendering import answer_html, report_secti
 from handoff_queue.supervisor.tracing.timeline import Timeline, TimelineBar
 
 SCRIPTS = ("drawing.js", "timeline.js", "page.js")
-"""The parts of the script, in their order. The first two know nothing of the page."""
+"""The files of the script, in their order. Only the last one reads the elements of the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedJob:
-    """One job of a tree, with its shown parts."""
+    """One job of a tree of jobs, with the data of the page."""
 
     record: JobRecord
     report: JobResult
     timeline: Timeline
     story: Sequence[tuple[float, str]] = ()
-    """Events in words, with their time in Unix seconds."""
+    """Time of each event in Unix seconds, and the event in words."""
     turns: Mapping[HandoffId, Sequence[Checkpoint]] = field(default_factory=dict)
-    """Turns that the store still has."""
+    """Turns that the store still has, by handoff."""
 
 
 def page_of(jobs: Sequence[TracedJob], made_by: str) -> str:
-    """Return the page of a job and its child jobs, the job first."""
+    """Return the page of a job and its child jobs, the job first.
+
+    `made_by`: name and version of the program that read the jobs.
+    """
     first = jobs[0]
     style, script = _asset("page.css"), "".join(map(_asset, SCRIPTS))
     data = {
@@ -64,7 +67,7 @@ def page_of(jobs: Sequence[TracedJob], made_by: str) -> str:
 
 
 def _answer(traced: TracedJob) -> str:
-    """Return the answer of a job with its sources, as HTML; '': there is none."""
+    """Return the answer of a job with its sources as HTML, or '' without an answer."""
     report, job_id = traced.report, traced.record.job.job_id
     if report.answer is None:
         return ""
@@ -92,8 +95,16 @@ def _inert(data: Any) -> str:
 
 
 def _job(traced: TracedJob) -> dict[str, Any]:
+    """Return the data of a job for the script of the page."""
     record, report, timeline = traced.record, traced.report, traced.timeline
-    wanted = {digest for bar in timeline.bars for digest in (bar.payload, bar.result) if digest}
+    digests: set[str] = set()
+    for bar in timeline.bars:
+        digests.add(bar.payload)
+        if bar.result:
+            digests.add(bar.result)
+    turns: dict[HandoffId, list[dict[str, Any]]] = {}
+    for handoff_id, checkpoints in traced.turns.items():
+        turns[handoff_id] = [checkpoint.model_dump(mode="json") for checkpoint in checkpoints]
     return {
         "id": record.job.job_id,
         "title": record.job.title,
@@ -105,11 +116,8 @@ def _job(traced: TracedJob) -> dict[str, Any]:
         "usage": report.usage,
         "quote": report.quote,
         "bars": [asdict(bar) for bar in timeline.bars],
-        "payloads": {digest: record.payloads[digest] for digest in sorted(wanted)},
-        "turns": {
-            handoff_id: [checkpoint.model_dump(mode="json") for checkpoint in turns]
-            for handoff_id, turns in traced.turns.items()
-        },
+        "payloads": {digest: record.payloads[digest] for digest in sorted(digests)},
+        "turns": turns,
         "specialists": _by_specialist(timeline.bars, timeline.ends_at),
         "told": report_sections(report),
         "story": list(traced.story),
@@ -117,30 +125,49 @@ def _job(traced: TracedJob) -> dict[str, Any]:
 
 
 def _by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, Any]]:
-    """Return the work and cost of each specialist by then, the most expensive first."""
+    """Return the work and cost of each specialist or role, the one with the most tokens first.
+
+    `until`: end of the work that still runs, in Unix seconds.
+    """
     bars_by_specialist: dict[str, list[TimelineBar]] = defaultdict(list)
     for bar in bars:
         bars_by_specialist[bar.who].append(bar)
-    rows = [
-        {
-            "who": who,
-            "handoffs": len(its),
-            "turns": sum(bar.turns for bar in its),
-            "tokens": sum(bar.tokens for bar in its),
-            "usd": None
-            if any(bar.usd is None for bar in its)
-            else sum(bar.usd or 0.0 for bar in its),
-            "busy_s": sum(bar.worked_s(until) for bar in its),
-            "waited_s": sum(bar.waited_s(until) for bar in its),
-            "at_most": any(bar.at_most for bar in its),
-        }
-        for who, its in bars_by_specialist.items()
-    ]
+    rows: list[dict[str, Any]] = []
+    for who, specialist_bars in bars_by_specialist.items():
+        rows.append({"who": who, **_totals(specialist_bars, until)})
     return sorted(rows, key=lambda row: (-row["tokens"], row["who"]))
 
 
+def _totals(bars: Sequence[TimelineBar], until: float) -> dict[str, Any]:
+    """Return the sums over some bars. `usd` is None if the cost of a bar is not known."""
+    turns = tokens = 0
+    busy_s: float = 0
+    waited_s: float = 0
+    usd: float | None = 0
+    at_most = False
+    for bar in bars:
+        turns += bar.turns
+        tokens += bar.tokens
+        busy_s += bar.worked_s(until)
+        waited_s += bar.waited_s(until)
+        at_most = at_most or bar.at_most
+        if usd is None or bar.usd is None:
+            usd = None
+        else:
+            usd += bar.usd
+    return {
+        "handoffs": len(bars),
+        "turns": turns,
+        "tokens": tokens,
+        "usd": usd,
+        "busy_s": busy_s,
+        "waited_s": waited_s,
+        "at_most": at_most,
+    }
+
+
 def tree_of(jobs: Mapping[JobId, TracedJob], job_id: JobId) -> list[TracedJob]:
-    """Return a job and its child jobs, each once, after the job whose step it does."""
+    """Return a job and its child jobs, each once, and each child job after its parent."""
     tree: dict[JobId, TracedJob] = {}
 
     def add(parent_id: JobId) -> None:
@@ -155,12 +182,13 @@ def tree_of(jobs: Mapping[JobId, TracedJob], job_id: JobId) -> list[TracedJob]:
 
 
 def absent_from(tree: Sequence[TracedJob]) -> list[JobId]:
-    """Return child jobs that are missing from the tree. They were deleted, or the tree comes from a
-    file, which holds one job.
+    """Return child jobs that are missing from the tree, each once. They were deleted, or the tree
+    comes from a file, which holds one job.
     """
-    there = {traced.record.job.job_id for traced in tree}
-    job_ids: list[JobId] = []
-    for job_id in dict.fromkeys(bar.child for traced in tree for bar in traced.timeline.bars):
-        if job_id and job_id not in there:
-            job_ids.append(job_id)
-    return job_ids
+    in_tree = {traced.record.job.job_id for traced in tree}
+    absent: dict[JobId, None] = {}
+    for traced in tree:
+        for bar in traced.timeline.bars:
+            if bar.child and bar.child not in in_tree:
+                absent[bar.child] = None
+    return list(absent)

@@ -1,7 +1,6 @@
-"""Parts of the trace page as HTML.
+"""Parts of the trace page: sections as plain sentences, and the answer and its sources as HTML.
 
-Everything here is text that models, tools and documents wrote. Only this module turns it into
-markup.
+Models, tools and documents wrote the texts. Only this module turns their texts into markup.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
@@ -23,23 +23,26 @@ if TYPE_CHECKING:
     from markdown_it.rules_core import StateCore
     from markdown_it.token import Token
 
-
 _HIGHEST = 5
+"""The highest score of a criterion."""
 
 
 def report_sections(report: JobResult) -> dict[str, Any]:
     """Return the sections below the answer, by heading: sentences, or rows of a table."""
     plan = report.plan or {}
+    notes = list(report.notes)
+    if plan.get("why"):
+        notes.insert(0, plan["why"])
     return {
-        "gaps": [_gap(entry) for entry in report.gaps],
-        "verdicts": [line for entry in report.verdicts for line in _verdict(entry)],
-        "conflicts": [_conflict(entry) for entry in report.conflicts],
+        "gaps": list(map(_gap, report.gaps)),
+        "verdicts": list(chain.from_iterable(map(_verdict, report.verdicts))),
+        "conflicts": list(map(_conflict, report.conflicts)),
         "gates": list(_gates(report.gates)) if report.gates else [],
         "changes of the plan": [f"{in_words(entry)}." for entry in report.patches],
-        "approvals": [_approval(entry) for entry in report.approvals],
+        "approvals": list(map(_approval, report.approvals)),
         "route": _route(report.route) if report.route else [],
-        "plan": [_step(entry) for entry in plan.get("steps", ())],
-        "notes": [*([plan["why"]] if plan.get("why") else []), *report.notes],
+        "plan": list(map(_step, plan.get("steps", ()))),
+        "notes": notes,
     }
 
 
@@ -78,9 +81,10 @@ def _verdict(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _conflict(conflict: Mapping[str, Any]) -> str:
-    claims = "; ".join(
-        f"\u201c{claim['text']}\u201d ({claim['id']})" for claim in conflict["claims"]
-    )
+    quoted: list[str] = []
+    for claim in conflict["claims"]:
+        quoted.append(f"\u201c{claim['text']}\u201d ({claim['id']})")
+    claims = "; ".join(quoted)
     stands = ", ".join(conflict["stands"])
     end = "it is disputed"
     if stands:
@@ -89,6 +93,7 @@ def _conflict(conflict: Mapping[str, Any]) -> str:
 
 
 def _gates(gates: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each check by code, then one for each check by the fact-checker."""
     for number, look in enumerate(gates.get("looks", ()), start=1):
         vetoes = "; ".join(look["vetoes"])
         if vetoes:
@@ -96,12 +101,11 @@ def _gates(gates: Mapping[str, Any]) -> Iterator[str]:
         else:
             yield f"Check {number}: the answer passed."
     for number, check in enumerate(gates.get("fact_checks", ()), start=1):
-        wrong = "; ".join(
-            f"\u201c{statement['statement']}\u201d: {statement['why']}"
-            for statement in check["wrong"]
-        )
+        wrong: list[str] = []
+        for statement in check["wrong"]:
+            wrong.append(f"\u201c{statement['statement']}\u201d: {statement['why']}")
         end = check.get("problem") or "no statement was found to be wrong"
-        yield f"Fact check {number}: {wrong or end}"
+        yield f"Fact check {number}: {'; '.join(wrong) or end}"
 
 
 def _approval(approval: Mapping[str, Any]) -> str:
@@ -122,8 +126,10 @@ def _route(route: Mapping[str, Any]) -> list[str]:
     who = "A team"
     if route["specialist"]:
         who = f"The specialist {route['specialist']}"
-    why = route["problem"] or route["why"]
-    return [f"{who} got the job{f': {why}' if why else ''}"]
+    sentence = f"{who} got the job"
+    if why := route["problem"] or route["why"]:
+        sentence += f": {why}"
+    return [sentence]
 
 
 def _step(step: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,8 +143,10 @@ def _step(step: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _NUMBER = re.compile(r"\[(\d{1,6})\]")
+"""A citation in an answer, such as `[3]`."""
 _WEB = re.compile(r"https?://[^\s/]", re.IGNORECASE)
 _REL = "noopener noreferrer nofollow"
+"""The attribute `rel` of links out of the page."""
 _MOST_TITLE_CHARS = 300
 
 
@@ -154,7 +162,7 @@ def answer_html(
     `answer`: Markdown, or the JSON value of an answer with a schema.
     `citations`: as in `JobResult.citations`. `[n]` becomes a link to the source `PREFIX-source-n`.
     `prefix`: makes the ids of one answer unique in its page.
-    `is_form`: whether a text, too, is a JSON value and no Markdown.
+    `is_form`: True if a text is a JSON value of an answer with a schema, and not Markdown.
     """
     if is_form or not isinstance(answer, str):
         return f"<pre>{escape(json.dumps(answer, ensure_ascii=False, indent=2))}</pre>"
@@ -168,13 +176,12 @@ def sources_html(citations: Sequence[Mapping[str, Any]], prefix: str) -> str:
     """Return the numbered sources of an answer as an HTML list: the document, the quote and
     its statement.
     """
-    return (
-        f'<ol class="sources">{"".join(_source(citation, prefix) for citation in citations)}</ol>'
-    )
+    items = "".join(_source(citation, prefix) for citation in citations)
+    return f'<ol class="sources">{items}</ol>'
 
 
 def source_id(prefix: str, number: int) -> str:
-    """Return the id of the element of a source."""
+    """Return the id of the HTML element of a source."""
     return f"{prefix}-source-{number}"
 
 
@@ -193,7 +200,7 @@ def _source(citation: Mapping[str, Any], prefix: str) -> str:
 
 @cache
 def _markdown() -> MarkdownIt:
-    """Build the renderer. The import takes time that no other command should pay."""
+    """Return the Markdown renderer. Its import takes time, so it happens at the first use."""
     from markdown_it import MarkdownIt
 
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
@@ -205,19 +212,18 @@ def _markdown() -> MarkdownIt:
 
 
 def _link_citations(state: StateCore) -> None:
-    """Make a link of each `[n]` that is the number of a source, outside of code and of other links."""
+    """Make a link of each `[n]` that is the number of a source, outside of code and of links."""
     for block in state.tokens:
         if block.type == "inline" and block.children:
             block.children = list(_linked(block.children, state.env["prefix"], state.env["quotes"]))
 
 
 def _linked(tokens: Sequence[Token], prefix: str, quotes: Mapping[int, str]) -> Iterator[Token]:
+    """Yield the tokens. A text outside of links is split at its citations."""
     depth = 0
     for token in tokens:
         if token.type in ("link_open", "link_close"):
             depth += token.nesting
-        else:
-            depth += 0
         if token.type != "text" or depth or not _NUMBER.search(token.content):
             yield token
         else:
@@ -225,6 +231,7 @@ def _linked(tokens: Sequence[Token], prefix: str, quotes: Mapping[int, str]) -> 
 
 
 def _split(token: Token, prefix: str, quotes: Mapping[int, str]) -> Iterator[Token]:
+    """Yield the tokens of a text, with a link for each citation."""
     from markdown_it.token import Token
 
     end = 0
@@ -246,8 +253,9 @@ def _split(token: Token, prefix: str, quotes: Mapping[int, str]) -> Iterator[Tok
 
 
 def _safe_attributes(state: StateCore) -> None:
-    """Give links out of the page a `rel`, and columns a class: a strict policy refuses inline
-    styles.
+    """Give links out of the page a `rel`, and replace the inline style of table cells by a class.
+
+    The content security policy of the page refuses inline styles.
     """
     for block in state.tokens:
         for token in (block, *(block.children or ())):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from handoff_queue.shared.store.claim_history import PastClaim
@@ -19,49 +19,52 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.report import JobRecord
 
 STOPPED = "stopped"
+"""State of a handoff that the job abandoned before it had ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineBar:
-    """A handoff. Times are Unix seconds by Redis's clock; None: not yet, or never."""
+    """A handoff as a bar. Times are Unix seconds by Redis's clock; None: not yet, or never."""
 
     handoff_id: HandoffId
     step_id: StepId
     attempt: int
     who: str
     state: str
-    """`ok`, `partial`, `failed`, `needs_input`; `running`, `queued`; `STOPPED`: it was given
-    up before it had ended.
+    """`ok`, `partial`, `failed` or `needs_input`; without a result `running`, `queued` or
+    `STOPPED`.
     """
     issued_at: float
     began_at: float | None
     ended_at: float | None
     """End of the handoff, or time of its abandonment."""
     after: tuple[HandoffId, ...]
-    """Handoffs that had to end before it could be issued."""
+    """The predecessors: handoffs that had to end before this handoff was issued."""
     payload: str
     """Digest of the AgentHandoff."""
     result: str | None
-    """Digest of the HandoffResult."""
+    """Digest of the HandoffResult. None: there is no result."""
     worker: str
     model: str | None
     stop_reason: str | None
     claims: int
-    """Claims since it last made progress."""
+    """Claims since the handoff last made progress."""
     lost_claims: int
     """Claims that were lost with their process."""
     stints: tuple[PastClaim, ...]
-    """Claims without a result, with their times. Between two claims the handoff waited."""
+    """All claims with their times, also the claim that holds or that ended with a result. Between two
+    claims the handoff waited.
+    """
     turns: int
     tokens: int
     usd: float | None
     """None if a price is unknown."""
     at_most: bool
-    """True if its figures are an upper bound, because a call was cut off."""
+    """True if the tokens and the cost are an upper bound, because a call was cut off."""
     child: JobId | None
-    """The job that did it, if a sub-supervisor was asked."""
+    """The child job of a handoff to a sub-supervisor."""
     is_critical: bool = False
-    """True if the job would have ended sooner without it."""
+    """True if the handoff is on the critical path."""
 
     def worked_s(self, now: float) -> float:
         """Return the seconds with a claim, so far."""
@@ -69,10 +72,9 @@ class TimelineBar:
 
     def waited_s(self, now: float) -> float:
         """Return the seconds without a claim so far: before the first claim, and between claims."""
+        until = now
         if self.ended_at is not None:
             until = self.ended_at
-        else:
-            until = now
         return max(0.0, until - self.issued_at - self.worked_s(now))
 
 
@@ -82,40 +84,39 @@ class Timeline:
 
     begins_at: float
     ends_at: float
-    """End of the job. For a running job it is the time of the record."""
+    """Time of the last event of an ended job, or the time of the record of a running job."""
     bars: tuple[TimelineBar, ...]
 
 
 def timeline_of(record: JobRecord) -> Timeline:
     """Return the timeline of a job's record."""
-    until = _end(record)
-    bars = _placed(record)
-    chain = critical(bars)
-    return Timeline(
-        record.journal[0].at,
-        until,
-        tuple(replace(bar, is_critical=bar.handoff_id in chain) for bar in bars),
-    )
+    bars = _bars(record)
+    path = critical(bars)
+    marked = tuple(replace(bar, is_critical=bar.handoff_id in path) for bar in bars)
+    return Timeline(record.journal[0].at, _end(record), marked)
 
 
 def critical(bars: Sequence[TimelineBar]) -> frozenset[HandoffId]:
     """Return the critical path: the chain from the handoff that ended last back to the beginning,
     through the predecessor that ended last. Abandoned handoffs are no predecessors.
     """
-    by_id = {bar.handoff_id: bar for bar in bars}
-    chain: dict[HandoffId, None] = {}
-    last = max(
-        (bar for bar in bars if bar.began_at is not None and bar.state != STOPPED),
-        key=_until,
-        default=None,
-    )
-    while last is not None and last.handoff_id not in chain:
-        chain[last.handoff_id] = None
-        last = max((by_id[handoff_id] for handoff_id in last.after), key=_until, default=None)
-    return frozenset(chain)
+    by_id: dict[HandoffId, TimelineBar] = {}
+    candidates: list[TimelineBar] = []
+    for bar in bars:
+        by_id[bar.handoff_id] = bar
+        if bar.began_at is not None and bar.state != STOPPED:
+            candidates.append(bar)
+    path: set[HandoffId] = set()
+    last = max(candidates, key=_until, default=None)
+    while last is not None and last.handoff_id not in path:
+        path.add(last.handoff_id)
+        predecessors = [by_id[handoff_id] for handoff_id in last.after]
+        last = max(predecessors, key=_until, default=None)
+    return frozenset(path)
 
 
 def _until(bar: TimelineBar) -> float:
+    """Return the end of a handoff. A handoff without an end comes last."""
     if bar.ended_at is not None:
         return bar.ended_at
     return float("inf")
@@ -132,17 +133,18 @@ class _Past:
     """Handoffs that had ended at one place of the journal."""
 
     by_step: dict[StepId, HandoffId] = field(default_factory=dict)
-    """The latest of each step."""
+    """The latest ended handoff of each step."""
     since: dict[HandoffId, None] = field(default_factory=dict)
     """Ended handoffs without a successor."""
     role: HandoffId | None = None
-    """The last one of a role."""
+    """The latest ended handoff of a role."""
     place: dict[HandoffId, int] = field(default_factory=dict)
-    """Number of handoffs that had ended before it."""
+    """For each ended handoff, the number of handoffs that had ended before it."""
     seen: dict[HandoffId, int] = field(default_factory=dict)
-    """Number of handoffs that had ended when a role's handoff was issued."""
+    """For each handoff of a role, the number of handoffs that had ended when it was issued."""
 
     def end(self, issued: HandoffIssued) -> None:
+        """Record the end of a handoff."""
         self.by_step[issued.step_id] = issued.handoff_id
         self.since[issued.handoff_id] = None
         self.place[issued.handoff_id] = len(self.place)
@@ -158,40 +160,37 @@ class _Past:
         that attempt.
         """
         earlier = self.by_step.get(issued.step_id)
-        steps = []
+        after: list[HandoffId] = []
         for step in needed:
             if step in self.by_step:
-                steps.append(self.by_step[step])
+                after.append(self.by_step[step])
         cause = self.role
         if issued.is_of_a_role:
             self.seen[issued.handoff_id] = len(self.place)
-            steps = list(self.since)
+            after = list(self.since)
         elif earlier is not None:
-            steps = [one for one in steps if self.place[one] > self.place[earlier]]
-            if self.role and self.seen.get(self.role, 0) > self.place[earlier]:
-                cause = self.role
-            else:
+            after = [handoff for handoff in after if self.place[handoff] > self.place[earlier]]
+            if not (self.role and self.seen.get(self.role, 0) > self.place[earlier]):
                 cause = earlier
-        after = tuple(steps) or ((cause,) if cause else ())
-        for one in after:
-            self.since.pop(one, None)
-        return after
+        if not after and cause:
+            after = [cause]
+        for handoff_id in after:
+            self.since.pop(handoff_id, None)
+        return tuple(after)
 
 
-def _placed(record: JobRecord) -> list[TimelineBar]:
-    """Return each handoff with its predecessors: the handoffs that had ended, by the order of the
-    journal.
+def _bars(record: JobRecord) -> list[TimelineBar]:
+    """Return the bar of each handoff, in the order of their issue.
+
+    The order of the journal decides which handoffs had ended before a handoff was issued.
     """
-    issued = {
-        recorded.event.handoff_id: recorded.event
-        for recorded in record.journal
-        if isinstance(recorded.event, HandoffIssued)
-    }
-    finished = {
-        recorded.event.handoff_id: recorded.event
-        for recorded in record.journal
-        if isinstance(recorded.event, HandoffFinished)
-    }
+    issued: dict[HandoffId, HandoffIssued] = {}
+    finished: dict[HandoffId, HandoffFinished] = {}
+    for recorded in record.journal:
+        if isinstance(recorded.event, HandoffIssued):
+            issued[recorded.event.handoff_id] = recorded.event
+        elif isinstance(recorded.event, HandoffFinished):
+            finished[recorded.event.handoff_id] = recorded.event
     past, bars = _Past(), list[TimelineBar]()
     for recorded in record.journal:
         match recorded.event:
@@ -200,43 +199,39 @@ def _placed(record: JobRecord) -> list[TimelineBar]:
             case HandoffIssued(handoff_id=handoff_id) as event:
                 needed = AgentHandoff.from_json(record.payloads[event.handoff.digest]).depends_on
                 standing = record.handoffs.get(handoff_id) or HandoffStanding("issued")
-                bars.append(
-                    _bar(
-                        event,
-                        recorded.at,
-                        standing,
-                        finished.get(handoff_id),
-                        past.behind(event, needed),
-                    )
-                )
+                after = past.behind(event, needed)
+                bars.append(_bar(event, recorded.at, standing, finished.get(handoff_id), after))
             case StepsAbandoned(steps=steps):
-                bars = [
-                    _given_up(bar, recorded.at)
-                    if bar.step_id in {item.step for item in steps}
-                    else bar
-                    for bar in bars
-                ]
+                abandoned = {item.step for item in steps}
+                _end_stopped(bars, recorded.at, abandoned)
             case JobEnded():
-                bars = [_given_up(bar, recorded.at) for bar in bars]
+                _end_stopped(bars, recorded.at)
     return bars
 
 
-def _given_up(bar: TimelineBar, at: float) -> TimelineBar:
-    """Return the bar with its open claim ended at this time."""
-    if bar.state != STOPPED or bar.ended_at is not None:
-        return bar
-    return replace(
-        bar,
-        ended_at=at,
-        stints=tuple(
-            replace(past_claim, ended_at=at) if past_claim.ended_at is None else past_claim
-            for past_claim in bar.stints
-        ),
-    )
+def _end_stopped(
+    bars: list[TimelineBar], at: float, steps: Collection[StepId] | None = None
+) -> None:
+    """End the stopped bars without an end, and their open claims, at a time.
+
+    `steps`: only the bars of these steps; None: all bars.
+    """
+    for place, bar in enumerate(bars):
+        if (
+            bar.state == STOPPED
+            and bar.ended_at is None
+            and (steps is None or bar.step_id in steps)
+        ):
+            stints: list[PastClaim] = []
+            for past_claim in bar.stints:
+                if past_claim.ended_at is None:
+                    past_claim = replace(past_claim, ended_at=at)
+                stints.append(past_claim)
+            bars[place] = replace(bar, ended_at=at, stints=tuple(stints))
 
 
 def _stints(standing: HandoffStanding) -> tuple[PastClaim, ...]:
-    """Return all claims, including the one that holds or that ended with a result."""
+    """Return all claims, also the claim that holds or that ended with a result."""
     if standing.stints or standing.claimed_at is not None:
         began_at = standing.claimed_at
     else:

@@ -198,7 +198,7 @@ def test_a_missing_file_or_a_file_without_a_table_is_refused(tmp_path: Path) -> 
             "made",
             "'made' is not a plain table",
         ),
-        ("UPDATE facts SET value = x'00'", None, "facts", "column 'value' holds a lone surrogate"),
+        ("UPDATE facts SET value = x'00'", None, "facts", "column 'value' holds a BLOB or a NUL"),
     ],
 )
 def test_a_sqlite_file_gives_columns_of_one_plain_table_and_nothing_else(
