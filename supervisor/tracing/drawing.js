@@ -1,13 +1,13 @@
 "use strict";
-// Draws the handoffs of jobs: timeline, graph, tables. It knows no page: another page with the same data can use it.
-// Texts of models, tools and the web are set as text, nowhere as markup.
+// Draws the handoffs of jobs: rows, graph and tables. Another page with the same data can use it.
+// Texts of models, tools and the web are set as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
-const MOST_SIBLINGS = 8; // of one kind in the graph; more become one box
-const LONG_TEXT = 40; // characters of a cell that may be broken
-const END = 10; // characters of a name that are never left out: its number is there
-const MOST_OF_A_BOX = 25; // characters in the graph
-const WORDS = new Map(); // by row: what it is found by
+const MOST_SIBLINGS = 8; // most handoffs of one kind with a box each in the graph; more become one box
+const LONG_TEXT = 40; // characters; a column with a longer text may break its lines
+const END = 10; // last characters of a name, which are always shown: they hold the number of a copy
+const MOST_OF_A_BOX = 25; // most characters in a box of the graph
+const WORDS = new Map(); // row -> the texts that the search looks in
 
 function el(tag, className, ...inside) {
   const made = document.createElement(tag);
@@ -30,7 +30,7 @@ function seconds(s) {
 }
 const figure = (n) => Number(n).toLocaleString("en");
 const counted = (n, word) => `${figure(n)} ${word}${n === 1 ? "" : word.endsWith("s") ? "es" : "s"}`;
-// As on the command line: four decimals, or as many as show two digits.
+// Four decimals, or up to six for two significant digits, as on the command line.
 const decimalsOf = (usd) => Math.max(4, Math.min(6, 1 - Math.floor(Math.log10(usd))));
 const money = (usd) => (usd === null || usd === undefined ? "price not known" : usd ? `$${usd.toFixed(decimalsOf(usd))}` : "$0");
 const clock = (unix) => new Date(unix * 1000).toISOString().replace("T", " ").slice(0, 19);
@@ -54,20 +54,20 @@ function folded(title, fill, open = false) {
 
 const nameOf = (bar) => `${bar.handoff_id} ${bar.who === bar.step_id ? "" : bar.who}`.trim();
 
-// Where there is no room, its middle is left out.
+// The name of a handoff. If there is no room, the middle of the id is left out.
 function labelOf(bar) {
   const [id, who] = [bar.handoff_id, bar.who === bar.step_id ? "" : ` ${bar.who}`];
   return el("span", "label", el("span", "begin", id.slice(0, -END)), el("span", "end", id.slice(-END)), el("span", "who", who));
 }
 
-// A part of a bar. `placePieces` puts it where the scale of its timeline has it.
+// A part of a bar. `placePieces` sets its place and width.
 function piece(className, from, to) {
   const made = el("i", className);
   [made.dataset.from, made.dataset.to] = [from, to];
   return made;
 }
 
-// When a process had it, when one that was lost, and when nobody: [from, to, what].
+// The times of a handoff: [from, to, "worked" | "lost" | "waited"]. "lost": the process was lost.
 function spellsOf(job, bar) {
   const end = bar.ended_at ?? job.ends_at;
   return bar.stints.flatMap((one, n) => {
@@ -82,7 +82,7 @@ const workedOf = (job, bar) => spellsOf(job, bar).reduce((sum, [from, to, what])
 const lossOf = (bar) => (bar.lost_claims ? `${counted(bar.lost_claims, "process")} ${bar.lost_claims === 1 ? "was" : "were"} lost` : "");
 const LEFT = { lost: "lost", back: "handed it back", throttled: "waited for its provider", held: "its role was paused" };
 
-// Who had it before, and what came of that.
+// Each claim that ended without a result: the worker, how long, why it ended, and the wait after it.
 function beforeOf(job, bar) {
   const end = bar.ended_at ?? job.ends_at;
   return bar.stints.map((one, n) => one.left && `${one.worker}: ${seconds(one.ended_at - one.began_at)}, ${LEFT[one.left] ?? one.left}; then nobody for ${
@@ -91,7 +91,7 @@ function beforeOf(job, bar) {
 
 function claimsOf(bar) {
   if (bar.lost_claims) return `${bar.stints.length}: ${lossOf(bar)}`;
-  return bar.claims > 1 ? `${bar.claims}: a process was lost` : ""; // of a version that did not count them
+  return bar.claims > 1 ? `${bar.claims}: a process was lost` : ""; // a record of a version without `lost_claims`
 }
 
 function rowOf(job, bar) {
@@ -185,7 +185,7 @@ function table(rows) {
 
 // --- groups
 
-// Handoffs of one kind: of one specialist, after handoffs of the same kinds. Thousands of chains have few kinds.
+// Handoffs by kind. Handoffs of one kind have one specialist, and predecessors of the same kinds.
 function kindsOf(job) {
   const [kinds, kindOf, names] = [new Map(), new Map(), new Map()];
   for (const bar of job.bars) {
@@ -216,7 +216,7 @@ function shortened(text) {
   return text.length > MOST_OF_A_BOX ? `${text.slice(0, MOST_OF_A_BOX - END - 1)}\u2026${text.slice(-END)}` : text;
 }
 
-// `show`: is called with the handoff of a box that was clicked.
+// `show` is called with the first handoff of a box that was clicked.
 function graphOf(job, show) {
   const groups = groupsOf(job);
   const [width, height, gapX, gapY] = [176, 30, 56, 14];

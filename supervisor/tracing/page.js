@@ -1,12 +1,12 @@
-// The page of `handoff trace`: a job from the block of data in it, drawn with `drawing.js`.
+// The page of `handoff trace`: draws the jobs in its block of data with `drawing.js` and `timeline.js`.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
-const OPEN = new Set(["gaps", "verdicts"]); // told without a click
+const OPEN = new Set(["gaps", "verdicts"]); // sections that are open at first
 
 // --- a job
 
-// What of it is known: nothing, before there were jobs to tell from; and no cost, of a model without a price.
+// The likely cost and time, as far as they are known; "" without a quote.
 function quoteOf(quote) {
   const known = [quote?.cost && money(quote.cost.likely_usd), quote?.time && seconds(quote.time.likely_s)].filter(Boolean);
   return known.length ? `likely ${known.join(", ")}` : "";
@@ -58,7 +58,7 @@ function show(job, bar) {
   row.scrollIntoView({ block: "center" });
 }
 
-// To the parts of the first job, which may stand far below its rows, and to each job below it.
+// Links to the parts of the first job and to each child job.
 function linksTo(sections) {
   const [first, ...below] = sections;
   const parts = [...first.children].filter((one) => one.matches("h2, details")).map((one) => [one, (one.querySelector("summary") ?? one).textContent]);
@@ -87,7 +87,7 @@ function tools() {
     const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const has = (text) => wanted.every((word) => text.includes(word));
     const rows = [...WORDS.keys()];
-    const named = rows.filter((row) => has(WORDS.get(row).names)); // a task may name all things that others are about
+    const named = rows.filter((row) => has(WORDS.get(row).names)); // tasks are searched only if no name matches: a task may name other steps
     const found = new Set(named.length ? named : rows.filter((row) => has(WORDS.get(row).all())));
     for (const row of rows) row.classList.toggle("hidden", !found.has(row) || (only.checked && !row.classList.contains("critical")));
     for (const area of document.querySelectorAll(".timeline")) area.classList.toggle("filtering", wanted.length > 0 || only.checked);

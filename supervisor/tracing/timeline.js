@@ -1,8 +1,9 @@
-// The timeline of a job: a row for each handoff on one axis of time, equal rows folded, pauses drawn short, a zoom, a legend.
+// The timeline of a job: a row for each handoff on one axis of time, a zoom and a legend.
+// Equal rows are folded, and pauses can be drawn short.
 
-const SHORT_IDLE = 0.05; // the width of a pause that is drawn short, in parts of the time in which something ran
-const MOST_IDLE = 0.3; // the width of all such pauses together
-const BETWEEN_TICKS = 6; // pixels
+const SHORT_IDLE = 0.05; // the width of a short pause, as a part of the time in which a process worked
+const MOST_IDLE = 0.3; // the width of all short pauses together, as a part of that time
+const BETWEEN_TICKS = 6; // least pixels between two ticks
 const TICKS = 5;
 const ZOOMS = [1, 2, 4, 8, 16, 32];
 const LEGEND = [
@@ -12,7 +13,7 @@ const LEGEND = [
 
 // --- time
 
-// The times in which a process worked on something, and the pauses between them: [from, to, isBusy].
+// The times in which a process worked, and the pauses between them: [from, to, isBusy].
 function pausesOf(job) {
   const spans = job.bars.flatMap((bar) => spellsOf(job, bar)).filter(([, , what]) => what !== "waited").sort((a, b) => a[0] - b[0]);
   const pieces = [];
@@ -26,7 +27,7 @@ function pausesOf(job) {
   return pieces;
 }
 
-// Places on the axis in percent, and back. `hidesIdle`: pauses are drawn short.
+// Functions from a time to its place on the axis in percent, and back. `hidesIdle`: draw pauses short.
 function scaleOf(job, hidesIdle) {
   const pieces = pausesOf(job);
   const sum = (wanted) => pieces.reduce((all, [from, to, isBusy]) => all + (isBusy === wanted ? to - from : 0), 0);
@@ -39,7 +40,7 @@ function scaleOf(job, hidesIdle) {
   widths.reduce((all, width) => { starts.push(all); return all + width; }, 0);
   const at = (time) => {
     let [n, last] = [0, pieces.length];
-    while (n < last) { // the first piece that has not ended by then
+    while (n < last) { // find the first piece that ends at this time or later
       const middle = (n + last) >> 1;
       if (pieces[middle][1] < time) n = middle + 1; else last = middle;
     }
@@ -66,7 +67,7 @@ function placePieces(root, scale) {
   }
 }
 
-// Below an hour in words; above it as 10:00:45, for ticks may be seconds apart where pauses are drawn short.
+// A time below an hour in words, else as 10:00:45: ticks can be seconds apart if pauses are drawn short.
 function tickOf(s) {
   if (s < 3600) return seconds(s);
   const whole = Math.round(s);
@@ -86,7 +87,7 @@ function axisInto(axis, job, scale, zoom) {
   placeTicks(axis);
 }
 
-// Each below its time, but inside of the axis, and none over another one: the first and the last are always there.
+// Put each tick below its time, inside of the axis. Hide ticks that would overlap, but never the first or the last.
 function placeTicks(axis) {
   const ticks = [...axis.children];
   const wide = axis.clientWidth;
@@ -112,7 +113,7 @@ function legend() {
 
 // --- rows
 
-// Handoffs of one kind and one state; a few, or one with a story of its own, have a row each.
+// Groups of more than `MOST_SIBLINGS` handoffs with one kind and one state. A handoff with a lost claim or a child job is in no group.
 function equalOf(job) {
   const found = [];
   for (const bars of kindsOf(job)) {
@@ -137,13 +138,13 @@ function mergedOf(job, bars) {
   return merged;
 }
 
-// The step that all of them are copies of, or else the specialist.
+// The repeated step if all handoffs are of its copies, or else the specialist.
 function commonName(bars) {
   const names = new Set(bars.map((bar) => bar.step_id.replace(/_\d{4,}$/, "")));
   return names.size === 1 ? [...names][0] : bars[0].who;
 }
 
-// A row that stands for equal rows. A click shows and hides them.
+// A row in place of equal rows. A click shows and hides the equal rows.
 function groupOf(job, bars, rows) {
   const track = el("span", "track");
   const begun = Math.min(...bars.map((bar) => bar.began_at ?? bar.ended_at ?? job.ends_at));
@@ -214,7 +215,7 @@ function timelineOf(job) {
   return el("div", "", controls, legend(), area);
 }
 
-// Buttons that make the rows of a timeline wider, and keep its middle where it is. `changed`: is called with the new zoom.
+// Buttons that change the width of a timeline and keep its middle in place. `changed` is called with the new zoom.
 function zoomOf(area, changed) {
   let zoom = 0;
   const said = el("output", "", "1\u00d7");

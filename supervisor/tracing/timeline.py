@@ -217,17 +217,20 @@ def _end_stopped(
     `steps`: only the bars of these steps; None: all bars.
     """
     for place, bar in enumerate(bars):
-        if (
-            bar.state == STOPPED
-            and bar.ended_at is None
-            and (steps is None or bar.step_id in steps)
-        ):
-            stints: list[PastClaim] = []
-            for past_claim in bar.stints:
-                if past_claim.ended_at is None:
-                    past_claim = replace(past_claim, ended_at=at)
-                stints.append(past_claim)
-            bars[place] = replace(bar, ended_at=at, stints=tuple(stints))
+        is_meant = steps is None or bar.step_id in steps
+        if is_meant and bar.state == STOPPED and bar.ended_at is None:
+            bars[place] = _ended(bar, at)
+
+
+def _ended(bar: TimelineBar, at: float) -> TimelineBar:
+    """Return the bar with its end and the end of its open claim at a time."""
+    stints: list[PastClaim] = []
+    for past_claim in bar.stints:
+        if past_claim.ended_at is None:
+            stints.append(replace(past_claim, ended_at=at))
+        else:
+            stints.append(past_claim)
+    return replace(bar, ended_at=at, stints=tuple(stints))
 
 
 def _stints(standing: HandoffStanding) -> tuple[PastClaim, ...]:
