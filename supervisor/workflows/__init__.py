@@ -1,6 +1,4 @@
-"""Workflows: plans in YAML files, with steps that may be repeated over files, lines or rows
-(docs/workflows.md).
-"""
+"""Workflows: plans in YAML files, with steps that may be repeated over files, lines or rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items that a step is repeated over, from a file: the lines of a text, or the rows of a table."""
+"""Read the items of a repeated step from a file: the lines of a text, or the rows of a table."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from handoff_queue.supervisor.workflows.template import OWN_NAMES
 from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
 
 MOST_BYTES = 20_000_000
-"""Bytes of one file, as for a document."""
+"""Most bytes of one file: the default limit of a document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Lines or rows; the other is empty."""
+    """Lines or rows. One of the two is empty."""
 
     lines: tuple[str, ...] = ()
     rows: tuple[Mapping[str, str], ...] = ()
 
 
 def read_items(path: Path) -> Items:
-    """Return the rows of a .csv or .tsv with a header, or the lines of any other text, without
-    blank ones.
+    """Return the rows of a .csv or .tsv with a header, or the lines of any other text.
+
+    Blank lines and rows are left out.
 
     Raises:
-        UserError: unreadable, too large, not text, empty, or with a broken header or row.
+        UserError: the file cannot be read, is too large, is not text, has no items or too many, or
+            has a header or row that is not valid.
     """
     data = read_bounded(path, MOST_BYTES, "split it, and give each part to its own job")
     try:
@@ -46,9 +48,10 @@ def read_items(path: Path) -> Items:
         items = Items(rows=tuple(row for _, row in rows_in(path, text, delimiter, OWN_NAMES)))
     count = len(items.lines) + len(items.rows)
     if not count:
-        raise UserError(
-            f"{path} holds no {'lines' if delimiter is None else 'rows below its header'}; add some"
-        )
+        missing = "rows below its header"
+        if delimiter is None:
+            missing = "lines"
+        raise UserError(f"{path} holds no {missing}; add some")
     if count > MOST_STEPS:
         raise UserError(
             f"{path} holds {count:,} items, at most {MOST_STEPS:,} are taken; split it, and give each part to its own job"

@@ -1,6 +1,4 @@
-"""Which workflows there are: the built-in ones, those in a user's folders, and any file by its
-path.
-"""
+"""Find workflows: built-in workflows, workflows in the folders of a user, and files by path."""
 
 from __future__ import annotations
 
@@ -18,8 +16,10 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
-    """Return the workflow of a name (`brief`) or of a file (`./ours/brief.yaml`). A later folder
-    takes precedence over an earlier one, and any folder over the built-in workflows.
+    """Return the workflow with a name (`brief`) or in a file (`./ours/brief.yaml`).
+
+    A name in a later folder takes precedence over an earlier folder, and any folder over the
+    built-in workflows. A text with `/`, or that ends with `.yaml` or `.yml`, is a path.
 
     Raises:
         UserError: the name is unknown (the message lists the known names), or the workflow is
@@ -46,10 +46,15 @@ def built_in_workflows() -> list[Workflow]:
 
 
 def _files_of(folder: Path) -> dict[str, Path]:
-    """Return the files of workflows by name, unread."""
-    paths = [path for path in files_with_suffix(folder, _SUFFIXES) if not path.name.startswith(".")]
+    """Return the workflow files of a folder by name. Hidden files are ignored.
+
+    Raises:
+        UserError: two files have the same name.
+    """
     files_by_name: dict[str, Path] = {}
-    for path in paths:
+    for path in files_with_suffix(folder, _SUFFIXES):
+        if path.name.startswith("."):
+            continue
         if path.stem in files_by_name:
             raise UserError(
                 f"{path}: {path.stem} is {files_by_name[path.stem].name} as well; rename or remove one of the two"

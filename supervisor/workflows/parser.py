@@ -1,4 +1,4 @@
-"""Parser of workflow files. It finds every fault that can be found before there is a job."""
+"""Parser of workflow files. It checks everything that does not depend on a job."""
 
 from __future__ import annotations
 
@@ -45,14 +45,16 @@ from handoff_queue.supervisor.workflows.workflow import (
     Workflow,
     WorkflowStep,
     join_from,
+    steps_by_id,
 )
 
 MOST_BYTES = 200_000
-"""A plan that a person has written is shorter; many alike steps are one with `for_each`."""
+"""Most bytes of a workflow file. Similar steps are one step with `for_each`, so files stay short."""
 MOST_WRITTEN_STEPS = 1_000
+"""Most steps in a workflow file."""
 MOST_DESCRIPTION_CHARS = 1_000
 _MOST_TOLD = 3
-"""Problems of one kind in one line."""
+"""Most problems of the plan in one error."""
 FIELDS = ("description", "review", "synthesis", "join", "gates", "key", "steps")
 STEP_FIELDS = (
     "id",
@@ -70,11 +72,12 @@ STEP_FIELDS = (
 )
 _LONGEST_ID = 48
 _LONGEST_REPEATED_ID = _LONGEST_ID - len(f"_{MOST_STEPS}")
+"""Most characters of the id of a repeated step, so that its copies have valid ids, too."""
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 def workflow_from(path: Path) -> Workflow:
-    """Read one file.
+    """Parse a workflow file.
 
     Raises:
         UserError: the first fault, with file, line, step and correction.
@@ -89,30 +92,23 @@ def workflow_from(path: Path) -> Workflow:
         raise UserError(
             f"{_at(path, fields, 'description')} must have 1 to {MOST_DESCRIPTION_CHARS:,} characters; describe its result"
         )
-    listed = fields["steps"]
-    if not isinstance(listed, yaml.SequenceNode) or not listed.value:
-        raise UserError(
-            f"{_at(path, fields, 'steps')} must be a list; write `- id: ...` below it, once for each step"
-        )
-    if len(listed.value) > MOST_WRITTEN_STEPS:
-        problem = (
-            f"has {len(listed.value):,} steps, at most {MOST_WRITTEN_STEPS:,} can be written down"
-        )
-        raise UserError(
-            f"{_at(path, fields, 'steps')} {problem}; make similar steps one step with `for_each`"
-        )
-    steps = tuple(_step(path, node) for node in listed.value)
-    _check_together(path, steps, [line_of(node) for node in listed.value])
+    nodes = _step_nodes(path, fields)
+    steps = tuple(_step(path, node) for node in nodes)
+    _check_together(path, steps, list(map(line_of, nodes)))
+    review = True
+    if "review" in fields:
+        review = truth_of(_at(path, fields, "review"), fields["review"])
+    synthesis = _choice(_at(path, fields, "synthesis"), fields, "synthesis", Synthesis)
+    join = None
+    if "join" in fields:
+        join = join_from(_at(path, fields, "join"), fields["join"])
     workflow = Workflow(
         name=path.stem,
         path=path,
         description=description,
-        review=truth_of(_at(path, fields, "review"), fields["review"])
-        if "review" in fields
-        else True,
-        synthesis=_choice(_at(path, fields, "synthesis"), fields, "synthesis", Synthesis)
-        or Synthesis.MERGE,
-        join=join_from(_at(path, fields, "join"), fields["join"]) if "join" in fields else None,
+        review=review,
+        synthesis=synthesis or Synthesis.MERGE,
+        join=join,
         steps=steps,
         key=_key(path, fields, steps),
         gates=_gates(path, fields),
@@ -121,8 +117,32 @@ def workflow_from(path: Path) -> Workflow:
     return workflow
 
 
+def _step_nodes(path: Path, fields: Mapping[str, yaml.Node]) -> list[yaml.Node]:
+    """Return the nodes of the steps.
+
+    Raises:
+        UserError: `steps` is not a list, is empty, or is too long.
+    """
+    steps = fields["steps"]
+    if not isinstance(steps, yaml.SequenceNode) or not steps.value:
+        raise UserError(
+            f"{_at(path, fields, 'steps')} must be a list; write `- id: ...` below it, once for each step"
+        )
+    nodes: list[yaml.Node] = steps.value
+    if len(nodes) > MOST_WRITTEN_STEPS:
+        problem = f"has {len(nodes):,} steps, at most {MOST_WRITTEN_STEPS:,} can be written down"
+        raise UserError(
+            f"{_at(path, fields, 'steps')} {problem}; make similar steps one step with `for_each`"
+        )
+    return nodes
+
+
 def _key(path: Path, fields: Mapping[str, yaml.Node], steps: Sequence[WorkflowStep]) -> str | None:
-    """Return the column that names the rows. Raises: UserError: no step is repeated over rows."""
+    """Return the column that names the rows, or None.
+
+    Raises:
+        UserError: the name is empty, or no step is repeated over rows.
+    """
     if "key" not in fields:
         return None
     where = _at(path, fields, "key")
@@ -138,17 +158,29 @@ def _key(path: Path, fields: Mapping[str, yaml.Node], steps: Sequence[WorkflowSt
 
 
 def _gates(path: Path, fields: Mapping[str, yaml.Node]) -> GateSet | None:
-    """Return the gates, which have the same fields as in a gate file."""
-    if (gates := fields.get("gates")) is None:
+    """Return the gates of the workflow, or None. The fields are the same as in a file of gates.
+
+    Raises:
+        UserError: see `gates_in`.
+    """
+    if "gates" not in fields:
         return None
+    gates = fields["gates"]
     where = _at(path, fields, "gates")
     fields_of(where, gates)
-    return gates_in(
-        value_of(where, gates), lambda place: f"{path}:{line_at(gates, place)}: gates", path.parent
-    )
+
+    def where_in_gates(place: Sequence[str]) -> str:
+        return f"{path}:{line_at(gates, place)}: gates"
+
+    return gates_in(value_of(where, gates), where_in_gates, path.parent)
 
 
 def _step(path: Path, node: yaml.Node) -> WorkflowStep:
+    """Parse a step.
+
+    Raises:
+        UserError: the first fault.
+    """
     place = f"{path}:{line_of(node)}"
     fields = fields_of(f"{place}: a step", node)
     name = ""
@@ -170,7 +202,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         depends_on = ()
     specialist = text_of(f"{where}: specialist", fields["specialist"])
     title = _title(where, fields)
-    try:  # before placeholders are filled: names, and texts that are too long already
+    try:  # checks names, and texts that are too long before their placeholders are filled
         Step(
             id=StepId(name),
             specialist=specialist,
@@ -182,6 +214,12 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         raise UserError(f"{where}: {problems_of(error)}; fix this field") from error
     if specialist != SUB_SUPERVISOR:
         check_specialist(specialist, f"{where}: ")
+    approve = None
+    if "approve" in fields:
+        approve = truth_of(f"{where}: approve", fields["approve"])
+    join = None
+    if "join" in fields:
+        join = join_from(f"{where}: join", fields["join"])
     step = WorkflowStep(
         id=StepId(name),
         specialist=specialist,
@@ -194,8 +232,8 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         or OnFailure.RETRY,
         when=_condition(where, fields),
         after=_after(where, fields),
-        approve=truth_of(f"{where}: approve", fields["approve"]) if "approve" in fields else None,
-        join=join_from(f"{where}: join", fields["join"]) if "join" in fields else None,
+        approve=approve,
+        join=join,
         where=where,
     )
     _check_placeholders(step)
@@ -203,7 +241,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
 
 
 def _condition(where: str, fields: Mapping[str, yaml.Node]) -> Condition | None:
-    """Return the condition of a step.
+    """Return the condition of a step, or None.
 
     Raises:
         UserError: the condition is invalid.
@@ -218,10 +256,10 @@ def _condition(where: str, fields: Mapping[str, yaml.Node]) -> Condition | None:
 
 
 def _check_condition(step: WorkflowStep, by_id: Mapping[StepId, WorkflowStep]) -> None:
-    """Check the names in a condition.
+    """Check that the condition of a step uses only values that the step has.
 
     Raises:
-        UserError: the condition uses a value that the step does not have.
+        UserError: it names a step that is no dependency, or uses the item in a wrong way.
     """
     condition = step.when
     if condition is None:
@@ -247,6 +285,11 @@ def _check_condition(step: WorkflowStep, by_id: Mapping[StepId, WorkflowStep]) -
 def _check_step_in_condition(
     step: WorkflowStep, name: StepId, by_id: Mapping[StepId, WorkflowStep]
 ) -> None:
+    """Check the name of a step in a condition.
+
+    Raises:
+        UserError: it is no dependency, or has a result for each item of other items.
+    """
     if name not in by_id:
         mend = suggestion(name, step.depends_on, otherwise="name one of `depends_on`")
         raise UserError(f"{step.where}: when: there is no step {name!r:.60}; {mend}")
@@ -277,21 +320,25 @@ def _after(where: str, fields: Mapping[str, yaml.Node]) -> Literal["review"] | N
 
 
 def _check_review(workflow: Workflow) -> None:
-    """Check the steps that wait for a review.
+    """Check that no step waits for a review that does not take place.
 
     Raises:
-        UserError: a step waits for the review of a workflow without one.
+        UserError: a step has `after: review`, and the workflow has `review: false`.
     """
-    step = next((step for step in workflow.steps if step.after), None)
-    if step is not None and not workflow.review:
-        raise UserError(
-            f"{step.where}: waits for the review, and the workflow says `review: false`;"
-            " remove one of the two"
-        )
+    for step in workflow.steps:
+        if step.after and not workflow.review:
+            raise UserError(
+                f"{step.where}: waits for the review, and the workflow says `review: false`;"
+                " remove one of the two"
+            )
 
 
 def _title(where: str, fields: Mapping[str, yaml.Node]) -> str | None:
-    """Return the title of a step, before its placeholders are filled. Raises: UserError."""
+    """Return the title of a step in one line, before its placeholders are filled, or None.
+
+    Raises:
+        UserError: the title is empty or too long.
+    """
     if "title" not in fields:
         return None
     title = " ".join(text_of(f"{where}: title", fields["title"]).split())
@@ -303,64 +350,80 @@ def _title(where: str, fields: Mapping[str, yaml.Node]) -> str | None:
 
 
 def _check_placeholders(step: WorkflowStep) -> None:
-    """Check the placeholders. Names of columns are checked later, when rows are given."""
-    if any(template.has_stray_brace for template in step.templates):
-        raise UserError(f"{step.where}: a {{ begins no placeholder; write {{{{ for a brace")
-    allowed = {REQUEST} if step.for_each is None else OWN_NAMES
+    """Check the placeholders of a step. `Workflow.expand` checks the names of columns.
+
+    Raises:
+        UserError: a brace is stray, or a placeholder has no value in any job.
+    """
+    for template in step.templates:
+        if template.has_stray_brace:
+            raise UserError(f"{step.where}: a {{ begins no placeholder; write {{{{ for a brace")
+    if step.for_each is ForEach.ROWS:
+        return
+    allowed, known = OWN_NAMES, f"{{{ITEM}}} and {{{REQUEST}}}"
+    if step.for_each is None:
+        allowed, known = frozenset({REQUEST}), f"{{{REQUEST}}}"
     for name in step.names:
-        if name not in allowed and step.for_each is not ForEach.ROWS:
-            there = " and ".join(f"{{{each}}}" for each in sorted(allowed))
-            mend = (
-                "add `for_each` to the step"
-                if name == ITEM
-                else "or write {{ for a brace; columns need `for_each: rows`"
-            )
+        if name not in allowed:
+            mend = "or write {{ for a brace; columns need `for_each: rows`"
+            if name == ITEM:
+                mend = "add `for_each` to the step"
             raise UserError(
-                f"{step.where}: there is no placeholder {{{name:.80}}}; there is {there}: correct it, {mend}"
+                f"{step.where}: there is no placeholder {{{name:.80}}}; there is {known}: correct it, {mend}"
             )
 
 
 def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[int]) -> None:
-    """Check the steps together.
+    """Check the ids, the dependencies and the conditions of all steps.
 
     Args:
         lines: first line of each step.
+
+    Raises:
+        UserError: the steps are not a plan, or a condition is not valid.
     """
-    by_id = {step.id: step for step in steps}
+    by_id = steps_by_id(steps)
     if len(by_id) == len(steps):
         _check_copies(steps, by_id)
-    shapes = [
-        Step.model_construct(
-            id=step.id,
-            specialist=step.specialist,
-            task="",
-            depends_on=step.depends_on,
-            after=step.after,
-        )
-        for step in steps
-    ]
-    if problems := problems_by_step(shapes):
-        line = {step.id: line for step, line in zip(steps, lines, strict=True)}
-        first, *others = [
-            (line[problem.step], f"{problem.said:.300}") for problem in problems[:_MOST_TOLD]
-        ]
+    line_by_id = dict(zip([step.id for step in steps], lines, strict=True))
+    if problems := problems_by_step(_shapes(steps)):
+        first, *others = problems[:_MOST_TOLD]
+        texts = [f"{first.said:.300}"]
+        for problem in others:
+            texts.append(f"line {line_by_id[problem.step]}: {problem.said:.300}")
         if len(problems) > _MOST_TOLD:
-            more = [f"and {len(problems) - _MOST_TOLD} more"]
-        else:
-            more = []
-        told = "; ".join([first[1], *(f"line {number}: {text}" for number, text in others), *more])
+            texts.append(f"and {len(problems) - _MOST_TOLD} more")
         raise UserError(
-            f"{path}:{first[0]}: {told}; correct the steps' `id` and `depends_on` (there are: {', '.join(by_id):.300})"
+            f"{path}:{line_by_id[first.step]}: {'; '.join(texts)};"
+            f" correct the steps' `id` and `depends_on` (there are: {', '.join(by_id):.300})"
         )
-    _check_conditions(steps, by_id)
-
-
-def _check_conditions(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, WorkflowStep]) -> None:
     for step in steps:
         _check_condition(step, by_id)
 
 
+def _shapes(steps: Sequence[WorkflowStep]) -> list[Step]:
+    """Return unchecked steps for `problems_by_step`, which reads only ids and dependencies."""
+    shapes: list[Step] = []
+    for step in steps:
+        shapes.append(
+            Step.model_construct(
+                id=step.id,
+                specialist=step.specialist,
+                task="",
+                depends_on=step.depends_on,
+                after=step.after,
+            )
+        )
+    return shapes
+
+
 def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, WorkflowStep]) -> None:
+    """Check that the copies of repeated steps have valid ids and different tasks.
+
+    Raises:
+        UserError: a step has the name of a copy, an id is too long for copies, or all copies of a
+            step would have the same task.
+    """
     for step in steps:
         copied = source_of(step.id)
         if copied and (source := by_id.get(StepId(copied))) and source.for_each:
@@ -373,10 +436,7 @@ def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, Workflow
             raise UserError(
                 f"{step.where}: the id of a step with for_each has at most {_LONGEST_REPEATED_ID} characters; shorten it"
             )
-        follows = any(
-            id_ in by_id and by_id[id_].for_each is step.for_each for id_ in step.depends_on
-        )
-        if not follows and set(step.task.names) <= {REQUEST}:
+        if not _follows_copies(step, by_id) and set(step.task.names) <= {REQUEST}:
             what = "{item} or a {column}"
             if step.for_each is not ForEach.ROWS:
                 what = "{item}"
@@ -385,9 +445,23 @@ def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, Workflow
             )
 
 
+def _follows_copies(step: WorkflowStep, by_id: Mapping[StepId, WorkflowStep]) -> bool:
+    """Return whether a repeated step depends on a step that is repeated over the same items."""
+    for dependency in step.depends_on:
+        other = by_id.get(dependency)
+        if other is not None and other.for_each is step.for_each:
+            return True
+    return False
+
+
 def _check_keys(
     where: str, fields: Mapping[str, yaml.Node], known: Collection[str], needed: Collection[str]
 ) -> None:
+    """Check the names of fields.
+
+    Raises:
+        UserError: a field is not known, or a needed field is missing.
+    """
     for key, node in fields.items():
         if key not in known:
             mend = suggestion(key, known, otherwise="remove it")
@@ -402,6 +476,11 @@ def _check_keys(
 def _choice(
     where: str, fields: Mapping[str, yaml.Node], key: str, choices: type[_Choice]
 ) -> _Choice | None:
+    """Return the value of a field with fixed values, or None without the field.
+
+    Raises:
+        UserError: the value is none of `choices`.
+    """
     if key not in fields:
         return None
     value = text_of(where, fields[key])
@@ -413,6 +492,7 @@ def _choice(
 
 
 def _at(path: Path, fields: Mapping[str, yaml.Node], key: str) -> str:
+    """Return `FILE:LINE: KEY` for errors, or `FILE: KEY` if there is no such field."""
     if key in fields:
         return f"{path}:{line_of(fields[key])}: {key}"
     return f"{path}: {key}"

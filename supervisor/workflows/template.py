@@ -1,5 +1,5 @@
-"""Texts with placeholders. Names are looked up once: nothing is evaluated, and inserted text is
-never read again.
+"""Texts with placeholders. Nothing is evaluated, and inserted texts are not searched for
+placeholders.
 """
 
 from __future__ import annotations
@@ -9,26 +9,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 REQUEST = "request"
+"""The placeholder of the request."""
 ITEM = "item"
+"""The placeholder of the item of a copy."""
 OWN_NAMES = frozenset({REQUEST, ITEM})
-"""Placeholders that mean the same in every workflow: no column may be called so."""
+"""Placeholders that mean the same in every workflow. No column may have one of these names."""
 _TOKEN = re.compile(r"\{\{|\{([^{}\n]+)\}|\{")
-"""A brace that is meant, a placeholder, or a brace that is neither. A closing brace alone is
-itself. Reads no character more than twice.
-"""
+"""`{{` for a brace, a placeholder, or a stray `{`. A closing brace is plain text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """`Look at {item}.` taken apart. There is one literal more than there are names."""
+    """A parsed text, such as `Look at {item}.`"""
 
     literals: tuple[str, ...]
+    """The texts around the placeholders: one more than there are names."""
     names: tuple[str, ...]
+    """The names of the placeholders, in order."""
     has_stray_brace: bool = False
-    """A `{` that begins no placeholder and is not doubled."""
+    """True if a `{` begins no placeholder and is not doubled."""
 
     @classmethod
     def of(cls, text: str) -> Template:
+        """Parse a text."""
         literals, names, is_stray, end = [""], [], False, 0
         for token in _TOKEN.finditer(text):
             literals[-1] += text[end : token.start()]

@@ -1,4 +1,4 @@
-"""A workflow: steps that a person wrote once, their joins and their checks."""
+"""A workflow: the steps that a person wrote, and how they become the plan of a job."""
 
 from __future__ import annotations
 
@@ -36,19 +36,23 @@ from handoff_queue.supervisor.text.plain_yaml import fields_of, text_of, texts_o
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
 
 FIELDS = ("enough", "at_least", "within_s", "must")
+"""Fields of a join."""
 _PERCENT = re.compile(r"(100|[1-9][0-9]?) ?%")
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A number, or a percentage."""
+    """A number of results, or a percentage of them."""
 
     number: int
     is_percent: bool = False
 
     def of(self, parts: int) -> int:
-        """Return the number of parts, at least one."""
+        """Return the number of results. `parts`: the possible results.
+
+        A percentage is rounded up, and is at least one result.
+        """
         if self.is_percent:
             return max(1, -(-parts * self.number // 100))
         return self.number
@@ -64,7 +68,7 @@ class JoinSyntax:
     at_least: Share = Share(1)
     within_s: int | None = None
     must: tuple[StepId, ...] = ()
-    """Required steps. A repeated step means all copies."""
+    """Required steps. A repeated step stands for all its copies."""
 
     def of(self, copies: Mapping[StepId, tuple[StepId, ...]]) -> Join:
         """Return the join of one job.
@@ -73,15 +77,21 @@ class JoinSyntax:
             copies: copies of every dependency.
 
         Raises:
-            UserError: it needs more results than there are, or a step that is no dependency.
+            UserError: the join needs more results than there are, or a step that is no dependency.
         """
         parts = tuple(chain.from_iterable(copies.values()))
+        enough = None
+        if self.enough:
+            enough = self.enough.of(len(parts))
+        must: list[StepId] = []
+        for step in self.must:
+            must += copies.get(step, (step,))
         try:
             join = Join(
-                enough=self.enough.of(len(parts)) if self.enough else None,
+                enough=enough,
                 at_least=self.at_least.of(len(parts)),
                 within_s=self.within_s,
-                must=tuple(chain.from_iterable(copies.get(step, (step,)) for step in self.must)),
+                must=tuple(must),
             )
         except ValidationError as error:
             raise UserError(f"{self.where}: {problems_of(error)}; correct it") from error
@@ -92,56 +102,50 @@ class JoinSyntax:
 
 def join_as_json(join: JsonValue, parts: int) -> JsonValue:
     """Return a join in the form that `Join` takes: percentages (`80%`) become numbers, and a single
-    name becomes a list. Other values stay, and `Join` refuses them.
+    name in `must` becomes a list. All other values stay as they are.
 
     Args:
         parts: number of possible results.
     """
     if not isinstance(join, dict):
         return join
-    shares = {
-        name: _PERCENT.fullmatch(text.strip())
-        for name in ("enough", "at_least")
-        if isinstance(text := join.get(name), str)
-    }
-    numbers = {
-        name: Share(int(percent[1]), is_percent=True).of(parts)
-        for name, percent in shares.items()
-        if percent
-    }
-    must: dict[str, JsonValue] = (
-        {"must": [single]} if isinstance(single := join.get("must"), str) else {}
-    )
-    return {**join, **numbers, **must}
+    changed = dict(join)
+    for name in ("enough", "at_least"):
+        text = join.get(name)
+        if isinstance(text, str) and (percent := _PERCENT.fullmatch(text.strip())):
+            changed[name] = Share(int(percent[1]), is_percent=True).of(parts)
+    must = join.get("must")
+    if isinstance(must, str):
+        changed["must"] = [must]
+    return changed
 
 
 def join_from(where: str, node: yaml.Node) -> JoinSyntax:
-    """Parse a join.
+    """Parse a join. `where`: file, line and step, for errors.
 
     Raises:
-        UserError: the fault and its correction.
+        UserError: the first fault, and its correction.
     """
     fields = fields_of(where, node)
-    if unknown := [name for name in fields if name not in FIELDS]:
-        mend = suggestion(unknown[0], FIELDS)
-        raise UserError(f"{where}: there is no field {unknown[0]!r:.80}; {mend}")
+    for name in fields:
+        if name not in FIELDS:
+            mend = suggestion(name, FIELDS)
+            raise UserError(f"{where}: there is no field {name!r:.80}; {mend}")
     if not fields:
         raise UserError(
             f"{where}: says nothing; write `enough: 3`, `within_s: 60` or the like, or leave it out"
         )
-    return JoinSyntax(
-        where=where,
-        enough=_share(f"{where}: enough", fields["enough"]) if "enough" in fields else None,
-        at_least=_share(f"{where}: at_least", fields["at_least"])
-        if "at_least" in fields
-        else Share(1),
-        within_s=_seconds(f"{where}: within_s", fields["within_s"])
-        if "within_s" in fields
-        else None,
-        must=tuple(map(StepId, texts_of(f"{where}: must", fields["must"])))
-        if "must" in fields
-        else (),
-    )
+    enough, at_least, within_s = None, Share(1), None
+    must: tuple[StepId, ...] = ()
+    if "enough" in fields:
+        enough = _share(f"{where}: enough", fields["enough"])
+    if "at_least" in fields:
+        at_least = _share(f"{where}: at_least", fields["at_least"])
+    if "within_s" in fields:
+        within_s = _seconds(f"{where}: within_s", fields["within_s"])
+    if "must" in fields:
+        must = tuple(map(StepId, texts_of(f"{where}: must", fields["must"])))
+    return JoinSyntax(where, enough, at_least, within_s, must)
 
 
 def _seconds(where: str, node: yaml.Node) -> int:
@@ -153,6 +157,7 @@ def _seconds(where: str, node: yaml.Node) -> int:
 
 
 def _share(where: str, node: yaml.Node) -> Share:
+    """Return a number of results. Raises: UserError: the text is no number and no percentage."""
     text = text_of(where, node)
     if percent := _PERCENT.fullmatch(text):
         return Share(int(percent[1]), is_percent=True)
@@ -162,24 +167,26 @@ def _share(where: str, node: yaml.Node) -> Share:
 
 
 MOST_STEPS = 100_000
-"""Steps of one plan, including copies."""
+"""Most steps of one plan, including copies."""
 MOST_DEPENDENCIES = 200_000
-"""Dependencies of one plan: two fan-ins over all of its steps. A plan with more has copies that
-each wait for all copies of another step.
+"""Most dependencies of one plan: enough for two fan-ins over all its steps. A plan with more has
+copies that each wait for all copies of another step.
 """
 MOST_PLAN_CHARS = 32_000_000
-"""Characters of the tasks and fallbacks of one plan, which is one payload. It is the limit of
-`shared.runtime.payload_cache`.
+"""Most characters of the tasks, fallbacks, titles and conditions of one plan, which is one payload.
+It is the limit of `shared.runtime.payload_cache`.
 """
 
 MOST_NAME_CHARS = 1_000
-"""The longest text that names an item in the results. Longer texts are no names."""
+"""Most characters of a path or line that is the key of its item. If one of them is longer, the keys
+of all these items are their numbers.
+"""
 MOST_KEY_CHARS = 40
-"""The longest value of a column that can name its rows. Longer values are texts."""
+"""Most characters of the values of a column that can name its rows, if the workflow has no `key`."""
 
 
 class ForEach(StrEnum):
-    """Items that a step is repeated over."""
+    """The kind of the items that a step is repeated over."""
 
     FILES = "files"
     LINES = "lines"
@@ -188,7 +195,7 @@ class ForEach(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkflowStep:
-    """A step as it was written: one Step of the plan, or one for each item."""
+    """A step as it was written. It becomes one Step of the plan, or a copy for each item."""
 
     id: StepId
     specialist: str
@@ -201,23 +208,33 @@ class WorkflowStep:
     where: str
     """File, line and step, for errors."""
     when: Condition | None = None
-    """The condition on which it begins."""
+    """The condition on which the step begins."""
     after: Literal["review"] | None = None
-    """`review`: it begins when a review has passed the results of the steps before it."""
+    """`review`: the step begins when a review has passed the results of the steps before it."""
     approve: bool | None = None
-    """True if a person must approve before it begins."""
+    """True if a person must approve before the step begins."""
     title: Template | None = None
     """The heading of the result in a merged answer."""
 
     @property
     def templates(self) -> tuple[Template, ...]:
         """The texts of the step that may hold placeholders."""
-        return (self.task, self.fallback, *((self.title,) if self.title else ()))
+        if self.title:
+            return (self.task, self.fallback, self.title)
+        return (self.task, self.fallback)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return every placeholder once."""
-        return tuple(dict.fromkeys(name for each in self.templates for name in each.names))
+        """The names of all placeholders, each once."""
+        names: dict[str, None] = {}
+        for template in self.templates:
+            names.update(dict.fromkeys(template.names))
+        return tuple(names)
+
+
+def steps_by_id(steps: Sequence[WorkflowStep]) -> dict[StepId, WorkflowStep]:
+    """Return the steps by their ids. If steps have the same id, the last one counts."""
+    return {step.id: step for step in steps}
 
 
 _Values: TypeAlias = Mapping[ForEach | None, Sequence[Mapping[str, str]]]
@@ -225,20 +242,21 @@ _Values: TypeAlias = Mapping[ForEach | None, Sequence[Mapping[str, str]]]
 
 
 class _Key(NamedTuple):
-    """Name of an item."""
+    """The names of an item."""
 
     heading: str
-    """A text by which a reader knows the item, in a title."""
+    """The text of the item in a title."""
     name: str
-    """The item's own name among the rows of the results: the same text, or the item's number."""
+    """The key of the item in the results: the same text, or the item's number."""
 
 
 _Keys: TypeAlias = Mapping[ForEach, Sequence[_Key]]
+"""The names of the items of each kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """A file that `supervisor.workflows.read_workflow` found nothing wrong with."""
+    """A workflow that `supervisor.workflows.read_workflow` has parsed and checked."""
 
     name: str
     path: Path
@@ -252,20 +270,16 @@ class Workflow:
     key: str | None = None
     """The column whose fields name the rows in the results. None: the rows have numbers."""
     gates: GateSet | None = None
-    """Gates of its answers, for jobs that have no gates."""
+    """Gates of the answers of its jobs, for requests without gates."""
 
     @property
     def repeats_over(self) -> frozenset[ForEach]:
-        """Return the kinds of items that a job must provide."""
-        repeats: set[ForEach] = set()
-        for step in self.steps:
-            if step.for_each:
-                repeats.add(step.for_each)
-        return frozenset(repeats)
+        """The kinds of items that a job must provide."""
+        return frozenset(step.for_each for step in self.steps if step.for_each)
 
     @property
     def specialists(self) -> tuple[str, ...]:
-        """Return the names of its specialists. `limit_problems` checks that they are served."""
+        """The names of its specialists, sorted."""
         return tuple(sorted({step.specialist for step in self.steps}))
 
     def expand(
@@ -285,32 +299,26 @@ class Workflow:
 
         Raises:
             UserError: a step is repeated over missing items, or no step uses the given lines or
-                rows; a placeholder has no column; the plan or one of its texts is too large.
+                rows; a placeholder has no column; the key column is not valid; a join is not
+                possible; or the plan or one of its texts is too large.
         """
-        given: dict[ForEach, Sequence[object]] = {
-            ForEach.FILES: files,
-            ForEach.LINES: lines,
-            ForEach.ROWS: rows,
+        counts = {
+            ForEach.FILES: len(files),
+            ForEach.LINES: len(lines),
+            ForEach.ROWS: len(rows),
         }
-        self._check_given({each for each, items in given.items() if items})
-        self._check_size({each: len(items) for each, items in given.items()})
-        by_id = {step.id: step for step in self.steps}
+        self._check_given(counts)
+        self._check_size(counts)
+        by_id = steps_by_id(self.steps)
         keys = self._keys(files, lines, rows)
-        values: _Values = {
-            None: [{REQUEST: request}],
-            ForEach.FILES: [{REQUEST: request, ITEM: path} for path in files],
-            ForEach.LINES: [{REQUEST: request, ITEM: line} for line in lines],
-            ForEach.ROWS: [{**row, REQUEST: request, ITEM: row_text(row)} for row in rows],
-        }
+        values = _placeholder_values(request, files, lines, rows)
         steps: list[Step] = []
         chars = 0
         for written in self.steps:
             for step in self._copies(written, by_id, values, keys):
+                chars += len(step.task) + len(step.fallback) + len(step.title or "")
                 if step.when:
                     chars += len(step.when.to_json())
-                else:
-                    chars += 0
-                chars += len(step.task) + len(step.fallback) + len(step.title or "")
                 if chars > MOST_PLAN_CHARS:
                     problem = f"the plan has more than {MOST_PLAN_CHARS:,} characters"
                     raise UserError(
@@ -319,17 +327,24 @@ class Workflow:
                 steps.append(step)
         join = None
         if self.join:
-            built_upon = {id_ for step in self.steps for id_ in step.depends_on}
-            copies = {
-                step.id: _ids_of(step, values) for step in self.steps if step.id not in built_upon
-            }
-            join = self.join.of(copies)
+            join = self.join.of(self._copies_of_sinks(values))
         return Plan(
             steps=tuple(steps),
             synthesis=self.synthesis,
             join=join,
             why=f"Workflow {self.name}: {self.description}",
         )
+
+    def _copies_of_sinks(self, values: _Values) -> dict[StepId, tuple[StepId, ...]]:
+        """Return the ids of the copies of each step that no other step depends on."""
+        depended_on: set[StepId] = set()
+        for step in self.steps:
+            depended_on.update(step.depends_on)
+        copies: dict[StepId, tuple[StepId, ...]] = {}
+        for step in self.steps:
+            if step.id not in depended_on:
+                copies[step.id] = _ids_of(step, values)
+        return copies
 
     def _copies(
         self,
@@ -342,17 +357,13 @@ class Workflow:
         there is one, or else on all copies.
         """
         own_ids = _ids_of(written, values)
-        beside = {
-            id_: _ids_of(by_id[id_], values)
-            for id_ in written.depends_on
-            if _is_beside(written, by_id[id_])
-        }
-        apart = {
-            id_: _ids_of(by_id[id_], values)
-            for id_ in written.depends_on
-            if not _is_beside(written, by_id[id_])
-        }
-        waits_for_all = tuple(chain.from_iterable(apart.values()))
+        paired: dict[StepId, tuple[StepId, ...]] = {}
+        unpaired: dict[StepId, tuple[StepId, ...]] = {}
+        for dependency in written.depends_on:
+            if _is_paired(written, by_id[dependency]):
+                paired[dependency] = _ids_of(by_id[dependency], values)
+            else:
+                unpaired[dependency] = _ids_of(by_id[dependency], values)
         for place, (own_id, known) in enumerate(
             zip(own_ids, values[written.for_each], strict=True)
         ):
@@ -363,33 +374,34 @@ class Workflow:
             key = ""
             if written.for_each:
                 key = keys[written.for_each][place].heading
+            of_item: dict[StepId, tuple[StepId, ...]] = {}
+            for dependency, ids in paired.items():
+                of_item[dependency] = (ids[place],)
             try:
+                task, fallback = written.task.fill(known), written.fallback.fill(known)
+                title = _title(written, own_id, known, key)
+                when = _when(written, known, of_item | unpaired)
+                join = None
+                if written.join:
+                    join = written.join.of(unpaired | of_item)
                 yield Step(
                     id=own_id,
                     specialist=written.specialist,
-                    task=written.task.fill(known),
-                    depends_on=(*(ids[place] for ids in beside.values()), *waits_for_all),
-                    fallback=written.fallback.fill(known),
+                    task=task,
+                    depends_on=tuple(chain(*of_item.values(), *unpaired.values())),
+                    fallback=fallback,
                     on_failure=written.on_failure,
-                    title=_title(written, own_id, known, key),
-                    when=_when(written, known, apart, beside, place),
+                    title=title,
+                    when=when,
                     after=written.after,
                     approve=written.approve,
                     row=_item_ref(written, place, keys),
-                    join=written.join.of(
-                        apart | {id_: (ids[place],) for id_, ids in beside.items()}
-                    )
-                    if written.join
-                    else None,
+                    join=join,
                 )
             except KeyError as error:
                 column = error.args[0]
-                columns: list[str] = []
-                for name in known:
-                    if name not in OWN_NAMES:
-                        columns.append(name)
                 otherwise = "correct the placeholder, or write {{ for a brace"
-                mend = suggestion(column, columns, otherwise=otherwise)
+                mend = suggestion(column, _columns_in(known), otherwise=otherwise)
                 raise UserError(f"{where}: there is no column {column!r:.80}; {mend}") from error
             except ValidationError as error:
                 raise UserError(
@@ -399,15 +411,23 @@ class Workflow:
     def _keys(
         self, files: Sequence[str], lines: Sequence[str], rows: Sequence[Mapping[str, str]]
     ) -> _Keys:
-        """Return the key of each item. Raises: UserError: the key column does not name each row."""
+        """Return the names of the items of each kind. Raises as `_keys_of_rows`."""
         if self.key and rows:
             of_rows = self._keys_of_rows(self.key, rows)
         else:
             of_rows = row_keys(rows)
-        named = {ForEach.FILES: files, ForEach.LINES: lines, ForEach.ROWS: of_rows}
-        return {each: _keys_in(texts) for each, texts in named.items()}
+        return {
+            ForEach.FILES: _keys_in(files),
+            ForEach.LINES: _keys_in(lines),
+            ForEach.ROWS: _keys_in(of_rows),
+        }
 
     def _keys_of_rows(self, column: str, rows: Sequence[Mapping[str, str]]) -> list[str]:
+        """Return the value of each row in the key column.
+
+        Raises:
+            UserError: there is no such column, or a value is empty or there twice.
+        """
         if column not in rows[0]:
             mend = suggestion(column, rows[0])
             raise UserError(f"{self.path}: key: there is no column {column!r:.80}; {mend}")
@@ -427,7 +447,14 @@ class Workflow:
             places[key] = n
         return list(places)
 
-    def _check_given(self, given: set[ForEach]) -> None:
+    def _check_given(self, counts: Mapping[ForEach, int]) -> None:
+        """Check that the given items and the repeated steps fit. `counts`: items of each kind.
+
+        Raises:
+            UserError: a step is repeated over missing items, or no step uses the given lines or
+                rows.
+        """
+        given = {each for each, count in counts.items() if count}
         for step in self.steps:
             if step.for_each and step.for_each not in given:
                 others = ""
@@ -442,15 +469,22 @@ class Workflow:
             )
 
     def _check_size(self, counts: Mapping[ForEach, int]) -> None:
-        """Check the size before anything is built."""
-        copies = {step.id: counts[step.for_each] if step.for_each else 1 for step in self.steps}
-        by_id = {step.id: step for step in self.steps}
+        """Check the size of the plan before it is made. `counts`: items of each kind.
+
+        Raises:
+            UserError: the plan has too many steps or dependencies.
+        """
+        copies: dict[StepId, int] = {}
+        for step in self.steps:
+            copies[step.id] = counts[step.for_each] if step.for_each else 1
+        by_id = steps_by_id(self.steps)
         steps = dependencies = 0
         for step in self.steps:
-            for id_ in step.depends_on:
-                dependencies += copies[step.id] * (
-                    1 if _is_beside(step, by_id[id_]) else copies[id_]
-                )
+            for dependency in step.depends_on:
+                if _is_paired(step, by_id[dependency]):
+                    dependencies += copies[step.id]
+                else:
+                    dependencies += copies[step.id] * copies[dependency]
             if dependencies > MOST_DEPENDENCIES:
                 raise UserError(
                     f"{step.where}: more than {MOST_DEPENDENCIES:,} dependencies, each copy of one step waits for each copy of another; "
@@ -463,14 +497,38 @@ class Workflow:
                 )
 
 
+def _placeholder_values(
+    request: str,
+    files: Sequence[str],
+    lines: Sequence[str],
+    rows: Sequence[Mapping[str, str]],
+) -> _Values:
+    of_rows: list[Mapping[str, str]] = []
+    for row in rows:
+        of_rows.append({**row, REQUEST: request, ITEM: row_text(row)})
+    return {
+        None: [{REQUEST: request}],
+        ForEach.FILES: [{REQUEST: request, ITEM: path} for path in files],
+        ForEach.LINES: [{REQUEST: request, ITEM: line} for line in lines],
+        ForEach.ROWS: of_rows,
+    }
+
+
+def _columns_in(values: Mapping[str, str]) -> list[str]:
+    """Return the names of the columns among the values of placeholders."""
+    return [name for name in values if name not in OWN_NAMES]
+
+
 def _when(
     step: WorkflowStep,
     known: Mapping[str, str],
-    apart: Mapping[StepId, Sequence[StepId]],
-    beside: Mapping[StepId, Sequence[StepId]],
-    place: int,
+    dependencies: Mapping[StepId, Sequence[StepId]],
 ) -> When | None:
     """Return the condition of a copy, with the ids of the steps that it names.
+
+    Args:
+        known: values of the placeholders of the copy.
+        dependencies: for each dependency, the copies that this copy waits for.
 
     Raises:
         UserError: there is no such column.
@@ -478,26 +536,25 @@ def _when(
     condition = step.when
     if condition is None:
         return None
-    if unknown := [name for name in condition.columns if name not in {*known} - OWN_NAMES]:
-        mend = suggestion(unknown[0], [name for name in known if name not in OWN_NAMES])
-        raise UserError(f"{step.where}: when: there is no column {unknown[0]!r:.80}; {mend}")
-    ids = {
-        name: beside[StepId(name)][place] if name in beside else apart[StepId(name)][0]
-        for name in condition.steps
-    }
+    columns = _columns_in(known)
+    for column in condition.columns:
+        if column not in columns:
+            mend = suggestion(column, columns)
+            raise UserError(f"{step.where}: when: there is no column {column!r:.80}; {mend}")
+    ids: dict[str, StepId] = {}
+    for name in condition.steps:
+        ids[name] = dependencies[StepId(name)][0]
     item: str | dict[str, str] | None = None
     if condition.has_item:
-        fields: dict[str, str] = {}
-        for column in condition.columns:
-            fields[column] = known[column]
         if step.for_each is ForEach.ROWS:
-            item = fields
+            item = {column: known[column] for column in condition.columns}
         else:
             item = known[ITEM]
     return When(text=condition.text, steps=ids, item=item)
 
 
 def _item_ref(step: WorkflowStep, place: int, keys: _Keys) -> ItemRef | None:
+    """Return the item of a copy, or None for a step without copies."""
     if step.for_each is None:
         return None
     name = keys[step.for_each][place].name
@@ -505,14 +562,21 @@ def _item_ref(step: WorkflowStep, place: int, keys: _Keys) -> ItemRef | None:
 
 
 def _keys_in(texts: Sequence[str]) -> list[_Key]:
-    """Return the keys of items. An item's name is its number where the texts are no names."""
-    are_names = len(set(texts)) == len(texts) and all(
-        0 < len(text) <= MOST_NAME_CHARS for text in texts
-    )
-    return [_Key(text, text if are_names else str(n)) for n, text in enumerate(texts, start=1)]
+    """Return the names of items. If a text is there twice, empty or too long, numbers are keys."""
+    are_keys = len(set(texts)) == len(texts) and _are_short(texts, MOST_NAME_CHARS)
+    keys: list[_Key] = []
+    for n, text in enumerate(texts, start=1):
+        keys.append(_Key(text, text if are_keys else str(n)))
+    return keys
+
+
+def _are_short(texts: Sequence[str], most: int) -> bool:
+    """Return whether each text has 1 to `most` characters."""
+    return all(0 < len(text) <= most for text in texts)
 
 
 def _ids_of(step: WorkflowStep, values: _Values) -> tuple[StepId, ...]:
+    """Return the ids of the copies of a step, or the id of a step without copies."""
     if step.for_each is None:
         return (step.id,)
     step_ids: list[StepId] = []
@@ -537,9 +601,10 @@ def _title(
     return None
 
 
-def _is_beside(step: WorkflowStep, other: WorkflowStep) -> bool:
-    """Return whether both steps are repeated over the same items, so that copies of one item follow
-    each other.
+def _is_paired(step: WorkflowStep, other: WorkflowStep) -> bool:
+    """Return whether both steps are repeated over the same items.
+
+    A copy then depends only on the copy of the same item.
     """
     return step.for_each is not None and step.for_each is other.for_each
 
@@ -551,12 +616,19 @@ def row_keys(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """
     for column in rows[0] if rows else ():
         values = [row.get(column, "").strip() for row in rows]
-        are_short = all(0 < len(value) <= MOST_KEY_CHARS for value in values)
-        if are_short and len(set(values)) == len(values):
+        if _are_short(values, MOST_KEY_CHARS) and len(set(values)) == len(values):
             return values
-    return [next((value for value in row.values() if value.strip()), "") for row in rows]
+    return list(map(_first_value, rows))
+
+
+def _first_value(row: Mapping[str, str]) -> str:
+    """Return the first value that is not blank, or ''."""
+    for value in row.values():
+        if value.strip():
+            return value
+    return ""
 
 
 def row_text(row: Mapping[str, str]) -> str:
-    """Return a row as a model reads it: `column: value`, one a line."""
+    """Return a row as a model reads it: one line `column: value` for each column."""
     return "\n".join(f"{column}: {value}" for column, value in row.items())
