@@ -34,6 +34,7 @@ from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.supervisor.client.argument_types import check_wait_s
 from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.client.event_hub import EventHub
+from handoff_queue.supervisor.client.job_lookup import get_standing
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
@@ -313,8 +314,6 @@ class AsyncClient:
 
     def _standing_of(self, job_id: JobId) -> JobStanding:
         """Return the stored standing, without the reasons to wait."""
-        from handoff_queue.supervisor.client.job_lookup import get_standing
-
         return get_standing(self._client.store, job_id)
 
 

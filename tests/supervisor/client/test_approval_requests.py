@@ -359,6 +359,14 @@ def test_each_error_in_a_plan_is_one_line(shell: Shell, answer: str) -> None:
     assert shell.jobs.standing(job_id).approval == "plan"
 
 
+def test_a_step_with_a_list_as_its_id_is_an_error_in_the_plan(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+    steps: JsonValue = [{"id": ["a"], "specialist": "writer", "task": "Write."}]
+
+    with pytest.raises(UserError, match=r"^step 1: id: "):
+        shell.jobs.approve(job_id, plan={"steps": steps})
+
+
 def test_a_second_or_early_answer_is_refused(shell: Shell) -> None:
     job_id = waits(shell, ApprovalOf.ANSWER)
     for answer in (shell.jobs.approve, shell.jobs.reject):
