@@ -45,9 +45,9 @@ from handoff_queue.supervisor.roles.outcomes import make_plan_event
 from handoff_queue.supervisor.workflows.workflow import join_as_json
 
 
-def change_of(event: PlanPatched, words: ResultTexts) -> dict[str, Any]:
+def change_of(event: PlanPatched, texts: ResultTexts) -> dict[str, Any]:
     """Return a change of the plan in the form of `JobResult.patches`."""
-    patch = words.patch(event.result)
+    patch = texts.patch(event.result)
     added: list[dict[str, str]] = []
     for step in event.added:
         added.append({"id": step.id, "specialist": step.specialist})
@@ -63,7 +63,7 @@ def change_of(event: PlanPatched, words: ResultTexts) -> dict[str, Any]:
         "nothing_new": list(event.nothing_new),
         "final": event.is_final,
         "why": patch.why if patch else "",
-        "problem": event.problem and (words.why(event.result) or event.problem),
+        "problem": event.problem and (texts.why(event.result) or event.problem),
     }
 
 
@@ -182,12 +182,12 @@ def approve(
             " leave out --step and --row"
         )
     steps = find_steps(store, state, question, steps, rows)
-    made, texts = None, _texts(note)
+    plan_made, texts = None, _texts(note)
     if plan is not None:
-        made, text = _own_plan(store, state, question, plan)
+        plan_made, text = _own_plan(store, state, question, plan)
         texts.append(text)
     named = tuple(map(StepId, steps))
-    answer = Approved(asked=question.version, note=_ref(note), plan=made, steps=named)
+    answer = Approved(asked=question.version, note=_ref(note), plan=plan_made, steps=named)
     _say(store, state, answer, texts)
 
 
@@ -294,20 +294,20 @@ def reject(
             f"{job_id} waits for an approval of its {question.what}: no step has been done that could be done again"
         )
     steps = find_steps(store, state, question, steps, rows)
-    own, texts = None, _texts(note)
+    own_plan, texts = None, _texts(note)
     if plan is not None:
-        made, text = _own_plan(store, state, question, plan)
+        plan_made, text = _own_plan(store, state, question, plan)
         if not can_plan_again(state):
             raise UserError(
                 f"no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is"
             )
-        own = made.plan
+        own_plan = plan_made.plan
         texts.append(text)
     named = tuple(map(StepId, steps))
     _say(
         store,
         state,
-        Rejected(asked=question.version, note=_ref(note), steps=named, own_plan=own),
+        Rejected(asked=question.version, note=_ref(note), steps=named, own_plan=own_plan),
         texts,
     )
 
@@ -325,8 +325,8 @@ def _own_plan(
             f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited (--edit)"
         )
     served = store.presence.served()
-    made = parse_edited_plan(plan, state, served)
-    return make_plan_event(made, is_reviewed=state.is_reviewed, acting=acting(served))
+    edited = parse_edited_plan(plan, state, served)
+    return make_plan_event(edited, is_reviewed=state.is_reviewed, acting=acting(served))
 
 
 def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:

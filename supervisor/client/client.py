@@ -84,7 +84,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.submit import submit
 
-        return submit(self.store, self._dispatcher, self._settings, *self._made(request))
+        return submit(self.store, self._dispatcher, self._settings, *self._prepare(request))
 
     def submit_each(self, requests: Iterable[Request]) -> Iterator[JobId]:
         """Enqueue many jobs and yield their ids in order.
@@ -99,7 +99,9 @@ class Client:
         """
         from handoff_queue.supervisor.client.submit import submit_each
 
-        return submit_each(self.store, self._dispatcher, self._settings, map(self._made, requests))
+        return submit_each(
+            self.store, self._dispatcher, self._settings, map(self._prepare, requests)
+        )
 
     def first_clash(self, requests: Sequence[Request]) -> Clash | None:
         """Return the first request whose idempotency key belongs to another request or job.
@@ -349,7 +351,7 @@ class Client:
         """
         return with_waiting(self.store, [self._known(job_id)])[0]
 
-    def _made(self, request: Request) -> tuple[Request, Submission]:
+    def _prepare(self, request: Request) -> tuple[Request, Submission]:
         self.check(request)
         return request, self.submission(request)
 

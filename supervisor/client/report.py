@@ -284,16 +284,16 @@ def report_on(store: Store, job_id: JobId) -> JobResult:
 def report_of(record: JobRecord) -> JobResult:
     """Return the report of a record. Pure."""
     events, standing, payloads = record.journal, record.job, record.payloads
-    words, made = ResultTexts(payloads), _plans(events)
+    texts, plans = ResultTexts(payloads), _plans(events)
     submitted = _events_of(events, JobSubmitted)[0]
     state = None
-    if made:
+    if plans:
         state = fold(standing.job_id, None, events)
     ended, until = _end(record)
     answer = None
     if ended and ended.answer:
         answer = Answer.from_json(payloads[ended.answer.digest])
-    rows, last = _rows(state, record, words)
+    rows, last = _rows(state, record, texts)
     return JobResult(
         job_id=standing.job_id,
         status=standing.status,
@@ -302,14 +302,14 @@ def report_of(record: JobRecord) -> JobResult:
         answer=answer.content if answer else None,
         citations=_citations(answer),
         mode=_mode(events),
-        route=_route(events, words),
-        plan=_plan(state, made, record, words) if state else None,
+        route=_route(events, texts),
+        plan=_plan(state, plans, record, texts) if state else None,
         handoffs=_handoffs(record),
         results=_results(record),
-        verdicts=tuple(_verdict(event, words) for event in _events_of(events, Reviewed)),
-        patches=tuple(change_of(event, words) for event in _events_of(events, PlanPatched)),
-        gates=checks_of([recorded.event for recorded in events], words),
-        conflicts=_conflicts(state, words),
+        verdicts=tuple(_verdict(event, texts) for event in _events_of(events, Reviewed)),
+        patches=tuple(change_of(event, texts) for event in _events_of(events, PlanPatched)),
+        gates=checks_of([recorded.event for recorded in events], texts),
+        conflicts=_conflicts(state, texts),
         approvals=approvals_in(events, payloads),
         gaps=_gaps(answer),
         to_finish_usd=cost_usd(answer.to_finish_microusd) if answer else None,
@@ -318,7 +318,7 @@ def report_of(record: JobRecord) -> JobResult:
         wall_s=round(until - events[0].at, 3),
         worked_s=_worked_s(record),
         model=_models(events),
-        notes=_notes(answer, made[-1] if made else None, ended, words, record.waits),
+        notes=_notes(answer, plans[-1] if plans else None, ended, texts, record.waits),
         waiting_since=standing.asked_at,
         waits_for=tuple(map(str, answers_to_wait_for(standing))),
         has_open_points=answer is not None and bool(answer.open_points),
@@ -329,12 +329,12 @@ def report_of(record: JobRecord) -> JobResult:
 
 
 def _rows(
-    state: JobState | None, record: JobRecord, words: ResultTexts
+    state: JobState | None, record: JobRecord, texts: ResultTexts
 ) -> tuple[tuple[Row, ...], frozenset[str]]:
     if state is None or state.plan is None:
         return (), frozenset()
     plan = Plan.from_json(record.payloads[state.plan.plan.digest])
-    return tuple(rows_of(state, copies_of_step(plan), words)), last_repeated_steps(plan)
+    return tuple(rows_of(state, copies_of_step(plan), texts)), last_repeated_steps(plan)
 
 
 def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
@@ -425,21 +425,21 @@ def _mode(events: Sequence[Recorded]) -> Mode:
     return decisions[-1].mode
 
 
-def _route(events: Sequence[Recorded], words: ResultTexts) -> dict[str, Any] | None:
+def _route(events: Sequence[Recorded], texts: ResultTexts) -> dict[str, Any] | None:
     routed = _events_of(events, Routed)
     if not routed:
         return None
     last = routed[-1]
     route = None
     if last.result:
-        route = words.result(last.result)
+        route = texts.result(last.result)
     why = None
     if route and last.problem is None:
         why = Route.of(route.output).why
     return {
         "specialist": last.specialist,
         "why": why,
-        "problem": last.problem or (route and words.why(last.result)),
+        "problem": last.problem or (route and texts.why(last.result)),
     }
 
 
@@ -459,20 +459,20 @@ def _plans(events: Sequence[Recorded]) -> list[PlanMade]:
 
 
 def _plan(
-    state: JobState, made: Sequence[PlanMade], record: JobRecord, words: ResultTexts
+    state: JobState, plans: Sequence[PlanMade], record: JobRecord, texts: ResultTexts
 ) -> dict[str, Any]:
     synthesised, lacks = _events_of(record.journal, Synthesised), record.job.teams_lack
     method = None
     if synthesised:
         method = synthesised[-1].method.value
-    degraded = made[-1].degraded
+    degraded = plans[-1].degraded
     why = None
     if degraded:
-        why = words.why(degraded) or "the planner's answer was no plan"
+        why = texts.why(degraded) or "the planner's answer was no plan"
     if state.plan:
         plan = state.plan.plan
     else:
-        plan = made[-1].plan
+        plan = plans[-1].plan
     if layers := bill_of(state):
         bill = {"sub_teams": bill_text(layers) + (lacks and f"; {lacks}")}
     else:
@@ -523,21 +523,21 @@ def handoff_as_json(
     }
 
 
-def _verdict(event: Reviewed, words: ResultTexts) -> dict[str, Any]:
+def _verdict(event: Reviewed, texts: ResultTexts) -> dict[str, Any]:
     verdict = None
     if event.decision and event.result:
-        verdict = Verdict.of(words.result(event.result).output)
+        verdict = Verdict.of(texts.result(event.result).output)
     if verdict:
         fields = verdict.model_dump(mode="json")
     else:
         fields = {"verdict": None, "revisions": [], "open_points": [], "scores": []}
     why = None
     if event.decision is None:
-        why = words.why(event.result)
+        why = texts.why(event.result)
     is_offline = (
         verdict is not None
         and event.result is not None
-        and words.result(event.result).model == OFFLINE_MODEL
+        and texts.result(event.result).model == OFFLINE_MODEL
     )
     checked = None
     if is_offline:
@@ -545,11 +545,11 @@ def _verdict(event: Reviewed, words: ResultTexts) -> dict[str, Any]:
     return {"round": event.round, **fields, "problem": why or event.problem, "checked": checked}
 
 
-def _conflicts(state: JobState | None, words: ResultTexts) -> tuple[dict[str, Any], ...]:
+def _conflicts(state: JobState | None, texts: ResultTexts) -> tuple[dict[str, Any], ...]:
     if state is None:
         return ()
     conflicts: list[dict[str, Any]] = []
-    for dispute in disputes_of(state, words):
+    for dispute in disputes_of(state, texts):
         conflicts.append(
             {
                 **dispute.conflict.model_dump(mode="json"),
@@ -564,7 +564,7 @@ def _notes(
     answer: Answer | None,
     plan: PlanMade | None,
     ended: JobEnded | None,
-    words: ResultTexts,
+    texts: ResultTexts,
     waits: Iterable[str],
 ) -> tuple[str, ...]:
     """Return the notes of the answer, the reason of the end, and the lines of `waits`, in this
@@ -573,11 +573,11 @@ def _notes(
     if answer:
         notes = list(answer.notes)
     elif ended:
-        notes = list(of_the_plan(plan, words))
+        notes = list(of_the_plan(plan, texts))
     else:
         notes = []
     if ended and ended.reason:
-        notes.append(words.why(ended.because) or ended.reason)
+        notes.append(texts.why(ended.because) or ended.reason)
     return (*notes, *waits)
 
 

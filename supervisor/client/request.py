@@ -244,7 +244,7 @@ def _default_gates(file: Path) -> GateSet:
         raise UserError(f"HANDOFF_GATES: {error}") from error
 
 
-def checks_of(events: Sequence[Event], words: ResultTexts) -> dict[str, Any] | None:
+def checks_of(events: Sequence[Event], texts: ResultTexts) -> dict[str, Any] | None:
     """Return the gates and their results in the form of `JobResult.gates`, or None without gates.
 
     `events`: the journal of a job, from its first event.
@@ -257,14 +257,14 @@ def checks_of(events: Sequence[Event], words: ResultTexts) -> dict[str, Any] | N
     fact_checks: list[dict[str, Any]] = []
     for event in events:
         if isinstance(event, GatesChecked):
-            vetoes = list(words.vetoes(event))
+            vetoes = list(texts.vetoes(event))
             looks.append({"vetoes": vetoes, "sent_back": event.is_sent_back})
         elif isinstance(event, FactsChecked):
-            fact_checks.append(_fact_check(event, words))
+            fact_checks.append(_fact_check(event, texts))
     checks = {
         "from": submitted.gates_from.value if submitted.gates_from else None,
         "checks": submitted.gates.model_dump(mode="json", exclude_defaults=True),
-        "facts": len(words.facts(submitted.facts).facts) if submitted.facts else 0,
+        "facts": len(texts.facts(submitted.facts).facts) if submitted.facts else 0,
         "looks": looks,
     }
     if submitted.fact_checker:
@@ -272,10 +272,10 @@ def checks_of(events: Sequence[Event], words: ResultTexts) -> dict[str, Any] | N
     return checks
 
 
-def _fact_check(check: FactsChecked, words: ResultTexts) -> dict[str, Any]:
+def _fact_check(check: FactsChecked, texts: ResultTexts) -> dict[str, Any]:
     fact_check = None
     if check.result:
-        fact_check = words.fact_check(check.result)
+        fact_check = texts.fact_check(check.result)
     wrong: list[dict[str, Any]] = []
     if fact_check and check.wrong:
         wrong = [statement.model_dump() for statement in fact_check.wrong]

@@ -23,7 +23,7 @@ WAKE_AFTER_S = 1.0
 
 def retry_commit(
     state: JobState,
-    books: JobStanding,
+    standing: JobStanding,
     from_step: str | None,
     new: NewLimits,
     due_at: float,
@@ -31,21 +31,21 @@ def retry_commit(
     """Return the commit of a retry. Redis takes the commit only while the journal has this state.
 
     Args:
-        books: the usage of the job.
+        standing: the usage of the job.
         due_at: Unix time in seconds at which a sweeper evaluates the job if the wake-up is lost.
 
     Raises:
         UserError: see `retry_of`.
     """
-    return event_commit(state, retry_of(state, used_limits(books), from_step, new), due_at)
+    return event_commit(state, retry_of(state, used_limits(standing), from_step, new), due_at)
 
 
-def used_limits(books: JobStanding) -> dict[str, int]:
+def used_limits(standing: JobStanding) -> dict[str, int]:
     """Return the usage of a job under the names of its limits."""
     return {
-        "max_turns": books.turns,
-        "max_tokens": books.input_tokens + books.output_tokens,
-        "max_microusd": books.cost_microusd or 0,
+        "max_turns": standing.turns,
+        "max_tokens": standing.input_tokens + standing.output_tokens,
+        "max_microusd": standing.cost_microusd or 0,
     }
 
 
@@ -71,12 +71,12 @@ def retry_job(store: Store, job_id: JobId, from_step: str | None, new: NewLimits
         UserError: see `retry_of`, or the documents of the job are gone.
     """
     while True:
-        books = next(iter(store.jobs.standings([job_id])), None)
+        standing = next(iter(store.jobs.standings([job_id])), None)
         state = fold(job_id, None, store.journal.read(job_id))
-        if state is None or books is None:
+        if state is None or standing is None:
             raise UnknownJob.named(job_id)
         due_at = store.connection.now() + WAKE_AFTER_S
-        commit = retry_commit(state, books, from_step, new, due_at)
+        commit = retry_commit(state, standing, from_step, new, due_at)
         keep_documents(store, state)
         # The journal changes when the webhook is tried, or when another client retries the job.
         with suppress(VersionConflict):

@@ -85,8 +85,8 @@ def _result_digests(state: JobState, copies: Sequence[Step]) -> list[str]:
     return list(digests)
 
 
-def rows_of(state: JobState, copies: Sequence[Step], words: ResultTexts) -> Iterator[Row]:
-    """Yield the row of each copy of a repeated step that the job has. `words`: the results of the
+def rows_of(state: JobState, copies: Sequence[Step], texts: ResultTexts) -> Iterator[Row]:
+    """Yield the row of each copy of a repeated step that the job has. `texts`: the results of the
     copies.
     """
     for step in copies:
@@ -101,8 +101,8 @@ def rows_of(state: JobState, copies: Sequence[Step], words: ResultTexts) -> Iter
             n=step.row.n,
             step=step.row.step,
             status=_status(current),
-            output=words.result(result).output if result else None,
-            why=words.why(current.trouble) if current.trouble else None,
+            output=texts.result(result).output if result else None,
+            why=texts.why(current.trouble) if current.trouble else None,
         )
 
 
@@ -125,8 +125,8 @@ def choose_steps(
     if step is None:
         return last
     if step not in repeated:
-        there = ", ".join(repeated) or "none"
-        raise UserError(f"{step!r:.60} is no repeated step of the job (there are: {there:.300})")
+        known = ", ".join(repeated) or "none"
+        raise UserError(f"{step!r:.60} is no repeated step of the job (there are: {known:.300})")
     return frozenset({step})
 
 

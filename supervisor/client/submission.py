@@ -328,7 +328,7 @@ class Admission:
         self._mark = memory_mark
         self._spent: dict[str, str | None] = {}
 
-    def check(self, made: Submission, request: Request) -> None:
+    def check(self, submission: Submission, request: Request) -> None:
         """Check a request before it becomes this job.
 
         The checks of the budget and of the memory accept a job that is stored already. If no
@@ -340,13 +340,13 @@ class Admission:
             BudgetSpent: the tenant or the installation has spent its budget for the day.
             StoreUnavailable: Redis is filled above the mark.
         """
-        check_fact_checker(self._store, made.event.fact_checker)
+        check_fact_checker(self._store, submission.event.fact_checker)
         if request.model not in (None, OFFLINE_MODEL) and self._models == {OFFLINE_MODEL}:
             raise UserError(
                 f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the workers run, or leave the model out"
             )
         spent = self._spent_up(request.tenant)
-        if not (spent or self._no_room) or self._store.jobs.standings([made.job_id]):
+        if not (spent or self._no_room) or self._store.jobs.standings([submission.job_id]):
             return
         if spent:
             raise BudgetSpent(spent)

@@ -44,12 +44,16 @@ SLICE_CHARS = 1_000_000
 memory.
 """
 
-Made = tuple[Request, Submission]
+PreparedJob = tuple[Request, Submission]
 """A request and the job that it becomes."""
 
 
 def submit(
-    store: Store, dispatcher: Dispatcher, settings: Settings, request: Request, made: Submission
+    store: Store,
+    dispatcher: Dispatcher,
+    settings: Settings,
+    request: Request,
+    submission: Submission,
 ) -> JobId:
     """Store and announce one job. Its trace starts here, or continues the trace of the caller.
 
@@ -57,26 +61,26 @@ def submit(
         UserError, BudgetSpent, Conflict, StoreUnavailable: see `Client.submit`.
     """
     _start_telemetry(store, settings)
-    with telemetry().submitting(made.job_id) as traceparent:
-        Admission(store, settings.memory_mark).check(made, request)
-        store.payloads.put_new_documents(made.documents, request.limits.max_seconds)
-        commit = made.commit(store.connection.now() + ANNOUNCE_AFTER_S, traceparent)
+    with telemetry().submitting(submission.job_id) as traceparent:
+        Admission(store, settings.memory_mark).check(submission, request)
+        store.payloads.put_new_documents(submission.documents, request.limits.max_seconds)
+        commit = submission.commit(store.connection.now() + ANNOUNCE_AFTER_S, traceparent)
         try:
             store.journal.commit(commit)
         except VersionConflict:
-            _check_same(store, made)
-            return made.job_id
+            _check_same(store, submission)
+            return submission.job_id
         except StoreRefusesWrites:
             raise
         except StoreUnavailable:
             # Redis may have stored the job and lost its reply: a second commit then finds the job
-            _commit_again(store, commit, made)
-        dispatcher.announce(made.job_id)
-        return made.job_id
+            _commit_again(store, commit, submission)
+        dispatcher.announce(submission.job_id)
+        return submission.job_id
 
 
 def submit_each(
-    store: Store, dispatcher: Dispatcher, settings: Settings, requests: Iterable[Made]
+    store: Store, dispatcher: Dispatcher, settings: Settings, requests: Iterable[PreparedJob]
 ) -> Iterator[JobId]:
     """Store and announce many jobs, one slice at a time, and yield their ids in order.
 
@@ -87,7 +91,7 @@ def submit_each(
     """
     _start_telemetry(store, settings)
     for slice_ in _slices(requests):
-        submissions = [made for _, made in slice_]
+        submissions = [submission for _, submission in slice_]
         stored = store.journal.first_events(keyed_job_ids(submissions))
         clash = first_clash(submissions, stored)
         admitted, refusal = _admitted(store, settings, slice_, clash)
@@ -97,18 +101,18 @@ def submit_each(
 
 
 def _admitted(
-    store: Store, settings: Settings, slice_: Sequence[Made], clash: Clash | None
-) -> tuple[list[Made], HandoffError | None]:
+    store: Store, settings: Settings, slice_: Sequence[PreparedJob], clash: Clash | None
+) -> tuple[list[PreparedJob], HandoffError | None]:
     """Return the jobs before the first refused job, and the reason for the refusal."""
-    admission, admitted = Admission(store, settings.memory_mark), list[Made]()
-    for place, (request, made) in enumerate(slice_):
+    admission, admitted = Admission(store, settings.memory_mark), list[PreparedJob]()
+    for place, (request, submission) in enumerate(slice_):
         try:
-            admission.check(made, request)
+            admission.check(submission, request)
             if clash and clash.place == place:
-                raise _other_request(made)
+                raise _other_request(submission)
         except (UserError, StoreError) as error:
             return admitted, error
-        admitted.append((request, made))
+        admitted.append((request, submission))
     return admitted, None
 
 
@@ -117,18 +121,20 @@ def _start_telemetry(store: Store, settings: Settings) -> None:
     telemetry().reads(store.traces.kept)
 
 
-def _slices(requests: Iterable[Made]) -> Iterator[list[Made]]:
+def _slices(requests: Iterable[PreparedJob]) -> Iterator[list[PreparedJob]]:
     """Yield slices that are not empty. A request that is not valid ends its slice, and its error is
     raised after the slice.
     """
-    slice_, chars = list[Made](), 0
+    slice_, chars = list[PreparedJob](), 0
     try:
-        for request, made in requests:
+        for request, submission in requests:
             if slice_ and (len(slice_) == SLICE or chars >= SLICE_CHARS):
                 yield slice_
                 slice_, chars = [], 0
-            slice_.append((request, made))
-            chars += sum(map(len, made.payloads)) + sum(map(len, made.documents.values()))
+            slice_.append((request, submission))
+            chars += sum(map(len, submission.payloads)) + sum(
+                map(len, submission.documents.values())
+            )
     except HandoffError:
         if slice_:
             yield slice_
@@ -138,39 +144,44 @@ def _slices(requests: Iterable[Made]) -> Iterator[list[Made]]:
 
 
 def _enter(
-    store: Store, dispatcher: Dispatcher, slice_: Sequence[Made], stored: Mapping[JobId, Event]
+    store: Store,
+    dispatcher: Dispatcher,
+    slice_: Sequence[PreparedJob],
+    stored: Mapping[JobId, Event],
 ) -> Iterator[JobId]:
     """Store one slice, and yield the ids of its jobs.
 
     A job is stored only if the job before it is stored. `stored`: the first events of jobs that
     were stored before.
     """
-    new: dict[JobId, Made] = {}
-    for request, made in slice_:
-        if made.job_id not in stored:
-            new[made.job_id] = (request, made)
+    new: dict[JobId, PreparedJob] = {}
+    for request, submission in slice_:
+        if submission.job_id not in stored:
+            new[submission.job_id] = (request, submission)
     problems: dict[JobId, StoreError | None] = {}
     if new:
         problems.update(zip(new, _commit_each(store, dispatcher, list(new.values())), strict=True))
-    for _, made in slice_:
-        if isinstance(problem := problems.get(made.job_id), VersionConflict):
-            _check_same(store, made)
+    for _, submission in slice_:
+        if isinstance(problem := problems.get(submission.job_id), VersionConflict):
+            _check_same(store, submission)
         elif problem is not None:
             raise problem
-        yield made.job_id
+        yield submission.job_id
 
 
 def _commit_each(
-    store: Store, dispatcher: Dispatcher, new: Sequence[Made]
+    store: Store, dispatcher: Dispatcher, new: Sequence[PreparedJob]
 ) -> list[StoreError | None]:
     """Store and announce the jobs. Return the error of each job, or None."""
-    with telemetry().submitting_each([made.job_id for _, made in new]) as submissions:
-        for request, made in new:
-            store.payloads.put_new_documents(made.documents, request.limits.max_seconds)
-        due_at, commits, before = store.connection.now() + ANNOUNCE_AFTER_S, list[Commit](), None
-        for (_, made), traceparent in zip(new, submissions.traceparents, strict=True):
-            commits.append(replace(made.commit(due_at, traceparent), after=before))
-            before = made.job_id
+    with telemetry().submitting_each([submission.job_id for _, submission in new]) as spans:
+        for request, submission in new:
+            store.payloads.put_new_documents(submission.documents, request.limits.max_seconds)
+        due_at = store.connection.now() + ANNOUNCE_AFTER_S
+        commits: list[Commit] = []
+        previous: JobId | None = None
+        for (_, submission), traceparent in zip(new, spans.traceparents, strict=True):
+            commits.append(replace(submission.commit(due_at, traceparent), after=previous))
+            previous = submission.job_id
         is_second_try = False
         try:
             problems = store.journal.commit_each(commits)
@@ -184,7 +195,7 @@ def _commit_each(
             refusals.append(None if is_stored_already else problem)
             if problem is None or (is_second_try and is_stored_already):
                 to_announce.append(commit.job_id)
-        submissions.came_to(refusals)
+        spans.came_to(refusals)
         if to_announce:
             dispatcher.announce_each(to_announce)
         return problems
@@ -199,28 +210,28 @@ def _commit_each_again(store: Store, commits: Sequence[Commit]) -> list[StoreErr
         ) from error
 
 
-def _commit_again(store: Store, commit: Commit, made: Submission) -> None:
+def _commit_again(store: Store, commit: Commit, submission: Submission) -> None:
     try:
         store.journal.commit(commit)
     except VersionConflict:
-        _check_same(store, made)
+        _check_same(store, submission)
     except StoreUnavailable as error:
         raise StoreUnavailable(
-            f"{error}. Whether {made.job_id} was enqueued is not known: `handoff list` will say"
+            f"{error}. Whether {submission.job_id} was enqueued is not known: `handoff list` will say"
         ) from error
 
 
-def _check_same(store: Store, made: Submission) -> None:
+def _check_same(store: Store, submission: Submission) -> None:
     """Compare the request with the stored job.
 
     Raises:
         Conflict: the stored job has the same key and another request.
     """
-    if store.journal.first_events([made.job_id]).get(made.job_id) != made.event:
-        raise _other_request(made)
+    if store.journal.first_events([submission.job_id]).get(submission.job_id) != submission.event:
+        raise _other_request(submission)
 
 
-def _other_request(made: Submission) -> Conflict:
+def _other_request(submission: Submission) -> Conflict:
     return Conflict(
-        f"this idempotency key was used for another request ({made.job_id}): take a new key"
+        f"this idempotency key was used for another request ({submission.job_id}): take a new key"
     )
