@@ -277,11 +277,14 @@ class Client:
         plan: JsonValue = None,
         rows: Sequence[str] = (),
     ) -> None:
-        """Reject the open question of a job. The plan, the steps or the answer are made again.
+        """Reject the open question of a job.
+
+        A rejected plan, failed step, research or answer is made again if the limits of the job
+        allow another try. A step that waits for its approval does not run.
 
         Args:
             note: the change that is needed.
-            steps: make only these steps again.
+            steps: reject only these steps. For research or an answer: repeat only these steps.
             plan: a draft, which the planner reads, in the form of `result(...).plan`.
             rows: reject only the copies with these keys of a step with `for_each`.
 

@@ -90,7 +90,7 @@ class JobOutline(Message):
 
 
 def outline_on(store: Store, job_id: JobId) -> JobOutline:
-    """Return the summary of a job. It takes about eight round trips for any number of steps.
+    """Return the summary of a job, in at most eight round trips for any number of steps.
 
     Raises:
         UnknownJob: there is no such job.

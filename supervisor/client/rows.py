@@ -1,4 +1,4 @@
-"""The results of a job whose workflow repeats a step: one row for each item, under the item's key."""
+"""Read the results of repeated steps: one row for each item, under the key of the item."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Row(Message):
     """The result of one repeated step for one item."""
 
     key: str
-    """The item's own key: its field in the workflow's `key` column, its path, or its number."""
+    """The key of the item: its value in the workflow's `key` column, its path or line, or its number."""
     n: PositiveInt
     """The item's place among the items that were given with the job."""
     step: str

@@ -37,8 +37,8 @@ from handoff_queue.supervisor.text.markdown import title_of
 HANDOFFS_A_STEP = 3
 """Most handoffs for each step of a workflow: one, and two repetitions."""
 TURNS_A_STEP = 10
-"""Most turns for each step of a workflow. Built-in specialists take 8; the rest is for
-repairs.
+"""Most turns for each step of a workflow. Most built-in specialists have `max_turns: 8`; the rest is
+for repairs.
 """
 
 
