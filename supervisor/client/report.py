@@ -70,7 +70,7 @@ EventType = TypeVar("EventType", bound=Event)
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """The data of a job in the store, at one moment."""
+    """All data of a job in the store, read at about the time `at`."""
 
     at: float
     """Unix time in seconds, by Redis's clock."""

@@ -402,7 +402,7 @@ def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[i
 
 
 def _shapes(steps: Sequence[WorkflowStep]) -> list[Step]:
-    """Return unchecked steps for `problems_by_step`, which reads only ids and dependencies."""
+    """Return unchecked steps without texts, joins and conditions, for `problems_by_step`."""
     shapes: list[Step] = []
     for step in steps:
         shapes.append(
