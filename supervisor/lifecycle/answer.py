@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -26,13 +26,19 @@ from handoff_queue.supervisor.lifecycle.arbitration import (
 )
 from handoff_queue.supervisor.lifecycle.disputes import (
     beside,
+    disputed_claims,
     disputes_of,
     payloads_for_disputes,
     section,
 )
 from handoff_queue.supervisor.lifecycle.gaps import gap_line, gap_text, gaps_of, to_finish
 from handoff_queue.supervisor.lifecycle.replanning import reason_for_no_replanning
-from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts, sources_of_words
+from handoff_queue.supervisor.lifecycle.result_texts import (
+    UNPROVEN,
+    ResultTexts,
+    qualified_claim_ids_in,
+    sources_of_words,
+)
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.markdown import below
 
@@ -46,30 +52,24 @@ def usable_sinks(state: JobState) -> tuple[StepId, ...]:
     The last usable steps before a failed sink replace it. A skipped sink is replaced only if there
     is no other sink.
     """
-    usable = [step_id for step_id, step in state.steps.items() if step.usable]
-    skipped = [step_id for step_id, step in state.steps.items() if step.is_skipped]
-    if skipped:
-        sinks = _not_built_upon(state, usable, (*usable, *skipped))
-    else:
-        sinks = ()
-    return sinks or _not_built_upon(state, usable, usable)
+    usable = state.usable_steps
+    skipped = tuple(step_id for step_id, step in state.steps.items() if step.is_skipped)
+    if skipped and (sinks := _not_built_upon(state, usable, (*usable, *skipped))):
+        return sinks
+    return _not_built_upon(state, usable, usable)
 
 
 def _not_built_upon(
     state: JobState, usable: Sequence[StepId], builders: Sequence[StepId]
 ) -> tuple[StepId, ...]:
-    """Return the usable steps that no other step builds on, directly or not."""
+    """Return the usable steps that none of the builders depends on, directly or indirectly."""
     built_upon, frontier = set[StepId](), list(builders)
     while frontier:
         for dependency in state.steps[frontier.pop()].outline.depends_on:
             if dependency not in built_upon:
                 built_upon.add(dependency)
                 frontier.append(dependency)
-    step_ids: list[StepId] = []
-    for step_id in usable:
-        if step_id not in built_upon:
-            step_ids.append(step_id)
-    return tuple(step_ids)
+    return tuple(step_id for step_id in usable if step_id not in built_upon)
 
 
 def choose_method(state: JobState) -> AnswerMethod:
@@ -83,8 +83,7 @@ def choose_method(state: JobState) -> AnswerMethod:
         return AnswerMethod.SINGLE_SINK
     if state.submitted.answer_schema is not None:
         return AnswerMethod.SYNTHESIZED
-    reconcile = state.plan is not None and state.plan.synthesis is Synthesis.RECONCILE
-    if reconcile:
+    if state.plan is not None and state.plan.synthesis is Synthesis.RECONCILE:
         return AnswerMethod.SYNTHESIZED
     return AnswerMethod.MERGED
 
@@ -106,8 +105,16 @@ def sources_of_answer(state: JobState) -> dict[StepId, BlobRef]:
 
 
 def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
-    """Return the results whose texts an answer quotes, in addition to its parts."""
-    troubles = (step.trouble for step in state.steps.values() if step.trouble)
+    """Return the payloads whose texts an answer quotes, in addition to its parts."""
+    payloads: list[BlobRef] = []
+    for step in state.steps.values():
+        if step.trouble:
+            payloads.append(step.trouble)
+    for patch in state.patches.made_now:
+        if patch.problem:
+            payloads.append(patch.result)
+    payloads += payloads_for_disputes(state)
+    payloads += payloads_for_arbitration(state)
     events = (
         state.routed,
         state.plan,
@@ -116,14 +123,10 @@ def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
         state.gated,
         state.fact_checks.said,
     )
-    patches = (patch.result for patch in state.patches.made_now if patch.problem)
-    return (
-        *troubles,
-        *patches,
-        *payloads_for_disputes(state),
-        *payloads_for_arbitration(state),
-        *(ref for event in events if event for ref in sources_of_words(event)),
-    )
+    for event in events:
+        if event:
+            payloads += sources_of_words(event)
+    return tuple(payloads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +136,14 @@ class AnswerContent:
     body: str
     """Text of the parts with their own markers; '' for a form."""
     text: str
+    """`body` with numbered citations; for a form, `value` as text."""
     value: JsonValue
+    """The form with numbered citations; None if the answer is no form."""
     citations: tuple[NumberedCitation, ...]
     is_form: bool
+    """True if the answer is the output of one result as it is: a JSON value, or a text that fills the
+    requested JSON Schema.
+    """
     notes: tuple[str, ...]
     """Notes of the results that are parts of the answer."""
 
@@ -146,10 +154,8 @@ def content_of(state: JobState, words: ResultTexts) -> AnswerContent:
     Args:
         words: texts of `parts_of(state)`.
     """
-    parts: list[HandoffResult] = []
-    for ref in parts_of(state):
-        parts.append(words.result(ref))
-    claims = {claim.id: claim for part in parts for claim in part.claims}
+    parts = words.results(parts_of(state))
+    claims = _by_id(words.claims(parts_of(state)))
     has_the_form = (
         state.synthesis is not None
         or state.submitted.answer_schema is None
@@ -160,17 +166,19 @@ def content_of(state: JobState, words: ResultTexts) -> AnswerContent:
         and has_the_form
         and (state.submitted.answer_schema is not None or not isinstance(parts[0].output, str))
     )
-    value, citations = _numbered(parts[0].output, claims) if is_form else (None, ())
-    body = "" if is_form else body_of(state, parts)
-    text, citations = (_as_text(value), citations) if is_form else number_citations(body, claims)
-    return AnswerContent(
-        body,
-        text,
-        value,
-        citations,
-        is_form,
-        tuple(dict.fromkeys(note for part in parts for note in part.notes)),
-    )
+    notes: dict[str, None] = {}
+    for part in parts:
+        notes |= dict.fromkeys(part.notes)
+    if is_form:
+        value, citations = _numbered(parts[0].output, claims)
+        return AnswerContent("", _as_text(value), value, citations, is_form, tuple(notes))
+    body = body_of(state, parts)
+    text, citations = number_citations(body, claims)
+    return AnswerContent(body, text, None, citations, is_form, tuple(notes))
+
+
+def _by_id(claims: Iterable[Claim]) -> dict[str, Claim]:
+    return {claim.id: claim for claim in claims}
 
 
 def assemble(state: JobState, status: JobStatus, words: ResultTexts, label: str | None) -> Answer:
@@ -178,31 +186,25 @@ def assemble(state: JobState, status: JobStatus, words: ResultTexts, label: str 
 
     Args:
         words: texts of `parts_of(state)` and `results_for_answer(state)`.
-        label: text that must accompany the answer everywhere.
+        label: text that must accompany the answer everywhere; None: no text.
     """
     content, disputes = content_of(state, words), disputes_of(state, words)
     gaps, open_points = gaps_of(state, words), _open_points(state, words)
-    parts: list[HandoffResult] = []
-    for ref in parts_of(state):
-        parts.append(words.result(ref))
     text, citations = content.text, content.citations
-    aside: tuple[str, ...] = ()
+    notes = _own_notes(state, words)
     if content.is_form:  # a form has no place for notes
-        aside = (*beside(disputes, parts[0]), *map(gap_line, gaps), *open_points)
+        form = words.result(parts_of(state)[0])
+        notes += (*beside(disputes, form), *map(gap_line, gaps), *open_points)
     else:
-        claims: dict[str, Claim] = {}
-        for dispute in disputes:
-            for claim in dispute.conflict.claims:
-                claims[claim.id] = claim
+        claims = _by_id(disputed_claims(disputes))
         disputed, citations = number_citations(section(disputes, content.body), claims, citations)
         footer = ""
         if label:
             footer = f"_{label}_"
-        text = "\n\n".join(
-            block
-            for block in (f"{text}{disputed}", gap_text(gaps), open_text(open_points), footer)
-            if block
-        )
+        blocks = (f"{text}{disputed}", gap_text(gaps), open_text(open_points), footer)
+        text = "\n\n".join(filter(None, blocks))
+    if label:
+        notes += (label,)
     return Answer(
         status=status,
         text=text,
@@ -211,7 +213,7 @@ def assemble(state: JobState, status: JobStatus, words: ResultTexts, label: str 
         gaps=gaps,
         to_finish_microusd=to_finish(state),
         open_points=open_points,
-        notes=(*_own_notes(state, words), *aside, *((label,) if label else ()), *content.notes),
+        notes=(*notes, *content.notes),
         method=state.synthesised.method if state.synthesised else AnswerMethod.NONE,
     )
 
@@ -219,29 +221,26 @@ def assemble(state: JobState, status: JobStatus, words: ResultTexts, label: str 
 def number_citations(
     text: str, claims: Mapping[str, Claim], before: tuple[NumberedCitation, ...] = ()
 ) -> tuple[str, tuple[NumberedCitation, ...]]:
-    """Replace `[step.c1]` by `[n]`, with one number for each place in a document, in the order of
-    the text.
+    """Return the text with `[n]` in place of `[step.c1]`, and the citations by number. Each place in
+    a document gets one number, in the order of the text.
 
     Args:
-        before: citations of the text above.
+        before: citations of the text above, which keep their numbers.
     """
-    numbers: _Numbers = {
-        (numbered.citation.digest, numbered.citation.start, numbered.citation.end): numbered
-        for numbered in before
-    }
-    return MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text), tuple(
-        numbers.values()
-    )
+    numbers: _Numbers = {}
+    for numbered in before:
+        numbers[_place_of(numbered.citation)] = numbered
+    text = MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text)
+    return text, tuple(numbers.values())
 
 
 def _numbered(
     form: JsonValue, claims: Mapping[str, Claim]
 ) -> tuple[JsonValue, tuple[NumberedCitation, ...]]:
-    """Number the citations in all texts of a form. Sources of its figures, which have no marker,
-    follow.
+    """Return the form with numbered citations in all its texts, and the citations. The sources of its
+    other claims, which have no marker, follow.
     """
     numbers: _Numbers = {}
-
     numbered = in_every_text(
         form, lambda text: MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text)
     )
@@ -251,26 +250,31 @@ def _numbered(
     return numbered, tuple(numbers.values())
 
 
-_Numbers = dict[tuple[str, int, int], NumberedCitation]
+_Place = tuple[str, int, int]
+"""Digest of a document, and the start and end of a quote in it."""
+_Numbers = dict[_Place, NumberedCitation]
+
+
+def _place_of(citation: Citation) -> _Place:
+    return citation.digest, citation.start, citation.end
 
 
 def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Numbers) -> str:
-    """Return the numbers that replace a marker."""
-    numbered: dict[int, None] = {}
-    claim_ids = re.split(r"\s*[,;]\s*", match[1])
-    if not any(
-        "." in claim_id for claim_id in claim_ids
-    ):  # a result's markers are all qualified: this is something else
+    """Return the numbers that replace a marker, or UNPROVEN if its claims have no source."""
+    claim_ids = qualified_claim_ids_in(match)
+    if not claim_ids:
         return match[0]
+    marks: dict[str, None] = {}
     for claim_id in claim_ids:
-        claim = claims.get(claim_id)
-        for citation in claim.sources if claim else ():
-            numbered[_number(numbers, claim_id, claim.text if claim else "", citation)] = None
-    return "".join(f"[{n}]" for n in numbered) or UNPROVEN
+        if claim := claims.get(claim_id):
+            for citation in claim.sources:
+                marks[f"[{_number(numbers, claim_id, claim.text, citation)}]"] = None
+    return "".join(marks) or UNPROVEN
 
 
 def _number(numbers: _Numbers, claim_id: str, claim: str, citation: Citation) -> int:
-    place = (citation.digest, citation.start, citation.end)
+    """Return the number of a citation. A new citation is added to `numbers`."""
+    place = _place_of(citation)
     if place not in numbers:
         step = None
         if "." in claim_id:
@@ -282,7 +286,9 @@ def _number(numbers: _Numbers, claim_id: str, claim: str, citation: Citation) ->
 
 
 def body_of(state: JobState, parts: list[HandoffResult]) -> str:
-    """Return the text of the answer's parts, with their own markers."""
+    """Return the text of the answer's parts, with their own markers. Several parts become sections
+    with headings.
+    """
     if len(parts) == 1:
         return _as_text(parts[0].output)
     sections = []
@@ -295,15 +301,18 @@ def body_of(state: JobState, parts: list[HandoffResult]) -> str:
 
 def _headings(state: JobState, step_ids: list[StepId]) -> list[str]:
     """Return a heading for each step. Steps that share a title get their ids as well."""
-    titles = [
-        state.steps[step_id].outline.heading if step_id in state.steps else step_id
-        for step_id in step_ids
-    ]
+    titles: list[str] = []
+    for step_id in step_ids:
+        step = state.steps.get(step_id)
+        titles.append(step.outline.heading if step else step_id)
     uses = Counter(titles)
-    return [
-        f"{title} ({step_id})" if uses[title] > 1 else title
-        for step_id, title in zip(step_ids, titles, strict=True)
-    ]
+    headings: list[str] = []
+    for step_id, title in zip(step_ids, titles, strict=True):
+        if uses[title] > 1:
+            headings.append(f"{title} ({step_id})")
+        else:
+            headings.append(title)
+    return headings
 
 
 def _as_text(output: JsonValue) -> str:
@@ -313,44 +322,41 @@ def _as_text(output: JsonValue) -> str:
 
 
 def _open_points(state: JobState, words: ResultTexts) -> tuple[str, ...]:
+    """Return the open points of the review, of the gates and of the fact-check, a sentence each."""
+    points = [*_points_of_review(state, words), *words.vetoes(state.gated)]
     checked = state.fact_checks.said
     if checked and checked.wrong and checked.result:
-        wrong = words.objections(checked.result)
-    else:
-        wrong = ()
-    return (
-        *_of_the_review(state, words),
-        *words.vetoes(state.gated),
-        *(f"The fact-checker: {statement}" for statement in wrong),
-    )
+        for objection in words.objections(checked.result):
+            points.append(f"The fact-checker: {objection}")
+    return tuple(points)
 
 
-def _of_the_review(state: JobState, words: ResultTexts) -> tuple[str, ...]:
-    last = None
+def _points_of_review(state: JobState, words: ResultTexts) -> tuple[str, ...]:
+    verdict = None
     if state.last_round:
-        last = words.verdict(state.last_round)
-    if last is None:
+        verdict = words.verdict(state.last_round)
+    if verdict is None:
         return ()
     rulings = rulings_of(state, words)
-    points = (standing(state, item, rulings.get(item.step)) for item in last.revisions)
-    return (*(point for point in points if point), *last.open_points)
+    points: list[str] = []
+    for revision in verdict.revisions:
+        point = standing(state, revision, rulings.get(revision.step))
+        if point:
+            points.append(point)
+    return (*points, *verdict.open_points)
 
 
 def open_text(points: tuple[str, ...]) -> str:
+    """Return the section with the open points; '' if there are none."""
     if points:
         return "\n".join(["**Open points:**", "", *(f"- {point}" for point in points)])
     return ""
 
 
 def of_the_plan(plan: PlanMade | None, words: ResultTexts) -> tuple[str, ...]:
-    """Return the notes on a plan that failed or that code changed, for jobs with and without an
-    answer.
-    """
+    """Return the notes of the planner's result, or the note that the planner made no usable plan."""
     if plan and plan.noted:
-        lines: list[str] = []
-        for note in words.result(plan.noted).notes:
-            lines.append(f"The plan: {note}.")
-        return tuple(lines)
+        return tuple(f"The plan: {note}." for note in words.result(plan.noted).notes)
     if plan is None or not plan.degraded:
         return ()
     return (
@@ -359,19 +365,13 @@ def of_the_plan(plan: PlanMade | None, words: ResultTexts) -> tuple[str, ...]:
 
 
 def _own_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
+    """Return the notes that code makes on the course of the job, a sentence each."""
     notes = list(of_the_plan(state.plan, words))
     if state.routed and state.routed.problem:
         notes.append(
             f"A team got the job: {state.routed.problem}{_in_brackets(words.why(state.routed.result))}."
         )
-    failed: list[str | None] = []
-    for patch in state.patches.made_now:
-        if patch.problem and words.patch(patch.result) is None:
-            failed.append(words.why(patch.result))
-    notes += dict.fromkeys(
-        f"The plan was not changed after the results: the replanner failed{_in_brackets(why)}."
-        for why in failed
-    )
+    notes += _failures_of_replanner(state, words)
     if why := reason_for_no_replanning(state):
         notes.append(f"The plan was not changed any more: {why}.")
     notes += [*_unsettled(state, words), *settled_notes(state, words)]
@@ -393,8 +393,19 @@ def _own_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _failures_of_replanner(state: JobState, words: ResultTexts) -> list[str]:
+    """Return a note for each different reason why the replanner failed."""
+    notes: dict[str, None] = {}
+    for patch in state.patches.made_now:
+        if patch.problem and words.patch(patch.result) is None:
+            why = _in_brackets(words.why(patch.result))
+            note = f"The plan was not changed after the results: the replanner failed{why}."
+            notes[note] = None
+    return list(notes)
+
+
 def _unsettled(state: JobState, words: ResultTexts) -> list[str]:
-    """Return notes on contradictions that the judge did not settle."""
+    """Return the notes on a judge that failed, and on claims that were not compared."""
     notes = []
     if state.judged and state.judged.problem:
         notes.append(

@@ -1,11 +1,11 @@
-"""Disputes: claims that contradict each other. They are searched when all steps are settled, judged
-once, and reported in the answer.
+"""Disputes: claims that contradict each other. Code searches for them when all steps are settled, the
+judge settles each conflict once, and the answer reports them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from handoff_queue.shared.types.events import ConflictsFound, Judged
 from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, ref
 from handoff_queue.shared.types.review import Conflict, Settlement, Settlements
 from handoff_queue.supervisor.lifecycle.commands import Command, FindConflicts
-from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, claim_ids_in
 from handoff_queue.supervisor.lifecycle.routing import ask_role
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.claim_conflicts import conflicts_in
@@ -28,7 +28,7 @@ def look_into(state: JobState, now: float) -> tuple[Command, ...] | None:
     """Return the commands for contradictions before the results are reviewed; None if there is
     nothing to do.
     """
-    if sum(step.comparable for step in state.steps.values() if step.usable) < 2:
+    if _comparable_claims(state) < 2:
         return None
     if state.conflicts is None or state.conflicts_of != results_in(state):
         return (FindConflicts(),)
@@ -44,6 +44,15 @@ def look_into(state: JobState, now: float) -> tuple[Command, ...] | None:
     return None
 
 
+def _comparable_claims(state: JobState) -> int:
+    """Return the number of claims of usable results that code can compare."""
+    count = 0
+    for step in state.steps.values():
+        if step.usable:
+            count += step.comparable
+    return count
+
+
 def results_in(state: JobState) -> tuple[BlobRef, ...]:
     """Return the results whose claims are compared."""
     results: list[BlobRef] = []
@@ -54,26 +63,27 @@ def results_in(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def find_conflicts(state: JobState, words: ResultTexts) -> tuple[ConflictsFound, str | None]:
-    """Return the event with the found conflicts, and the payload that it refers to.
+    """Return the event with the found conflicts, and the payload that it refers to; None if there are
+    no conflicts.
 
     Args:
         words: texts of `results_in`.
     """
-    conflicts, left_out = conflicts_in(
-        claim for result in results_in(state) for claim in words.result(result).claims
-    )
-    ledger = None
-    if conflicts.conflicts:
-        ledger = conflicts.to_json()
-    named = tuple(tuple(claim.id for claim in conflict.claims) for conflict in conflicts.conflicts)
-    return ConflictsFound(
-        conflicts=named, ledger=ref(ledger) if ledger else None, left_out=left_out
-    ), ledger
+    conflicts, left_out = conflicts_in(words.claims(results_in(state)))
+    if not conflicts.conflicts:
+        return ConflictsFound(left_out=left_out), None
+    ledger = conflicts.to_json()
+    claim_ids = tuple(tuple(_ids(conflict.claims)) for conflict in conflicts.conflicts)
+    return ConflictsFound(conflicts=claim_ids, ledger=ref(ledger), left_out=left_out), ledger
+
+
+def _ids(claims: Iterable[Claim]) -> list[str]:
+    return [claim.id for claim in claims]
 
 
 def apply_conflicts(state: JobState, event: ConflictsFound | Judged) -> dict[str, Any]:
-    """Return the changes of such an event. Conflicts that another round finds again are not judged
-    again.
+    """Return the changes after a search for conflicts, or after the judge's answer. If a search finds
+    the same conflicts again, the judge's earlier answer stays.
     """
     if isinstance(event, Judged):
         return {"judged": event, "fruitless": 0}
@@ -86,7 +96,7 @@ def apply_conflicts(state: JobState, event: ConflictsFound | Judged) -> dict[str
 
 
 def keep_good_judgement(state: JobState) -> Judged | None:
-    """Return the judge's event to keep when the job is retried. A judge that failed is asked again."""
+    """Return the judge's event that a retry keeps; None if the judge failed, and is asked again."""
     if state.judged and state.judged.problem is None:
         return state.judged
     return None
@@ -115,23 +125,21 @@ class Dispute:
 
     @property
     def stands(self) -> tuple[Claim, ...]:
-        stands: list[Claim] = []
-        for claim in self.conflict.claims:
-            if claim.id in self.settlement.stands:
-                stands.append(claim)
-        return tuple(stands)
+        """Return the claims that the judge confirmed."""
+        claims = self.conflict.claims
+        return tuple(claim for claim in claims if claim.id in self.settlement.stands)
 
     @property
     def falls(self) -> tuple[Claim, ...]:
-        """The claims that are not to be used; none, while it is disputed."""
-        falls: list[Claim] = []
-        for claim in self.conflict.claims:
-            if self.is_settled and claim.id not in self.settlement.stands:
-                falls.append(claim)
-        return tuple(falls)
+        """Return the claims that the judge rejected; none while the conflict is disputed."""
+        if not self.is_settled:
+            return ()
+        claims = self.conflict.claims
+        return tuple(claim for claim in claims if claim.id not in self.settlement.stands)
 
     @property
     def about(self) -> str:
+        """Return the subject and the attribute of the claims."""
         first = self.conflict.claims[0]
         return f"{first.subject}, {first.attribute}"
 
@@ -139,17 +147,14 @@ class Dispute:
         """Return the line for the reader of the answer.
 
         Args:
-            marked: True to name sources by markers, which become numbers; False to name them by
-                their names.
+            marked: True to refer to claims by markers, which become numbers; False to name their
+                sources.
         """
         if not self.is_settled:
-            return f"{self.about}: " + "; against: ".join(
-                _said(claim, marked=marked) for claim in self.conflict.claims
-            )
-        stands, falls = (
-            ", ".join(_said(claim, marked=marked) for claim in claims)
-            for claims in (self.stands, self.falls)
-        )
+            sides = "; against: ".join(_texts(self.conflict.claims, marked=marked))
+            return f"{self.about}: {sides}"
+        stands = ", ".join(_texts(self.stands, marked=marked))
+        falls = ", ".join(_texts(self.falls, marked=marked))
         why = ""
         if self.settlement.why:
             why = f" {self.settlement.why}"
@@ -158,18 +163,17 @@ class Dispute:
     def brief(self) -> dict[str, JsonValue]:
         """Return the conflict for the roles that follow the judge."""
         if not self.is_settled:
-            return {"about": self.about, "disputed": [claim.id for claim in self.conflict.claims]}
-        stands, falls = ([claim.id for claim in claims] for claims in (self.stands, self.falls))
+            return {"about": self.about, "disputed": list[JsonValue](_ids(self.conflict.claims))}
         return {
             "about": self.about,
-            "stands": list[JsonValue](stands),
-            "do_not_use": list[JsonValue](falls),
+            "stands": list[JsonValue](_ids(self.stands)),
+            "do_not_use": list[JsonValue](_ids(self.falls)),
             "why": self.settlement.why,
         }
 
 
 def disputes_of(state: JobState, words: ResultTexts) -> tuple[Dispute, ...]:
-    """Return every conflict among the results of the answer.
+    """Return the conflicts between the results of steps, with the judge's settlements.
 
     Args:
         words: texts of `payloads_for_disputes`.
@@ -179,84 +183,78 @@ def disputes_of(state: JobState, words: ResultTexts) -> tuple[Dispute, ...]:
         return ()
     settlements: dict[str, Settlement] = {}
     if judged is not None and judged.settled:
-        kept = Settlements.of(words.result(judged.result).output).settlements
-        settlements = {}
-        for settlement in kept:
+        for settlement in Settlements.of(words.result(judged.result).output).settlements:
             if settlement.conflict in judged.settled:
                 settlements[settlement.conflict] = settlement
     disputes: list[Dispute] = []
     for conflict in words.conflicts(conflicts.ledger).conflicts:
-        disputes.append(
-            Dispute(conflict, settlements.get(conflict.id, Settlement(conflict=conflict.id)))
-        )
+        unsettled = Settlement(conflict=conflict.id)
+        disputes.append(Dispute(conflict, settlements.get(conflict.id, unsettled)))
     return tuple(disputes)
 
 
+def disputed_claims(disputes: Iterable[Dispute]) -> list[Claim]:
+    """Return the claims of all conflicts, settled or not."""
+    claims: list[Claim] = []
+    for dispute in disputes:
+        claims.extend(dispute.conflict.claims)
+    return claims
+
+
 def section(disputes: Collection[Dispute], body: str) -> str:
-    """Return the section below an answer: open disputes, and rejected claims that the answer uses."""
-    used: set[str | Any] = set()
-    for match in MARKER.finditer(body):
-        for claim_id in re.split(r"\s*[,;]\s*", match[1]):
-            used.add(claim_id)
-    blocks = []
-    for title, told in (
-        ("Disputed", _disputed(disputes)),
-        ("Contradicted, and settled", _settled_against(disputes, used)),
-    ):
-        if told:
-            blocks.append(
-                "\n".join(
-                    [
-                        "",
-                        "",
-                        f"**{title}:**",
-                        "",
-                        *(f"- {dispute.line(marked=True)}" for dispute in told),
-                    ]
-                )
-            )
-    return "".join(blocks)
+    """Return the section below an answer: open disputes, and settled disputes whose rejected claims
+    the answer uses. '' if there are none.
+    """
+    used: set[str] = set()
+    for marker in MARKER.finditer(body):
+        used.update(claim_ids_in(marker))
+    disputed = _block("Disputed", _disputed(disputes))
+    settled = _block("Contradicted, and settled", _settled_against(disputes, used))
+    return f"{disputed}{settled}"
+
+
+def _block(title: str, disputes: Sequence[Dispute]) -> str:
+    if not disputes:
+        return ""
+    lines = "\n".join(f"- {dispute.line(marked=True)}" for dispute in disputes)
+    return f"\n\n**{title}:**\n\n{lines}"
 
 
 def beside(disputes: Collection[Dispute], form: HandoffResult) -> tuple[str, ...]:
     """Return the disputes as notes, for an answer that is a form."""
-    used = {claim.id for claim in form.claims}
-    disputed = [f"Disputed: {dispute.line(marked=False)}" for dispute in _disputed(disputes)]
-    return (
-        *disputed,
-        *(
-            f"Contradicted, and settled: {dispute.line(marked=False)}"
-            for dispute in _settled_against(disputes, used)
-        ),
-    )
+    notes: list[str] = []
+    for dispute in _disputed(disputes):
+        notes.append(f"Disputed: {dispute.line(marked=False)}")
+    for dispute in _settled_against(disputes, _ids(form.claims)):
+        notes.append(f"Contradicted, and settled: {dispute.line(marked=False)}")
+    return tuple(notes)
 
 
 def _disputed(disputes: Collection[Dispute]) -> list[Dispute]:
-    ones: list[Dispute] = []
-    for dispute in disputes:
-        if not dispute.is_settled:
-            ones.append(dispute)
-    return ones
+    return [dispute for dispute in disputes if not dispute.is_settled]
 
 
 def _settled_against(disputes: Collection[Dispute], used: Collection[str]) -> list[Dispute]:
-    ones: list[Dispute] = []
-    for dispute in disputes:
-        if any(claim.id in used for claim in dispute.falls):
-            ones.append(dispute)
-    return ones
+    """Return the disputes whose rejected claims are in use."""
+    return [dispute for dispute in disputes if not set(used).isdisjoint(_ids(dispute.falls))]
 
 
-def _said(claim: Claim, *, marked: bool) -> str:
-    text, value = (
-        " ".join(claim.text.split()).rstrip("."),
-        " ".join(part for part in (claim.value, claim.unit) if part),
-    )
-    if any(part and not _stands_in(text, part) for part in (claim.value, claim.unit)):
-        text = f"{text}: {value}"
+def _texts(claims: Iterable[Claim], *, marked: bool) -> list[str]:
+    return [_text(claim, marked=marked) for claim in claims]
+
+
+def _text(claim: Claim, *, marked: bool) -> str:
+    """Return a claim with its value, unless its text has the value, and with its source."""
+    text = " ".join(claim.text.split()).rstrip(".")
+    parts = list(filter(None, (claim.value, claim.unit)))
+    for part in parts:
+        if not _stands_in(text, part):
+            text = f"{text}: {' '.join(parts)}"
+            break
     if marked:
         return f"{text} [{claim.id}]"
-    return f"{text} ({', '.join(dict.fromkeys(source.source for source in claim.sources)) or 'no source'})"
+    sources = dict.fromkeys(source.source for source in claim.sources)
+    return f"{text} ({', '.join(sources) or 'no source'})"
 
 
 def _stands_in(text: str, part: str) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+
+from pydantic import JsonValue
 
 from handoff_queue.shared.text.words import count_of
 from handoff_queue.shared.types.errors import MalformedMessage
@@ -29,6 +32,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.facts import FactTable
 from handoff_queue.shared.types.handoff import (
     BlobRef,
+    Claim,
     Feedback,
     HandoffResult,
     ResultStatus,
@@ -48,7 +52,7 @@ from handoff_queue.supervisor.text.markdown import title_of
 def result_by_code(
     job_id: JobId, step_id: StepId, attempt: int, error: str, stop_reason: StopReason
 ) -> HandoffResult:
-    """Return a failed result in place of a missing one, with the reason."""
+    """Return a failed result that code makes for a step, with `error` as the reason."""
     return HandoffResult(
         handoff_id=handoff_id(step_id, attempt),
         job_id=job_id,
@@ -61,7 +65,7 @@ def result_by_code(
 
 
 WHY_CHARS = 300
-"""The longest reason that is quoted in a line. The whole text is in the result."""
+"""Most characters of a reason in a line. The whole text is in the result."""
 STOPPED_BY = {
     StopReason.MAX_TURNS: "it reached its limit of turns",
     StopReason.MAX_TOKENS: "it reached its limit of tokens",
@@ -82,8 +86,9 @@ UNEXPLAINED = "the specialist calls its result partial and names no gap"
 TRY_AGAIN = "Try again."
 BY_CODE = "code, which takes no excuse"
 MOST_TOLD = 20
-"""Wrong statements of a fact-check that are reported: as many as one attempt can correct."""
+"""Most wrong statements of a fact-check that are reported: as many as one attempt can correct."""
 MOST_LINE_CHARS = 500
+"""Most characters of one quoted text of a fact-checker."""
 UNPROVEN = "[no source]"
 """Mark in an answer after a statement whose claim has no source that could be checked."""
 HELPED = (
@@ -97,15 +102,15 @@ BRING_UP_TO_DATE = (
 
 
 def sources_of_words(event: Event) -> tuple[BlobRef, ...]:
-    """Return the HandoffResults or the user's note with the texts of an event; empty if the event
-    is complete.
+    """Return the HandoffResults, or the user's note, with the texts of an event; empty if the event
+    has no text that a reader must see.
     """
     ref: BlobRef | None = None
     match event:
         case StepsAbandoned():
-            return tuple(item.result for item in event.steps)
+            return tuple(step.result for step in event.steps)
         case ConditionsChecked():
-            return tuple(item.result for item in (*event.skipped, *event.undecided))
+            return tuple(step.result for step in (*event.skipped, *event.undecided))
         case PlanMade():
             ref = event.degraded or event.noted
         case JobEnded():
@@ -148,29 +153,45 @@ def _has_words(
 
 def remarks_want(step: StepState) -> tuple[BlobRef, ...]:
     """Return the payloads that `ResultTexts.feedback` reads for the remarks on a step."""
-    remarks: list[BlobRef] = []
+    payloads: list[BlobRef] = []
     for remark in step.remarks:
         for ref in (remark.result, remark.ruling):
             if ref:
-                remarks.append(ref)
-    return tuple(remarks)
+                payloads.append(ref)
+    return tuple(payloads)
+
+
+def claim_ids_in(marker: re.Match[str]) -> list[str]:
+    """Return the claim ids in a match of `MARKER`."""
+    return re.split(r"\s*[,;]\s*", marker[1])
+
+
+def qualified_claim_ids_in(marker: re.Match[str]) -> list[str]:
+    """Return the claim ids in a match of `MARKER`. Empty if no id names its step: such brackets are
+    other text, because a result's markers are all qualified.
+    """
+    claim_ids = claim_ids_in(marker)
+    for claim_id in claim_ids:
+        if "." in claim_id:
+            return claim_ids
+    return []
 
 
 @dataclass(frozen=True, slots=True)
 class ResultTexts:
-    """Reads results from their payloads. A result that was not loaded raises KeyError, which
-    is a defect.
+    """Results and their texts, parsed from payloads. A payload that was not loaded raises KeyError,
+    which is a defect.
     """
 
     texts: Mapping[str, str] = field(default_factory=dict)
     """Payloads by digest."""
     unreadable: set[str] = field(default_factory=set)
-    """Digests of results that were asked for and cannot be read."""
+    """Digests of the requested results that cannot be parsed."""
     _results: dict[str, HandoffResult] = field(default_factory=dict)
 
     def result(self, ref: BlobRef) -> HandoffResult:
-        """Return a result. A failed result stands in for a text that cannot be read, and its
-        digest is noted.
+        """Return a result. If its text cannot be parsed, return a failed result and add the digest to
+        `unreadable`.
         """
         if ref.digest not in self._results:
             text = self.texts[ref.digest]
@@ -181,6 +202,16 @@ class ResultTexts:
                 self.unreadable.add(ref.digest)
         return self._results[ref.digest]
 
+    def results(self, refs: Iterable[BlobRef]) -> list[HandoffResult]:
+        return [self.result(ref) for ref in refs]
+
+    def claims(self, refs: Iterable[BlobRef]) -> list[Claim]:
+        """Return the claims of the results, in order."""
+        claims: list[Claim] = []
+        for result in self.results(refs):
+            claims.extend(result.claims)
+        return claims
+
     def conflicts(self, ref: BlobRef) -> Conflicts:
         """Return the conflicts of a payload."""
         return Conflicts.from_json(self.texts[ref.digest])
@@ -189,14 +220,14 @@ class ResultTexts:
         """Return the table of the user's facts."""
         return FactTable.from_json(self.texts[ref.digest])
 
-    def vetoes(self, look: GatesChecked | None) -> tuple[str, ...]:
+    def vetoes(self, gated: GatesChecked | None) -> tuple[str, ...]:
         """Return the findings of the gates, one sentence each."""
-        if look and look.result:
-            return self.objections(look.result)
+        if gated and gated.result:
+            return self.objections(gated.result)
         return ()
 
     def fact_check(self, ref: BlobRef) -> FactCheck | None:
-        """Return the fact-checker's findings. None: the result holds no findings."""
+        """Return the fact-checker's findings. None: the result's output is no FactCheck."""
         with suppress(MalformedMessage):
             return FactCheck.of(self.result(ref).output)
         return None
@@ -207,21 +238,19 @@ class ResultTexts:
         if result.step_id != FACT_GATE:
             return tuple((result.error or "").splitlines())
         check = self.fact_check(ref)
-        told = [
-            f'"{_line(statement.statement)}" is wrong: {_line(statement.why)}'
-            for statement in (check.wrong if check else ())
-        ]
-        more = (
-            (f"And {count_of(rest, 'more statement')} like these.",)
-            if (rest := len(told) - MOST_TOLD) > 0
-            else ()
-        )
-        return (*told[:MOST_TOLD], *more)
+        if check is None:
+            return ()
+        objections: list[str] = []
+        for statement in check.wrong[:MOST_TOLD]:
+            objections.append(f'"{_line(statement.statement)}" is wrong: {_line(statement.why)}')
+        rest = len(check.wrong) - MOST_TOLD
+        if rest > 0:
+            objections.append(f"And {count_of(rest, 'more statement')} like these.")
+        return tuple(objections)
 
     def why(self, ref: BlobRef | None) -> str | None:
-        """Return why a result is not `ok`, in one line of at most WHY_CHARS characters.
-
-        Return None for a result that is `ok`, and where there is no result.
+        """Return why a result is not `ok`, in one line of at most WHY_CHARS characters; None if the
+        result is `ok` or there is no result.
         """
         if ref is None:
             return None
@@ -230,28 +259,36 @@ class ResultTexts:
             return title_of("; ".join(reasons), WHY_CHARS)
         return None
 
-    def why_unchecked(self, look: FactsChecked) -> str | None:
-        """Return the fact-checker's reason, in one line."""
+    def why_unchecked(self, checked: FactsChecked) -> str | None:
+        """Return why the fact-check failed, or else the fact-checker's own reason, in one line of at
+        most WHY_CHARS characters; None if there is no reason.
+        """
         check = None
-        if look.result:
-            check = self.fact_check(look.result)
-        reason = self.why(look.result) or (check.why if check else "")
+        if checked.result:
+            check = self.fact_check(checked.result)
+        reason = self.why(checked.result) or (check.why if check else "")
         return " ".join(reason.split())[:WHY_CHARS] or None
 
     def plan(self, ref: BlobRef) -> Plan:
         return Plan.from_json(self.texts[ref.digest])
 
     def patch(self, ref: BlobRef) -> Patch | None:
-        """Return the patch that the replanner proposes. None: its handoff failed."""
+        """Return the patch that the replanner proposes. None: its handoff is not `ok`, or its output
+        is no Patch.
+        """
         result = self.result(ref)
-        with suppress(MalformedMessage):
-            if result.status is ResultStatus.OK:
-                return Patch.of(result.output)
+        if result.status is not ResultStatus.OK:
             return None
+        with suppress(MalformedMessage):
+            return Patch.of(result.output)
         return None
 
     def verdict(self, review: Reviewed) -> Verdict | None:
-        """Return the verdict, or None if there is none."""
+        """Return the verdict of a review; None if the review has no decision or no result.
+
+        Raises:
+            MalformedMessage: the output of the assessor's result is no Verdict.
+        """
         if review.decision is None or review.result is None:
             return None
         if sources_of_words(review):
@@ -265,63 +302,78 @@ class ResultTexts:
         )
 
     def _text(self, step_id: StepId, remark: AttemptFeedback) -> str:
-        if remark.follows or remark.result is None:
-            return BRING_UP_TO_DATE if remark.follows else TRY_AGAIN
+        """Return the text of a remark.
+
+        Raises:
+            MalformedMessage: the output of the remark's result is not of its author's type.
+        """
+        if remark.follows:
+            return BRING_UP_TO_DATE
+        if remark.result is None:
+            return TRY_AGAIN
         if remark.author == "gate":
-            by = (
-                "a fact-checker: correct each statement, or prove it"
-                if self.result(remark.result).step_id == FACT_GATE
-                else BY_CODE
-            )
+            by = BY_CODE
+            if self.result(remark.result).step_id == FACT_GATE:
+                by = "a fact-checker: correct each statement, or prove it"
             return "\n".join([f"The answer was rejected by {by}:", *self.objections(remark.result)])
         if remark.author == "user":
             return self.texts[remark.result.digest]
         if remark.author == "supervisor":
             why = self.why(remark.result) or "it did not say why"
             return f"The previous attempt failed: {why}. Try another way."
-        output = self.result(remark.result).output
+        return self._text_of_role(step_id, remark, self.result(remark.result).output)
+
+    def _text_of_role(self, step_id: StepId, remark: AttemptFeedback, output: JsonValue) -> str:
+        """Return the planner's answer, or the assessor's revision with the judge's ruling."""
         if remark.author == "planner":
-            resolution = next(
-                item for item in Resolutions.of(output).resolutions if item.step == step_id
-            )
-            return resolution.answer or HELPED.format(helper=remark.helper)
-        problem = next(
-            (item.problem for item in Verdict.of(output).revisions if item.step == step_id),
-            BRING_UP_TO_DATE,
-        )
-        return f"{problem}{self._ruling(step_id, remark)}"
+            answer = _answer_for(step_id, Resolutions.of(output))
+            return answer or HELPED.format(helper=remark.helper)
+        return f"{_problem_of(step_id, Verdict.of(output))}{self._ruling(step_id, remark)}"
 
     def _ruling(self, step_id: StepId, remark: AttemptFeedback) -> str:
-        """Return the judge's note on the remark."""
-        if remark.ruling:
-            rulings = Rulings.of(self.result(remark.ruling).output).rulings
-        else:
-            rulings = ()
-        why = None
-        for ruling in rulings:
-            if ruling.step == step_id:
-                why = ruling.why
-                break
-        if why is None:
+        """Return the judge's reason for agreeing with the remark; '' if the judge was not asked."""
+        if remark.ruling is None:
             return ""
-        return f"\n\nA judge has seen your result and its evidence, and agrees: {why}"
+        for ruling in Rulings.of(self.result(remark.ruling).output).rulings:
+            if ruling.step == step_id:
+                return (
+                    f"\n\nA judge has seen your result and its evidence, and agrees: {ruling.why}"
+                )
+        return ""
+
+
+def _answer_for(step_id: StepId, resolutions: Resolutions) -> str | None:
+    """Return the planner's answer to a step's question. None: a helper step answers it.
+
+    Raises:
+        LookupError: the planner has no resolution for the step.
+    """
+    for resolution in resolutions.resolutions:
+        if resolution.step == step_id:
+            return resolution.answer
+    raise LookupError(f"the planner has no resolution for {step_id}")
+
+
+def _problem_of(step_id: StepId, verdict: Verdict) -> str:
+    """Return the fault that the assessor found in a step's result. A step that runs again only with
+    its dependencies has no fault.
+    """
+    for revision in verdict.revisions:
+        if revision.step == step_id:
+            return revision.problem
+    return BRING_UP_TO_DATE
 
 
 def _reasons(result: HandoffResult) -> list[str]:
-    """Return the faults that the specialist reports or that code sees in its result."""
-    needs = ""
+    """Return the reasons that the specialist reports, or else the reason that code sees in its
+    result. Empty if there is none.
+    """
+    reasons: list[str] = []
+    if result.error and result.status is not ResultStatus.NEEDS_INPUT:
+        reasons.append(result.error)
     if result.needs:
-        needs = f"needs: {result.needs}"
-    is_question = result.status is ResultStatus.NEEDS_INPUT and needs
-    if is_question:
-        told = [needs]
-    else:
-        told = [result.error or "", needs]
-    if any(told):
-        reasons: list[str] = []
-        for reason in told:
-            if reason:
-                reasons.append(reason)
+        reasons.append(f"needs: {result.needs}")
+    if reasons:
         return reasons
     if result.stop_reason is not StopReason.FINISHED:
         return [STOPPED_BY[result.stop_reason]]
@@ -340,7 +392,7 @@ def _reasons(result: HandoffResult) -> list[str]:
 
 
 def _line(text: str) -> str:
-    """Return a model's text as a part of one line."""
+    """Return a model's text on one line, cut to MOST_LINE_CHARS characters."""
     line = " ".join(text.split())
     if len(line) <= MOST_LINE_CHARS:
         return line

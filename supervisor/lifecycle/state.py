@@ -47,7 +47,7 @@ class Question(Message):
     until: float
     """Unix times in seconds."""
     steps: tuple[StepId, ...] = ()
-    """Which ones, of a failure."""
+    """Steps that a question of kind `failure` or `step` is about."""
     reminders: NonNegativeInt = 0
 
 
@@ -68,7 +68,7 @@ class Held(Message):
     answer: bool = False
     """True if the answer and its review stand until any step has a different result."""
     is_known_above: bool = False
-    """The parent of this job has that answer."""
+    """True if the parent job has that answer already."""
 
     @property
     def is_nothing(self) -> bool:
@@ -85,27 +85,28 @@ class StepIndex:
     """
 
     next: tuple[StepId, ...] = ()
-    """Waiting steps whose fan-in may continue: all dependencies are settled, or they have a join.
-    In the plan's order, like all lists.
+    """Waiting steps that may begin: all their dependencies are settled, or they have a join. In the
+    plan's order, like `in_need` and `unusable`.
     """
     in_need: tuple[StepId, ...] = ()
+    """Steps with a question that the planner must answer."""
     unusable: tuple[StepId, ...] = ()
-    """Settled, with nothing that can be built on."""
+    """Settled steps without a usable result: failed or skipped."""
     unsettled: int = 0
-    """Steps."""
+    """Number of steps that are not settled."""
     waits_for: PersistentMap[StepId, int] = field(default_factory=PersistentMap)
     """Number of unsettled dependencies of each step."""
     written: int = 0
-    """Bytes of the results that there are."""
+    """Total size of the results in bytes."""
     unwritten: int = 0
-    """Steps without a result."""
+    """Number of steps without a result."""
     apart: tuple[HandoffId, ...] = ()
     """Open handoffs in no chord, in the order of their issue: handoffs of roles and of child jobs.
     """
 
     @property
     def are_settled(self) -> bool:
-        """All steps."""
+        """Return whether all steps are settled."""
         return self.unsettled == 0
 
 
@@ -130,6 +131,8 @@ class Phase(StrEnum):
 
 
 class StepStatus(StrEnum):
+    """Progress of a step."""
+
     WAITING = "waiting"
     """The step waits for its dependencies or for a slice of handoffs."""
     RUNNING = "running"
@@ -170,15 +173,15 @@ class StepState(Message):
     result that `result` replaces.
     """
     failures: NonNegativeInt = 0
-    """Attempts that came to nothing."""
+    """Number of failed attempts, by all specialists together."""
     given_to: str | None = None
     """Current specialist, if it is not the plan's specialist."""
     tried: tuple[str, ...] = ()
     """Specialists that failed at the step."""
     is_let_go: bool = False
-    """A person has said that the job goes on without it."""
+    """True if a person decided that the job continues without a result of the step."""
     is_met: bool = False
-    """True if its condition was met since it last began or was sent back."""
+    """True if its condition was checked and met. Sending the step back resets it."""
     is_approved: bool | None = None
     """A person's decision about its beginning. None: no decision yet."""
     acted: bool = False
@@ -204,14 +207,23 @@ class StepState(Message):
         """Return whether a team did the step last and has received all feedback, except the request
         for missing parts.
         """
-        return self.team is not None and all(
-            remark.author == "supervisor" or remark.asks_for_the_rest
-            for remark in self.remarks[self.team.told :]
-        )
+        if self.team is None:
+            return False
+        for remark in self.remarks[self.team.told :]:
+            is_no_news = remark.author == "supervisor" or remark.asks_for_the_rest
+            if not is_no_news:
+                return False
+        return True
+
+    @property
+    def is_settled(self) -> bool:
+        return self.status is StepStatus.SETTLED
 
     @property
     def is_skipped(self) -> bool:
-        """Return whether the step did not begin because its condition was not met."""
+        """Return whether the step did not begin because its condition was not met, or because every
+        step that it lacks was skipped.
+        """
         return self.result_status is ResultStatus.SKIPPED
 
     @property
@@ -226,18 +238,18 @@ class StepState(Message):
 
 
 class Delivery(Message):
-    """Deliveries of a job's end to one receiver, and whether one succeeded."""
+    """Attempts to report the end of a job to one receiver, and their outcome."""
 
     attempts: NonNegativeInt = 0
     tried_at: float = 0.0
     """Unix time in seconds."""
     delivered: bool = False
     under_way: bool = False
-    """A try was begun, and its outcome is not known yet."""
+    """True if an attempt has begun and its outcome is not known yet."""
 
 
 class JobState(Message):
-    """State of a job: everything that `decide` needs from the journal."""
+    """State of a job: the facts from the journal that `decide` needs."""
 
     job_id: JobId
     version: NonNegativeInt
@@ -245,7 +257,9 @@ class JobState(Message):
     """Unix time in seconds of its last event."""
     submitted: JobSubmitted
     started_at: float
-    """Unix time in seconds of the submission or the latest retry: its time runs from here."""
+    """Unix time in seconds of the submission or the latest retry. The job's time limit counts from
+    here.
+    """
     status: JobStatus = JobStatus.QUEUED
     mode: Mode = Mode.TEAM
     """The requested mode, or the router's choice for `auto`."""
@@ -262,24 +276,27 @@ class JobState(Message):
     specialists: dict[str, str] = Field(default_factory=dict)
     """Name -> digest of the spec: a job keeps the specialists that it started with."""
     handoffs: NonNegativeInt = 0
-    """Issued since the submission or the latest retry."""
+    """Number of handoffs issued since the submission or the latest retry."""
     groups: NonNegativeInt = 0
     """Chords so far."""
     role_attempts: dict[str, int] = Field(default_factory=dict)
+    """Number of handoffs of each role, and of the fact-check."""
     role_costs: dict[str, int] = Field(default_factory=dict)
-    """Micro-dollars of the latest of each that ended, where prices are known."""
+    """Cost of the latest ended handoff of each role, and of the fact-check, in micro-dollars; 0 if
+    the price is unknown.
+    """
     fruitless: NonNegativeInt = 0
-    """Number of latest results of roles in a row without any consequence. Each one is an internal
-    error after a paid call.
+    """Number of results of roles since the last one that had an effect. A role's result without an
+    effect is an internal error after a paid call.
     """
     rounds: tuple[Reviewed, ...] = ()
     review_over: bool = False
-    """The latest review sends nothing back, and no work was sent back since."""
+    """True if the latest review sent nothing back, and no work was sent back since."""
     rounds_before: NonNegativeInt = 0
     """Rounds that ended with an earlier answer, before a retry."""
     conflicts: ConflictsFound | None = None
     conflicts_of: tuple[BlobRef, ...] = ()
-    """The results that these were looked for in."""
+    """The results that were compared to find `conflicts`."""
     judged: Judged | None = None
     """The judge's event for these conflicts."""
     patches: PatchHistory = Field(default_factory=PatchHistory)
@@ -291,23 +308,31 @@ class JobState(Message):
     """Findings of the gates in the current answer."""
     fact_checks: FactChecks = FactChecks()
     gate_rounds: NonNegativeInt = 0
-    """Answers that a veto has sent back, since the submission or the latest retry."""
+    """Number of answers that the gates or the fact-checker sent back since the submission or the
+    latest retry.
+    """
     turned_down: BlobRef | None = None
-    """Reason why the synthesizer's last answer was rejected, for its next one."""
+    """The result with the reason why the synthesizer's last answer was rejected. Its next attempt
+    reads it.
+    """
     ended: JobEnded | None = None
     ended_version: NonNegativeInt = 0
-    """Version of the journal at that end; 0: it has not ended."""
+    """Journal version of the `ended` event; 0: the job has not ended."""
     spent: StopReason | None = None
-    """Whose budget a call of this job did not fit, the first one: its own, or the day's."""
+    """Stop reason of the first handoff that a budget ended: the budget of the job, of the day or of
+    the parent job. None: no budget is spent.
+    """
     spent_its_own: bool = False
-    """A call did not fit the job's own, first or not: it needs more to go on."""
+    """True if any call did not fit the job's own budget: the job needs a higher limit to continue."""
     asked_at: float | None = None
-    """Time since which it waits for a decision, in Unix seconds; None: it does not wait."""
+    """Unix time in seconds since which the job waits for its user to raise a budget; None: it does
+    not wait.
+    """
     question: Question | None = None
     """Open question for an approval."""
     approved: tuple[ApprovalOf, ...] = ()
     rejected: ApprovalOf | None = None
-    """Subject that was rejected and cannot be made again."""
+    """Rejected subject that ends the job, because the job cannot make it again."""
     rejected_plans: tuple[RejectedPlan, ...] = ()
     sent_back_at: float = 0.0
     """Time at which work was last sent back. Unix time in seconds."""
@@ -317,7 +342,9 @@ class JobState(Message):
     held: Held = NOTHING_HELD
     """Results that stand until their dependencies end differently."""
     reworks: NonNegativeInt = 0
-    """Times that a review or a person sent work back since the submission or the latest retry."""
+    """Number of times that a review, the judge, a gate, the fact-checker or a person sent work back
+    since the submission or the latest retry.
+    """
     waited_s: float = 0.0
     """Seconds of waiting for a person since the submission or the latest retry. They do not count
     as the job's time.
@@ -334,11 +361,13 @@ class JobState(Message):
     webhook_tried_at: float = 0.0
     webhook_delivered: bool = False
     webhook_under_way: bool = False
-    """A try was begun, and how it went is not yet known."""
+    """True if an attempt has begun and its outcome is not known yet."""
 
     @property
     def deadline(self) -> float:
-        """Unix time in seconds."""
+        """Return the time at which the job's time limit ends, without waits for a person. Unix time
+        in seconds.
+        """
         return self.started_at + self.waited_s + self.submitted.limits.max_seconds
 
     @property
@@ -369,8 +398,8 @@ class JobState(Message):
 
     @property
     def role_deadline(self) -> float:
-        """Return the deadline of the supervisor's roles, which make that answer. A draft at the
-        job's end would be too late.
+        """Return the deadline of the handoffs of roles. It leaves time to make the answer from a
+        role's draft. Unix time in seconds.
         """
         return self.deadline - HAND_IN_SHARE * (self.deadline - self.working_deadline)
 
@@ -386,8 +415,8 @@ class JobState(Message):
 
     @property
     def is_withheld(self) -> bool:
-        """Return whether the answer still lacks a person's approval, or the research was rejected
-        or waits for its approval.
+        """Return whether the answer needs an approval that it does not have, or the research was
+        rejected or waits for its approval.
         """
         unanswered = None
         if self.question:
@@ -400,7 +429,7 @@ class JobState(Message):
 
     @property
     def rounds_now(self) -> tuple[Reviewed, ...]:
-        """The rounds since the submission or the latest retry."""
+        """Return the rounds of review since the submission, or since a retry discarded the answer."""
         return self.rounds[self.rounds_before :]
 
     @property
@@ -421,23 +450,55 @@ class JobState(Message):
 
     @property
     def handed_over(self) -> tuple[HandoffId, ...]:
-        """Return every handoff of the roles, and of the steps of its plan."""
-        attempts: dict[StepId, int] = {
-            step_id: step.attempt for step_id, step in self.steps.items()
-        }
-        attempts |= {StepId(role): count for role, count in self.role_attempts.items()}
-        return tuple(
-            handoff_id(step_id, number)
-            for step_id, count in attempts.items()
-            for number in range(1, count + 1)
-        )
+        """Return the ids of all handoffs of the plan's steps and of the roles."""
+        attempts: dict[StepId, int] = {}
+        for step_id, step in self.steps.items():
+            attempts[step_id] = step.attempt
+        for role, count in self.role_attempts.items():
+            attempts[StepId(role)] = count
+        handoff_ids: list[HandoffId] = []
+        for step_id, count in attempts.items():
+            for number in range(1, count + 1):
+                handoff_ids.append(handoff_id(step_id, number))
+        return tuple(handoff_ids)
 
     def has_open(self, role: str | None = None) -> bool:
-        """Return whether a role of the supervisor works on the job. None: any role."""
-        return any(
-            issued.is_of_a_role and role in (None, issued.assigned_to)
-            for issued in map(self.open.__getitem__, self.overview.apart)
-        )
+        """Return whether a role of the supervisor has an open handoff. None: any role."""
+        for open_id in self.overview.apart:
+            issued = self.open[open_id]
+            if issued.is_of_a_role and role in (None, issued.assigned_to):
+                return True
+        return False
+
+    def open_without(self, role: str) -> dict[HandoffId, HandoffIssued]:
+        """Return the open handoffs without those of a role whose answer is no longer needed."""
+        handoffs: dict[HandoffId, HandoffIssued] = {}
+        for open_id, issued in self.open.items():
+            if issued.assigned_to != role:
+                handoffs[open_id] = issued
+        return handoffs
+
+    @property
+    def unsettled_steps(self) -> tuple[StepId, ...]:
+        return tuple(step_id for step_id, step in self.steps.items() if not step.is_settled)
+
+    @property
+    def usable_steps(self) -> tuple[StepId, ...]:
+        """Return the steps whose results dependents and the answer can use."""
+        return tuple(step_id for step_id, step in self.steps.items() if step.usable)
+
+    @property
+    def incomplete_steps(self) -> tuple[StepId, ...]:
+        """Return the steps that are neither done nor skipped: their results are missing or partial."""
+        return tuple(step_id for step_id, step in self.steps.items() if not step.is_whole)
+
+    @property
+    def waiting_count(self) -> int:
+        """Return the number of steps that wait to begin."""
+        count = 0
+        for step in self.steps.values():
+            count += step.status is StepStatus.WAITING
+        return count
 
     @property
     def dependents(self) -> Mapping[StepId, frozenset[StepId]]:
@@ -448,7 +509,7 @@ class JobState(Message):
 
     @property
     def sinks(self) -> tuple[StepId, ...]:
-        """The plan's last steps, in its order."""
+        """Return the plan's steps without dependents, in the plan's order."""
         if self.plan:
             return shape_of(self.plan.steps).sinks
         return ()
@@ -457,6 +518,7 @@ class JobState(Message):
         """Return the direct and indirect dependents of the given steps."""
         dependents, dependent_ids, frontier = self.dependents, set[StepId](), list(roots)
         while frontier:
-            dependent_ids |= (new := dependents[frontier.pop()] - dependent_ids)
+            new = dependents[frontier.pop()] - dependent_ids
+            dependent_ids |= new
             frontier += new
         return frozenset(dependent_ids)
