@@ -1,9 +1,9 @@
-"""The result of a child job for its parent: its answer as the result of the parent's handoff. Pure."""
+"""The result of a child job for its parent: its answer, as the result of the parent's handoff. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -16,15 +16,24 @@ from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatu
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.answer import body_of, content_of, open_text, parts_of
-from handoff_queue.supervisor.lifecycle.disputes import disputes_of, section
+from handoff_queue.supervisor.lifecycle.disputes import (
+    Dispute,
+    disputed_claims,
+    disputes_of,
+    section,
+)
 from handoff_queue.supervisor.lifecycle.gaps import gap_text, lacking
-from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts
+from handoff_queue.supervisor.lifecycle.result_texts import (
+    UNPROVEN,
+    ResultTexts,
+    qualified_claim_ids_in,
+)
 from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import has_gaps_alone
 
 MOST_CLAIMS = 9_999
-"""Highest number of a result's claims."""
+"""Most claims of a result."""
 _STATUS = {JobStatus.OK: ResultStatus.OK, JobStatus.PARTIAL: ResultStatus.PARTIAL}
 
 
@@ -41,12 +50,12 @@ def result_for_parent(
 ) -> HandoffResult:
     """Return the result of an ended child.
 
-    Its statements point to its claims, which keep their sources and take the name of the parent's
-    step. If the child did not fill its gaps and the parent has its earlier answer, the result is a
-    failure, so that the earlier answer stays.
+    The claims of the answer keep their sources and get ids of the parent's step. If the child did
+    not fill its gaps and the parent has its earlier answer, the result is a failure, so that the
+    earlier answer stays.
 
     Args:
-        words: texts of `parts_of(state)`, `words_wanted(state)` and the end's `because`.
+        words: texts of `parts_of(state)`, `results_for_answer(state)` and the end's `because`.
         answer: None if there is no answer.
         used: usage for this handoff of the parent.
         so_far: usage of the whole child.
@@ -56,20 +65,15 @@ def result_for_parent(
     parent = state.submitted.parent
     step, _, attempt = parent.handoff_id.rpartition(".")
     is_new = answer is not None and not (answer_stands(state) and state.held.is_known_above)
-    if is_new:
+    output: JsonValue = None
+    claims: tuple[Claim, ...] = ()
+    parts: list[HandoffResult] = []
+    if answer:
+        output, claims = _output_and_claims(state, words, answer, StepId(step))
+        parts = words.results(parts_of(state))
+    status = ResultStatus.FAILED
+    if is_new and output is not None:
         status = _STATUS.get(state.ended.status, ResultStatus.FAILED)
-    else:
-        status = ResultStatus.FAILED
-    if answer:
-        output, claims = _said(state, words, answer, StepId(step))
-    else:
-        output, claims = (None, ())
-    if status is not ResultStatus.FAILED and output is None:
-        status = ResultStatus.FAILED
-    if answer:
-        parts = [words.result(ref) for ref in parts_of(state)]
-    else:
-        parts = []
     why = words.why(state.ended.because) or state.ended.reason or "it has no answer"
     if answer and output is None:
         why = "its answer is not in the form that the step asks for"
@@ -97,65 +101,63 @@ def result_for_parent(
     )
 
 
-def _said(
+def _output_and_claims(
     state: JobState, words: ResultTexts, answer: Answer, step: StepId
 ) -> tuple[JsonValue, tuple[Claim, ...]]:
-    """Return the answer before its sources were numbered, and all its claims, cited ones first.
+    """Return the answer with markers in place of numbers, and its claims with ids of the parent's
+    step: cited claims first, at most MOST_CLAIMS.
 
     The answer is None if the step asks for a form and the child has no answer in that form.
     """
-    parts, disputes = [words.result(ref) for ref in parts_of(state)], disputes_of(state, words)
-    content = content_of(state, words)
-    output: JsonValue
-    if content.is_form:
-        output = parts[0].output
-    elif state.submitted.answer_schema is not None:
+    disputes = disputes_of(state, words)
+    output = _output(state, words, answer, disputes)
+    if output is None:
         return None, ()
-    else:
-        body = body_of(state, parts)
-        blocks = (
-            f"{body}{section(disputes, body)}",
-            gap_text(answer.gaps),
-            open_text(answer.open_points),
-        )
-        output = "\n\n".join(block for block in blocks if block)
-    all_claims = (
-        *(dispute.conflict.claims for dispute in disputes),
-        *(part.claims for part in parts),
-    )
     known: dict[str, Claim] = {}
-    for all_claim in all_claims:
-        for claim in all_claim:
-            known[claim.id] = claim
+    for claim in (*disputed_claims(disputes), *words.claims(parts_of(state))):
+        known[claim.id] = claim
     names: dict[str, str] = {}
 
     def name_of(claim_id: str) -> str:
         return names.setdefault(claim_id, f"{step}.c{len(names) + 1}")
 
     def renamed(match: re.Match[str]) -> str:
-        claim_ids = re.split(r"\s*[,;]\s*", match[1])
-        if not any("." in claim_id for claim_id in claim_ids):
+        claim_ids = qualified_claim_ids_in(match)
+        if not claim_ids:
             return match[0]
-        return (
-            "".join(f"[{name_of(claim_id)}]" for claim_id in claim_ids if claim_id in known)
-            or UNPROVEN
-        )
+        markers = [f"[{name_of(claim_id)}]" for claim_id in claim_ids if claim_id in known]
+        return "".join(markers) or UNPROVEN
 
     output = in_every_text(output, lambda text: MARKER.sub(renamed, text))
-    claims = [
-        known[claim_id].model_copy(update={"id": name_of(claim_id)})
-        for claim_id in _in_order(names, known)
-    ]
+    claims: list[Claim] = []
+    for claim_id in dict.fromkeys([*names, *known]):
+        claims.append(known[claim_id].model_copy(update={"id": name_of(claim_id)}))
     return output, tuple(claims[:MOST_CLAIMS])
 
 
-def _in_order(first: Iterable[str], others: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys([*first, *others]))
+def _output(
+    state: JobState, words: ResultTexts, answer: Answer, disputes: Sequence[Dispute]
+) -> JsonValue:
+    """Return the form, or the text of the answer with its disputes, gaps and open points. None: the
+    answer lacks the form that the step asks for.
+    """
+    parts = words.results(parts_of(state))
+    if content_of(state, words).is_form:
+        return parts[0].output
+    if state.submitted.answer_schema is not None:
+        return None
+    body = body_of(state, parts)
+    blocks = (
+        f"{body}{section(disputes, body)}",
+        gap_text(answer.gaps),
+        open_text(answer.open_points),
+    )
+    return "\n\n".join(filter(None, blocks))
 
 
 def _stop_reason(state: JobState, so_far: ChildUsage) -> StopReason:
-    """Return the stop reason. A spent slice is a limit of this handoff; a limit above it belongs to
-    the parent's budget.
+    """Return the stop reason for the parent. A spent budget of the child is a limit of the parent's
+    handoff; a spent budget of the parent is the parent's job budget.
     """
     if state.ended and state.ended.status is JobStatus.CANCELLED:
         return StopReason.CANCELLED
@@ -171,7 +173,7 @@ def _stop_reason(state: JobState, so_far: ChildUsage) -> StopReason:
 
 
 def _limit_reached(state: JobState, so_far: ChildUsage) -> StopReason:
-    """Return the limit with the largest used part."""
+    """Return the stop reason for the limit whose used part is the largest."""
     limits = state.submitted.limits
     parts = {
         StopReason.MAX_TURNS: so_far.turns / (limits.max_turns or float("inf")),

@@ -53,10 +53,14 @@ from handoff_queue.supervisor.lifecycle.job_end import (
     why_cancelled,
     why_over,
 )
-from handoff_queue.supervisor.lifecycle.joins import hopeless, late, ready
+from handoff_queue.supervisor.lifecycle.joins import (
+    abandon_late_steps,
+    end_hopeless_steps,
+    ready_steps,
+)
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
-from handoff_queue.supervisor.lifecycle.replanning import wants_a_look
+from handoff_queue.supervisor.lifecycle.replanning import should_replan
 from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.routing import ask_role, plan, route
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepStatus
@@ -184,7 +188,7 @@ def _next(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
 def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
     if state.submitted.is_quoted and state.quote is None:
         return (MakeQuote(),)
-    is_replanning = state.has_open(REPLANNER) or wants_a_look(state, now)
+    is_replanning = state.has_open(REPLANNER) or should_replan(state, now)
     settled_first = _settle(state, seen, now, is_replanning=is_replanning)
     if settled_first is not None:
         return settled_first
@@ -196,7 +200,7 @@ def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
         )
         if unbegun:
             return (AbandonSteps(unbegun, why_over(state)),)
-    can_begin = may_begin(state, ready(state, now))
+    can_begin = may_begin(state, ready_steps(state, now))
     to_approve = find_unapproved_steps(state, seen, can_begin)
     can_begin = [step_id for step_id in can_begin if step_id not in {*to_approve}]
     room = max(0, state.submitted.limits.max_handoffs - state.handoffs)
@@ -226,14 +230,17 @@ def _settle(
     state: JobState, seen: Observations, now: float, *, is_replanning: bool
 ) -> tuple[Command, ...] | None:
     """Return the commands for steps that are late, failed, or cannot begin; None if there are none."""
-    if too_late := late(state, now):
+    if too_late := abandon_late_steps(state, now):
         return too_late
     if chances := second_chances(state, seen, now):
         return (TryAgain(chances),)
     about = steps_to_ask_about(state, seen, now)
-    lost = () if is_replanning else hopeless(state, now)  # or they may yet be changed
-    if asked := _ask_about_failure(state, about) if about else lost:
+    if about and (asked := _ask_about_failure(state, about)):
         return asked
+    if not about and not is_replanning:  # the replanner may still change hopeless steps
+        hopeless = end_hopeless_steps(state, now)
+        if hopeless:
+            return hopeless
     if (judged_first := _without_a_pass(state, now)) is not None:
         return judged_first
     return _check_conditions(state, now)
@@ -248,7 +255,7 @@ def _check_conditions(state: JobState, now: float) -> tuple[Command, ...] | None
     ]
     if not may_have:
         return None
-    can_begin = may_begin(state, ready(state, now))
+    can_begin = may_begin(state, ready_steps(state, now))
     conditional = [step_id for step_id in can_begin if has_open_condition(state.steps[step_id])]
     if conditional:
         return (CheckConditions(tuple(conditional[:MOST_CONDITIONS])),)

@@ -19,7 +19,7 @@ from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, AskApprova
 from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
-from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 
 NOT_PASSED = "it waits for a review that passes the results, and there was none"
 CUT_SHORT = "the job ended while the step ran"
@@ -39,7 +39,7 @@ def is_ready_for_review(state: JobState) -> bool:
     if state.review_over or not waiting:
         return state.overview.are_settled
     steps = (state.steps[step_id] for step_id in waiting)
-    return state.overview.unsettled == sum(step.status is not StepStatus.SETTLED for step in steps)
+    return state.overview.unsettled == sum(not step.is_settled for step in steps)
 
 
 def reviewed_steps(state: JobState) -> tuple[StepId, ...]:
@@ -47,7 +47,7 @@ def reviewed_steps(state: JobState) -> tuple[StepId, ...]:
     steps = state.steps.items()
     items: list[StepId] = []
     for step_id, step in steps:
-        if step.status is StepStatus.SETTLED and not step.is_skipped:
+        if step.is_settled and not step.is_skipped:
             items.append(step_id)
     return tuple(items)
 

@@ -25,7 +25,7 @@ from handoff_queue.supervisor.lifecycle.fact_gate import end_checking, is_doubte
 from handoff_queue.supervisor.lifecycle.joins import next_join
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
-from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, Question, StepStatus
+from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, Question
 
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 """Seconds before each try to deliver a webhook; after the last try it is given up."""
@@ -124,9 +124,7 @@ def end_now(state: JobState, why: str) -> tuple[Command, ...]:
 
 
 def _stop_working(state: JobState, why: str) -> Command:
-    if unsettled := tuple(
-        step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED
-    ):
+    if unsettled := tuple(step_id for step_id, step in state.steps.items() if not step.is_settled):
         return AbandonSteps(unsettled, why)
     if answer_stands(state):
         return leave(state, may_send_back=False)

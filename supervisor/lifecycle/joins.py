@@ -1,9 +1,10 @@
 """Joins: a fan-in continues when all of its parts have ended, or when its join has enough results.
-Late parts are abandoned.
+Parts that are still running are then abandoned.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,33 +20,38 @@ NOTHING_TO_BUILD_ON = "everything that it depends on failed"
 
 
 class JoinStanding(StrEnum):
+    """Standing of a fan-in."""
+
     OPEN = "open"
+    """It waits for results."""
     MET = "met"
+    """It can continue."""
     BROKEN = "broken"
-    """The join can never be satisfied."""
+    """It can never continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class FanIn:
-    """A point at which results meet."""
+    """A step or the answer, with the steps whose results it waits for."""
 
     step: StepId | None
-    """The step that waits for the results; None: the answer."""
+    """The step that waits; None: the answer."""
     parts: tuple[StepId, ...]
+    """The steps whose results are counted. Empty for an answer without a join."""
     join: Join | None
+    """The results that are needed. None: all parts must have ended, and one must be usable."""
     helpers: tuple[StepId, ...] = ()
     """Added steps that must have ended, with any outcome."""
 
 
 def fan_in_of(state: JobState, step_id: StepId) -> FanIn:
     outline = state.steps[step_id].outline
-    parts = tuple(
-        dependency for dependency in outline.depends_on if dependency not in outline.helpers
-    )
+    parts = tuple(part for part in outline.depends_on if part not in outline.helpers)
     return FanIn(step_id, parts, None if state.waits_for_all else outline.join, outline.helpers)
 
 
 def last_fan_in(state: JobState) -> FanIn:
+    """Return the fan-in of the answer."""
     join = None
     if state.plan and not state.waits_for_all:
         join = state.plan.join
@@ -53,33 +59,46 @@ def last_fan_in(state: JobState) -> FanIn:
 
 
 def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinStanding, str]:
-    """Return the standing of a fan-in, with the reason as text."""
-    if any(state.steps[helper].status is not StepStatus.SETTLED for helper in fan_in.helpers):
+    """Return the standing of a fan-in, and the reason as text. The reason is '' for an open fan-in,
+    and for a fan-in without a join that can continue.
+    """
+    if any(not state.steps[helper].is_settled for helper in fan_in.helpers):
         return JoinStanding.OPEN, ""
-    parts = [state.steps[part] for part in fan_in.parts]
-    usable, left = (
-        sum(part.usable for part in parts),
-        sum(part.status is not StepStatus.SETTLED for part in parts),
-    )
+    usable, left = 0, 0
+    for part in fan_in.parts:
+        usable += state.steps[part].usable
+        left += not state.steps[part].is_settled
     if fan_in.join is None:
-        if left:
-            return JoinStanding.OPEN, ""
-        return (
-            (JoinStanding.MET, "")
-            if usable or not parts
-            else (JoinStanding.BROKEN, NOTHING_TO_BUILD_ON)
-        )
-    if why := _never(state, fan_in.join, usable, left):
+        return _standing_without_join(fan_in, usable, left)
+    if why := _why_broken(state, fan_in.join, usable, left):
         return JoinStanding.BROKEN, why
-    why = _enough(state, fan_in, fan_in.join, usable, left, now)
-    return (JoinStanding.MET, why) if why else (JoinStanding.OPEN, "")
+    if why := _why_met(state, fan_in, fan_in.join, usable, left, now):
+        return JoinStanding.MET, why
+    return JoinStanding.OPEN, ""
 
 
-def _never(state: JobState, join: Join, usable: int, left: int) -> str:
-    """Return why the join can never be satisfied; '' if it still can."""
+def _standing_without_join(fan_in: FanIn, usable: int, left: int) -> tuple[JoinStanding, str]:
+    if left:
+        return JoinStanding.OPEN, ""
+    if fan_in.parts and not usable:
+        return JoinStanding.BROKEN, NOTHING_TO_BUILD_ON
+    return JoinStanding.MET, ""
+
+
+def _is_met(state: JobState, fan_in: FanIn, now: float) -> bool:
+    return standing(state, fan_in, now)[0] is JoinStanding.MET
+
+
+def _why_broken(state: JobState, join: Join, usable: int, left: int) -> str:
+    """Return why the join can never be satisfied; '' if it still can.
+
+    Args:
+        usable: number of parts with a usable result.
+        left: number of parts that are not settled.
+    """
     failed: list[StepId] = []
     for must in join.must:
-        if state.steps[must].status is StepStatus.SETTLED and not state.steps[must].usable:
+        if state.steps[must].is_settled and not state.steps[must].usable:
             failed.append(must)
     if failed:
         return f"it must have {', '.join(failed)}, which failed"
@@ -88,13 +107,18 @@ def _never(state: JobState, join: Join, usable: int, left: int) -> str:
     return ""
 
 
-def _enough(state: JobState, fan_in: FanIn, join: Join, usable: int, left: int, now: float) -> str:
-    """Return why the fan-in continues now; '' if it waits."""
+def _why_met(state: JobState, fan_in: FanIn, join: Join, usable: int, left: int, now: float) -> str:
+    """Return why the fan-in continues now; '' if it waits.
+
+    Args:
+        usable: number of parts with a usable result.
+        left: number of parts that are not settled.
+    """
     if usable < join.at_least or not all(state.steps[must].usable for must in join.must):
         return ""
     if not left or usable >= (join.enough or len(fan_in.parts)):
         return f"{usable} of {len(fan_in.parts)} results were enough"
-    until = _until(state, fan_in)
+    until = _time_limit(state, fan_in)
     if until is not None and now >= until:
         return f"{usable} of {len(fan_in.parts)} results were there after {join.within_s} s"
     return ""
@@ -106,104 +130,110 @@ def is_wanted(state: JobState, dependents: frozenset[StepId], now: float) -> boo
     Args:
         dependents: dependents of that step.
     """
+    for fan_in in _fan_ins_of(state, dependents):
+        is_needed = fan_in.join is None or not _is_met(state, fan_in, now)
+        if is_needed:
+            return True
+    return False
+
+
+def _fan_ins_of(state: JobState, dependents: Collection[StepId]) -> list[FanIn]:
+    """Return the fan-ins that wait for a step with these dependents."""
     if dependents:
-        fan_ins = [fan_in_of(state, fan_in) for fan_in in dependents]
-    else:
-        fan_ins = [last_fan_in(state)]
-    return any(
-        fan_in.join is None or standing(state, fan_in, now)[0] is not JoinStanding.MET
-        for fan_in in fan_ins
-    )
+        return [fan_in_of(state, dependent) for dependent in dependents]
+    return [last_fan_in(state)]
 
 
-def late(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
-    """Return the steps that the next satisfied fan-in does not wait for."""
-    for fan_in in _joined(state):
-        how, why = standing(state, fan_in, now)
-        if how is JoinStanding.MET and (steps := _late_for(state, fan_in)):
+def abandon_late_steps(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
+    """Return the command that abandons the running steps for which the first satisfied join does
+    not wait; empty if there are none.
+    """
+    for fan_in in _fan_ins_with_join(state):
+        standing_now, why = standing(state, fan_in, now)
+        if standing_now is JoinStanding.MET and (steps := _late_for(state, fan_in)):
             return (
                 AbandonSteps(steps, f"not waited for: {why} for {fan_in.step or 'the answer'}"),
             )
     return ()
 
 
-def hopeless(state: JobState, now: float) -> tuple[AbandonSteps | SkipSteps, ...]:
-    """Return the steps that can never begin.
+def end_hopeless_steps(state: JobState, now: float) -> tuple[AbandonSteps | SkipSteps, ...]:
+    """Return the commands that abandon or skip the steps that can never begin.
 
-    A step is skipped if each step that it lacks was skipped.
+    A step is skipped if each dependency without a usable result was skipped.
     """
     broken: dict[str, list[StepId]] = {}
     skipped: list[StepId] = []
     for step_id in state.overview.next:
         if state.steps[step_id].outline.depends_on:
             fan_in = fan_in_of(state, step_id)
-            how, why = standing(state, fan_in, now)
-            if how is JoinStanding.BROKEN and _lacks_only_skipped(state, fan_in):
+            standing_now, why = standing(state, fan_in, now)
+            if standing_now is JoinStanding.BROKEN and _lacks_only_skipped(state, fan_in):
                 skipped.append(step_id)
-            elif how is JoinStanding.BROKEN:
+            elif standing_now is JoinStanding.BROKEN:
                 broken.setdefault(why, []).append(step_id)
-    lost = tuple(AbandonSteps(tuple(steps), why) for why, steps in broken.items())
+    commands: list[AbandonSteps | SkipSteps] = []
+    for why, steps in broken.items():
+        commands.append(AbandonSteps(tuple(steps), why))
     if skipped:
-        return (*lost, SkipSteps(tuple(skipped), ALL_SKIPPED))
-    return lost
+        commands.append(SkipSteps(tuple(skipped), ALL_SKIPPED))
+    return tuple(commands)
 
 
 def _lacks_only_skipped(state: JobState, fan_in: FanIn) -> bool:
-    parts = (state.steps[part] for part in fan_in.parts)
-    lacking = [step for step in parts if step.status is StepStatus.SETTLED and not step.usable]
-    return bool(lacking) and all(step.is_skipped for step in lacking)
+    """Return whether all settled parts without a usable result were skipped, and there is one."""
+    has_skipped = False
+    for part in fan_in.parts:
+        step = state.steps[part]
+        if step.is_settled and not step.usable:
+            if not step.is_skipped:
+                return False
+            has_skipped = True
+    return has_skipped
 
 
-def ready(state: JobState, now: float) -> list[StepId]:
+def ready_steps(state: JobState, now: float) -> list[StepId]:
     """Return the steps that can begin. They depend on no result that may have to be made again."""
     doubtful = in_doubt(state)
-    waiting = (
-        step_id
-        for step_id in state.overview.next
-        if doubtful.isdisjoint(state.steps[step_id].outline.depends_on)
-    )
-    return [
-        step_id
-        for step_id in waiting
-        if standing(state, fan_in_of(state, step_id), now)[0] is JoinStanding.MET
-    ]
+    step_ids: list[StepId] = []
+    for step_id in state.overview.next:
+        is_certain = doubtful.isdisjoint(state.steps[step_id].outline.depends_on)
+        if is_certain and _is_met(state, fan_in_of(state, step_id), now):
+            step_ids.append(step_id)
+    return step_ids
 
 
 def next_join(state: JobState, now: float) -> float | None:
-    """Return the time of the next fan-in's time limit; None: there is no limit. Unix time in
-    seconds.
+    """Return the next time limit of a waiting fan-in, as a Unix time in seconds; None if no time
+    limit lies ahead.
     """
-    ends = (_until(state, fan_in) for fan_in in _joined(state))
-    return min((until for until in ends if until is not None and until > now), default=None)
+    limits: list[float] = []
+    for fan_in in _fan_ins_with_join(state):
+        limit = _time_limit(state, fan_in)
+        if limit is not None and limit > now:
+            limits.append(limit)
+    return min(limits, default=None)
 
 
 def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[Counted, ...]:
-    """Return the fan-ins that may continue before all of their parts have ended, among the fan-ins
-    that wait for a step.
+    """Return the fan-ins with a join that wait for a step. They may continue before all of their
+    parts have ended.
 
     Args:
         dependents: dependents of that step.
     """
     if dependents and not any(state.steps[dependent].outline.join for dependent in dependents):
-        return ()  # of a plain one, which thousands may share, not even the parts are looked for
-    if dependents:
-        fan_ins = [fan_in_of(state, dependent) for dependent in sorted(dependents)]
-    else:
-        fan_ins = [last_fan_in(state)]
-    counteds: list[Counted] = []
-    for fan_in in fan_ins:
+        return ()  # thousands of steps may share a fan-in without a join: do not build its parts
+    counted: list[Counted] = []
+    for fan_in in _fan_ins_of(state, sorted(dependents)):
         if fan_in.join:
-            counteds.append(
-                Counted(
-                    fan_in=fan_in.step or LAST,
-                    wakes_from=_wakes_from(fan_in.join, len(fan_in.parts)),
-                )
-            )
-    return tuple(counteds)
+            wakes_from = _wakes_from(fan_in.join, len(fan_in.parts))
+            counted.append(Counted(fan_in=fan_in.step or LAST, wakes_from=wakes_from))
+    return tuple(counted)
 
 
-def _joined(state: JobState) -> list[FanIn]:
-    """Return the waiting fan-ins with a join."""
+def _fan_ins_with_join(state: JobState) -> list[FanIn]:
+    """Return the fan-ins with a join, of waiting steps and of the answer."""
     if state.plan is None or state.waits_for_all:
         return []
     waiting: list[FanIn] = []
@@ -216,51 +246,51 @@ def _joined(state: JobState) -> list[FanIn]:
 
 
 def _late_for(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:
-    """Return the running work that only this fan-in waits for. The fan-in continues without it."""
+    """Return the unsettled parts of a fan-in, and their unsettled dependencies, for which no other
+    waiting step waits, in the plan's order.
+    """
     dependents, late = state.dependents, dict[StepId, None]()
     frontier = list(fan_in.parts)
     while frontier:
         step_id = frontier.pop()
-        if step_id in late or state.steps[step_id].status is StepStatus.SETTLED:
+        if step_id in late or state.steps[step_id].is_settled:
             continue
-        waiting = (
-            dependent
-            for dependent in dependents[step_id]
-            if dependent != fan_in.step and dependent not in late
-        )
-        if all(state.steps[dependent].status is not StepStatus.WAITING for dependent in waiting):
+        others = dependents[step_id] - late.keys() - {fan_in.step}
+        if not _is_any_waiting(state, others):
             late[step_id] = None
             frontier += state.steps[step_id].outline.depends_on
-    step_ids: list[StepId] = []
-    for step in state.steps:
-        if step in late:
-            step_ids.append(step)
-    return tuple(step_ids)
+    return tuple(step_id for step_id in state.steps if step_id in late)
+
+
+def _is_any_waiting(state: JobState, step_ids: Collection[StepId]) -> bool:
+    return any(state.steps[step_id].status is StepStatus.WAITING for step_id in step_ids)
 
 
 def _wakes_from(join: Join, parts: int) -> int:
-    """Return the number of usable results from which the fan-in may continue: after its time limit,
-    the smallest useful number.
+    """Return the number of usable results from which the fan-in may continue. With a time limit it
+    is `at_least`, because after that time this number is enough.
     """
     if join.within_s:
         return join.at_least
     return join.enough or parts
 
 
-def _until(state: JobState, fan_in: FanIn) -> float | None:
-    """Return the end of the fan-in's time; None if it has no limit or has not begun. Returned work
-    restarts the time, and the time of a question to a person does not count.
+def _time_limit(state: JobState, fan_in: FanIn) -> float | None:
+    """Return the end of the fan-in's time as a Unix time in seconds; None if it has no time limit or
+    no part has begun.
+
+    The time counts from the first part that began after work was last sent back. Waits for a person
+    do not count.
     """
     if fan_in.join is None or fan_in.join.within_s is None:
         return None
     since = max(state.started_at, state.sent_back_at)
-    parts = (state.steps[part] for part in fan_in.parts)
-    begun = (
-        part.began_at + max(0.0, state.waited_s - part.waited_before_s)
-        for part in parts
-        if part.began_at >= since
-    )
-    began_at = min(begun, default=None)
-    if began_at is None:
+    beginnings: list[float] = []
+    for part in fan_in.parts:
+        step = state.steps[part]
+        if step.began_at >= since:
+            waited_since_s = max(0.0, state.waited_s - step.waited_before_s)
+            beginnings.append(step.began_at + waited_since_s)
+    if not beginnings:
         return None
-    return began_at + fan_in.join.within_s
+    return min(beginnings) + fan_in.join.within_s

@@ -341,7 +341,7 @@ def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
         or event.goes_in_circles
         or {*event.steps} <= acted
     ):
-        is_done = all(step.status is StepStatus.SETTLED for step in steps.values())
+        is_done = all(step.is_settled for step in steps.values())
         if is_done:
             phase = Phase.SYNTHESISING
         else:

@@ -1,8 +1,8 @@
 """Replanning of adaptive jobs: when the replanner is asked, the effect of its patch, and when
 replanning ends. Pure.
 
-The replanner only proposes. Ready steps start while it thinks, so its view may be old when it
-answers. A patch is checked against the plan in the same commit that applies it.
+Ready steps start while the replanner works, so the plan may have changed when it answers. A patch is
+therefore checked against the plan in the same commit that applies it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from handoff_queue.shared.types.events import (
     PlanMade,
     PlanPatched,
     RetryRequested,
-    StepOutline,
 )
 from handoff_queue.shared.types.handoff import BUDGETS
 from handoff_queue.shared.types.ids import HandoffId, StepId
@@ -31,19 +30,27 @@ from handoff_queue.supervisor.lifecycle.plan_patches import (
     REPLANNER,
     PatchHistory,
 )
-from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
+from handoff_queue.supervisor.lifecycle.state import (
+    JobState,
+    StepState,
+    StepStatus,
+    new_steps,
+    outlines_of,
+)
 from handoff_queue.supervisor.lifecycle.steps import keep_open_question
 
 FITS_NO_MORE = "its patch does not fit the plan any more"
 
 
-def wants_a_look(state: JobState, now: float) -> bool:
-    """Return whether a fan-in brought new results, and a patch is still possible. A user who fills
-    gaps (`waits_for_all`) wants no other change.
+def should_replan(state: JobState, now: float) -> bool:
+    """Return whether the replanner is asked: there are new results, and a patch is still possible. A
+    retry that fills gaps (`waits_for_all`) changes no plan.
     """
-    may = state.mode is Mode.ADAPTIVE and state.spent is None and now < state.working_deadline
+    is_possible = (
+        state.mode is Mode.ADAPTIVE and state.spent is None and now < state.working_deadline
+    )
     return (
-        may
+        is_possible
         and not state.waits_for_all
         and not state.patches.is_final
         and why_no_more(state) is None
@@ -52,38 +59,35 @@ def wants_a_look(state: JobState, now: float) -> bool:
 
 
 def has_news(state: JobState) -> bool:
-    """Return whether there is a new result whose chord has ended."""
-    out = {handoff.group for handoff in state.open.values()}
-    latest = (step.handoff_id for step in state.steps.values() if step.status is StepStatus.SETTLED)
-    groups = (state.patches.news.get(handoff_id) for handoff_id in latest if handoff_id)
-    return any(group is not None and group not in out for group in groups)
+    """Return whether there is a result that the replanner has not seen and whose chord has ended."""
+    running_groups = {handoff.group for handoff in state.open.values()}
+    for step in state.steps.values():
+        if step.is_settled and step.handoff_id:
+            group = state.patches.news.get(step.handoff_id)
+            if group is not None and group not in running_groups:
+                return True
+    return False
 
 
 def room(state: JobState) -> int:
-    """Return the number of steps that a patch may add."""
-    limits, waiting = (
-        state.submitted.limits,
-        sum(step.status is StepStatus.WAITING for step in state.steps.values()),
-    )
-    return max(
-        0,
-        min(
-            limits.max_steps - len(state.steps), limits.max_handoffs - state.handoffs - waiting - 1
-        ),
-    )
+    """Return the number of steps that a patch may add. One handoff is for the replanner."""
+    limits = state.submitted.limits
+    steps_left = limits.max_steps - len(state.steps)
+    handoffs_left = limits.max_handoffs - state.handoffs - state.waiting_count - 1
+    return max(0, min(steps_left, handoffs_left))
 
 
 def unbegun_of(state: JobState) -> tuple[StepId, ...]:
-    """Return the steps that can still be changed or dropped."""
-    items: list[StepId] = []
+    """Return the steps that a patch can change or drop: steps without a handoff so far."""
+    step_ids: list[StepId] = []
     for step_id, step in state.steps.items():
         if step.status is StepStatus.WAITING and step.attempt == 0:
-            items.append(step_id)
-    return tuple(items)
+            step_ids.append(step_id)
+    return tuple(step_ids)
 
 
 def why_no_more(state: JobState) -> str | None:
-    """Return in fixed words which limit forbids a patch; None: there is none."""
+    """Return which limit of the job forbids another patch; None: no limit does."""
     limits = state.submitted.limits
     if state.patches.changes >= limits.max_rounds:
         return f"its limit of {limits.max_rounds} rounds is reached"
@@ -93,8 +97,8 @@ def why_no_more(state: JobState) -> str | None:
 
 
 def reason_for_no_replanning(state: JobState) -> str | None:
-    """Return the note on a plan that was not replanned although new results came; None if there is
-    nothing to say.
+    """Return why the job is not replanned any more; None if it is not adaptive, or the replanner had
+    nothing more to change.
     """
     if state.mode is not Mode.ADAPTIVE:
         return None
@@ -108,47 +112,43 @@ def reason_for_no_replanning(state: JobState) -> str | None:
     return None
 
 
-# A patch is made
-
-
 @dataclass(frozen=True, slots=True)
 class PatchedPlan:
-    """A plan after a patch. `plan` None: there is nothing to change."""
+    """A plan after a patch, and the parts of the patch that had an effect."""
 
     plan: Plan | None
+    """None: the patch changes nothing, or does not fit the plan."""
     added: tuple[Step, ...] = ()
     changed: tuple[Step, ...] = ()
     dropped: tuple[StepId, ...] = ()
     too_late: tuple[StepId, ...] = ()
+    """Steps that the patch wanted to change or drop, but that had begun."""
     problem: str | None = None
+    """Reason why the patch does not fit."""
 
 
 def apply_patch(
     plan: Plan, patch: Patch, unbegun: Sequence[StepId], most_steps: int
 ) -> PatchedPlan:
-    """Return the plan with every change of the patch that is still possible."""
-    held = {
-        dependency
-        for step in plan.steps
-        if step.id not in unbegun
-        for dependency in step.depends_on
-    }  # by fan-ins that did not wait for them
-    unwanted = (
-        [step_id for step_id in unbegun if step_id not in held] if patch.finalize else patch.drop
-    )
-    dropped = tuple(step_id for step_id in unwanted if step_id in unbegun)
-    changes = {
-        step.id: step for step in patch.change if step.id in unbegun and step.id not in dropped
-    }
-    late = dict.fromkeys(
-        step_id
-        for step_id in (*patch.drop, *(step.id for step in patch.change))
-        if step_id not in unbegun
-    )
+    """Return the plan with every change of the patch that is still possible.
+
+    Args:
+        unbegun: steps that can be changed or dropped.
+        most_steps: most steps of a plan with added steps.
+    """
+    dropped = _dropped(plan, patch, unbegun)
+    changes: dict[StepId, Step] = {}
+    late = dict.fromkeys(step_id for step_id in patch.drop if step_id not in unbegun)
+    for step in patch.change:
+        if step.id not in unbegun:
+            late[step.id] = None
+        elif step.id not in dropped:
+            changes[step.id] = step
     added = () if patch.finalize else patch.add
     if not (dropped or changes or added):
         return PatchedPlan(None, too_late=tuple(late))
-    steps = (*(changes.get(step.id, step) for step in plan.steps if step.id not in dropped), *added)
+    kept = [changes.get(step.id, step) for step in plan.steps if step.id not in dropped]
+    steps = (*kept, *added)
     try:
         synthesis = Synthesis.RECONCILE if added else plan.synthesis
         new = Plan(steps=steps, synthesis=synthesis, join=plan.join, given=plan.given, why=plan.why)
@@ -159,24 +159,36 @@ def apply_patch(
     return PatchedPlan(new, added, tuple(changes.values()), dropped, tuple(late))
 
 
-# What events make true
+def _dropped(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple[StepId, ...]:
+    """Return the steps that the patch drops. A patch that finalizes drops all steps that have not
+    begun, except dependencies of steps that have begun without them.
+    """
+    if not patch.finalize:
+        return tuple(step_id for step_id in patch.drop if step_id in unbegun)
+    needed: set[StepId] = set()
+    for step in plan.steps:
+        if step.id not in unbegun:
+            needed.update(step.depends_on)
+    return tuple(step_id for step_id in unbegun if step_id not in needed)
 
 
 def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
-    """Return the patched plan and its steps. Added steps answer the same question, so several last
-    results are weighed against each other.
+    """Return the patched plan and its steps; no changes if the patch left the plan as it is.
+
+    Added steps work on the same question as earlier steps, so the synthesizer reconciles the results.
     """
     if event.plan is None or state.plan is None:
         return {}
-    steps = {}
+    steps: dict[StepId, StepState] = {}
     for step_id, step in state.steps.items():
         if step_id not in event.dropped:
             steps[step_id] = step
-    steps |= {outline.id: StepState(outline=outline) for outline in (*event.changed, *event.added)}
-    plan = state.plan.model_copy(
-        update={"plan": event.plan, "steps": _outlines(steps), **_synthesis(event)}
-    )
-    changed = {outline.id for outline in event.changed}
+    changed = new_steps(event.changed)
+    steps |= changed | new_steps(event.added)
+    changes: dict[str, Any] = {"plan": event.plan, "steps": outlines_of(steps)}
+    if event.added:
+        changes["synthesis"] = Synthesis.RECONCILE
+    plan = state.plan.model_copy(update=changes)
     return {
         "plan": plan,
         "steps": steps,
@@ -185,51 +197,55 @@ def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
     }
 
 
-def _outlines(steps: dict[StepId, StepState]) -> tuple[StepOutline, ...]:
-    return tuple(step.outline for step in steps.values())
-
-
-def _synthesis(event: PlanPatched) -> dict[str, Synthesis]:
-    if event.added:
-        return {"synthesis": Synthesis.RECONCILE}
-    return {}
-
-
 def remember_event(state: JobState, event: Event) -> PatchHistory:
     """Return the patch history after an event.
 
     Args:
         state: the state before the event.
     """
-    known = state.patches
+    history = state.patches
     match event:
         case PlanMade():
-            return PatchHistory(made=known.made, made_before=len(known.made))
+            return _new_count(history)
         case HandoffIssued(assigned_to=role) if role == REPLANNER:
-            return known.model_copy(update={"shown": tuple(known.news)})
+            return history.model_copy(update={"shown": tuple(history.news)})
         case HandoffFinished() if (issued := state.open.get(event.handoff_id)) is not None:
-            return _finished(known, issued, event)
+            return _finished(history, issued, event)
         case PlanPatched():
-            left = {
-                handoff_id: group
-                for handoff_id, group in known.news.items()
-                if handoff_id not in known.shown
-            }
-            return known.model_copy(
-                update={"news": left, "shown": (), "proposal": None, "made": (*known.made, event)}
-            )
-        case RetryRequested() if (
-            state.ended
-        ):  # a user who fills gaps gets no replanning: the earlier reason stays true
-            kept = known.model_copy(update={"shown": (), "proposal": None})
-            return (
-                kept if event.whole else PatchHistory(made=known.made, made_before=len(known.made))
-            )
+            return _patched(history, event)
+        case RetryRequested() if state.ended:
+            return _retried(history, event)
         case _:
-            return known
+            return history
+
+
+def _new_count(history: PatchHistory) -> PatchHistory:
+    """Return a history whose earlier patches no longer count against the job's limits."""
+    return PatchHistory(made=history.made, made_before=len(history.made))
+
+
+def _retried(history: PatchHistory, event: RetryRequested) -> PatchHistory:
+    """Return the history after a retry. A retry that only fills gaps is not replanned, so the reason
+    against replanning stays.
+    """
+    if event.whole:
+        return history.model_copy(update={"shown": (), "proposal": None})
+    return _new_count(history)
+
+
+def _patched(history: PatchHistory, patch: PlanPatched) -> PatchHistory:
+    """Return the history after a patch, without the results that the replanner has now seen."""
+    unseen: dict[HandoffId, str] = {}
+    for handoff_id, group in history.news.items():
+        if handoff_id not in history.shown:
+            unseen[handoff_id] = group
+    return history.model_copy(
+        update={"news": unseen, "shown": (), "proposal": None, "made": (*history.made, patch)}
+    )
 
 
 def _finished(known: PatchHistory, issued: HandoffIssued, event: HandoffFinished) -> PatchHistory:
+    """Return the history after a result of a step or of the replanner."""
     if issued.is_fact_check:
         return known
     if not issued.is_of_a_role:  # a child job is in no chord, and does not wait for other steps
@@ -245,9 +261,9 @@ def _finished(known: PatchHistory, issued: HandoffIssued, event: HandoffFinished
 
 def news_of(state: JobState) -> tuple[StepId, ...]:
     """Return the steps whose results the replanner has not seen."""
-    news: set[HandoffId] = set(state.patches.news)
-    items: list[StepId] = []
+    news = state.patches.news
+    step_ids: list[StepId] = []
     for step_id, step in state.steps.items():
-        if step.handoff_id in news and step.status is StepStatus.SETTLED:
-            items.append(step_id)
-    return tuple(items)
+        if step.handoff_id in news and step.is_settled:
+            step_ids.append(step_id)
+    return tuple(step_ids)

@@ -138,9 +138,7 @@ def in_doubt(state: JobState) -> frozenset[StepId]:
     """
     if not state.held.steps:
         return frozenset()
-    unsettled = frozenset(
-        step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED
-    )
+    unsettled = frozenset(step_id for step_id, step in state.steps.items() if not step.is_settled)
     return state.downstream(unsettled) & {*state.held.steps}
 
 
@@ -160,9 +158,7 @@ def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
     """Return the steps at which the retry begins: the unsettled steps, and the named step, or else
     all incomplete steps.
     """
-    roots = {
-        step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED
-    }
+    roots = {step_id for step_id, step in state.steps.items() if not step.is_settled}
     if event.from_step is not None and event.from_step in state.steps:
         roots.add(event.from_step)
     elif event.from_step is None:
@@ -196,7 +192,7 @@ def _done_again(step: StepState, event: RetryRequested) -> StepState:
 
 def _not_again(step: StepState) -> StepState:
     """Return a step that may have acted. If it was not settled at the job's end, it waits again."""
-    if step.status is StepStatus.SETTLED:
+    if step.is_settled:
         return step
     return step.model_copy(update={"status": StepStatus.WAITING})
 
@@ -228,7 +224,7 @@ def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
     """
     steps = dict(state.steps)
     for step_id, step in state.steps.items():
-        if step.status is StepStatus.SETTLED and step.stop_reason in BUDGETS:
+        if step.is_settled and step.stop_reason in BUDGETS:
             steps[step_id] = _done_again(step, event)
     return {
         "status": _status_again(state),

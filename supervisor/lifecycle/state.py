@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -235,6 +235,15 @@ class StepState(Message):
     def usable(self) -> bool:
         """Return whether dependents can use its result."""
         return self.result_status in (ResultStatus.OK, ResultStatus.PARTIAL)
+
+
+def new_steps(outlines: Iterable[StepOutline]) -> dict[StepId, StepState]:
+    """Return the steps of a plan before their first attempt."""
+    return {outline.id: StepState(outline=outline) for outline in outlines}
+
+
+def outlines_of(steps: Mapping[StepId, StepState]) -> tuple[StepOutline, ...]:
+    return tuple(step.outline for step in steps.values())
 
 
 class Delivery(Message):

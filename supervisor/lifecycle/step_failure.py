@@ -81,11 +81,7 @@ def _wanted(
 def has_failed(step: StepState) -> bool:
     """Return whether the step failed by itself and was not abandoned."""
     may_be_done_by_others = step.stop_reason in GIVEN_AWAY or had_too_small_a_slice(step)
-    return (
-        step.status is StepStatus.SETTLED
-        and step.result_status is ResultStatus.FAILED
-        and may_be_done_by_others
-    )
+    return step.is_settled and step.result_status is ResultStatus.FAILED and may_be_done_by_others
 
 
 def had_too_small_a_slice(step: StepState) -> bool:
@@ -144,7 +140,7 @@ def _is_unused(state: JobState, step_id: StepId) -> bool:
 
 
 def _is_stuck(step_id: StepId, step: StepState, seen: Observations) -> bool:
-    is_needy = step.status is StepStatus.SETTLED and step.result_status is ResultStatus.NEEDS_INPUT
+    is_needy = step.is_settled and step.result_status is ResultStatus.NEEDS_INPUT
     return is_needy or (has_failed(step) and (step.acted or _chance(step_id, step, seen) is None))
 
 

@@ -1,10 +1,10 @@
-"""Incremental update of the step index: an event costs as much as its changes, at any number of
-steps. Pure.
+"""Incremental update of the step index: its cost depends on the changed steps, not on the number of
+all steps. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from handoff_queue.shared.types.ids import HandoffId, StepId
@@ -17,22 +17,32 @@ Steps = Mapping[StepId, StepState]
 
 def overview_of(state: JobState) -> StepIndex:
     """Return the step index, computed from all steps."""
-    steps = state.steps
-    waits_for = PersistentMap({step_id: _waits_for(step, steps) for step_id, step in steps.items()})
-    results = [step.result.size for step in steps.values() if step.result]
+    waits_for: dict[StepId, int] = {}
+    next_steps: list[StepId] = []
+    in_need: list[StepId] = []
+    unusable: list[StepId] = []
+    for step_id, step in state.steps.items():
+        waits_for[step_id] = _waits_for(step, state.steps)
+        if _is_next(step, waits_for[step_id]):
+            next_steps.append(step_id)
+        if _is_in_need(step):
+            in_need.append(step_id)
+        if _is_unusable(step):
+            unusable.append(step_id)
+    apart: list[HandoffId] = []
+    for handoff_id, handoff in state.open.items():
+        if handoff.group is None:
+            apart.append(handoff_id)
+    steps = state.steps.values()
     return StepIndex(
-        next=tuple(
-            step_id for step_id, step in steps.items() if _is_next(step, waits_for[step_id])
-        ),
-        in_need=tuple(step_id for step_id, step in steps.items() if _is_in_need(step)),
-        unusable=tuple(step_id for step_id, step in steps.items() if _is_unusable(step)),
-        unsettled=sum(not _is_settled(step) for step in steps.values()),
-        waits_for=waits_for,
-        written=sum(results),
-        unwritten=len(steps) - len(results),
-        apart=tuple(
-            handoff_id for handoff_id, handoff in state.open.items() if handoff.group is None
-        ),
+        next=tuple(next_steps),
+        in_need=tuple(in_need),
+        unusable=tuple(unusable),
+        unsettled=_count_unsettled(steps),
+        waits_for=PersistentMap(waits_for),
+        written=_size(steps),
+        unwritten=_count_unwritten(steps),
+        apart=tuple(apart),
     )
 
 
@@ -48,85 +58,118 @@ def overview_after(before: JobState, later: JobState) -> StepIndex:
         return replace(before.overview, apart=_apart(before, later))
     if before.plan is None or later.plan is None or before.plan.steps is not later.plan.steps:
         return overview_of(later)
-    known, shape, changed = (
-        before.overview,
-        shape_of(later.plan.steps),
-        later.steps.changed_since(before.steps),
-    )
-    steps, was = [later.steps[one] for one in changed], [before.steps[one] for one in changed]
-    unsettled, waiting = 0, dict[StepId, int]()
-    for step_id, new, old in zip(changed, steps, was, strict=True):
-        if more := _is_settled(old) - _is_settled(new):
-            unsettled += more
-            for one in shape.dependents[step_id]:
-                waiting[one] = waiting.get(one, 0) + more
-    moved = {one: known.waits_for[one] + more for one, more in waiting.items() if more}
-    if moved:
-        waits_for = known.waits_for | moved
-    else:
-        waits_for = known.waits_for
-    touched = {one: later.steps[one] for one in (*changed, *waiting)}
+    index, graph = before.overview, shape_of(later.plan.steps)
+    changed = later.steps.changed_since(before.steps)
+    new_steps = _steps_by_id(later.steps, changed)
+    old_steps = _steps_by_id(before.steps, changed)
+    settled_less: dict[StepId, int] = {}
+    for step_id in changed:
+        less = old_steps[step_id].is_settled - new_steps[step_id].is_settled
+        if less:
+            for dependent in graph.dependents[step_id]:
+                settled_less[dependent] = settled_less.get(dependent, 0) + less
+    waits_for = _updated_counts(index.waits_for, settled_less)
+    touched = _steps_by_id(later.steps, (*changed, *settled_less))
+    next_steps: dict[StepId, bool] = {}
+    in_need: dict[StepId, bool] = {}
+    unusable: dict[StepId, bool] = {}
+    for step_id, step in touched.items():
+        next_steps[step_id] = _is_next(step, waits_for[step_id])
+        in_need[step_id] = _is_in_need(step)
+        unusable[step_id] = _is_unusable(step)
+    new, old = new_steps.values(), old_steps.values()
     return StepIndex(
-        next=_moved(known.next, touched, lambda one: _is_next(touched[one], waits_for[one]), shape),
-        in_need=_moved(known.in_need, touched, lambda one: _is_in_need(touched[one]), shape),
-        unusable=_moved(known.unusable, touched, lambda one: _is_unusable(touched[one]), shape),
-        unsettled=known.unsettled + unsettled,
+        next=_updated_members(index.next, next_steps, graph),
+        in_need=_updated_members(index.in_need, in_need, graph),
+        unusable=_updated_members(index.unusable, unusable, graph),
+        unsettled=index.unsettled + _count_unsettled(new) - _count_unsettled(old),
         waits_for=waits_for,
-        written=known.written + _size(steps) - _size(was),
-        unwritten=known.unwritten
-        + sum(not new.result for new in steps)
-        - sum(not old.result for old in was),
+        written=index.written + _size(new) - _size(old),
+        unwritten=index.unwritten + _count_unwritten(new) - _count_unwritten(old),
         apart=_apart(before, later),
     )
 
 
-def _moved(
-    members: tuple[StepId, ...],
-    touched: Collection[StepId],
-    belongs: Callable[[StepId], bool],
-    shape: PlanGraph,
+def _steps_by_id(steps: Steps, step_ids: Iterable[StepId]) -> dict[StepId, StepState]:
+    return {step_id: steps[step_id] for step_id in step_ids}
+
+
+def _updated_counts(
+    counts: PersistentMap[StepId, int], changes: Mapping[StepId, int]
+) -> PersistentMap[StepId, int]:
+    """Return the numbers of unsettled dependencies with the changes added."""
+    updated: dict[StepId, int] = {}
+    for step_id, change in changes.items():
+        if change:
+            updated[step_id] = counts[step_id] + change
+    if updated:
+        return counts | updated
+    return counts
+
+
+def _updated_members(
+    members: tuple[StepId, ...], belongs: Mapping[StepId, bool], graph: PlanGraph
 ) -> tuple[StepId, ...]:
-    """Return the members after some steps have changed."""
-    if not touched:
+    """Return the members of a list after some steps have changed, in the plan's order.
+
+    Args:
+        belongs: whether each changed step is a member now.
+    """
+    if not belongs:
         return members
     known = {*members}
-    come = [step_id for step_id in touched if step_id not in known and belongs(step_id)]
-    gone = {step_id for step_id in touched if step_id in known and not belongs(step_id)}
-    if not come:
-        if gone:
-            ones: list[StepId] = []
-            for member in members:
-                if member not in gone:
-                    ones.append(member)
-            return tuple(ones)
-        return members
-    return tuple(sorted((*(known - gone), *come), key=shape.places.__getitem__))
+    added: list[StepId] = []
+    removed: set[StepId] = set()
+    for step_id, is_member in belongs.items():
+        if is_member and step_id not in known:
+            added.append(step_id)
+        elif step_id in known and not is_member:
+            removed.add(step_id)
+    if added:
+        return tuple(sorted((*(known - removed), *added), key=graph.places.__getitem__))
+    if removed:
+        return tuple(step_id for step_id in members if step_id not in removed)
+    return members
 
 
 def _apart(before: JobState, later: JobState) -> tuple[HandoffId, ...]:
-    known, changed = before.overview.apart, later.open.changed_since(before.open)
-    come = (
-        handoff_id
-        for handoff_id in changed
-        if handoff_id not in known
-        and handoff_id in later.open
-        and later.open[handoff_id].group is None
-    )
-    return (*(handoff_id for handoff_id in known if handoff_id in later.open), *come)
+    """Return the open handoffs in no chord of the later state."""
+    known = before.overview.apart
+    handoff_ids = [handoff_id for handoff_id in known if handoff_id in later.open]
+    for handoff_id in later.open.changed_since(before.open):
+        issued = later.open.get(handoff_id)
+        if issued is not None and issued.group is None and handoff_id not in known:
+            handoff_ids.append(handoff_id)
+    return tuple(handoff_ids)
 
 
 def _waits_for(step: StepState, steps: Steps) -> int:
-    total = 0
+    """Return the number of unsettled dependencies of a step."""
+    count = 0
     for dependency in {*step.outline.depends_on}:
-        total += not _is_settled(steps[dependency])
-    return total
+        count += not steps[dependency].is_settled
+    return count
 
 
-def _is_settled(step: StepState) -> bool:
-    return step.status is StepStatus.SETTLED
+def _count_unsettled(steps: Iterable[StepState]) -> int:
+    count = 0
+    for step in steps:
+        count += not step.is_settled
+    return count
+
+
+def _count_unwritten(steps: Iterable[StepState]) -> int:
+    """Return the number of steps without a result."""
+    count = 0
+    for step in steps:
+        count += step.result is None
+    return count
 
 
 def _is_next(step: StepState, waits_for: int) -> bool:
+    """Return whether a step may begin: it waits, and all its dependencies are settled or it has a
+    join.
+    """
     return step.status is StepStatus.WAITING and (not waits_for or step.outline.join is not None)
 
 
@@ -135,10 +178,11 @@ def _is_in_need(step: StepState) -> bool:
 
 
 def _is_unusable(step: StepState) -> bool:
-    return _is_settled(step) and not step.usable
+    return step.is_settled and not step.usable
 
 
-def _size(steps: Collection[StepState]) -> int:
+def _size(steps: Iterable[StepState]) -> int:
+    """Return the total size of the results of steps, in bytes."""
     total = 0
     for step in steps:
         if step.result:
