@@ -26,6 +26,7 @@ from handoff_queue.supervisor.lifecycle.state import (
     Question,
     RejectedPlan,
     StepState,
+    new_steps,
 )
 from handoff_queue.supervisor.lifecycle.steps import again
 
@@ -34,26 +35,25 @@ ONCE = (ApprovalOf.PLAN, ApprovalOf.COST)
 
 
 def apply_plan(made: PlanMade) -> dict[str, Any]:
-    """Return a plan, and its steps before their first attempt."""
-    return {
-        "plan": made,
-        "steps": {outline.id: StepState(outline=outline) for outline in made.steps},
-    }
+    """Return the changes for a new plan: the plan, and its steps before their first attempt."""
+    return {"plan": made, "steps": new_steps(made.steps)}
 
 
 def ask_again_on_retry() -> dict[str, Any]:
-    """Return the changes for the retry of an ended job."""
+    """Return the changes for the retry of an ended job: open questions and rejections are dropped."""
     return {"question": None, "rejected": None, "rejected_plans": (), "waited_s": 0.0}
 
 
 def clear_approvals(state: JobState) -> dict[str, Any]:
-    """Return the changes for a job whose answer is made again, too."""
+    """Return the changes for a retry that makes the answer again: only the approvals in ONCE stay."""
     return {"approved": tuple(what for what in state.approved if what in ONCE), "reworks": 0}
 
 
-def heard(state: JobState, event: ApprovalEvent, recorded: Recorded) -> dict[str, Any]:
-    """Return the changes of a question, a reminder or an answer. An event about a question that is
-    no longer open changes nothing.
+def apply_approval_event(
+    state: JobState, event: ApprovalEvent, recorded: Recorded
+) -> dict[str, Any]:
+    """Return the changes after a question, a reminder or an answer. A reminder or an answer about a
+    question that is no longer open changes nothing.
     """
     question = state.question
     if isinstance(event, ApprovalAsked):
@@ -71,14 +71,13 @@ def heard(state: JobState, event: ApprovalEvent, recorded: Recorded) -> dict[str
     if isinstance(event, ApprovalReminded):
         return {"question": question.model_copy(update={"reminders": event.number})}
     answered: dict[str, Any] = {"question": None}
-    if question.what is not ApprovalOf.STEP:  # of steps, `evolve` has counted the wait
+    if question.what is not ApprovalOf.STEP:  # `evolve` counts the wait of a question about steps
         answered["waited_s"] = state.waited_s + max(0.0, recorded.at - question.at)
     if isinstance(event, Rejected):
         return answered | _rejected(state.model_copy(update=answered), question, event, recorded.at)
     if question.what in (ApprovalOf.STEP, ApprovalOf.FAILURE):
-        is_failure = question.what is ApprovalOf.FAILURE
-        if is_failure:
-            steps = _let_go(state, question)
+        if question.what is ApprovalOf.FAILURE:
+            steps = _released(state, question)
         else:
             steps = _with_answer(state, question, event.steps, is_approved=True)
         return {**answered, "steps": steps}
@@ -90,7 +89,7 @@ def heard(state: JobState, event: ApprovalEvent, recorded: Recorded) -> dict[str
 
 
 def _rejected(state: JobState, question: Question, event: Rejected, at: float) -> dict[str, Any]:
-    """Return the changes of a rejection.
+    """Return the changes after a rejection. Without time or budget left, nothing is made again.
 
     Args:
         state: state with the waiting time added.
@@ -114,30 +113,36 @@ def _rejected(state: JobState, question: Question, event: Rejected, at: float) -
         case ApprovalOf.STEP:
             return {"steps": _with_answer(state, question, event.steps, is_approved=False)}
         case ApprovalOf.FAILURE if is_last:
-            return {"steps": _let_go(state, question)}
+            return {"steps": _released(state, question)}
         case ApprovalOf.FAILURE:
-            return {"steps": _tried_anew(state, question, event), "sent_back_at": at}
+            return {"steps": _retried(state, question, event), "sent_back_at": at}
         case ApprovalOf.RESEARCH | ApprovalOf.ANSWER if (
             not is_last and state.may_send_back and _to_redo(state, event)
         ):
-            again = _done_again(state, event)
-            sent_back = {
+            return {
+                "steps": _sent_back(state, event),
+                "phase": Phase.WORKING,
+                "synthesised": None,
                 "reworks": state.reworks + 1,
                 "sent_back_at": at,
                 "review_over": False,
             }
-            return {"steps": again, "phase": Phase.WORKING, "synthesised": None, **sent_back}
         case _:
             return {"rejected": what}
 
 
 def can_plan_again(state: JobState) -> bool:
-    """Return whether a planner can plan again. Code would make the same plan again."""
+    """Return whether a planner can plan again after a rejection. A plan that code made for the
+    requested mode is not made again, because code would make the same plan.
+    """
     is_planners = state.mode in (Mode.TEAM, Mode.ADAPTIVE) or state.routed is not None
     return is_planners and len(state.rejected_plans) < state.submitted.limits.max_rounds
 
 
-def _done_again(state: JobState, event: Rejected) -> dict[Any, StepState]:
+def _sent_back(state: JobState, event: Rejected) -> dict[StepId, StepState]:
+    """Return all steps. The rejected steps run again with the person's note, and so do their
+    dependents.
+    """
     named = _to_redo(state, event)
     steps = dict(state.steps)
     for step_id in {*named, *state.downstream(named)}:
@@ -151,24 +156,26 @@ def _done_again(state: JobState, event: Rejected) -> dict[Any, StepState]:
 def _to_redo(state: JobState, event: Rejected) -> frozenset[StepId]:
     """Return the steps that a rejection names, or the sinks that have not acted."""
     named = frozenset(event.steps) & state.steps.keys()
-    return named or frozenset(step_id for step_id in state.sinks if not state.steps[step_id].acted)
+    if named:
+        return named
+    return frozenset(step_id for step_id in state.sinks if not state.steps[step_id].acted)
 
 
 def _with_answer(
     state: JobState, question: Question, named: Sequence[StepId], *, is_approved: bool
 ) -> PersistentMap[StepId, StepState]:
-    """Return the steps with a person's answer. Without names, it is about all steps of the
-    question.
+    """Return all steps with a person's answer. If the answer names none of the question's steps, it
+    is about all of them.
     """
     about = _asked_about(state, question)
-    steps = {asked_id: about[asked_id] for asked_id in named if asked_id in about} or about
-    return state.steps | {
-        step_id: step.model_copy(update={"is_approved": is_approved})
-        for step_id, step in steps.items()
-    }
+    answered: dict[StepId, StepState] = {}
+    for step_id in (about.keys() & {*named}) or about.keys():
+        answered[step_id] = about[step_id].model_copy(update={"is_approved": is_approved})
+    return state.steps | answered
 
 
 def _asked_about(state: JobState, question: Question) -> dict[StepId, StepState]:
+    """Return the question's steps that the plan still has."""
     by_step_id: dict[StepId, StepState] = {}
     for step_id in question.steps:
         if step_id in state.steps:
@@ -176,29 +183,29 @@ def _asked_about(state: JobState, question: Question) -> dict[StepId, StepState]
     return by_step_id
 
 
-def _let_go(state: JobState, question: Question) -> PersistentMap[StepId, StepState]:
-    about = _asked_about(state, question)
-    return state.steps | {
-        step_id: step.model_copy(update={"is_let_go": True}) for step_id, step in about.items()
-    }
+def _released(state: JobState, question: Question) -> PersistentMap[StepId, StepState]:
+    """Return all steps. The job continues without results of the question's steps."""
+    released: dict[StepId, StepState] = {}
+    for step_id, step in _asked_about(state, question).items():
+        released[step_id] = step.model_copy(update={"is_let_go": True})
+    return state.steps | released
 
 
-def _tried_anew(
+def _retried(
     state: JobState, question: Question, event: Rejected
 ) -> PersistentMap[StepId, StepState]:
-    """Let the step's own specialist try the rejected steps again with the note, as if it were the
-    first time. Steps that were not named are released.
+    """Return all steps. The planned specialists try the named steps again with the person's note, as
+    if for the first time. The job continues without results of the question's other steps.
+
+    Without names, the steps that have not acted run again.
     """
     about = _asked_about(state, question)
-    named = frozenset(event.steps) & about.keys() or frozenset(
-        step_id for step_id, step in about.items() if not step.acted
-    )
-    remark = {
-        step_id: AttemptFeedback(author="user", result=event.note, previous=about[step_id].result)
-        for step_id in named
-    }
-    fresh = {"failures": 0, "tried": (), "given_to": None}
-    return _let_go(state, question) | {
-        step_id: again(about[step_id], remark[step_id], is_named=True).model_copy(update=fresh)
-        for step_id in named
-    }
+    named = about.keys() & {*event.steps}
+    retried: dict[StepId, StepState] = {}
+    for step_id, step in about.items():
+        if step_id in named or (not named and not step.acted):
+            remark = AttemptFeedback(author="user", result=event.note, previous=step.result)
+            retried[step_id] = again(step, remark, is_named=True).model_copy(
+                update={"failures": 0, "tried": (), "given_to": None}
+            )
+    return _released(state, question) | retried

@@ -1,17 +1,16 @@
-"""Arbitration between a writer and a reviewer who do not agree: the judge is asked once, and the
-answer reports the ruling. Pure.
+"""Arbitration between a step's specialist (the writer) and the assessor (the reviewer): the judge is
+asked once, and the answer reports the ruling. Pure.
 
-They do not agree if the last possible review sends a step back for a fault that an earlier review
-has named.
+They disagree if the latest review sends a step back for a fault that an earlier review has named.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from handoff_queue.shared.types.events import Arbitrated, HandoffIssued
+from handoff_queue.shared.types.events import Arbitrated
 from handoff_queue.shared.types.handoff import BlobRef
-from handoff_queue.shared.types.ids import HandoffId, StepId
+from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import Decision, Revision, Ruling, Rulings
 from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 from handoff_queue.supervisor.lifecycle.commands import Command
@@ -31,13 +30,13 @@ def quarrels(state: JobState) -> tuple[StepId, ...]:
 
 
 def may_quarrel(state: JobState) -> bool:
-    """Return whether the judge may still be needed, because work was sent back."""
+    """Return whether the judge may still be asked about a disagreement, because work was sent back."""
     return state.is_reviewed and state.reworks > 0 and state.arbitrated is None
 
 
 def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
-    """Return the commands that settle the disagreement before the answer is made; None if there is
-    nothing to do.
+    """Return the command that asks the judge about a disagreement; empty while the judge works. None:
+    there is no disagreement, or it is not settled any more.
     """
     if (
         not quarrels(state)
@@ -52,7 +51,7 @@ def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
 
 
 def settled_disputes(state: JobState) -> frozenset[StepId]:
-    """Return the disagreements that the judge settled for the writer."""
+    """Return the steps of the disagreements that the judge settled for the writer."""
     return frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*quarrels(state)}
 
 
@@ -71,12 +70,13 @@ def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str
     """Return the changes after the judge's ruling. If the reviewer is right and a round is left,
     the step runs once more.
     """
-    changes: dict[str, Any] = {"arbitrated": event, "fruitless": 0, "open": _without_judge(state)}
-    named = frozenset(
-        step_id
-        for step_id in event.reviewer
-        if step_id in state.steps and not state.steps[step_id].acted
-    )
+    changes: dict[str, Any] = {
+        "arbitrated": event,
+        "fruitless": 0,
+        "open": state.open_without(JUDGE),
+    }
+    present = state.steps.keys() & {*event.reviewer}
+    named = frozenset(step_id for step_id in present if not state.steps[step_id].acted)
     if (
         not named
         or not state.may_send_back
@@ -105,20 +105,11 @@ def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str
 
 
 def is_for_arbitration(state: JobState) -> bool:
-    """Return whether the judge is asked about a quarrel now, and not about claims.
-
-    The judge is asked before the answer is made, or before steps begin that wait for the review.
+    """Return whether a handoff of the judge is now about a disagreement, and not about claims: the
+    answer is to be made, or steps that wait for the review are to begin.
     """
     is_stuck = state.review_over and bool(quarrels(state)) and state.arbitrated is None
     return state.phase is Phase.SYNTHESISING or (state.phase is Phase.WORKING and is_stuck)
-
-
-def _without_judge(state: JobState) -> dict[HandoffId, HandoffIssued]:
-    handoffs: dict[HandoffId, HandoffIssued] = {}
-    for handoff_id, handoff in state.open.items():
-        if handoff.assigned_to != JUDGE:
-            handoffs[handoff_id] = handoff
-    return handoffs
 
 
 def payloads_for_arbitration(state: JobState) -> tuple[BlobRef, ...]:
@@ -129,24 +120,21 @@ def payloads_for_arbitration(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def rulings_of(state: JobState, words: ResultTexts) -> dict[StepId, Ruling]:
-    """Return the judge's rulings on points that are still open.
+    """Return the judge's rulings on the disagreements of the latest review, by step.
 
     Args:
         words: texts of `payloads_for_arbitration`.
     """
-    answers: list[Rulings] = []
-    for ref in payloads_for_arbitration(state):
-        answers.append(Rulings.of(words.result(ref).output))
-    ones: dict[StepId, Ruling] = {}
-    for rulings in answers:
-        for ruling in rulings.rulings:
+    rulings: dict[StepId, Ruling] = {}
+    for result in words.results(payloads_for_arbitration(state)):
+        for ruling in Rulings.of(result.output).rulings:
             if ruling.step in quarrels(state):
-                ones[ruling.step] = ruling
-    return ones
+                rulings[ruling.step] = ruling
+    return rulings
 
 
 def standing(state: JobState, revision: Revision, ruling: Ruling | None) -> str | None:
-    """Return the note on a point of the last review; None if the writer was right."""
+    """Return the note on a point of the latest review; None if the judge ruled for the writer."""
     point = f"{revision.step}: {revision.problem}"
     if ruling is None or state.arbitrated is None:
         return point
@@ -161,24 +149,26 @@ def standing(state: JobState, revision: Revision, ruling: Ruling | None) -> str 
 
 
 def settled_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
-    """Return notes on dropped points with the reason, and on a ruling that failed."""
+    """Return a note for each point that the judge settled for the writer, or the note that the ruling
+    failed.
+    """
     if state.arbitrated is None or not quarrels(state):
         return ()
     if state.arbitrated.problem:
         return (
             f"What reviewer and writer do not agree on was not settled: {state.arbitrated.problem}.",
         )
-    rulings = rulings_of(state, words)
     verdict = None
     if state.last_round:
         verdict = words.verdict(state.last_round)
-    if verdict:
-        dropped = [
-            revision for revision in verdict.revisions if revision.step in settled_disputes(state)
-        ]
-    else:
-        dropped = []
-    return tuple(
-        f"Settled for the writer: {revision.step}: {revision.problem} (the judge: {rulings[revision.step].why or 'no reason given'})"
-        for revision in dropped
-    )
+    if verdict is None:
+        return ()
+    rulings = rulings_of(state, words)
+    notes: list[str] = []
+    for revision in verdict.revisions:
+        if revision.step in settled_disputes(state):
+            why = rulings[revision.step].why or "no reason given"
+            notes.append(
+                f"Settled for the writer: {revision.step}: {revision.problem} (the judge: {why})"
+            )
+    return tuple(notes)

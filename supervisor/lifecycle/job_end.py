@@ -6,6 +6,7 @@ from typing import assert_never
 
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_options import OnTimeout
 from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
 from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
@@ -28,37 +29,42 @@ from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, Question
 
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
-"""Seconds before each try to deliver a webhook; after the last try it is given up."""
+"""Seconds before each attempt to deliver a webhook or to send the end task. After the last attempt the
+supervisor gives up.
+"""
 WEBHOOK_GIVEN_UP_AFTER_S = 30.0
-"""Seconds after which a webhook's try without an outcome counts as lost with its supervisor. It is
-longer than the timeout of the POST.
+"""Seconds after which an attempt without an outcome counts as lost with its supervisor. It is longer
+than the timeout of the webhook's POST.
 """
 TELL_AGAIN_AFTER_S = 5.0
-"""Seconds after which a supervisor that should report to a child's parent counts as dead. A
-repeated report does no harm.
+"""Seconds after which an ended child job reports to its parent again. A repeated report does no harm.
 """
 NOTHING_USABLE = "no step has a usable result"
 NOTHING_MET = "every step was skipped: no condition was met"
 NOBODY_THERE_S = (2.0, 30.0)
-"""Bounds in seconds of the next evaluation while no worker announces any specialist: a quarter of
-the job's age. 10,000 such jobs need 333 evaluations a second.
+"""Least and most seconds to the next evaluation of a job that cannot be routed or planned yet, because
+no worker announces a specialist. Between them it is a quarter of the job's age. 10,000 such jobs need
+at least 333 evaluations a second.
 """
 
 
 def why_over(state: JobState) -> str:
-    """Return in words which budget is spent."""
+    """Return in words which budget is spent. Only for a state with a spent budget."""
     assert state.spent is not None
     return why_spent(state)
 
 
 def why_cancelled(state: JobState) -> str:
+    """Return in words who cancelled the job."""
     if state.cancelled_by == "user":
         return "cancelled by the user"
     return f"{state.cancelled_by} does not wait for it any more"
 
 
 def leave(state: JobState, *, may_send_back: bool) -> Command:
-    """Return the command that checks the gates, or delivers the answer if there are none."""
+    """Return the command that checks the gates of a made answer, or else the command that ends the
+    job.
+    """
     is_unchecked = (
         state.submitted.gates is not None and state.gated is None and state.synthesised is not None
     )
@@ -68,46 +74,54 @@ def leave(state: JobState, *, may_send_back: bool) -> Command:
 
 
 def end(state: JobState) -> EndJob:
-    """End the job with its answer, or with the reason why there is none."""
-    if not any(step.usable for step in state.steps.values()):
+    """Return the command that ends the job with its answer, or with the reason why there is none. The
+    status is `ok` if the plan, all steps, the review, the answer and its checks succeeded.
+    """
+    if not state.usable_steps:
         return _fail(state)
-    planned = state.plan is not None and state.plan.degraded is None
-    whole = all(step.is_whole for step in state.steps.values())
-    accepted = not state.is_reviewed or is_accepted(state)
-    settled = (
+    is_planned = state.plan is not None and state.plan.degraded is None
+    is_accepted_or_unreviewed = not state.is_reviewed or is_accepted(state)
+    is_made = (
         state.synthesised is not None
         and state.synthesised.problem is None
         and not (state.gated and state.gated.vetoes)
     )
+    is_whole = (
+        is_planned
+        and not state.incomplete_steps
+        and is_accepted_or_unreviewed
+        and is_made
+        and not is_doubted(state)
+    )
     why = None
     if state.spent:
         why = why_over(state)
-    is_whole = planned and whole and accepted and settled and not is_doubted(state)
     return EndJob(JobStatus.OK if is_whole else JobStatus.PARTIAL, why)
 
 
 def _fail(state: JobState) -> EndJob:
-    """End the job with the first step that failed by itself: the cause, not a consequence."""
+    """Return the command that ends the job as failed. It names the first failed step without
+    dependencies, because the failures of other steps may follow from it.
+    """
     if state.spent is not None:
         return EndJob(JobStatus.FAILED, f"{why_over(state)}, and {NOTHING_USABLE}")
-    roots = (
-        (step_id, step)
-        for step_id, step in state.steps.items()
-        if step.trouble and not step.outline.depends_on and not step.is_skipped
-    )
-    step_id, step = next(roots, (None, None))
-    if step is None:
-        all_skipped = bool(state.steps) and all(
-            step_state.is_skipped for step_state in state.steps.values()
-        )
-        return EndJob(JobStatus.FAILED, NOTHING_MET if all_skipped else NOTHING_USABLE)
-    ended_itself = step.stop_reason in (None, StopReason.FINISHED)
-    how = step.result_status if ended_itself else step.stop_reason
-    return EndJob(JobStatus.FAILED, f"{NOTHING_USABLE} ({step_id}: {how})", step.trouble)
+    skipped = 0
+    for step_id, step in state.steps.items():
+        if step.is_skipped:
+            skipped += 1
+        elif step.trouble and not step.outline.depends_on:
+            ended_itself = step.stop_reason in (None, StopReason.FINISHED)
+            how = step.result_status if ended_itself else step.stop_reason
+            return EndJob(JobStatus.FAILED, f"{NOTHING_USABLE} ({step_id}: {how})", step.trouble)
+    if skipped and skipped == len(state.steps):
+        return EndJob(JobStatus.FAILED, NOTHING_MET)
+    return EndJob(JobStatus.FAILED, NOTHING_USABLE)
 
 
 def end_now(state: JobState, why: str) -> tuple[Command, ...]:
-    """End the job with the results so far, without further questions."""
+    """Return the next command that ends the job with the results so far, without further questions.
+    Empty if the job has ended.
+    """
     match state.phase:
         case Phase.ROUTING | Phase.PLANNING:
             return (EndJob(JobStatus.FAILED, f"{why}, and there was no plan yet"),)
@@ -124,12 +138,11 @@ def end_now(state: JobState, why: str) -> tuple[Command, ...]:
 
 
 def _stop_working(state: JobState, why: str) -> Command:
-    if unsettled := tuple(step_id for step_id, step in state.steps.items() if not step.is_settled):
+    if unsettled := state.unsettled_steps:
         return AbandonSteps(unsettled, why)
     if answer_stands(state):
         return leave(state, may_send_back=False)
-    needs_review = state.is_reviewed and not state.review_over
-    if needs_review:
+    if state.is_reviewed and not state.review_over:
         return SkipReview(why)
     return _put_together(state)
 
@@ -139,7 +152,9 @@ def _put_together(state: JobState) -> ChooseAnswer:
 
 
 def after_the_end(state: JobState, now: float) -> tuple[Command, ...]:
-    """Return who is told of the end now: its parent, or the host's task and the webhook."""
+    """Return the commands that report the end: to the parent job, or else to the end task and the
+    webhook whose next attempt is due.
+    """
     if state.submitted.parent:
         if state.parent_told:
             return ()
@@ -173,7 +188,9 @@ def _webhook_due(state: JobState) -> float | None:
 
 
 def _due(delivery: Delivery) -> float | None:
-    """Return when the next try is due. None: no try is left, or none is needed."""
+    """Return when the next attempt is due, as a Unix time in seconds. None: no attempt is left, or
+    none is needed.
+    """
     if delivery.under_way:
         return delivery.tried_at + WEBHOOK_GIVEN_UP_AFTER_S
     if delivery.delivered or delivery.attempts >= len(WEBHOOK_BACKOFF_S):
@@ -182,12 +199,14 @@ def _due(delivery: Delivery) -> float | None:
 
 
 def question_due(state: JobState, question: Question) -> float:
-    """Return the time in Unix seconds at which the default answer applies."""
+    """Return the time of the next reminder, or of the default answer if that comes first. Unix time
+    in seconds.
+    """
     approvals = state.submitted.approvals
     if approvals.on_timeout is not OnTimeout.REMIND or approvals.timeout_s is None:
         return question.until
-    told_after_s = approvals.timeout_s * float(2 ** (question.reminders + 1) - 1)
-    return min(question.until, question.at + told_after_s)
+    reminded_after_s = approvals.timeout_s * float(2 ** (question.reminders + 1) - 1)
+    return min(question.until, question.at + reminded_after_s)
 
 
 def next_due(
@@ -205,8 +224,11 @@ def next_due(
             return None
         return max(now, state.as_of) + TELL_AGAIN_AFTER_S
     if state.ended:
-        dues = (_end_task_due(state), _webhook_due(state))
-        return min((due for due in dues if due is not None), default=None)
+        dues: list[float] = []
+        for due in (_end_task_due(state), _webhook_due(state)):
+            if due is not None:
+                dues.append(due)
+        return min(dues, default=None)
     if state.question:
         until = question_due(state, state.question)
     else:
@@ -222,21 +244,19 @@ def next_due(
             now + min(max(soonest_s, (now - state.started_at) / 4), latest_s),
             max(state.deadline, now + 1.0),
         )
-    held = {
-        handoff_id
-        for handoff_id, observed in (seen.handoffs.items() if seen else ())
-        if observed.held
-    }
-    begun = {
-        handoff_id
-        for handoff_id, observed in (seen.handoffs.items() if seen else ())
-        if observed.state == "running"
-    }
-    quiet = held | {
-        handoff_id
-        for handoff_id in begun
-        if handoff_id in state.open and state.open[handoff_id].child
-    }
-    if any(handoff_id not in quiet for handoff_id in state.overview.apart):
+    if not _needs_no_claim(state, seen).issuperset(state.overview.apart):
         return min(now + claim_within_s, until)
     return max(until, now + 1.0)
+
+
+def _needs_no_claim(state: JobState, seen: Observations | None) -> set[HandoffId]:
+    """Return the observed handoffs that are on hold, or whose child jobs have begun."""
+    handoff_ids: set[HandoffId] = set()
+    if seen is None:
+        return handoff_ids
+    for handoff_id, observed in seen.handoffs.items():
+        issued = state.open.get(handoff_id)
+        is_begun_child = issued is not None and issued.child and observed.state == "running"
+        if observed.held or is_begun_child:
+            handoff_ids.add(handoff_id)
+    return handoff_ids

@@ -39,11 +39,14 @@ from handoff_queue.shared.types.events import (
     WebhookTried,
 )
 from handoff_queue.shared.types.handoff import BUDGETS, StopReason
-from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.review import Decision
-from handoff_queue.supervisor.lifecycle.approval_events import apply_plan, heard
+from handoff_queue.supervisor.lifecycle.approval_events import (
+    apply_approval_event,
+    apply_plan,
+)
 from handoff_queue.supervisor.lifecycle.arbitration import apply_arbitration
 from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 from handoff_queue.supervisor.lifecycle.disputes import apply_conflicts
@@ -141,7 +144,7 @@ def _one_further(state: JobState, recorded: Recorded) -> JobState:
 def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:
     event = recorded.event
     if isinstance(event, ApprovalEvent):
-        return heard(state, event, recorded)
+        return apply_approval_event(state, event, recorded)
     if isinstance(event, JobEvent):
         return _of_job(state, event, recorded)
     return _of_steps(state, event, recorded.at)
@@ -248,7 +251,7 @@ def _of_answer(
             return {
                 "synthesised": event,
                 "phase": Phase.ANSWERING,
-                "open": _without(state, "synthesizer"),
+                "open": state.open_without("synthesizer"),
                 "fruitless": 0,
                 "held": NOTHING_HELD,
                 "gated": None,
@@ -329,7 +332,7 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
 
 
 def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
-    rounds, still_open = (*state.rounds, event), _without(state, "assessor")
+    rounds, still_open = (*state.rounds, event), state.open_without("assessor")
     steps = dict(state.steps)
     acted = {step_id for step_id in event.steps if step_id in steps and steps[step_id].acted}
     named = (frozenset(event.steps) & steps.keys()) - acted
@@ -359,12 +362,3 @@ def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
         "reworks": state.reworks + 1,
         "sent_back_at": at,
     }
-
-
-def _without(state: JobState, role: str) -> dict[HandoffId, HandoffIssued]:
-    """Return the open handoffs without those of a role whose answer is no longer needed."""
-    handoffs: dict[HandoffId, HandoffIssued] = {}
-    for handoff_id, handoff in state.open.items():
-        if handoff.assigned_to != role:
-            handoffs[handoff_id] = handoff
-    return handoffs

@@ -37,10 +37,12 @@ USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
 
 
 def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:
-    """Return the changes for a job that has ended, or waits for a decision; none for other jobs."""
+    """Return the changes for a job that has ended, or that waits for its user to raise a budget; none
+    for other jobs.
+    """
     if not state.ended:
         if state.asked_at is not None:
-            return _gone_on(state, event)
+            return _continued(state, event)
         return {}
     roots = _roots(state, event)
     downstream = state.downstream(roots) - roots
@@ -51,11 +53,11 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         held = frozenset()
     keeps_answer = holds and event.whole and bool(roots) and state.synthesised is not None
     is_known = event.taken_up is not None and event.taken_up.is_known
-    steps = {**state.steps} | {
-        step_id: _as_if_untried(state.steps[step_id], event) for step_id in {*roots, *downstream}
-    }
-    for step_id in {*roots, *downstream} - held:
-        steps[step_id] = _done_again(steps[step_id], event)
+    steps = dict(state.steps)
+    for step_id in {*roots, *downstream}:
+        steps[step_id] = _as_if_untried(steps[step_id], event)
+        if step_id not in held:
+            steps[step_id] = _done_again(steps[step_id], event)
     return {
         "status": _status_again(state),
         "phase": first_phase(state.mode) if state.plan is None else Phase.WORKING,
@@ -75,7 +77,7 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         "spent_its_own": False,
         "asked_at": None,
         **ask_again_on_retry(),
-        **({} if keeps_answer else _answered_anew(state)),
+        **({} if keeps_answer else _without_answer(state)),
         "ended": None,
         "ended_version": 0,
         "cancelled_by": None,
@@ -92,28 +94,25 @@ def rebuild_held_steps(
 ) -> dict[StepId, StepState]:
     """Return the held steps that depend on this step, which has a different result.
 
-    They run again, and so do their dependents if they end differently, too. A failure is not a
-    different result: the step's earlier outcome stands.
+    These steps run again. If they have different results too, so do their dependents. A failure is
+    not a different result: the earlier outcome of the dependents stands.
     """
     if not state.held.steps or event.status not in USABLE:
         return {}
-    held = state.dependents[step_id] & {*state.held.steps}
-    steps = {
-        held_id: state.steps[held_id]
-        for held_id in held
-        if state.steps[held_id].status is StepStatus.SETTLED
-    }
-    return {
-        held_id: again(step, AttemptFeedback(author="user", previous=step.result, follows=True))
-        for held_id, step in steps.items()
-    }
+    steps: dict[StepId, StepState] = {}
+    for held_id in state.dependents[step_id] & {*state.held.steps}:
+        step = state.steps[held_id]
+        if step.is_settled:
+            remark = AttemptFeedback(author="user", previous=step.result, follows=True)
+            steps[held_id] = again(step, remark)
+    return steps
 
 
 def drop_held_answer(
     state: JobState, event: HandoffFinished, again: Mapping[StepId, StepState]
 ) -> dict[str, Any]:
-    """Return the other changes after a different result of a step: the answer is made again. A
-    result of a helper step is in no answer.
+    """Return the changes that discard a held answer after a different result of a step. A result of a
+    helper step is in no answer, so it discards nothing unless held steps run again.
 
     Args:
         again: the steps from `rebuild_held_steps`.
@@ -122,14 +121,11 @@ def drop_held_answer(
         return {}
     if not again and event.handoff_id.rpartition(".")[0] in helpers_of(state):
         return {}
+    changes: dict[str, Any] = {}
     if state.held.answer:
-        changes = _answered_anew(state)
-    else:
-        changes = {}
-    return {
-        **changes,
-        "held": Held(steps=tuple(held_id for held_id in state.held.steps if held_id not in again)),
-    }
+        changes = _without_answer(state)
+    held = tuple(held_id for held_id in state.held.steps if held_id not in again)
+    return {**changes, "held": Held(steps=held)}
 
 
 def in_doubt(state: JobState) -> frozenset[StepId]:
@@ -138,12 +134,11 @@ def in_doubt(state: JobState) -> frozenset[StepId]:
     """
     if not state.held.steps:
         return frozenset()
-    unsettled = frozenset(step_id for step_id, step in state.steps.items() if not step.is_settled)
-    return state.downstream(unsettled) & {*state.held.steps}
+    return state.downstream(frozenset(state.unsettled_steps)) & {*state.held.steps}
 
 
 def answer_stands(state: JobState) -> bool:
-    """Return whether all parts of the answer are unchanged."""
+    """Return whether a retry holds the earlier answer, and no step has a different result so far."""
     return state.held.answer and state.synthesised is not None
 
 
@@ -155,19 +150,21 @@ def first_phase(mode: Mode) -> Phase:
 
 
 def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
-    """Return the steps at which the retry begins: the unsettled steps, and the named step, or else
-    all incomplete steps.
+    """Return the steps at which the retry begins: the unsettled steps and the named step. Without a
+    named step: the unsettled and the incomplete steps.
     """
-    roots = {step_id for step_id, step in state.steps.items() if not step.is_settled}
-    if event.from_step is not None and event.from_step in state.steps:
+    roots = set(state.unsettled_steps)
+    if event.from_step is None:
+        roots.update(state.incomplete_steps)
+    elif event.from_step in state.steps:
         roots.add(event.from_step)
-    elif event.from_step is None:
-        roots |= {step_id for step_id, step in state.steps.items() if not step.is_whole}
     return frozenset(roots)
 
 
 def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
-    """Return the step as untried if the retry raises the budget that was too small for its team."""
+    """Return the step without its failures and the specialists that tried it. If the retry raises a
+    budget, a step of a team goes to a team again.
+    """
     has_more = event.max_turns or event.max_tokens or event.max_microusd
     if has_more and step.outline.specialist == SUB_SUPERVISOR:
         to_the_team = {"given_to": None}
@@ -177,8 +174,8 @@ def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
 
 
 def _done_again(step: StepState, event: RetryRequested) -> StepState:
-    """Return the step for another attempt. A request for missing parts gives a team no new remarks.
-    A remark that the team has not received is not a gap.
+    """Return the step before another attempt. A team that has received all feedback only fills its
+    gaps. A step that may have acted runs again only if the user names it.
     """
     remark = None
     if step.result:
@@ -191,7 +188,9 @@ def _done_again(step: StepState, event: RetryRequested) -> StepState:
 
 
 def _not_again(step: StepState) -> StepState:
-    """Return a step that may have acted. If it was not settled at the job's end, it waits again."""
+    """Return a step that may have acted and does not run again. An unsettled step waits, and
+    `find_blocked_steps` abandons it.
+    """
     if step.is_settled:
         return step
     return step.model_copy(update={"status": StepStatus.WAITING})
@@ -206,7 +205,7 @@ def _submitted_again(state: JobState, event: RetryRequested) -> JobSubmitted:
     return state.submitted.model_copy(update={"limits": limits, "parent": event.taken_up.parent})
 
 
-def _answered_anew(state: JobState) -> dict[str, Any]:
+def _without_answer(state: JobState) -> dict[str, Any]:
     """Return the changes that discard the earlier answer."""
     kept = {
         "rounds_before": len(state.rounds),
@@ -218,9 +217,9 @@ def _answered_anew(state: JobState) -> dict[str, Any]:
     return {**kept, **clear_approvals(state), **reset_checks(state)}
 
 
-def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
-    """Return the changes for a job that continues at the same point: only steps that its budget
-    stopped run again. Its time has passed on.
+def _continued(state: JobState, event: RetryRequested) -> dict[str, Any]:
+    """Return the changes for a job that continues after its user raised a budget. Only steps that a
+    budget stopped run again, and the job's time was not stopped.
     """
     steps = dict(state.steps)
     for step_id, step in state.steps.items():

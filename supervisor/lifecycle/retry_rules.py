@@ -1,8 +1,9 @@
-"""Rules of a retry: its event, and the cases in which it would have no effect. Pure."""
+"""Rules of a retry: its event, and the retries that are refused. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus, RetryRequested
@@ -19,13 +20,16 @@ def retry_of(
     from_step: str | None,
     new: NewLimits,
 ) -> RetryRequested:
-    """Return the event that continues the job.
+    """Return the event that retries the job.
 
-    A job whose answer has gaps fills the gaps and waits for every step, also where a join could
-    do without one. Any other job runs again the steps that did not succeed.
+    Without `from_step`, a retry of a job whose answer has gaps fills the gaps. It waits for every
+    step, also where a join could do without one. A retry of any other job runs again the steps that
+    did not succeed.
 
     Args:
         used: usage of the job, by the name of the limit that counts it.
+        from_step: the step that runs again with its dependents; None: all incomplete steps.
+        new: new limits of the job.
 
     Raises:
         UserError: the job is a child, has not ended, is `ok`, or has no such step; a new limit
@@ -45,21 +49,18 @@ def retry_of(
         raise UserError(
             f"{state.job_id} is complete: --from STEP runs a part again (its steps are {', '.join(state.steps)})"
         )
-    asked = {name: value for name in used if (value := getattr(new, name)) is not None}
-    for name, value in asked.items():
-        if value <= used[name]:
+    asked: dict[str, Any] = {}
+    for name, value in used.items():
+        limit = getattr(new, name)
+        if limit is not None and limit <= value:
             raise UserError(
-                f"{state.job_id} has used {amount(name, used[name])} already: give it more than that"
+                f"{state.job_id} has used {amount(name, value)} already: give it more than that"
             )
+        if limit is not None:
+            asked[name] = limit
     if not asked and state.spent_its_own:
-        limits = state.submitted.limits
-        books = ", ".join(
-            f"{amount(name, value)} of {amount(name, most)}"
-            for name, value in used.items()
-            if (most := getattr(limits, name))
-        )
         raise UserError(
-            f"the budget of {state.job_id} is spent ({books}): raise it with --max-job-turns N or --max-usd X"
+            f"the budget of {state.job_id} is spent ({_used_parts(state, used)}): raise it with --max-job-turns N or --max-usd X"
         )
     if not asked and state.ended and (teams := ", ".join(_cut_short(state, from_step))):
         why = f"the budget of {state.job_id} leaves too small a share for the team of {teams}"
@@ -74,20 +75,26 @@ def retry_of(
 
 def _has_gaps(state: JobState) -> bool:
     """Return whether the job ended with an answer that lacks a step or a part of a step."""
-    is_complete = all(step.is_whole for step in state.steps.values())
-    return state.status is JobStatus.PARTIAL and not is_complete
+    return state.status is JobStatus.PARTIAL and bool(state.incomplete_steps)
+
+
+def _used_parts(state: JobState, used: Mapping[str, int]) -> str:
+    """Return the usage of each limit that the job has: `12 turns of 12 turns, $0.5 of $0.4`."""
+    parts: list[str] = []
+    for name, value in used.items():
+        limit = getattr(state.submitted.limits, name)
+        if limit:
+            parts.append(f"{amount(name, value)} of {amount(name, limit)}")
+    return ", ".join(parts)
 
 
 def _cut_short(state: JobState, from_step: str | None) -> list[StepId]:
     """Return the steps whose teams would start again and reach the end of the same slice. A team
     with an answer only fills its gaps, with a new slice.
     """
-    if from_step:
-        again = {from_step}
-    else:
-        again = {step_id for step_id, step in state.steps.items() if not step.usable}
-    return [
-        step_id
-        for step_id, step in state.steps.items()
-        if step_id in again and had_too_small_a_slice(step)
-    ]
+    step_ids: list[StepId] = []
+    for step_id, step in state.steps.items():
+        runs_again = step_id == from_step if from_step else not step.usable
+        if runs_again and had_too_small_a_slice(step):
+            step_ids.append(step_id)
+    return step_ids
