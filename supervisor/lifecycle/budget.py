@@ -15,17 +15,17 @@ from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 KEPT_PART = 5
-"""Divisor of the reserve: at least a fifth of tokens and money is for the assessor and the
-synthesizer. They read all results on a capable model, and may be asked again.
+"""Divisor of the budget for the least reserve: a fifth of the tokens and of the money is for the roles
+that end the job. They read all results on a capable model, and may be asked again.
 """
 MOST_KEPT_PART = 2
-"""Half, at the most, where their calls can cost more than that fifth: a review of next to no
-work would be worth nothing either.
+"""Divisor of the budget for the largest reserve: half, where the calls of these roles can cost more
+than a fifth. The steps need the other half.
 """
 
 
 def why_spent(state: JobState) -> str:
-    """Return why the budget is spent, or '' if it is not. A team's slice may be too small for one
+    """Return which budget is spent, or '' if none is. A child job's share may be too small for one
     call although almost nothing is used.
     """
     match state.spent:
@@ -42,7 +42,7 @@ def why_spent(state: JobState) -> str:
 
 
 def reason_for_decision(state: JobState) -> str:
-    """Return why the job waits for a decision of its user, or '' if it does not."""
+    """Return why the job waits for its user to raise a budget, or '' if it does not wait."""
     if state.asked_at is not None and not state.ended:
         return why_spent(state)
     return ""
@@ -56,19 +56,21 @@ def amount(name: str, value: int) -> str:
 
 
 def _all_of(limits: JobLimits) -> str:
-    names = ("max_turns", "max_tokens", "max_microusd")
-    return ", ".join(
-        amount(name, most) for name in names if (most := getattr(limits, name)) is not None
-    )
+    """Return the limits on turns, tokens and money that are set."""
+    amounts: list[str] = []
+    for name in ("max_turns", "max_tokens", "max_microusd"):
+        limit = getattr(limits, name)
+        if limit is not None:
+            amounts.append(amount(name, limit))
+    return ", ".join(amounts)
 
 
 def closers(state: JobState) -> tuple[str, ...]:
-    """Return the roles and the fact-checker that end a job with this plan, each with at least one
-    call. Empty before there is a plan.
+    """Return the roles and the fact-checker that may be called to end a job with this plan. Empty
+    before there is a plan.
     """
     if state.plan is None:
         return ()
-    checker = state.submitted.fact_checker
     to_be_written = (
         state.plan.synthesis is Synthesis.RECONCILE or state.submitted.answer_schema is not None
     )
@@ -76,16 +78,18 @@ def closers(state: JobState) -> tuple[str, ...]:
         "assessor": state.is_reviewed,
         "synthesizer": to_be_written and len(state.steps) > 1,
     }
-    return (
-        *(role for role in CLOSING_ROLES if is_called[role]),
-        *((JUDGE,) if may_quarrel(state) else ()),
-        *((checker,) if checker else ()),
-    )
+    names = [role for role in CLOSING_ROLES if is_called[role]]
+    if may_quarrel(state):
+        names.append(JUDGE)
+    if state.submitted.fact_checker:
+        names.append(state.submitted.fact_checker)
+    return tuple(names)
 
 
 def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:
-    """Return the reserve that steps may not use: the fields `keep_turns`, `keep_tokens`, `keep_usd`
-    of the job's hash, which `parts/budgets.lua` reads.
+    """Return the reserve that steps may not use: the fields `keep_turns`, `keep_tokens` and
+    `keep_usd` (micro-dollars) of the job's hash, which `parts/budgets.lua` reads. A limit that the
+    job does not have gets no field, and only a job that wraps up at its limit has a reserve.
 
     Args:
         foreseen: upper bound of a call of each of the `closers`.
@@ -93,20 +97,22 @@ def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str,
     limits, turns = state.submitted.limits, len(closers(state))
     if limits.on_limit is not OnLimit.WRAP_UP or not turns:
         return {}
-    tokens = sum(call.input_tokens + call.output_tokens for call in foreseen)
-    kept = {
-        "keep_turns": limits.max_turns
-        and min(turns, max(0, limits.max_turns - 1) // 2),  # the steps get one at least
-        "keep_tokens": limits.max_tokens and _part_for(tokens, limits.max_tokens),
-        "keep_usd": limits.max_microusd
-        and _part_for(sum(call.microusd or 0 for call in foreseen), limits.max_microusd),
-    }
-    values: dict[str, int] = {}
-    for name, value in kept.items():
-        if value:
-            values[name] = value
-    return values
+    tokens, cost_microusd = 0, 0
+    for call in foreseen:
+        tokens += call.input_tokens + call.output_tokens
+        cost_microusd += call.microusd or 0
+    kept: dict[str, int] = {}
+    if limits.max_turns:
+        kept["keep_turns"] = min(turns, (limits.max_turns - 1) // 2)  # the steps get at least one
+    if limits.max_tokens:
+        kept["keep_tokens"] = _reserve(tokens, limits.max_tokens)
+    if limits.max_microusd:
+        kept["keep_usd"] = _reserve(cost_microusd, limits.max_microusd)
+    return {name: reserve for name, reserve in kept.items() if reserve}
 
 
-def _part_for(needed: int, most: int) -> int:
+def _reserve(needed: int, most: int) -> int:
+    """Return the part of a budget for the roles that end the job: what their calls need, but at least
+    a fifth and at most half of the budget.
+    """
     return max(most // KEPT_PART, min(needed, most // MOST_KEPT_PART))

@@ -1,5 +1,5 @@
-"""decide(state, seen, now) -> commands: everything that a job can do next is here, and nowhere
-else.
+"""decide(state, seen, now) -> commands: the next commands of a job. All decisions about a job start
+here.
 """
 
 from __future__ import annotations
@@ -75,17 +75,17 @@ from handoff_queue.supervisor.lifecycle.teams import for_children
 MOST_NEEDS_ANSWERED = 2
 """Times that the planner answers the questions of one step before the step is abandoned."""
 MOST_FRUITLESS = 3
-"""Results of roles in a row that nothing followed from. The next one would be paid for, and
-come to nothing, too.
+"""Results of roles in a row without an effect after which the job fails. The next result would cost
+money and have no effect either.
 """
 MOST_IN_A_SLICE = 500
-"""Handoffs of one decision. To publish 1,000 takes a second, and other jobs wait during that time.
-The next decision issues the rest.
+"""Most handoffs of one decision. To publish 1,000 takes a second, and other jobs wait during that
+time. The next decision issues the rest.
 """
 
 MOST_CONDITIONS = 5_000
-"""Conditions that one decision checks: 100,000 rows take 20 decisions, within
-`deciding.MOST_DECISIONS`.
+"""Most conditions that one decision checks: 100,000 rows take 20 decisions, within
+`supervisor.engine.decisions.MOST_DECISIONS`.
 """
 
 
@@ -104,10 +104,10 @@ def decide(state: JobState, seen: Observations, now: float) -> tuple[Command, ..
                 f"an internal error: {state.fruitless} results had no effect for  the supervisor's roles",
             ),
         )
-    return _carry_on(state, seen, now)
+    return _go_on(state, seen, now)
 
 
-def _carry_on(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
+def _go_on(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
     recovered = recoveries(state, seen, now)
     if state.question:
         waits = decide_while_asked(state, state.question, now)
@@ -118,8 +118,8 @@ def _carry_on(state: JobState, seen: Observations, now: float) -> tuple[Command,
 
 
 def _beside_the_question(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
-    """Return the commands that are allowed while a person is asked about steps: all commands that
-    need no other question.
+    """Return the commands that are allowed while a person is asked about steps: all commands except
+    other questions.
 
     The job's time stands still while it only waits for the answer.
     """
@@ -127,12 +127,11 @@ def _beside_the_question(state: JobState, seen: Observations, now: float) -> tup
         clock = min(now, state.as_of)
     else:
         clock = now
-    commands = _unasked(state, seen, clock, ())
-    ones: list[Command] = []
-    for command in commands:
+    allowed: list[Command] = []
+    for command in _unasked(state, seen, clock, ()):
         if not isinstance(command, AskApproval | AskUser):
-            ones.append(command)
-    return tuple(ones)
+            allowed.append(command)
+    return tuple(allowed)
 
 
 def _unasked(
@@ -192,17 +191,11 @@ def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
     settled_first = _settle(state, seen, now, is_replanning=is_replanning)
     if settled_first is not None:
         return settled_first
-    if state.spent is not None:
-        unbegun = tuple(
-            step_id
-            for step_id, step in state.steps.items()
-            if step.status in (StepStatus.WAITING, StepStatus.IN_NEED)
-        )
-        if unbegun:
-            return (AbandonSteps(unbegun, why_over(state)),)
-    can_begin = may_begin(state, ready_steps(state, now))
-    to_approve = find_unapproved_steps(state, seen, can_begin)
-    can_begin = [step_id for step_id in can_begin if step_id not in {*to_approve}]
+    if state.spent is not None and (unbegun := _unbegun_steps(state)):
+        return (AbandonSteps(unbegun, why_over(state)),)
+    ready = may_begin(state, ready_steps(state, now))
+    to_approve = find_unapproved_steps(state, seen, ready)
+    can_begin = [step_id for step_id in ready if step_id not in {*to_approve}]
     room = max(0, state.submitted.limits.max_handoffs - state.handoffs)
     if can_begin and not room:
         return (
@@ -226,6 +219,15 @@ def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
     return tuple(commands)
 
 
+def _unbegun_steps(state: JobState) -> tuple[StepId, ...]:
+    """Return the steps that need another handoff before they can be settled."""
+    step_ids: list[StepId] = []
+    for step_id, step in state.steps.items():
+        if step.status in (StepStatus.WAITING, StepStatus.IN_NEED):
+            step_ids.append(step_id)
+    return tuple(step_ids)
+
+
 def _settle(
     state: JobState, seen: Observations, now: float, *, is_replanning: bool
 ) -> tuple[Command, ...] | None:
@@ -247,32 +249,33 @@ def _settle(
 
 
 def _check_conditions(state: JobState, now: float) -> tuple[Command, ...] | None:
-    """Return the check of the conditions of steps that could begin. None: there are none."""
-    if state.spent is not None:
+    """Return the command that checks the open conditions of steps that could begin. None: there are
+    no such conditions.
+    """
+    if state.spent is not None or not _with_open_conditions(state, state.overview.next):
         return None
-    may_have = [
-        step_id for step_id in state.overview.next if has_open_condition(state.steps[step_id])
-    ]
-    if not may_have:
-        return None
-    can_begin = may_begin(state, ready_steps(state, now))
-    conditional = [step_id for step_id in can_begin if has_open_condition(state.steps[step_id])]
+    conditional = _with_open_conditions(state, may_begin(state, ready_steps(state, now)))
     if conditional:
         return (CheckConditions(tuple(conditional[:MOST_CONDITIONS])),)
     return None
 
 
+def _with_open_conditions(state: JobState, step_ids: Sequence[StepId]) -> list[StepId]:
+    return [step_id for step_id in step_ids if has_open_condition(state.steps[step_id])]
+
+
 def _ask_about_failure(state: JobState, steps: tuple[StepId, ...]) -> tuple[Command, ...]:
-    """Return the question about steps that failed. It waits while another question is open."""
+    """Return the question about steps that failed; empty while another question is open."""
     if state.question is not None:
         return ()
     return (AskApproval(ApprovalOf.FAILURE, reason_of_failure(state, steps), steps=steps),)
 
 
 def _without_a_pass(state: JobState, now: float) -> tuple[Command, ...] | None:
-    """Return the commands for steps that cannot begin because of a review or a person.
+    """Return the commands for steps that cannot begin because no review passed, because a person
+    rejected them, or because they may have acted. None: there are no such steps.
 
-    The judge decides first if reviewer and writer do not agree. None: there are no such steps.
+    The judge rules first on a disagreement between the reviewer and a writer.
     """
     steps = find_blocked_steps(state)
     judge_first = None
@@ -284,7 +287,7 @@ def _without_a_pass(state: JobState, now: float) -> tuple[Command, ...] | None:
 
 
 def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
-    """Return the commands after all steps are settled."""
+    """Return the commands after all steps that do not wait for the review are settled."""
     if answer_stands(state):
         return (leave(state, may_send_back=False),)
     first = look_into(state, now)
@@ -301,39 +304,36 @@ def _groups(state: JobState, ready: list[StepId], seen: Observations) -> list[Co
     """
     if not ready:
         return []
-    dependents, others = state.dependents, reassigned_steps(state, ready, seen)
+    dependents, reassigned = state.dependents, reassigned_steps(state, ready, seen)
     together: dict[frozenset[StepId], list[StepId]] = {}
     for step_id in ready:
         together.setdefault(dependents[step_id], []).append(step_id)
     groups: list[Command] = []
     for n, steps in enumerate(together.values(), start=1):
-        groups.append(
-            IssueGroup(
-                f"g{state.groups + n}",
-                tuple(steps),
-                tuple((step, others[step]) for step in steps if step in others),
-            )
-        )
+        instead = tuple((step, reassigned[step]) for step in steps if step in reassigned)
+        groups.append(IssueGroup(f"g{state.groups + n}", tuple(steps), instead))
     return groups
 
 
 def _answer_needs(state: JobState, needy: Sequence[StepId]) -> Command:
-    asked_too_often = tuple(
-        step_id
-        for step_id in needy
-        if sum(item.author == "planner" for item in state.steps[step_id].remarks)
-        >= MOST_NEEDS_ANSWERED
-    )
+    """Return the command that asks the planner about the questions of steps, or that abandons the
+    steps whose questions the planner has answered too often.
+    """
+    asked_too_often: list[StepId] = []
+    for step_id in needy:
+        authors = [remark.author for remark in state.steps[step_id].remarks]
+        if authors.count("planner") >= MOST_NEEDS_ANSWERED:
+            asked_too_often.append(step_id)
     if asked_too_often:
         return AbandonSteps(
-            asked_too_often,
+            tuple(asked_too_often),
             f"still needs something after {MOST_NEEDS_ANSWERED} answers of the planner",
         )
     return ask_role(state, "planner")
 
 
 def _review(state: JobState, now: float) -> Command:
-    if not any(step.usable for step in state.steps.values()):
+    if not state.usable_steps:
         return SkipReview(NOTHING_USABLE)
     if now >= state.working_deadline:
         return SkipReview("no time was left for a review")

@@ -1,9 +1,9 @@
 """Steps that act on the world: the review and the approval before them, and the ban on
 repeats. Pure.
 
-A step acts if its specialist has a tool with effects: a tool that is not safe to repeat. No review,
-retry, changed plan or lost worker has a step done again that may have acted. Only a person who
-names the step does.
+A step acts if its specialist has a tool with effects: a tool that is not safe to repeat. A step that
+may have acted runs again only if a person names it. A review, a retry, a changed plan or a lost
+worker does not repeat it.
 """
 
 from __future__ import annotations
@@ -34,65 +34,75 @@ def after_review(state: JobState) -> frozenset[StepId]:
 
 
 def is_ready_for_review(state: JobState) -> bool:
-    """Return whether all steps are settled that do not wait for the review."""
+    """Return whether all steps that do not wait for the review are settled. After the review: whether
+    all steps are.
+    """
     waiting = after_review(state)
     if state.review_over or not waiting:
         return state.overview.are_settled
-    steps = (state.steps[step_id] for step_id in waiting)
-    return state.overview.unsettled == sum(not step.is_settled for step in steps)
+    unsettled = 0
+    for step_id in waiting:
+        unsettled += not state.steps[step_id].is_settled
+    return state.overview.unsettled == unsettled
 
 
 def reviewed_steps(state: JobState) -> tuple[StepId, ...]:
-    """Return the steps that a review sees now: all that are settled and were not skipped."""
-    steps = state.steps.items()
-    items: list[StepId] = []
-    for step_id, step in steps:
+    """Return the steps that a review sees now: all settled steps that were not skipped."""
+    step_ids: list[StepId] = []
+    for step_id, step in state.steps.items():
         if step.is_settled and not step.is_skipped:
-            items.append(step_id)
-    return tuple(items)
+            step_ids.append(step_id)
+    return tuple(step_ids)
 
 
 def find_blocked_steps(state: JobState) -> tuple[AbandonSteps, ...]:
-    """Return the steps that can't begin any more: no review has passed, or a person said no."""
-    unbegun = state.overview.next
-    if state.review_over or not state.is_reviewed:
-        if not is_passed(state):
-            waiting = after_review(state)
-        else:
-            waiting = frozenset[StepId]()
-        late = tuple(step_id for step_id in unbegun if step_id in waiting)
-        if late:
-            return (AbandonSteps(late, NOT_PASSED),)
-    rejected = tuple(step_id for step_id in unbegun if state.steps[step_id].is_approved is False)
-    if rejected:
-        return (AbandonSteps(rejected, NOT_APPROVED),)
-    acted = tuple(step_id for step_id in unbegun if state.steps[step_id].acted)
-    if acted:
-        return (AbandonSteps(acted, CUT_SHORT),)
+    """Return the command that abandons the steps that cannot begin any more: steps after a review that
+    did not pass, or else steps that a person rejected, or else steps that may have acted before. Empty
+    if there are no such steps.
+    """
+    without_review: frozenset[StepId] = frozenset()
+    if (state.review_over or not state.is_reviewed) and not is_passed(state):
+        without_review = after_review(state)
+    not_passed: list[StepId] = []
+    rejected: list[StepId] = []
+    acted: list[StepId] = []
+    for step_id in state.overview.next:
+        if step_id in without_review:
+            not_passed.append(step_id)
+        if state.steps[step_id].is_approved is False:
+            rejected.append(step_id)
+        if state.steps[step_id].acted:
+            acted.append(step_id)
+    for step_ids, why in (
+        (not_passed, NOT_PASSED),
+        (rejected, NOT_APPROVED),
+        (acted, CUT_SHORT),
+    ):
+        if step_ids:
+            return (AbandonSteps(tuple(step_ids), why),)
     return ()
 
 
 def is_passed(state: JobState) -> bool:
-    """Return whether a review has passed the results that there are."""
+    """Return whether the review is over and accepted the results so far."""
     return state.is_reviewed and state.review_over and is_accepted(state)
 
 
 def may_begin(state: JobState, steps: Sequence[StepId]) -> list[StepId]:
-    """Return the steps among these that do not wait for the review."""
+    """Return the steps among these that do not wait for the review, or all after it has passed."""
     waiting = after_review(state)
     if not waiting or is_passed(state):
         return list(steps)
-    step_ids: list[StepId] = []
-    for step_id in steps:
-        if step_id not in waiting:
-            step_ids.append(step_id)
-    return step_ids
+    return [step_id for step_id in steps if step_id not in waiting]
 
 
 def find_unapproved_steps(
     state: JobState, seen: Observations, steps: Sequence[StepId]
 ) -> tuple[StepId, ...]:
-    """Return the steps among these that a person must approve before they begin."""
+    """Return the steps among these that a person must approve before they begin: steps with
+    `approve: true`, and acting steps in a job whose research or answer needs approval. Helpers count
+    as steps that do not act.
+    """
     is_covered = {*state.submitted.approvals.what} & {ApprovalOf.ANSWER, ApprovalOf.RESEARCH}
     if is_covered:
         helpers = helpers_of(state)
@@ -108,8 +118,8 @@ def find_unapproved_steps(
 
 
 def _may_act(step: StepState, seen: Observations) -> bool:
-    """Return whether a step may have an effect. A stand-in has the effects of the planned
-    specialist.
+    """Return whether a step may have an effect, by its plan or by the planned specialist's tools. A
+    specialist that replaces the planned one gets no other effects.
     """
     outline = step.outline
     return bool(outline.acts or outline.after or outline.specialist in seen.acting)
@@ -130,15 +140,8 @@ def ask_about(steps: Sequence[StepId]) -> AskApproval:
 
 
 def sinks_to_redo(state: JobState) -> tuple[StepId, ...]:
-    """Return the steps that the answer is made of, without steps that may have acted."""
-    sinks: list[StepId] = []
-    for step_id in usable_sinks(state):
-        if not state.steps[step_id].acted:
-            sinks.append(step_id)
-    return tuple(sinks)
-
-
-# What planners make
+    """Return the steps whose results are the answer, without steps that may have acted."""
+    return tuple(step_id for step_id in usable_sinks(state) if not state.steps[step_id].acted)
 
 
 def with_effects_after_review(plan: Plan, acting: Collection[str]) -> Plan:
@@ -153,18 +156,18 @@ def with_effects_after_review(plan: Plan, acting: Collection[str]) -> Plan:
 
 
 def patch_after_review(patch: Patch, acting: Collection[str]) -> Patch:
-    """Return the patch with the acting steps that it adds or changes after the review."""
+    """Return the patch with its added and changed acting steps after the review."""
     return patch.model_copy(
         update={"add": _marked(patch.add, acting), "change": _marked(patch.change, acting)}
     )
 
 
 def _marked(steps: Sequence[Step], acting: Collection[str]) -> tuple[Step, ...]:
-    items: list[Step] = []
+    """Return the steps, with the acting steps after the review."""
+    marked: list[Step] = []
     for step in steps:
-        items.append(
-            step.model_copy(update={"after": AFTER_REVIEW})
-            if step.specialist in acting and step.after is None
-            else step
-        )
-    return tuple(items)
+        if step.specialist in acting and step.after is None:
+            marked.append(step.model_copy(update={"after": AFTER_REVIEW}))
+        else:
+            marked.append(step)
+    return tuple(marked)

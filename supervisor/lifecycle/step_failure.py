@@ -1,4 +1,6 @@
-"""Consequences of a failed step: another attempt, another specialist, or a gap."""
+"""Consequences of a failed step or a lost handoff: another attempt, another specialist, a question to
+a person, or a gap.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepSt
 
 
 def recoveries(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
-    """Return the commands that publish lost messages, run lost roles and begin child jobs again."""
-    again: list[HandoffId] = []
+    """Return the commands that publish lost handoffs of steps again, run lost roles and start missing
+    child jobs.
+    """
+    lost: list[HandoffId] = []
     commands: list[Command] = []
     for handoff_id, observed in seen.handoffs.items():
         issued = state.open.get(handoff_id)
@@ -32,24 +36,24 @@ def recoveries(state: JobState, seen: Observations, now: float) -> tuple[Command
             if abandoned or (observed.state == "issued" and (observed.lost or not observed.queued)):
                 commands.append(RunRole(handoff_id))
         elif abandoned or (observed.state == "issued" and observed.lost):
-            again.append(handoff_id)
-    return (
-        (PublishAgain(tuple(again)), *commands) if again else tuple(commands)
-    )  # running a role takes as long as its model does
+            lost.append(handoff_id)
+    if lost:  # first, because running a role takes as long as its model does
+        return (PublishAgain(tuple(lost)), *commands)
+    return tuple(commands)
 
 
 MOST_RETRIES = 2
-"""Retries of one step by its planned specialist."""
+"""Failures of a step up to which its current specialist retries it."""
 RETRIED = frozenset({StopReason.FINISHED, StopReason.INVALID_OUTPUT})
-"""Stop reasons that lead to a retry. An agent that reports a failure, or fails the output format,
-may succeed with feedback. The agent loop has already retried a silent provider, and a limit
-would be reached again.
+"""Stop reasons after which the same specialist retries. An agent that reports a failure, or an output
+of the wrong form, may succeed with feedback. The agent loop has already retried failed model calls,
+and a retry would reach a limit again.
 """
 GIVEN_AWAY = RETRIED | {StopReason.REFUSED}
-"""Stop reasons that lead to another specialist, which has other instructions."""
+"""Stop reasons after which another specialist, with other instructions, tries the step."""
 SLICES = frozenset({StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD})
-"""Stop reasons of a team whose slice of the job's budget is spent. One agent needs less than a
-team, and the job has more than the slice.
+"""Stop reasons of a team whose slice of the job's budget is spent. One agent, which needs less than a
+team, may then do the step with the rest of the job's budget.
 """
 
 
@@ -57,9 +61,11 @@ def second_chances(state: JobState, seen: Observations, now: float) -> tuple[Sec
     """Return the steps that get another attempt now."""
     if state.spent is not None or now >= state.working_deadline:
         return ()
-    unusable = ((step_id, state.steps[step_id]) for step_id in state.overview.unusable)
-    failed = ((step_id, step) for step_id, step in unusable if _may_try(state, step_id, step))
-    chances = [chance for step_id, step in failed if (chance := _chance(step_id, step, seen))]
+    chances: list[SecondChance] = []
+    for step_id in state.overview.unusable:
+        step = state.steps[step_id]
+        if _may_try(state, step_id, step) and (chance := _chance(step_id, step, seen)):
+            chances.append(chance)
     if chances:
         return _wanted(state, chances, now)
     return ()
@@ -71,11 +77,15 @@ def _wanted(
     """Return the chances for steps that a fan-in still needs. Steps with the same dependents are
     checked once.
     """
-    dependents, known = state.dependents, dict[frozenset[StepId], bool]()
+    wanted: list[SecondChance] = []
+    known: dict[frozenset[StepId], bool] = {}
     for chance in chances:
-        if (waiting := dependents[chance.step]) not in known:
-            known[waiting] = is_wanted(state, waiting, now)
-    return tuple(chance for chance in chances if known[dependents[chance.step]])
+        dependents = state.dependents[chance.step]
+        if dependents not in known:
+            known[dependents] = is_wanted(state, dependents, now)
+        if known[dependents]:
+            wanted.append(chance)
+    return tuple(wanted)
 
 
 def has_failed(step: StepState) -> bool:
@@ -92,33 +102,35 @@ def had_too_small_a_slice(step: StepState) -> bool:
 
 
 def steps_to_ask_about(state: JobState, seen: Observations, now: float) -> tuple[StepId, ...]:
-    """Return the steps that need a person: no other specialist can try them, or they need
-    information that the planner does not have. Child jobs ask no person.
+    """Return the failed steps with `on_failure: ask` that need a person: no specialist can try them
+    again, or the planner could not answer their question. Child jobs ask no person.
     """
     if state.submitted.parent:
         return ()
-    unusable = ((step_id, state.steps[step_id]) for step_id in state.overview.unusable)
-    return tuple(
-        step_id
-        for step_id, step in unusable
-        if step.outline.on_failure is OnFailure.ASK
-        and not step.is_let_go
-        and _is_stuck(step_id, step, seen)
-        if _is_unused(state, step_id) and is_wanted(state, state.dependents[step_id], now)
-    )
+    step_ids: list[StepId] = []
+    for step_id in state.overview.unusable:
+        step = state.steps[step_id]
+        may_ask = step.outline.on_failure is OnFailure.ASK and not step.is_let_go
+        if (
+            may_ask
+            and _is_stuck(step_id, step, seen)
+            and _is_unused(state, step_id)
+            and is_wanted(state, state.dependents[step_id], now)
+        ):
+            step_ids.append(step_id)
+    return tuple(step_ids)
 
 
 def reason_of_failure(state: JobState, steps: Sequence[StepId]) -> str:
-    """Return the reason for the question about steps that failed, in words of our own."""
-    acted: list[StepId] = []
-    for step_id in steps:
-        if state.steps[step_id].acted:
-            acted.append(step_id)
-    named = f"; {', '.join(acted)} may have acted already: name the step to run it again"
-    return (
+    """Return the text of the question about failed steps."""
+    reason = (
         f"{', '.join(steps)} failed: approve to continue without a result, or reject with a note to"
-        f" try again{named if acted else ''}"
+        " try again"
     )
+    acted = [step_id for step_id in steps if state.steps[step_id].acted]
+    if acted:
+        reason += f"; {', '.join(acted)} may have acted already: name the step to run it again"
+    return reason
 
 
 def _may_try(state: JobState, step_id: StepId, step: StepState) -> bool:
@@ -131,34 +143,30 @@ def _may_try(state: JobState, step_id: StepId, step: StepState) -> bool:
 
 
 def _is_unused(state: JobState, step_id: StepId) -> bool:
-    """Return whether no dependent has begun to use its outcome."""
-    return all(
-        state.steps[waiting].status is StepStatus.WAITING
-        or waiting in state.held.steps  # which only has its earlier outcome
-        for waiting in state.dependents[step_id]
-    )
+    """Return whether no dependent has begun to use its outcome. A held dependent uses only the
+    earlier outcome.
+    """
+    dependents = state.dependents[step_id] - {*state.held.steps}
+    return all(state.steps[dependent].status is StepStatus.WAITING for dependent in dependents)
 
 
 def _is_stuck(step_id: StepId, step: StepState, seen: Observations) -> bool:
+    """Return whether the step has an unanswered question, or failed and no specialist may try it."""
     is_needy = step.is_settled and step.result_status is ResultStatus.NEEDS_INPUT
     return is_needy or (has_failed(step) and (step.acted or _chance(step_id, step, seen) is None))
 
 
 def _chance(step_id: StepId, step: StepState, seen: Observations) -> SecondChance | None:
-    """Return the next chance of a step. `failures` counts the failures of its first specialist; any
-    other specialist tries once.
+    """Return the next attempt at a step; None if no specialist is left to try it.
+
+    The current specialist retries up to MOST_RETRIES failures of the step. After that, the next
+    specialist with the same capability tries it, and at last the generalist. A team does not retry,
+    because its own steps had second chances.
     """
-    is_child = (
-        step.outline.specialist == SUB_SUPERVISOR
-    )  # its steps had their own second chances; then the generalist has one
+    is_child = step.outline.specialist == SUB_SUPERVISOR
     if step.stop_reason in RETRIED and step.failures <= MOST_RETRIES and not is_child:
         return SecondChance(step=step_id)
-    others = (*seen.able(step.outline.specialist), *({GENERALIST} & seen.roles))
-    untried = None
-    for name in others:
+    for name in (*seen.able(step.outline.specialist), *({GENERALIST} & seen.roles)):
         if name not in step.tried and name != step.outline.specialist:
-            untried = name
-            break
-    if untried:
-        return SecondChance(step=step_id, specialist=untried)
+            return SecondChance(step=step_id, specialist=name)
     return None
