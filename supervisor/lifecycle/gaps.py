@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from handoff_queue.shared.types.answer import Gap
@@ -34,64 +34,68 @@ def gaps_of(state: JobState, words: ResultTexts) -> tuple[Gap, ...]:
 def _why(step: StepState, words: ResultTexts) -> str:
     """Return why the result of a step is missing or incomplete."""
     why = words.why(step.trouble)
-    is_as_before = step.trouble == step.result or (
-        bool(step.remarks) and step.remarks[-1].asks_for_the_rest
-    )
     if step.result_status is ResultStatus.PARTIAL:
-        sent_back = "it was sent back, and the new attempt failed: "
-        if is_as_before:
-            sent_back = ""
-        if why:
-            return f"incomplete: {sent_back}{why}"
-        return "incomplete"
+        return _why_incomplete(step, why)
     if step.acted:
-        why = f"{why or 'it has no result'} (not tried again: it may have acted)"
-    return why or ("it was stopped before it had a result" if step.attempt else "it did not run")
+        return f"{why or 'it has no result'} (not tried again: it may have acted)"
+    if why:
+        return why
+    if step.attempt:
+        return "it was stopped before it had a result"
+    return "it did not run"
+
+
+def _why_incomplete(step: StepState, why: str | None) -> str:
+    if not why:
+        return "incomplete"
+    asked_for_the_rest = bool(step.remarks) and step.remarks[-1].asks_for_the_rest
+    if step.trouble == step.result or asked_for_the_rest:
+        return f"incomplete: {why}"
+    return f"incomplete: it was sent back, and the new attempt failed: {why}"
 
 
 def to_finish(state: JobState) -> int | None:
-    """Return the likely micro-dollars to fill all gaps: the steps with a gap, their dependents, and
-    the later roles. None: there is no gap, or a price is unknown.
+    """Return the likely micro-dollars to fill all gaps: the steps with a gap, their dependents, the
+    roles that end the job and the fact-check. None: there is no gap, or the price of a step is unknown.
     """
-    again = list(_prices(state).values())
-    known: list[int] = []
-    for cost in again:
-        if cost is not None:
-            known.append(cost)
-    if not again or len(known) < len(again):
+    known = _known_costs(_prices(state).values())
+    if not known:
         return None
-    return sum(known) + sum(state.role_costs.get(role, 0) for role in (*CLOSING_ROLES, FACT_GATE))
+    total = sum(known)
+    for role in (*CLOSING_ROLES, FACT_GATE):
+        total += state.role_costs.get(role, 0)
+    return total
 
 
 def _prices(state: JobState) -> dict[StepId, int | None]:
     """Return the likely micro-dollars of each missing or incomplete step and of its dependents. A
     team that continues only fills its gaps; any other attempt does the whole step.
     """
-    missing = frozenset(step_id for step_id, step in state.steps.items() if not step.is_whole)
-    if not missing:
+    incomplete = frozenset(state.incomplete_steps)
+    if not incomplete:
         return {}
-    follow, costs = frozenset(state.downstream(missing)), likely_costs(state)
-
-    def price(step_id: StepId) -> int | None:
+    dependents, costs = state.downstream(incomplete), likely_costs(state)
+    prices: dict[StepId, int | None] = {}
+    for step_id in incomplete | dependents:
         step = state.steps[step_id]
-        goes_on = (
-            step.specialist == SUB_SUPERVISOR and step.team_knows_all and step_id not in follow
+        prices[step_id] = costs.of(step.specialist)
+        continues = (
+            step.specialist == SUB_SUPERVISOR and step.team_knows_all and step_id not in dependents
         )
-        if goes_on and step.to_finish_microusd is not None:
-            return step.to_finish_microusd
-        return costs.of(step.specialist)
-
-    return {step_id: price(step_id) for step_id in (*missing, *(follow - missing))}
+        if continues and step.to_finish_microusd is not None:
+            prices[step_id] = step.to_finish_microusd
+    return prices
 
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """Mean costs of steps with a usable result, in micro-dollars. None: there are none, or a price
-    is unknown.
+    """Mean costs of steps with a usable result, in micro-dollars. None: there is no such step, or the
+    price of one is unknown.
     """
 
     by_specialist: Mapping[str, int | None]
     everybody: int | None
+    """Mean cost of the steps of all specialists."""
 
     def of(self, specialist: str) -> int | None:
         """Return the mean cost of this specialist's steps, or of all steps if there are none."""
@@ -99,27 +103,37 @@ class StepCosts:
 
 
 def likely_costs(state: JobState) -> StepCosts:
-    done = [step for step in state.steps.values() if step.usable and step.began_at]
-    by_specialist: dict[str, list[int | None]] = {}
-    for step in done:
-        by_specialist.setdefault(step.specialist, []).append(step.cost_microusd)
-    return StepCosts(
-        {name: _average(costs) for name, costs in by_specialist.items()},
-        _average([step.cost_microusd for step in done]),
-    )
+    """Return the mean costs of the job's steps so far, by specialist."""
+    all_costs: list[int | None] = []
+    costs_by_specialist: dict[str, list[int | None]] = {}
+    for step in state.steps.values():
+        if step.usable and step.began_at:
+            all_costs.append(step.cost_microusd)
+            costs_by_specialist.setdefault(step.specialist, []).append(step.cost_microusd)
+    averages = {name: _average(costs) for name, costs in costs_by_specialist.items()}
+    return StepCosts(averages, _average(all_costs))
 
 
-def _average(costs: Sequence[int | None]) -> int | None:
-    known: list[int] = []
-    for cost in costs:
-        if cost is not None:
-            known.append(cost)
-    if known and len(known) == len(costs):
+def _average(costs: Collection[int | None]) -> int | None:
+    """Return the mean cost; None if there are no costs, or one is unknown."""
+    known = _known_costs(costs)
+    if known:
         return round(sum(known) / len(known))
     return None
 
 
+def _known_costs(costs: Collection[int | None]) -> list[int]:
+    """Return the costs; empty if one is unknown."""
+    known: list[int] = []
+    for cost in costs:
+        if cost is None:
+            return []
+        known.append(cost)
+    return known
+
+
 def gap_text(gaps: tuple[Gap, ...]) -> str:
+    """Return the section with the gaps; '' if there are none."""
     if not gaps:
         return ""
     return "\n".join(["**Missing or incomplete:**", "", *(f"- {gap_line(gap)}" for gap in gaps)])
@@ -131,10 +145,10 @@ def lacking(gaps: Sequence[Gap]) -> str:
 
 
 def gap_line(gap: Gap) -> str:
+    """Return a gap in one line, with its likely cost if that is known and not 0."""
+    line = f"{gap.step} ({gap.specialist}): {gap.why}"
     cost = cost_usd(gap.likely_microusd)
-    price = ""
-    if cost:
-        price = f"{cost:.6f}".rstrip("0").rstrip(".")
-    return f"{gap.step} ({gap.specialist}): {gap.why}" + (
-        f" (doing it would cost about ${price})" if price else ""
-    )
+    if not cost:
+        return line
+    price = f"{cost:.6f}".rstrip("0").rstrip(".")
+    return f"{line} (doing it would cost about ${price})"

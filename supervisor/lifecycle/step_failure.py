@@ -89,9 +89,9 @@ def _wanted(
 
 
 def has_failed(step: StepState) -> bool:
-    """Return whether the step failed by itself and was not abandoned."""
-    may_be_done_by_others = step.stop_reason in GIVEN_AWAY or had_too_small_a_slice(step)
-    return step.is_settled and step.result_status is ResultStatus.FAILED and may_be_done_by_others
+    """Return whether the step failed for a reason after which another attempt may succeed."""
+    may_succeed = step.stop_reason in GIVEN_AWAY or had_too_small_a_slice(step)
+    return step.is_settled and step.result_status is ResultStatus.FAILED and may_succeed
 
 
 def had_too_small_a_slice(step: StepState) -> bool:

@@ -24,6 +24,8 @@ from handoff_queue.supervisor.lifecycle.state import (
     Question,
     StepState,
     StepStatus,
+    new_steps,
+    outlines_of,
 )
 
 if TYPE_CHECKING:
@@ -31,13 +33,20 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.step_events import HandoffIssued
 
 BY_CODE = frozenset({StopReason.DEFECT, StopReason.TOO_MANY_CLAIMS})
-"""The result was made without the agent loop, which knows whether a tool with effects has run."""
+"""Stop reasons of results that were made without the agent loop, so that `acted` is unknown."""
 
 
 def with_result(step: StepState, event: HandoffFinished) -> StepState:
+    """Return the step after its attempt has ended. If a revision fails, the result that was sent back
+    stands.
+    """
     if event.status is ResultStatus.FAILED and step.sent_back:
         return stood_in_for(step, event.result, event.stop_reason)
     needy = event.status is ResultStatus.NEEDS_INPUT and not event.acted
+    has_failed = event.status is ResultStatus.FAILED
+    tried = step.tried
+    if has_failed and step.specialist not in tried:
+        tried = (*tried, step.specialist)
     return step.model_copy(
         update={
             "status": StepStatus.IN_NEED if needy else StepStatus.SETTLED,
@@ -49,10 +58,8 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
             "to_finish_microusd": event.to_finish_microusd,
             "trouble": event.result if event.status is not ResultStatus.OK else None,
             "acted": bool(event.acted) or (step.acted and event.stop_reason in BY_CODE),
-            "failures": step.failures + (event.status is ResultStatus.FAILED),
-            "tried": step.tried
-            if event.status is not ResultStatus.FAILED
-            else tuple(dict.fromkeys((*step.tried, step.specialist))),
+            "failures": step.failures + has_failed,
+            "tried": tried,
         }
     )
 
@@ -60,8 +67,12 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
 def stood_in_for(
     step: StepState, trouble: BlobRef | None, stop_reason: StopReason | None
 ) -> StepState:
-    """Return the step with the result that was sent back, since its revision failed. `trouble`
-    is the result of the revision.
+    """Return the step with the result that was sent back, as a partial result, because the new attempt
+    brought none.
+
+    Args:
+        trouble: the failed result of the new attempt.
+        stop_reason: stop reason of the new attempt; None: it was abandoned.
     """
     return step.model_copy(
         update={
@@ -77,7 +88,9 @@ def stood_in_for(
 def again(step: StepState, remark: AttemptFeedback | None, *, is_named: bool = False) -> StepState:
     """Return the step before its next attempt. A step that may have acted stays as it is.
 
-    `is_named`: a person wants this very step done again.
+    Args:
+        remark: feedback for the next attempt.
+        is_named: True if a person named the step, which then runs again although it may have acted.
     """
     if step.acted and not is_named:
         return step
@@ -99,9 +112,14 @@ def again(step: StepState, remark: AttemptFeedback | None, *, is_named: bool = F
 
 
 def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
-    """Return the steps whose questions were answered and, with helpers, the plan."""
+    """Return the changes after the planner's answers to the questions of steps. The planner's helper
+    steps are added only if the plan, and the steps that wait for them, are as the planner knew them.
+    """
     steps = dict(state.steps)
-    asked = {step_id: step for step_id, step in steps.items() if step.status is StepStatus.IN_NEED}
+    asked: dict[StepId, StepState] = {}
+    for step_id, step in steps.items():
+        if step.status is StepStatus.IN_NEED:
+            asked[step_id] = step
     for step_id in asked.keys() & {*event.answered}:
         steps[step_id] = again(
             asked[step_id],
@@ -109,17 +127,13 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
         )
     for step_id in asked.keys() & {*event.given_up}:
         step = asked[step_id]
-        given_up = step.model_copy(update={"status": StepStatus.SETTLED})
         if step.sent_back:
             steps[step_id] = stood_in_for(step, step.trouble, step.stop_reason)
         else:
-            steps[step_id] = given_up
-    is_unchanged = (
-        state.plan is not None
-        and event.added_to == state.plan.plan
-        and asked.keys() >= {outline.id for outline in event.changed}
-    )
-    if event.plan is None or state.plan is None or not is_unchanged:
+            steps[step_id] = step.model_copy(update={"status": StepStatus.SETTLED})
+    if event.plan is None or state.plan is None or event.added_to != state.plan.plan:
+        return {"steps": steps}
+    if not all(outline.id in asked for outline in event.changed):
         return {"steps": steps}
     for outline in event.changed:
         remark = AttemptFeedback(
@@ -129,32 +143,25 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
             helper=outline.helpers[-1],
         )
         steps[outline.id] = again(asked[outline.id], remark).model_copy(update={"outline": outline})
-    steps |= {outline.id: StepState(outline=outline) for outline in event.added}
-    plan = state.plan.model_copy(
-        update={"plan": event.plan, "steps": tuple(step.outline for step in steps.values())}
-    )
+    steps |= new_steps(event.added)
+    plan = state.plan.model_copy(update={"plan": event.plan, "steps": outlines_of(steps)})
     return {"steps": steps, "plan": plan}
 
 
 def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
-    steps, gone = dict[StepId, StepState](), {item.step for item in event.steps}
-    for item in event.steps:
-        step = steps.get(item.step) or state.steps[item.step]
-        failed = {
-            "status": StepStatus.SETTLED,
-            "result": item.result,
-            "result_status": ResultStatus.FAILED,
-            "trouble": item.result,
-        }
-        given_up = step.model_copy(update={**failed, "stop_reason": None})
-        has_another = step.sent_back is not None and step.sent_back != step.result
-        if has_another:
-            steps[item.step] = stood_in_for(step, item.result, None)
+    """Return the changes after steps were abandoned. A result that was sent back stands in place of the
+    failed result that code made.
+    """
+    steps: dict[StepId, StepState] = {}
+    for abandoned in event.steps:
+        step = steps.get(abandoned.step) or state.steps[abandoned.step]
+        if step.sent_back is not None and step.sent_back != step.result:
+            steps[abandoned.step] = stood_in_for(step, abandoned.result, None)
         else:
-            steps[item.step] = given_up
+            steps[abandoned.step] = _ended_by_code(step, abandoned.result, ResultStatus.FAILED)
     still_open: dict[HandoffId, HandoffIssued] = {}
     for handoff_id, handoff in state.open.items():
-        if handoff.step_id not in gone:
+        if handoff.step_id not in steps:
             still_open[handoff_id] = handoff
     after = state.steps | steps
     return {
@@ -164,29 +171,35 @@ def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
     }
 
 
+def _ended_by_code(step: StepState, result: BlobRef, status: ResultStatus) -> StepState:
+    """Return the step with a result that code made in place of a missing one."""
+    return step.model_copy(
+        update={
+            "status": StepStatus.SETTLED,
+            "result": result,
+            "result_status": status,
+            "trouble": result,
+            "stop_reason": None,
+        }
+    )
+
+
 def apply_conditions(state: JobState, event: ConditionsChecked) -> dict[str, Any]:
-    """Return the steps whose conditions were checked."""
+    """Return the changes after conditions were checked: steps whose conditions are met, skipped steps,
+    and steps that failed because their conditions could not be decided.
+    """
     steps: dict[StepId, StepState] = {}
     for step_id in event.met:
         steps[step_id] = state.steps[step_id].model_copy(update={"is_met": True})
-    for items, status in (
-        (event.skipped, ResultStatus.SKIPPED),
-        (event.undecided, ResultStatus.FAILED),
-    ):
-        for item in items:
-            ended = {
-                "status": StepStatus.SETTLED,
-                "result": item.result,
-                "result_status": status,
-                "trouble": item.result,
-                "stop_reason": None,
-            }
-            step = state.steps[item.step]
-            stands = step.sent_back is not None and status is ResultStatus.FAILED
-            if stands:
-                steps[item.step] = stood_in_for(step, item.result, None)
-            else:
-                steps[item.step] = step.model_copy(update=ended)
+    for skipped in event.skipped:
+        step = state.steps[skipped.step]
+        steps[skipped.step] = _ended_by_code(step, skipped.result, ResultStatus.SKIPPED)
+    for undecided in event.undecided:
+        step = state.steps[undecided.step]
+        if step.sent_back is not None:
+            steps[undecided.step] = stood_in_for(step, undecided.result, None)
+        else:
+            steps[undecided.step] = _ended_by_code(step, undecided.result, ResultStatus.FAILED)
     after = state.steps | steps
     return {"steps": after, "question": keep_open_question(state.question, after)}
 
@@ -194,33 +207,33 @@ def apply_conditions(state: JobState, event: ConditionsChecked) -> dict[str, Any
 def keep_open_question(
     question: Question | None, steps: Mapping[StepId, StepState], changed: Collection[StepId] = ()
 ) -> Question | None:
-    """Return the question without steps that no longer wait for its answer. None: no step is left.
+    """Return a question about the beginning of steps without the steps that no longer wait for its
+    answer. None: no step is left. Other questions stay as they are.
 
-    `changed`: steps that have another task now, and must be asked about again.
+    Args:
+        changed: steps that have another task now, and must be asked about again.
     """
     if question is None or question.what is not ApprovalOf.STEP:
         return question
-    left = tuple(
-        step_id
-        for step_id in question.steps
-        if step_id not in changed
-        and step_id in steps
-        and steps[step_id].status is StepStatus.WAITING
-    )
+    left: list[StepId] = []
+    for step_id in question.steps:
+        is_waiting = step_id in steps and steps[step_id].status is StepStatus.WAITING
+        if is_waiting and step_id not in changed:
+            left.append(step_id)
     if left:
-        return question.model_copy(update={"steps": left})
+        return question.model_copy(update={"steps": tuple(left)})
     return None
 
 
 def retry_steps(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:
     """Return the steps of the event before their next attempt."""
     steps: dict[StepId, StepState] = {}
-    for item in event.steps:
-        step = state.steps[item.step]
+    for chance in event.steps:
+        step = state.steps[chance.step]
         remark = AttemptFeedback(author="supervisor", result=step.result, previous=step.result)
-        steps[item.step] = again(step, remark).model_copy(
+        steps[chance.step] = again(step, remark).model_copy(
             update={
-                "given_to": item.specialist or step.given_to,
+                "given_to": chance.specialist or step.given_to,
                 "is_met": step.is_met,
                 "is_approved": step.is_approved,
             }
@@ -229,26 +242,23 @@ def retry_steps(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepSta
 
 
 def send_back_answer(
-    state: JobState, look: GatesChecked | FactsChecked, at: float
+    state: JobState, check: GatesChecked | FactsChecked, at: float
 ) -> dict[str, Any]:
-    """Return the changes after an answer was rejected: the steps of the answer run again, or else
-    the synthesizer does.
+    """Return the changes after a check rejected an answer: the steps that the check names run again.
+    If it names none, the synthesizer runs again.
     """
     changes = {"synthesised": None, "gate_rounds": state.gate_rounds + 1}
-    if not look.steps:
-        return {**changes, "phase": Phase.SYNTHESISING, "turned_down": look.result}
-    remarks: dict[StepId, AttemptFeedback] = {}
-    for step in look.steps:
-        remarks[step] = AttemptFeedback(
-            author="gate", result=look.result, previous=state.steps[step].result
-        )
-    steps = state.steps | {
-        step_id: again(state.steps[step_id], remark) for step_id, remark in remarks.items()
-    }
+    if not check.steps:
+        return {**changes, "phase": Phase.SYNTHESISING, "turned_down": check.result}
+    steps: dict[StepId, StepState] = {}
+    for step_id in check.steps:
+        step = state.steps[step_id]
+        remark = AttemptFeedback(author="gate", result=check.result, previous=step.result)
+        steps[step_id] = again(step, remark)
     return {
         **changes,
         "phase": Phase.WORKING,
-        "steps": steps,
+        "steps": state.steps | steps,
         "reworks": state.reworks + state.is_reviewed,
         "review_over": False,
         "sent_back_at": at,

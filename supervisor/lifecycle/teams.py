@@ -1,16 +1,15 @@
-"""Teams of teams: a step of a sub-supervisor is a child job. Its depth, its slice of the budget,
-and its bill. Pure.
+"""Child jobs: a step of a sub-supervisor is done by a team, which is a job of its own. Their depth,
+their slices of the budget, and the bill of all teams. Pure.
 
 The slice of a child is its share of the parent's budget, and at most the rest of that budget. The
-plan and the limits determine it, so it is known before anything runs. The store's budgets enforce
-the limits of all levels together.
+plan and the limits determine the share, so the largest slice is known before anything runs. The
+store's budgets enforce the limits of all levels together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import Child, JobSubmitted, StepOutline
@@ -24,17 +23,14 @@ from handoff_queue.supervisor.lifecycle.attempt_feedback import PreviousTeam
 from handoff_queue.supervisor.lifecycle.budget import amount, reserved_budget
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueToChild
 from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
-from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState
-
-if TYPE_CHECKING:
-    from handoff_queue.supervisor.lifecycle.state import StepState
+from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState, outlines_of
 
 SHARES_OF_A_CHILD = 4
 """Shares of a child in its parent's budget; a step of one agent has one. A team calls at least a
 planner, two steps and an assessor.
 """
 LEFT_PART = 0.05
-"""Last part of the parent's remaining time, at most `LAST_CHANCE_S`. The child ends before it."""
+"""Part of the parent's remaining time that is left after the child's end, at most `LAST_CHANCE_S`."""
 SPEC = SpecialistSpec(
     name=SUB_SUPERVISOR,
     description="Takes a part of the request that needs several specialists, and plans and supervises a team for it. Expensive. "
@@ -52,22 +48,24 @@ def may_have_children(submitted: JobSubmitted) -> bool:
 
 
 def for_children(state: JobState, ready: Sequence[StepId]) -> tuple[list[StepId], list[Command]]:
-    """Return the steps that one agent does, and the commands that begin the child jobs of the
-    others.
+    """Return the steps that one agent does, and the commands that issue the other steps to child
+    jobs.
     """
-    agents = [step_id for step_id in ready if state.steps[step_id].specialist != SUB_SUPERVISOR]
-    return agents, [
-        IssueToChild(step_id)
-        for step_id in ready
-        if state.steps[step_id].specialist == SUB_SUPERVISOR
-    ]
+    of_agents: list[StepId] = []
+    commands: list[Command] = []
+    for step_id in ready:
+        if state.steps[step_id].specialist == SUB_SUPERVISOR:
+            commands.append(IssueToChild(step_id))
+        else:
+            of_agents.append(step_id)
+    return of_agents, commands
 
 
 def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
     """Return the child job that makes the next attempt at a step, with its slice.
 
     Args:
-        before: the child job that did a part of the step and continues.
+        before: the child job that did a part of the step and continues; None: a new child.
     """
     job_id = before or child_id_for(
         state.job_id, handoff_id(step_id, state.steps[step_id].attempt + 1)
@@ -91,13 +89,12 @@ def team_before(state: JobState, step_id: StepId) -> JobId | None:
 
 
 def _known_to(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
-    parts: list[StepState] = []
-    for dependency in state.steps[step_id].outline.depends_on:
-        parts.append(state.steps[dependency])
+    """Return the usable results of the steps that a step depends on."""
     results: list[BlobRef] = []
-    for part in parts:
-        if part.usable and part.result:
-            results.append(part.result)
+    for dependency in state.steps[step_id].outline.depends_on:
+        step = state.steps[dependency]
+        if step.usable and step.result:
+            results.append(step.result)
     return tuple(results)
 
 
@@ -106,7 +103,7 @@ def has_gaps_alone(child: JobState) -> bool:
     these steps can run without a new plan.
     """
     is_planned = child.plan is not None and child.plan.degraded is None
-    return is_planned and not all(step.is_whole for step in child.steps.values())
+    return is_planned and bool(child.incomplete_steps)
 
 
 def slice_of(state: JobState) -> JobLimits:
@@ -114,7 +111,7 @@ def slice_of(state: JobState) -> JobLimits:
     at most the rest.
     """
     limits, usage, kept = state.submitted.limits, state.usage, reserved_budget(state, ())
-    shares = _shares([step.outline for step in state.steps.values()])
+    shares = _shares(outlines_of(state.steps))
 
     def part(most: int | None, used: int, keep: int = 0) -> int | None:
         if most is None:
@@ -145,10 +142,11 @@ def seconds_for(state: JobState, now: float) -> int:
 
 
 def _shares(steps: Sequence[StepOutline]) -> int:
-    return max(
-        SHARES_OF_A_CHILD,
-        sum(SHARES_OF_A_CHILD if step.specialist == SUB_SUPERVISOR else 1 for step in steps),
-    )
+    """Return the number of shares into which a plan divides its job's budget."""
+    shares = 0
+    for step in steps:
+        shares += SHARES_OF_A_CHILD if step.specialist == SUB_SUPERVISOR else 1
+    return max(SHARES_OF_A_CHILD, shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +157,13 @@ class TeamLayer:
 
     depth: int
     at_most: int
+    """Number of child jobs."""
     max_turns: int | None
     max_microusd: int | None
 
 
 def bill_of(state: JobState) -> tuple[TeamLayer, ...]:
-    """Return the jobs that the plan leads to before it runs, by depth. Empty: it has no
+    """Return the child jobs to which the plan can lead, by depth. Empty if the plan has no steps of
     sub-supervisors.
     """
     planned = 0
@@ -188,9 +187,8 @@ def has_teams(state: JobState) -> bool:
 
 
 def lacking(state: JobState, first: WorstCase) -> str:
-    """Return the resource that is too small for sub-teams, as far as it is known before they run.
-
-    Return '' if there is enough, or there are no sub-teams.
+    """Return a sentence about the limits that are too small for a team, as far as it is known before
+    the teams run; '' if there is enough, or the plan has no teams.
 
     Args:
         first: upper bound of a team's first call.
@@ -204,24 +202,20 @@ def lacking(state: JobState, first: WorstCase) -> str:
         "max_tokens": tokens,
         "max_microusd": first.microusd or 0,
     }
-    short = [
-        (name, most, least)
-        for name, least in needed.items()
-        if (most := getattr(each, name)) is not None and most < least
-    ]
-    told = [
-        f"{amount(name, most)} where a team needs room for {amount(name, least)}"
-        for name, most, least in short
-    ]
-    if told:
-        return (
-            f"too little: {', '.join(told)}; the generalist tries the parts that a team cannot do"
-        )
+    shortages: list[str] = []
+    for name, least in needed.items():
+        most = getattr(each, name)
+        if most is not None and most < least:
+            shortages.append(
+                f"{amount(name, most)} where a team needs room for {amount(name, least)}"
+            )
+    if shortages:
+        return f"too little: {', '.join(shortages)}; the generalist tries the parts that a team cannot do"
     return ""
 
 
 def _first_slice(state: JobState) -> JobLimits:
-    """Return the budget of a child that begins before any other work."""
+    """Return the slice of a child that begins before the job has used anything."""
     unspent = {
         "turns": 0,
         "usage": state.usage.model_copy(
@@ -233,17 +227,16 @@ def _first_slice(state: JobState) -> JobLimits:
 
 def bill_text(layers: Sequence[TeamLayer]) -> str:
     """Return the bill in one line; '' if there are no teams."""
-    return "; ".join(_of_a_layer(layer, is_first=place == 0) for place, layer in enumerate(layers))
+    return "; ".join(_layer_text(layer, is_first=place == 0) for place, layer in enumerate(layers))
 
 
-def _of_a_layer(layer: TeamLayer, *, is_first: bool) -> str:
+def _layer_text(layer: TeamLayer, *, is_first: bool) -> str:
     teams = f"{layer.at_most} sub-team{'s' if layer.at_most != 1 else ''}"
+    most: list[str] = []
     if layer.max_turns:
-        most = [f"{layer.max_turns} turns"]
-    else:
-        most = []
+        most.append(f"{layer.max_turns} turns")
     if layer.max_microusd:
-        most += [f"${cost_usd(layer.max_microusd):.6g}"]
+        most.append(f"${cost_usd(layer.max_microusd):.6g}")
     each = " without a limit of their own"
     if most:
         each = f" of at most {' and '.join(most)} each"
