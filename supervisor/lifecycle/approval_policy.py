@@ -1,7 +1,8 @@
 """Approval policy: when a person is asked before a job continues, and the default after a time
 limit. Pure.
 
-A question replaces the commands that need approval, so that only this module knows of approvals.
+A question replaces the commands that need approval, so the modules that make these commands need no
+rules about approvals.
 """
 
 from __future__ import annotations
@@ -29,29 +30,26 @@ from handoff_queue.supervisor.lifecycle.commands import (
     SkipReview,
 )
 from handoff_queue.supervisor.lifecycle.job_end import end_now, question_due
-from handoff_queue.supervisor.lifecycle.state import JobState, Question
+from handoff_queue.supervisor.lifecycle.state import JobState, Question, StepState
 from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 
 
 def ask_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command, ...]:
     """Return the commands, or the question that must be answered first."""
     wanted = {*state.submitted.approvals.what} - {*state.approved}
-    if _is_dear(state):
+    if _costs_too_much(state):
         wanted.add(ApprovalOf.COST)
-    for command in commands if wanted else ():
-        for what in (*_of(command), *_of_the_end(state, command)):
+    if not wanted:
+        return commands
+    for command in commands:
+        for what in (*_approvals_of(command), *_approvals_of_end(state, command)):
             if what in wanted:
-                return (
-                    AskApproval(
-                        what,
-                        _why(state, what),
-                        command.status if isinstance(command, EndJob) else None,
-                    ),
-                )
+                status = command.status if isinstance(command, EndJob) else None
+                return (AskApproval(what, _why(state, what), status),)
     return commands
 
 
-def _of(command: Command) -> tuple[ApprovalOf, ...]:
+def _approvals_of(command: Command) -> tuple[ApprovalOf, ...]:
     """Return the approvals that a command needs."""
     match command:
         case IssueGroup() | IssueToChild() | CheckConditions():
@@ -68,35 +66,42 @@ def _of(command: Command) -> tuple[ApprovalOf, ...]:
             return ()
 
 
-def _of_the_end(state: JobState, command: Command) -> tuple[ApprovalOf, ...]:
-    """Return the approvals of the end. Rejected research that could not be improved in time is part
-    of the answer only with approval.
+def _approvals_of_end(state: JobState, command: Command) -> tuple[ApprovalOf, ...]:
+    """Return the further approvals that an end with an answer needs. An answer with results that a
+    person rejected, and that could not be improved in time, needs an approval of the research.
     """
     if not isinstance(command, EndJob) or command.status not in (JobStatus.OK, JobStatus.PARTIAL):
         return ()
-    is_unmended = any(
-        remark.author == "user" and remark.previous == step.result
-        for step in state.steps.values()
-        if step.usable
-        for remark in step.remarks
-    )
-    if is_unmended:
-        return (ApprovalOf.RESEARCH,)
+    for step in state.steps.values():
+        if step.usable and _is_rejected_result(step):
+            return (ApprovalOf.RESEARCH,)
     return ()
 
 
+def _is_rejected_result(step: StepState) -> bool:
+    """Return whether a user's remark is about the current result of the step."""
+    for remark in step.remarks:
+        is_rejected = remark.author == "user" and remark.previous == step.result
+        if is_rejected:
+            return True
+    return False
+
+
 def release_question(state: JobState, commands: Sequence[Command]) -> tuple[Command, ...]:
-    """Return the commands for a job without time or money for anything but its end. Then only the
-    answer and rejected research need approval.
+    """Return the commands for a job that can only come to its end, for lack of time or budget. The
+    end with an answer becomes the question that must be answered first. Other commands need no
+    approval.
     """
-    items: list[Command] = []
+    released: list[Command] = []
     for command in commands:
-        for asked in ask_first(state, (command,)):
-            items.append(asked if isinstance(command, EndJob) else command)
-    return tuple(items)
+        if isinstance(command, EndJob):
+            released.extend(ask_first(state, (command,)))
+        else:
+            released.append(command)
+    return tuple(released)
 
 
-def _is_dear(state: JobState) -> bool:
+def _costs_too_much(state: JobState) -> bool:
     cost, above = state.usage.cost_microusd, state.submitted.approvals.above_microusd
     return (
         cost is not None
@@ -107,11 +112,18 @@ def _is_dear(state: JobState) -> bool:
 
 
 def _why(state: JobState, what: ApprovalOf) -> str:
-    """Return the reason in fixed words."""
+    """Return the reason for a question.
+
+    Raises:
+        AssertionError: the question is about steps, and brings its own reason.
+    """
     match what:
         case ApprovalOf.PLAN:
-            bill = bill_text(bill_of(state))
-            return f"its plan is made ({len(state.steps)} {'step' if len(state.steps) == 1 else 'steps'}{bill and f': {bill}'})"
+            noun = "step" if len(state.steps) == 1 else "steps"
+            details = f"{len(state.steps)} {noun}"
+            if bill := bill_text(bill_of(state)):
+                details += f": {bill}"
+            return f"its plan is made ({details})"
         case ApprovalOf.RESEARCH:
             return "its steps are done"
         case ApprovalOf.ANSWER:
@@ -124,7 +136,9 @@ def _why(state: JobState, what: ApprovalOf) -> str:
 
 
 def decide_while_asked(state: JobState, question: Question, now: float) -> tuple[Command, ...]:
-    """Return the commands for a waiting job that follow from the time."""
+    """Return the commands for a job with an open question: the default after its time limit, or the
+    next reminder. Empty if neither is due.
+    """
     approvals = state.submitted.approvals
     if now >= question.until and question.what is ApprovalOf.STEP:
         why = f"it was not approved within {approvals.wait_s} s"
@@ -144,8 +158,8 @@ def decide_while_asked(state: JobState, question: Question, now: float) -> tuple
 
 
 def after_rejection(state: JobState, what: ApprovalOf) -> tuple[Command, ...]:
-    """Return the end of the job after a rejection. A rejected cost ends the job with the results so
-    far. Without a way to make the rejected part again, the job ends without an answer.
+    """Return the commands that end the job after a rejection. A rejected cost ends it with the results
+    so far. Any other rejected part, which cannot be made again, ends it without an answer.
     """
     if what is ApprovalOf.COST:
         return release_question(state, end_now(state, "its cost was not approved"))

@@ -8,11 +8,11 @@ from handoff_queue.shared.types.message import Message
 
 
 class FactChecks(Message):
-    """The latest check and its outcome."""
+    """The latest fact-check of an answer and its outcome."""
 
     result: BlobRef | None = None
-    """The fact-checker's HandoffResult; None: there is no valid one."""
+    """The fact-checker's HandoffResult; None: there is none, or it must be made again."""
     parts: tuple[BlobRef, ...] = ()
-    """Parts of the checked answer. The same answer is not checked twice."""
+    """Parts of the checked answer. An answer of the same parts is not checked again."""
     said: FactsChecked | None = None
-    """Effect on the current answer; None: there is no check of this answer."""
+    """Outcome of the check for the current answer; None: no check was applied to this answer."""

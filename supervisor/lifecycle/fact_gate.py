@@ -1,8 +1,8 @@
-"""The fact gate: a specialist checks an answer's facts after all checks by code have passed, and
-before a person is asked. Pure.
+"""The fact gate: a specialist checks an answer's facts after the gates, and before a person is asked
+to approve the answer. Pure.
 
-The check is sent like a step, in a separate chord, but it is not part of the plan, and nothing
-depends on it. If it fails, the answer leaves as `partial`, with a note.
+The check is sent like a step, in a separate chord, but it is not part of the plan, and no step depends
+on it. If it fails, the job ends as `partial`, with a note.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ UNSURE = "the fact-checker could not say"
 
 
 def check_facts(state: JobState, seen: Observations, now: float) -> tuple[Command, ...] | None:
-    """Return the commands that check the answer's facts before it leaves; None if there is nothing
-    to do.
+    """Return the command that checks the answer's facts, or that applies or skips the check; empty
+    while the check runs. None: no check is due.
     """
     if not _is_due(state):
         return None
@@ -54,15 +54,18 @@ def check_facts(state: JobState, seen: Observations, now: float) -> tuple[Comman
 
 
 def end_checking(state: JobState, why: str) -> tuple[Command, ...]:
-    """Return the commands that end checking, for a job that ends with the results so far."""
+    """Return the command that applies or skips the check, for a job that ends with the results so
+    far. Empty if no check is due.
+    """
     if not _is_due(state):
         return ()
-    known = _known(state)
-    return (TakeFactCheck(known, may_send_back=False) if known else SkipFactCheck(why),)
+    if known := _known(state):
+        return (TakeFactCheck(known, may_send_back=False),)
+    return (SkipFactCheck(why),)
 
 
 def is_doubted(state: JobState) -> bool:
-    """Return whether the check of the answer failed or found it wrong."""
+    """Return whether a requested check of the answer is missing, failed or found wrong statements."""
     outcome = state.fact_checks.said
     return state.submitted.fact_checker is not None and (
         outcome is None or outcome.wrong > 0 or outcome.problem is not None
@@ -70,6 +73,7 @@ def is_doubted(state: JobState) -> bool:
 
 
 def _is_due(state: JobState) -> bool:
+    """Return whether the answer has passed the gates and its requested fact-check is not applied."""
     is_asked_for = (
         state.submitted.fact_checker is not None
         and state.gated is not None
@@ -79,14 +83,15 @@ def _is_due(state: JobState) -> bool:
 
 
 def _known(state: JobState) -> BlobRef | None:
-    """Return the outcome of the check if it was of this answer."""
+    """Return the fact-checker's result if it is about this answer, or None."""
     if state.fact_checks.parts == parts_of(state):
         return state.fact_checks.result
     return None
 
 
 def apply_fact_check(state: JobState, command: TakeFactCheck, words: ResultTexts) -> FactsChecked:
-    """Return the event for a fact-checker's result.
+    """Return the event for a fact-checker's result. If the answer may be sent back, it names the steps
+    to run again, or none if a synthesizer wrote the answer.
 
     Args:
         words: texts of that result.
@@ -111,12 +116,9 @@ def apply_fact_check(state: JobState, command: TakeFactCheck, words: ResultTexts
     )
 
 
-# What events make true
-
-
-def check_came(state: JobState, event: HandoffFinished) -> dict[str, Any]:
-    """Return the changes after a check. A check that a budget stopped runs again after the user has
-    raised the budget.
+def apply_check_result(state: JobState, event: HandoffFinished) -> dict[str, Any]:
+    """Return the changes after a fact-checker's result. A check that a budget stopped is forgotten if
+    the user can raise the budget: it then runs again.
     """
     is_nothing = event.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK
     if is_nothing:
@@ -129,7 +131,8 @@ def check_came(state: JobState, event: HandoffFinished) -> dict[str, Any]:
     }
 
 
-def make_fact_check_event(state: JobState, event: FactsChecked, at: float) -> dict[str, Any]:
+def apply_facts_checked(state: JobState, event: FactsChecked, at: float) -> dict[str, Any]:
+    """Return the changes after the fact-check was applied to the answer, or skipped."""
     if event.is_sent_back:
         return send_back_answer(state, event, at)
     checks = state.fact_checks.model_copy(update={"said": event})
@@ -144,20 +147,22 @@ def _without_check(state: JobState) -> dict[HandoffId, HandoffIssued]:
     return handoffs
 
 
-def unsaid(state: JobState) -> FactChecks:
-    """Return the state for an answer that is made again, perhaps from the same parts."""
+def without_outcome(state: JobState) -> FactChecks:
+    """Return the fact-checks for an answer that is made again. A result of an earlier check is kept,
+    because the new answer may have the same parts.
+    """
     if state.fact_checks.said:
         return state.fact_checks.model_copy(update={"said": None})
     return state.fact_checks
 
 
 def reset_checks(state: JobState) -> dict[str, Any]:
-    """Return the changes for a retried job: gates check again, and a fact-checker that failed is
-    asked again.
+    """Return the changes for a retry that makes the answer again: the gates check it again, and a
+    fact-checker that failed is asked again.
     """
     outcome = state.fact_checks.said
     if outcome and outcome.problem:
         known = FactChecks()
     else:
-        known = unsaid(state)
+        known = without_outcome(state)
     return {"gated": None, "gate_rounds": 0, "turned_down": None, "fact_checks": known}

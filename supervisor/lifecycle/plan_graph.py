@@ -12,11 +12,13 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 
 MOST_KEPT = 64
-"""Plans whose shape a process remembers: as many as it decides on at once, and more."""
+"""Most plans whose graphs a process keeps. It decides on fewer jobs at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanGraph:
+    """The dependency graph of a plan, and facts that follow from it."""
+
     dependents: Mapping[StepId, frozenset[StepId]]
     """Dependents of each step."""
     sinks: tuple[StepId, ...]
@@ -24,40 +26,56 @@ class PlanGraph:
     places: Mapping[StepId, int]
     """Position of each step in the plan's order."""
     after_review: frozenset[StepId]
-    """The steps that begin after the review: the steps that say so, and their dependents."""
+    """The steps that begin after the review: the steps with `after: review`, and their direct and
+    indirect dependents.
+    """
     has_teams: bool
     """True if a sub-supervisor does any step."""
 
 
 _lock = threading.Lock()
 _known: OrderedDict[int, tuple[tuple[StepOutline, ...], PlanGraph]] = OrderedDict()
-"""Graphs by the identity of a plan's steps. The steps are kept, so that no other object gets the
-same identity.
+"""Graphs by `id()` of a plan's steps. The steps are kept too, so that no other object gets the same
+id.
 """
 
 
 def shape_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
+    """Return the graph of a plan's steps, computed or kept."""
     with _lock:
         if (known := _known.get(id(steps))) is not None:
             _known.move_to_end(id(steps))
             return known[1]
-    direct_dependents: dict[StepId, set[StepId]] = {step.id: set() for step in steps}
-    for step in steps:
-        for dependency in step.depends_on:
-            direct_dependents[dependency].add(step.id)
-    dependents = {step_id: frozenset(ids) for step_id, ids in direct_dependents.items()}
-    shape = PlanGraph(
-        dependents,
-        tuple(step_id for step_id, waiting in dependents.items() if not waiting),
-        {step_id: place for place, step_id in enumerate(dependents)},
-        _after_review(steps, dependents),
-        any(step.specialist == SUB_SUPERVISOR for step in steps),
-    )
+    graph = _graph_of(steps)
     with _lock:
-        _known[id(steps)] = (steps, shape)
+        _known[id(steps)] = (steps, graph)
         while len(_known) > MOST_KEPT:
             _known.popitem(last=False)
-    return shape
+    return graph
+
+
+def _graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
+    direct_dependents: dict[StepId, set[StepId]] = {step.id: set() for step in steps}
+    has_teams = False
+    for step in steps:
+        has_teams = has_teams or step.specialist == SUB_SUPERVISOR
+        for dependency in step.depends_on:
+            direct_dependents[dependency].add(step.id)
+    dependents: dict[StepId, frozenset[StepId]] = {}
+    places: dict[StepId, int] = {}
+    sinks: list[StepId] = []
+    for place, (step_id, ids) in enumerate(direct_dependents.items()):
+        dependents[step_id] = frozenset(ids)
+        places[step_id] = place
+        if not ids:
+            sinks.append(step_id)
+    return PlanGraph(
+        dependents=dependents,
+        sinks=tuple(sinks),
+        places=places,
+        after_review=_after_review(steps, dependents),
+        has_teams=has_teams,
+    )
 
 
 def _after_review(

@@ -1,20 +1,19 @@
 """Patches to a running plan, and their steps that repeat earlier steps.
 
-Both tasks are normalized first (`supervisor.text.normalized_task`). The new task is a repeat if it
-asks for nothing new. The earlier task has all its words in any order, and the words that it leaves
-out narrow nothing that stays (`supervisor.text.task_similarity`). Names and figures must be equal
-in any spelling. Words that change a task ("without", "a translation") and negations must be equal,
-too.
+Both tasks are normalized first (`supervisor.text.normalized_task`). A new task is a repeat if it asks
+for nothing new: the earlier task has all its words in any order, and the words that the new task
+leaves out narrow none of its words (`supervisor.text.task_similarity`). Names and figures must be
+equal in any spelling. Words that change a task ("without", "a translation") and negations must be
+equal, too.
 
-So one other word makes it other work, even a synonym. A missed repeat costs a step, which the
-limits bound. A fan-out that is mistaken for a repeat would lose its work.
+So one different word makes it different work, even a synonym. A missed repeat costs a step, and the
+limits bound the number of steps. A fan-out that is mistaken for a repeat would lose its work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from heapq import nsmallest
-from itertools import takewhile
 
 from pydantic import Field, NonNegativeInt
 
@@ -35,8 +34,8 @@ LEAST_WORDS = 3
 """A task with fewer significant words repeats only a task with the same words."""
 
 MOST_READ = 50
-"""Compared earlier tasks: the shortest tasks that have all words of the new task. A repeat asks for
-most of one such task.
+"""Most earlier tasks that a new task is compared with: the shortest tasks that have all its words. A
+repeat asks for most of one such task.
 """
 
 
@@ -44,13 +43,13 @@ def repeats_in(new: Sequence[Step], earlier: Sequence[Step]) -> tuple[Repeat, ..
     """Return the new steps that repeat an earlier step of the same specialist, with the closest
     earlier steps.
     """
-    asked, repeats = _Asked(), []
-    who = {step.specialist for step in new}
+    index, repeats = _TaskIndex(), list[Repeat]()
+    specialists = {step.specialist for step in new}
     for step in earlier:
-        if step.specialist in who:
-            asked.add(step, step.specialist)
+        if step.specialist in specialists:
+            index.add(step, step.specialist)
     for step in new:
-        if (repeat := asked.repeat(step, step.specialist)) is not None:
+        if (repeat := index.find_repeat(step, step.specialist)) is not None:
             repeats.append(repeat)
     return tuple(repeats)
 
@@ -59,25 +58,26 @@ def twice_in(steps: Sequence[Step]) -> tuple[Repeat, ...]:
     """Return the steps that repeat an earlier step of the same plan, with the same specialist and
     inputs.
     """
-    asked, repeats = _Asked(), []
+    index, repeats = _TaskIndex(), list[Repeat]()
     for step in steps:
         kind = (step.specialist, frozenset(step.depends_on))
-        if (repeat := asked.repeat(step, kind)) is None:
-            asked.add(step, kind)
+        if (repeat := index.find_repeat(step, kind)) is None:
+            index.add(step, kind)
         else:
             repeats.append(repeat)
     return tuple(repeats)
 
 
-class _Asked:
-    """Index of steps by kind and words. Steps of different kinds are never the same work. Only
-    steps with all words of a new step are compared with it.
+class _TaskIndex:
+    """Index of steps by kind and words of their tasks. Steps of different kinds never repeat each
+    other. Only steps with all words of a new step are compared with it.
     """
 
     def __init__(self) -> None:
         self._kinds: dict[Hashable, dict[str, list[Step]]] = {}
-        """Steps by each word; the empty word has all steps."""
+        """Steps of each kind, by each word; the empty word has all steps of the kind."""
         self._roots: dict[StepId, frozenset[str]] = {}
+        """Words of each step's task, as roots."""
         self._wordings: dict[str, NormalizedTask] = {}
 
     def add(self, step: Step, kind: Hashable) -> None:
@@ -86,25 +86,27 @@ class _Asked:
         for root in ("", *self._roots[step.id]):
             by_word.setdefault(root, []).append(step)
 
-    def repeat(self, new: Step, kind: Hashable) -> Repeat | None:
+    def find_repeat(self, new: Step, kind: Hashable) -> Repeat | None:
+        """Return the closest earlier step of the same kind that the new step repeats, or None."""
         if (by_word := self._kinds.get(kind)) is None:
             return None
         wording = self._wording(new)
         words = frozenset(filter(stands_in_it, wording.words))
-        rarest = min((by_word.get(root, []) for root in ("", *words)), key=len)
-        shortest = nsmallest(
-            MOST_READ,
-            (candidate for candidate in rarest if words <= self._roots[candidate.id]),
-            key=lambda candidate: len(self._roots[candidate.id]),
-        )
-        alike = [
-            (similarity_to_earlier_task(wording, self._wording(candidate)), candidate.id)
-            for candidate in shortest
-        ]
-        most, of = max(alike, default=(0.0, StepId("")))
-        if most > 0:
-            return Repeat(step=new.id, earlier=of)
+        with_rarest_word = by_word[""]
+        for word in words:
+            with_rarest_word = min(with_rarest_word, by_word.get(word, []), key=len)
+        candidates = [step for step in with_rarest_word if words <= self._roots[step.id]]
+        closest = (0.0, StepId(""))
+        for candidate in nsmallest(MOST_READ, candidates, key=self._length):
+            similarity = similarity_to_earlier_task(wording, self._wording(candidate))
+            closest = max(closest, (similarity, candidate.id))
+        similarity, earlier = closest
+        if similarity > 0:
+            return Repeat(step=new.id, earlier=earlier)
         return None
+
+    def _length(self, step: Step) -> int:
+        return len(self._roots[step.id])
 
     def _wording(self, step: Step) -> NormalizedTask:
         if step.task not in self._wordings:
@@ -113,8 +115,8 @@ class _Asked:
 
 
 def similarity_to_earlier_task(new: NormalizedTask, earlier: NormalizedTask) -> float:
-    """Return 0 if the new task asks for something else, or else the part of the earlier task that
-    it repeats, up to 1.
+    """Return the part of the earlier task that the new task repeats, from 0 to 1. 0: the new task asks
+    for something else.
     """
     ours, theirs = {*new.words}, {*earlier.words}
     if (
@@ -139,23 +141,25 @@ def is_other_work(new: NormalizedTask, earlier: NormalizedTask) -> bool:
         return True
     if new.tenses and earlier.tenses and not new.tenses & earlier.tenses:
         return True
-    if any(
-        new.relations[word] != earlier.relations[word]
-        for word in new.relations.keys() & earlier.relations.keys()
-    ):
-        return True
-    told_apart = (
-        (new.order, earlier.order),
-        (new.rounds, earlier.rounds),
-        (new.ways, earlier.ways),
+    for word in new.relations.keys() & earlier.relations.keys():
+        if new.relations[word] != earlier.relations[word]:
+            return True
+    return (
+        _differ(new.order, earlier.order)
+        or _differ(new.rounds, earlier.rounds)
+        or _differ(new.ways, earlier.ways)
     )
-    return any(word and other and word != other for word, other in told_apart)
+
+
+def _differ(new: object, earlier: object) -> bool:
+    """Return whether both tasks state a value, and not the same one."""
+    return bool(new and earlier and new != earlier)
 
 
 REPLANNER = "replanner"
 FRUITLESS_ROUNDS = 2
-"""Rounds of added steps in a row that brought nothing new, from which it goes in circles. One
-may be a search that was worth it.
+"""Rounds of added steps in a row without anything new after which replanning ends. One such round may
+be a search that was worth trying.
 """
 
 
@@ -163,18 +167,18 @@ class PatchHistory(Message):
     """Results that arrived, results that the replanner saw, and its patches."""
 
     news: dict[HandoffId, str] = Field(default_factory=dict)
-    """Results of steps that no patch speaks of yet, and the chords that they came with; '': none.
-    """
+    """Handoffs with results that no patch was based on yet, and their chords; '': no chord."""
     shown: tuple[HandoffId, ...] = ()
-    """Handoffs that the replanner is thinking about."""
+    """Handoffs whose results the replanner reads now."""
     proposal: BlobRef | None = None
-    """The replanner's result before it is applied."""
+    """The replanner's result, before its patch is applied."""
     made: tuple[PlanPatched, ...] = ()
     made_before: NonNegativeInt = 0
     """Number of patches before the latest retry."""
 
     @property
     def made_now(self) -> tuple[PlanPatched, ...]:
+        """Return the patches since the submission or the latest retry."""
         return self.made[self.made_before :]
 
     @property
@@ -195,19 +199,26 @@ class PatchHistory(Message):
 
     @property
     def fruitless(self) -> tuple[StepId, ...]:
-        """The steps that it has added in the latest rounds in a row which brought nothing new."""
-        known = {step_id for patch in self.made_now for step_id in patch.nothing_new}
-        rounds = [{step.id for step in patch.added} for patch in self.made_now if patch.added]
-        latest = list(takewhile(lambda added: added <= known, reversed(rounds)))
-        if len(latest) >= FRUITLESS_ROUNDS:
-            return tuple(sorted(set().union(*latest)))
+        """Return the steps of the latest rounds in a row that brought nothing new; empty below
+        FRUITLESS_ROUNDS rounds.
+        """
+        nothing_new: set[StepId] = set()
+        for patch in self.made_now:
+            nothing_new.update(patch.nothing_new)
+        fruitless: set[StepId] = set()
+        rounds = 0
+        for patch in reversed(self.made_now):
+            added = {step.id for step in patch.added}
+            if not added <= nothing_new:
+                break
+            fruitless |= added
+            rounds += bool(added)
+        if rounds >= FRUITLESS_ROUNDS:
+            return tuple(sorted(fruitless))
         return ()
 
     @property
     def is_final(self) -> bool:
-        """The replanner is not asked again, because it said so or went in circles."""
-        return (
-            self.loop is not None
-            or bool(self.fruitless)
-            or any(patch.is_final for patch in self.made_now)
-        )
+        """Return whether the replanner is not asked again, because it said so or went in circles."""
+        is_finished = any(patch.is_final for patch in self.made_now)
+        return is_finished or self.loop is not None or bool(self.fruitless)

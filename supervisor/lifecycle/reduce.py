@@ -50,7 +50,11 @@ from handoff_queue.supervisor.lifecycle.approval_events import (
 from handoff_queue.supervisor.lifecycle.arbitration import apply_arbitration
 from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 from handoff_queue.supervisor.lifecycle.disputes import apply_conflicts
-from handoff_queue.supervisor.lifecycle.fact_gate import check_came, make_fact_check_event, unsaid
+from handoff_queue.supervisor.lifecycle.fact_gate import (
+    apply_check_result,
+    apply_facts_checked,
+    without_outcome,
+)
 from handoff_queue.supervisor.lifecycle.persistent_map import layers
 from handoff_queue.supervisor.lifecycle.replanning import remember_event, with_patch
 from handoff_queue.supervisor.lifecycle.retry_reducer import (
@@ -90,12 +94,12 @@ def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> J
 
 
 def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
-    """Return the state after more events. The step index is updated once for all events."""
+    """Return the state after more events. The step index is updated once, after all events."""
     later = state
     for recorded in events:
-        later = _one_further(later, recorded)
+        later = _after_event(later, recorded)
     if later is state:
-        return later
+        return state
     return later.model_copy(update={"overview": overview_after(state, later)})
 
 
@@ -120,19 +124,20 @@ def begin(job_id: JobId, recorded: Recorded) -> JobState:
 
 
 def evolve(state: JobState, recorded: Recorded) -> JobState:
-    """Return the state after one event. No event is refused, because the journal's events have
-    happened. An event about a step that no plan has raises KeyError: an internal error, or a
-    journal that was tampered with.
+    """Return the state after one event. No event is refused, because the journal's events are facts.
+
+    Raises:
+        KeyError: no plan has the step of the event: an internal error, or a changed journal.
     """
     return fold_on(state, (recorded,))
 
 
-def _one_further(state: JobState, recorded: Recorded) -> JobState:
-    """Return the state after one event, with the step index of the state before."""
+def _after_event(state: JobState, recorded: Recorded) -> JobState:
+    """Return the state after one event, with the step index of the state before the event."""
     changes: dict[str, Any] = {"version": recorded.version, "as_of": recorded.at}
     if state.is_only_asking:
         changes["waited_s"] = state.waited_s + max(0.0, recorded.at - state.as_of)
-    changes |= _changes(state, recorded)
+    changes |= _changes_of(state, recorded)
     if state.mode is Mode.ADAPTIVE:
         changes["patches"] = remember_event(state, recorded.event)
     for name in ("steps", "open"):
@@ -141,7 +146,8 @@ def _one_further(state: JobState, recorded: Recorded) -> JobState:
     return state.model_copy(update=changes)
 
 
-def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:
+def _changes_of(state: JobState, recorded: Recorded) -> dict[str, Any]:
+    """Return the fields of the state that an event changes."""
     event = recorded.event
     if isinstance(event, ApprovalEvent):
         return apply_approval_event(state, event, recorded)
@@ -186,7 +192,7 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
 
 def _webhook_tried(state: JobState, event: WebhookTried, at: float) -> dict[str, Any]:
     if event.end and event.end != state.ended_version:
-        return {}  # it was under way when the user retried: the end that comes has not been posted
+        return {}  # about an end before a retry: the coming end has not been posted
     return {
         "webhook_attempts": event.attempt,
         "webhook_delivered": event.delivered,
@@ -197,7 +203,7 @@ def _webhook_tried(state: JobState, event: WebhookTried, at: float) -> dict[str,
 
 def _end_task_tried(state: JobState, event: EndTaskTried, at: float) -> dict[str, Any]:
     if event.end != state.ended_version:
-        return {}  # it was under way when the user retried: the end that comes has not been sent
+        return {}  # about an end before a retry: the task for the coming end has not been sent
     tried = Delivery(
         attempts=event.attempt,
         tried_at=at,
@@ -255,14 +261,14 @@ def _of_answer(
                 "fruitless": 0,
                 "held": NOTHING_HELD,
                 "gated": None,
-                "fact_checks": unsaid(state),
+                "fact_checks": without_outcome(state),
             }
         case GatesChecked():
             if event.is_sent_back:
                 return send_back_answer(state, event, at)
             return {"gated": event}
         case FactsChecked():
-            return make_fact_check_event(state, event, at)
+            return apply_facts_checked(state, event, at)
 
 
 def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
@@ -277,17 +283,18 @@ def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
     if event.is_of_a_role or event.is_fact_check:
         return {**changes, "role_attempts": {**state.role_attempts, event.step_id: event.attempt}}
     step = state.steps[event.step_id]
-    to = event.assigned_to if event.assigned_to != step.outline.specialist else None
-    now = {
-        "status": StepStatus.RUNNING,
-        "began_at": at,
-        "waited_before_s": state.waited_s,
-        "given_to": to,
-    }
-    team = team_of(state, event.step_id, event.child) if event.child else step.team
+    given_to = None
+    if event.assigned_to != step.outline.specialist:
+        given_to = event.assigned_to
+    team = step.team
+    if event.child:
+        team = team_of(state, event.step_id, event.child)
     running = step.model_copy(
         update={
-            **now,
+            "status": StepStatus.RUNNING,
+            "began_at": at,
+            "waited_before_s": state.waited_s,
+            "given_to": given_to,
             "attempt": event.attempt,
             "handoff_id": event.handoff_id,
             "team": team,
@@ -299,23 +306,26 @@ def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
 
 
 def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
+    """Return the changes after a result. A result of a handoff that was abandoned before only counts
+    for the usage.
+    """
     issued = state.open.get(event.handoff_id)
-    model = event.model
+    models = state.models
+    if event.model is not None and event.model not in models:
+        models = (*models, event.model)
     changes: dict[str, Any] = {
         "open": state.open.without(event.handoff_id),
         "usage": state.usage + event.usage,
         "turns": state.turns + event.turns,
         "spent_its_own": state.spent_its_own or event.stop_reason is StopReason.JOB_BUDGET,
-        "models": state.models
-        if model is None or model in state.models
-        else (*state.models, model),
+        "models": models,
     }
     if issued is None:
         return changes
     if event.stop_reason in BUDGETS:
         changes["spent"] = state.spent or event.stop_reason
     if issued.is_fact_check:
-        return {**changes, **check_came(state, event)}
+        return {**changes, **apply_check_result(state, event)}
     if issued.assigned_to in ROLES:
         changes["role_costs"] = {
             **state.role_costs,
@@ -332,11 +342,16 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
 
 
 def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
+    """Return the changes after a review: its steps and their dependents run again, or the review is
+    over.
+    """
     rounds, still_open = (*state.rounds, event), state.open_without("assessor")
     steps = dict(state.steps)
-    acted = {step_id for step_id in event.steps if step_id in steps and steps[step_id].acted}
-    named = (frozenset(event.steps) & steps.keys()) - acted
-    named -= frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*event.repeats}
+    present = steps.keys() & {*event.steps}
+    acted = {step_id for step_id in present if steps[step_id].acted}
+    named = frozenset(present - acted)
+    if state.arbitrated:  # points that the judge settled for the writer are not revised again
+        named -= {*state.arbitrated.writer} & {*event.repeats}
     if (
         event.decision is not Decision.REVISE
         or not state.may_send_back
@@ -344,10 +359,8 @@ def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
         or event.goes_in_circles
         or {*event.steps} <= acted
     ):
-        is_done = all(step.is_settled for step in steps.values())
-        if is_done:
-            phase = Phase.SYNTHESISING
-        else:
+        phase = Phase.SYNTHESISING
+        if state.unsettled_steps:
             phase = Phase.WORKING
         return {"rounds": rounds, "phase": phase, "open": still_open, "review_over": True}
     for step_id in {*named, *state.downstream(named)}:

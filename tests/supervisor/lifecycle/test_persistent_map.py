@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.supervisor.lifecycle.persistent_map import LEAST_TOP, PersistentMap, layers
+from handoff_queue.supervisor.lifecycle.persistent_map import LEAST_LAYER, PersistentMap, layers
 
-KEYS = st.integers(0, 2 * LEAST_TOP)
+KEYS = st.integers(0, 2 * LEAST_LAYER)
 """So few that they are changed, taken away and come back; more than lie on top of a ground."""
 CHANGES = st.one_of(st.dictionaries(KEYS, st.integers(), max_size=3), KEYS)
 """Items that are put, or a key that is taken away."""
@@ -49,7 +49,7 @@ def test_every_version_equals_a_dict_and_stays_unchanged(
         assert made == like
         assert all(
             (key in made, made.get(key)) == (key in like, like.get(key))
-            for key in range(2 * LEAST_TOP + 1)
+            for key in range(2 * LEAST_LAYER + 1)
         )
 
 
@@ -85,6 +85,6 @@ def test_a_change_costs_almost_nothing_in_a_large_map() -> None:
     """Counted in bytes that a version does not share."""
     many = PersistentMap(dict.fromkeys(range(10_000)))
 
-    own = [sys.getsizeof((many := many | {n: "new"})._top) for n in range(100)]
+    own = [sys.getsizeof((many := many | {n: "new"})._layer) for n in range(100)]
 
     assert sum(own) / len(own) < sys.getsizeof(dict.fromkeys(range(10_000))) / 50
