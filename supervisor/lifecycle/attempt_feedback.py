@@ -1,4 +1,4 @@
-"""Feedback on earlier attempts for the next attempt at a step. The types."""
+"""Feedback on earlier attempts at a step, as references to its texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from handoff_queue.shared.types.message import Message
 
 
 class AttemptFeedback(Message):
-    """Reason for another attempt. `supervisor.lifecycle.result_texts` makes a Feedback from it."""
+    """Reason for another attempt. `ResultTexts.feedback` makes the specialist's Feedback from it."""
 
     author: Author
     result: BlobRef | None = None
@@ -18,9 +18,9 @@ class AttemptFeedback(Message):
     fixed.
     """
     previous: BlobRef | None = None
-    """The HandoffResult that it speaks of."""
+    """The HandoffResult of the earlier attempt."""
     ruling: BlobRef | None = None
-    """The judge's HandoffResult that says the same."""
+    """The judge's HandoffResult that confirms the feedback; None: the judge was not asked."""
     follows: bool = False
     """True if the step runs again only because a dependency does."""
     helper: StepId | None = None
@@ -39,4 +39,4 @@ class PreviousTeam(Message):
     knows: tuple[BlobRef, ...] = ()
     """Usable results of the steps that this one depends on."""
     told: NonNegativeInt = 0
-    """Number of remarks that it received."""
+    """Number of remarks on the step that it received."""

@@ -1,4 +1,4 @@
-"""The conditions of steps, held against the results of earlier steps. Pure."""
+"""The conditions of steps, decided by the results of earlier steps. Pure."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ def results_for_conditions(
 def make_conditions_event(
     state: JobState, plan: Plan, steps: Sequence[StepId], words: ResultTexts
 ) -> tuple[ConditionsChecked, list[HandoffResult]]:
-    """Return the event, and the results that say why steps do not begin.
+    """Return the event with the outcome of the steps' conditions, and the results that say why steps do
+    not begin.
 
-    `words`: of `results_for_conditions`.
+    Args:
+        words: texts of `results_for_conditions`.
     """
     met: list[StepId] = []
     skipped: list[HandoffResult] = []
@@ -56,7 +58,7 @@ def make_conditions_event(
 def make_skip_event(
     state: JobState, steps: Sequence[StepId], why: str
 ) -> tuple[ConditionsChecked, list[HandoffResult]]:
-    """Return the event of steps that are skipped with the steps before them, and their results."""
+    """Return the event that skips the steps for the same reason, and the results that say why."""
     results: list[HandoffResult] = []
     for step_id in steps:
         results.append(_skipped(state, step_id, why))
@@ -64,22 +66,28 @@ def make_skip_event(
 
 
 def _decided(state: JobState, step: Step, words: ResultTexts) -> tuple[bool, str]:
-    """Return whether the condition is met, and why.
+    """Return whether the step's condition is met, and why. A step without a condition may begin.
 
     Raises:
-        Undecided: a needed result is missing.
+        Undecided: a needed result is missing, or the results do not decide the condition.
     """
     when = step.when
     if when is None:
         return True, ""
-    fields = {name: _fields(state, source_id, words) for name, source_id in when.steps.items()}
+    fields: dict[str, Mapping[str, JsonValue]] = {}
+    for name, source_id in when.steps.items():
+        fields[name] = _fields(state, source_id, words)
     item: JsonValue = dict(when.item) if isinstance(when.item, dict) else when.item
     outcome = evaluate_condition(condition_of(when.text), fields, item)
     return outcome.is_met, outcome.why
 
 
 def _fields(state: JobState, step_id: StepId, words: ResultTexts) -> Mapping[str, JsonValue]:
-    """Return the fields of a step that a condition can name."""
+    """Return the fields of a step's result that a condition can name.
+
+    Raises:
+        Undecided: the step has no result yet.
+    """
     result = state.steps[step_id].result
     if result is None:
         raise Undecided(f"{step_id} has no result yet")

@@ -1,5 +1,5 @@
-"""Inputs of a job that follows another job: its results, under names that no step of the new job
-has. Pure.
+"""Inputs of a job that follows another job: the results of the earlier job, under names that no step
+of the new job has. Pure.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_GIVEN = 50
-"""Results that a job can pass on; parts of its answer come first. Of a job with thousands of steps
-these are the combined results.
+"""Most results that a job passes on. Parts of its answer come first, because in a job with thousands
+of steps they combine the other results.
 """
 _LONGEST = 48
+"""Most characters of a step id."""
 _BEFORE = re.compile(r"prev([0-9]*)_(.+)")
 _QUALIFIED = re.compile(r"\[([a-z][a-z0-9_-]{0,47})\.(c[0-9]{1,4})\]")
 
@@ -28,23 +29,19 @@ def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
     """Return the results to pass on: parts of the answer, then other usable results, then the job's
     own inputs.
     """
+    results: dict[StepId, BlobRef] = {}
     if state.synthesis:
-        results = {StepId("synthesizer"): state.synthesis}
-    else:
-        results = {}
-    results |= {
-        step_id: ref for step_id in usable_sinks(state) if (ref := state.steps[step_id].result)
-    }
-    results |= {
-        step_id: step.result for step_id, step in state.steps.items() if step.usable and step.result
-    }
+        results[StepId("synthesizer")] = state.synthesis
+    for step_id in (*usable_sinks(state), *state.usable_steps):
+        if result := state.steps[step_id].result:
+            results[step_id] = result
     for given in state.submitted.given:
         results[given.step] = given.result
     return dict(list(results.items())[:MOST_GIVEN])
 
 
 def copy_results(state: JobState, words: ResultTexts) -> tuple[tuple[Given, ...], tuple[str, ...]]:
-    """Return the results for a new job, and the payloads.
+    """Return the results for a new job, and their payloads.
 
     Args:
         words: texts of `results_to_give(state)`.
@@ -58,10 +55,12 @@ def results_as_given(
     answers: Collection[BlobRef],
     words: ResultTexts,
 ) -> tuple[tuple[Given, ...], tuple[str, ...]]:
-    """Return the results of a job as inputs of another job.
+    """Return the results of a job as inputs of another job, and their payloads.
 
     Args:
-        answers: results that answer the whole request.
+        results: the results by step.
+        answers: the results that are the answer of the job.
+        words: texts of the results.
     """
     given, texts = [], []
     before: dict[StepId, Given] = {}
@@ -97,8 +96,8 @@ def results_as_given(
 
 
 def earlier(step_id: StepId) -> StepId:
-    """Return the name in a later job: `find` -> `prev_find` -> `prev2_find`. Different names stay
-    different.
+    """Return the name of a step in a later job: `find` -> `prev_find` -> `prev2_find`. A name that
+    gets too long is cut and gets a digest, so that different names stay different.
     """
     match = _BEFORE.fullmatch(step_id)
     if match:
@@ -111,14 +110,16 @@ def earlier(step_id: StepId) -> StepId:
 
 
 def _under(name: StepId, result: HandoffResult) -> HandoffResult:
-    """Return the result of another job's step under this name, with its own and its adopted claims."""
+    """Return the result of another job's step under a new name. The ids of all its claims, and the
+    markers in its output, get the new names of their steps.
+    """
     return result.model_copy(
         update={
             "step_id": name,
             "attempt": 1,
             "handoff_id": handoff_id(name, 1),
             "output": in_every_text(result.output, _renamed),
-            "claims": tuple(_claim(claim) for claim in result.claims),
+            "claims": tuple(map(_claim, result.claims)),
         }
     )
 

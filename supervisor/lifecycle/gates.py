@@ -23,36 +23,39 @@ from handoff_queue.supervisor.text.markdown import headings_in
 from handoff_queue.supervisor.text.quantities import numbers_in
 
 MOST_GATE_ROUNDS = 2
-"""Times that a veto sends an answer back."""
+"""Most times that the gates and the fact-checker send an answer back."""
 _MARK = re.compile(r"\[\d{1,4}\]")
 """Marker of a source. Its number is not a figure of the answer."""
 _MOST_SHOWN_CHARS = 80
+"""Most characters of a text that a veto quotes."""
 _MOST_SHOWN = 3
-"""Sentences without a source that a veto quotes."""
+"""Most sentences without a source that a veto quotes."""
 
 
 def may_send_back(state: JobState, now: float) -> bool:
-    """Return whether time, money and a round are left to improve an answer."""
+    """Return whether time, budget and a round are left to improve an answer. In a reviewed job, a
+    review or a person may have used all rounds.
+    """
     has_round = (
         state.gate_rounds < MOST_GATE_ROUNDS
         and len(state.rounds_now) <= state.submitted.limits.max_rounds
+        and (state.may_send_back or not state.is_reviewed)
     )
-    has_round = has_round and (
-        state.may_send_back or not state.is_reviewed
-    )  # a person may have used it
     return has_round and state.spent is None and now < state.working_deadline
 
 
 def gates_want(state: JobState) -> tuple[BlobRef, ...]:
     """Return the payloads that `check_gates` reads."""
-    facts = state.submitted.facts
-    return (*parts_of(state), *((facts,) if facts else ()))
+    if facts := state.submitted.facts:
+        return (*parts_of(state), facts)
+    return parts_of(state)
 
 
 def check_gates(
     state: JobState, words: ResultTexts, *, may_send_back: bool
 ) -> tuple[GatesChecked, HandoffResult | None]:
-    """Return the event with the findings in the current answer, and the result with their texts.
+    """Return the event with the findings in the current answer, and the failed result with their
+    texts; None if there are no findings.
 
     Args:
         words: texts of `gates_want(state)`.
@@ -60,13 +63,13 @@ def check_gates(
     gates = state.submitted.gates
     assert gates is not None
     content, facts = content_of(state, words), state.submitted.facts
-    claims = [claim.text for part in parts_of(state) for claim in words.result(part).claims]
-    vetoes = vetoes_of(gates, content.text, len(content.citations), claims, is_form=content.is_form)
+    claims = words.claims(parts_of(state))
+    claim_texts = [claim.text for claim in claims]
+    vetoes = vetoes_of(
+        gates, content.text, len(content.citations), claim_texts, is_form=content.is_form
+    )
     if facts:
-        vetoes += against_the_facts(
-            (claim for part in parts_of(state) for claim in words.result(part).claims),
-            words.facts(facts),
-        )
+        vetoes += against_the_facts(claims, words.facts(facts))
     if not vetoes:
         return GatesChecked(), None
     result = result_by_code(
@@ -90,15 +93,16 @@ def vetoes_of(
     Args:
         text: the answer without the notes that code adds.
         sources: number of its sources.
-        claims: claims of its parts, one sentence each.
+        claims: texts of the claims of its parts.
         is_form: True for a JSON value, whose figures have no markers.
     """
     text = to_nfc(text)
-    what_it_says = (*_forbidden(gates, text), *_required(gates, text), *_numbers(gates, text))
     vetoes = (
         *_length(gates, text),
         *_sections(gates, text),
-        *what_it_says,
+        *_forbidden(gates, text),
+        *_required(gates, text),
+        *_numbers(gates, text),
         *_sources(gates, text, sources),
     )
     if is_form or not sources:
@@ -115,12 +119,11 @@ def _length(gates: Gates, text: str) -> Iterator[str]:
 
 
 def _sections(gates: Gates, text: str) -> Iterator[str]:
-    if gates.sections:
-        there = {heading.casefold() for heading in headings_in(text)}
-    else:
-        there = set()
+    if not gates.sections:
+        return
+    headings = set(map(str.casefold, headings_in(text)))
     for section in gates.sections:
-        if to_nfc(section).strip().casefold() not in there:
+        if to_nfc(section).strip().casefold() not in headings:
             yield f'It has no section "{section}": write a heading with these words.'
 
 
@@ -137,12 +140,11 @@ def _required(gates: Gates, text: str) -> Iterator[str]:
 
 
 def _numbers(gates: Gates, text: str) -> Iterator[str]:
-    if gates.numbers:
-        there = set(numbers_in(_MARK.sub(" ", text)))
-    else:
-        there = set()
+    if not gates.numbers:
+        return
+    stated = set(numbers_in(_MARK.sub(" ", text)))
     for number in gates.numbers:
-        if Fraction(str(number)) not in there:
+        if Fraction(str(number)) not in stated:
             yield f"The number {number:,.12g} is missing."
 
 
@@ -160,14 +162,14 @@ def _sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
 
 def _sentences(gates: Gates, text: str, sources: int, claims: Collection[str]) -> Iterator[str]:
     if gates.cited and (uncited := find_uncited_sentences(text, sources, claims)):
-        hold = "state facts"
+        verb = "state facts"
         if len(uncited) == 1:
-            hold = "states a fact"
+            verb = "states a fact"
         shown = "; ".join(f'"{_shortened(sentence)}"' for sentence in uncited[:_MOST_SHOWN])
         more = ""
         if len(uncited) > _MOST_SHOWN:
             more = f"; and {len(uncited) - _MOST_SHOWN:,} more"
-        yield f"{len(uncited):,} of its sentences {hold} without a source: {shown}{more}. Let each point to a claim, or drop it."
+        yield f"{len(uncited):,} of its sentences {verb} without a source: {shown}{more}. Let each point to a claim, or drop it."
 
 
 def _shortened(sentence: str) -> str:

@@ -1,9 +1,9 @@
-"""The handoff of one attempt at a step."""
+"""The handoffs of attempts at steps, of roles and of the fact-checker. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from handoff_queue.shared.types.errors import HandoffError
@@ -20,7 +20,7 @@ from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
-from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.handoff import BlobRef
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def reassigned_steps(
     state: JobState, steps: Sequence[StepId], seen: Observations
 ) -> dict[StepId, str]:
-    """Return the steps that another specialist gets, with its name. A step that was tried before
-    stays with its specialist.
+    """Return the steps that go to a less busy specialist of the same capability, with its name. Steps
+    that were tried before stay with their specialists.
     """
     given, reassigned = Counter[str](), dict[StepId, str]()
 
@@ -42,7 +42,7 @@ def reassigned_steps(
         step = state.steps[step_id]
         own = step.specialist
         if own in seen.loads and step.attempt == 0:
-            chosen = min((own, *seen.able(own)), key=busy)  # with equals, the plan's own
+            chosen = min((own, *seen.able(own)), key=busy)  # the planned one, if equally busy
             given[chosen] += 1
             if chosen != own:
                 reassigned[step_id] = chosen
@@ -50,17 +50,15 @@ def reassigned_steps(
 
 
 TOKENS_PER_TURN = 40_000
-"""A handoff's token budget is this times its turns: a long context read on every turn, and its
-answer.
-"""
+"""Token budget of a handoff for each of its turns: a turn reads a long context and writes an answer."""
 MOST_TASK_CHARS = 99_000
-"""Characters of a step's task when feedback is added."""
+"""Most characters of a step's task if a sentence about missing inputs is added."""
 ROLE_STEPS_TOKENS = 400_000
-"""Token budget of a role's handoff: it reads what all steps have written."""
+"""Token budget of a role's handoff: a role may read the results of all steps."""
 
 
-def context_for(state: JobState, depends_on: tuple[StepId, ...]) -> tuple[ContextResult, ...]:
-    """Return references to the results of the given steps.
+def context_for(state: JobState, depends_on: Sequence[StepId]) -> tuple[ContextResult, ...]:
+    """Return references to the results of the given steps and inputs of the job.
 
     Raises:
         HandoffError: a step has no result, so the handoff cannot be built.
@@ -68,11 +66,11 @@ def context_for(state: JobState, depends_on: tuple[StepId, ...]) -> tuple[Contex
     given: dict[StepId, BlobRef] = {}
     for input_result in state.submitted.given:
         given[input_result.step] = input_result.result
-    context = []
+    context: list[ContextResult] = []
     for step_id in depends_on:
-        if (
-            result := state.steps[step_id].result if step_id in state.steps else given.get(step_id)
-        ) is None:
+        step = state.steps.get(step_id)
+        result = step.result if step else given.get(step_id)
+        if result is None:
             raise HandoffError(f"the result of {step_id} is not there yet")
         context.append(ContextResult(step_id=step_id, result=result))
     return tuple(context)
@@ -89,32 +87,32 @@ def step_handoff(
 ) -> AgentHandoff:
     """Return the handoff for the next attempt at a step of the plan.
 
-    `words`: of its remarks. `answer_schema`: the JSON Schema that the user wants the answer in.
-    `contract`: the specialist that the step was planned for, if `spec` is another one. Its output
-    schema and limits hold, and `spec` may use no tool with effects that the contract does not name.
+    Args:
+        words: texts of the remarks on the step.
+        answer_schema: the JSON Schema of the answer, for the only sink of the plan; None: any form.
+        contract: the specialist that the step was planned for, if `spec` is another one. Its output
+            schema holds, its limits on money and time hold too, and `spec` may use no tool with
+            effects that the contract does not name.
+
+    Raises:
+        HandoffError: a settled dependency has no result.
     """
     planned = contract or spec
     current = state.steps[step.id]
-    ended = tuple(
-        dependency
-        for dependency in step.depends_on
-        if dependency not in state.steps or state.steps[dependency].status is StepStatus.SETTLED
-    )
-    there = tuple(
-        dependency
-        for dependency in ended
-        if dependency not in state.steps or not state.steps[dependency].is_skipped
-    )
+    ended: list[StepId] = []
+    inputs: list[StepId] = []
+    for dependency in step.depends_on:
+        before = state.steps.get(dependency)  # None: an input of the job, not a step
+        if before is None or before.is_settled:
+            ended.append(dependency)
+            if before is None or not before.is_skipped:
+                inputs.append(dependency)
     attempt = current.attempt + 1
     if answer_schema is not None and state.sinks == (step.id,):
         form = dict(answer_schema)
     else:
         form = planned.output_schema
-    asked = state.submitted.limits.max_turns_per_handoff
-    if asked:
-        max_turns = min(spec.max_turns, asked)
-    else:
-        max_turns = spec.max_turns
+    max_turns = _max_turns(state, spec)
     return AgentHandoff(
         handoff_id=handoff_id(step.id, attempt),
         job_id=state.job_id,
@@ -123,8 +121,8 @@ def step_handoff(
         assigned_to=step.specialist,
         specialist=spec_digest,
         task_description=_task(step, ended),
-        depends_on=there,
-        context=context_for(state, there),
+        depends_on=tuple(inputs),
+        context=context_for(state, inputs),
         feedback=tuple(words.feedback(step.id, remark) for remark in current.remarks),
         artifacts=artifacts(state),
         expected_output_format=form,
@@ -138,13 +136,22 @@ def step_handoff(
     )
 
 
+def _max_turns(state: JobState, spec: SpecialistSpec) -> int:
+    """Return the turns of the specialist, at most the job's limit for each handoff."""
+    limit = state.submitted.limits.max_turns_per_handoff
+    if limit:
+        return min(spec.max_turns, limit)
+    return spec.max_turns
+
+
 def _effects_allowed(
     state: JobState, step_id: StepId, spec: SpecialistSpec, planned: SpecialistSpec
 ) -> tuple[str, ...] | None:
     """Return the tools with effects that an attempt may use. None: all tools of `spec`.
 
-    Helpers and steps of a child job have none, because no person approves them before they begin.
-    The replacement of a team has none either, since the team had none.
+    Helpers and steps of a child job may use none, because no person approves them before they begin.
+    A specialist that replaces a team may use none either, because the team had none. Any other
+    replacement may only use tools of the planned specialist.
     """
     of_a_team = state.steps[step_id].outline.specialist == SUB_SUPERVISOR
     if state.submitted.parent or of_a_team or step_id in helpers_of(state):
@@ -158,11 +165,8 @@ def _within(spec: SpecialistSpec, contract: SpecialistSpec) -> SpecialistSpec:
     """Return `spec` with the lower limits of the two on the money and the time of one handoff."""
     lowest: dict[str, Any] = {}
     for name in ("max_usd", "max_seconds"):
-        limits: list[Any] = []
-        for each in (spec, contract):
-            if getattr(each, name) is not None:
-                limits.append(getattr(each, name))
-        lowest[name] = min(limits, default=None)
+        limits = (getattr(spec, name), getattr(contract, name))
+        lowest[name] = min((limit for limit in limits if limit is not None), default=None)
     return spec.model_copy(update=lowest)
 
 
@@ -182,9 +186,12 @@ def role_handoff(
         about: the steps whose results the role sees.
     """
     step_id = StepId(spec.name)
-    deadline = (
-        state.working_deadline if spec.name == REPLANNER else state.role_deadline
-    )  # it makes no answer: it only adds work
+    deadline = state.role_deadline
+    if spec.name == REPLANNER:  # it only adds work, which must end before an answer is made
+        deadline = state.working_deadline
+    documents = artifacts(state)
+    if spec.name == JUDGE:  # it decides by the evidence in the claims
+        documents = ()
     return AgentHandoff(
         handoff_id=handoff_id(step_id, attempt),
         job_id=state.job_id,
@@ -195,9 +202,7 @@ def role_handoff(
         task_description=task,
         depends_on=about,
         context=context_for(state, about),
-        artifacts=()
-        if spec.name == JUDGE
-        else artifacts(state),  # it decides by the evidence that claims bring
+        artifacts=documents,
         expected_output_format=dict(schema),
         limits=_limits(spec, spec.max_turns, ROLE_STEPS_TOKENS, deadline),
         model=state.submitted.model,
@@ -217,11 +222,11 @@ def fact_check_handoff(
     """Return the handoff for the fact-checker. It sees the parts of the answer, with their claims
     and quotes, and the job's documents.
     """
-    parts, asked = sources_of_answer(state), state.submitted.limits.max_turns_per_handoff
-    if asked:
-        max_turns = min(spec.max_turns, asked)
-    else:
-        max_turns = spec.max_turns
+    parts = sources_of_answer(state)
+    max_turns = _max_turns(state, spec)
+    context: list[ContextResult] = []
+    for step_id, result in parts.items():
+        context.append(ContextResult(step_id=step_id, result=result))
     return AgentHandoff(
         handoff_id=handoff_id(FACT_GATE, attempt),
         job_id=state.job_id,
@@ -231,9 +236,7 @@ def fact_check_handoff(
         specialist=spec_digest,
         task_description=task,
         depends_on=tuple(parts),
-        context=tuple(
-            ContextResult(step_id=step_id, result=result) for step_id, result in parts.items()
-        ),
+        context=tuple(context),
         artifacts=artifacts(state),
         expected_output_format=dict(schema),
         limits=_limits(spec, max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline),
@@ -243,12 +246,9 @@ def fact_check_handoff(
     )
 
 
-def _task(step: Step, ended: tuple[StepId, ...]) -> str:
-    """Return the task with the names of running dependencies that its join did not wait for."""
-    missing: list[StepId] = []
-    for dependency in step.depends_on:
-        if dependency not in ended:
-            missing.append(dependency)
+def _task(step: Step, ended: Collection[StepId]) -> str:
+    """Return the task, and the names of running dependencies for which its join did not wait."""
+    missing = [dependency for dependency in step.depends_on if dependency not in ended]
     if not missing:
         return step.task
     return (
@@ -270,7 +270,7 @@ def _limits(
 
 
 def artifacts(state: JobState) -> tuple[Artifact, ...]:
-    """Return the job's documents."""
+    """Return the reference to the job's documents; empty if it has none."""
     if state.submitted.manifest is None:
         return ()
     return (

@@ -10,21 +10,21 @@ from handoff_queue.shared.types.ids import HandoffId
 
 @dataclass(frozen=True, slots=True)
 class ObservedHandoff:
-    """Standing of a handoff in the store."""
+    """State of a handoff in the store."""
 
     state: str
     """issued | running | done | dropped"""
     lease_until: float | None = None
     """Unix time in seconds."""
     lost: bool = False
-    """Published, never claimed, and its message is no longer in its queue."""
+    """True if it was published and never claimed, and its message is no longer in its queue."""
     queued: bool = False
     """True if its message was sent to a queue. A role without a message runs in the supervisor that
     issued it.
     """
     held: bool = False
     """True if its role is paused, its message is a dead letter, or it waits for its provider. The
-    end of that state makes the sweeper find it again.
+    sweeper finds the handoff again after that.
     """
 
 
@@ -34,11 +34,13 @@ class SpecialistLoad:
 
     capability: str
     queued: int
+    """Handoffs that wait in its queue."""
     slots: int
+    """Handoffs that its live workers run at the same time."""
 
     @property
     def busy(self) -> float:
-        """Handoffs that wait, for each slot."""
+        """Return the number of waiting handoffs for each slot."""
         return self.queued / max(1, self.slots)
 
 
@@ -58,11 +60,12 @@ class Observations:
     """True if no live worker announces the fact-checker."""
 
     def able(self, specialist: str) -> tuple[str, ...]:
-        """Return the specialists with the same capability, the least busy first."""
+        """Return the other specialists with the same capability, the least busy first."""
         own = self.loads.get(specialist)
-        others = [
-            name
-            for name, load in self.loads.items()
-            if own and load.capability == own.capability and name != specialist
-        ]
-        return tuple(sorted(others, key=lambda name: (self.loads[name].busy, name)))
+        if own is None:
+            return ()
+        others: list[tuple[float, str]] = []
+        for name, load in self.loads.items():
+            if load.capability == own.capability and name != specialist:
+                others.append((load.busy, name))
+        return tuple(name for _, name in sorted(others))

@@ -16,18 +16,22 @@ from handoff_queue.shared.types.events import (
     StepOutline,
 )
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.state import JobState, outlines_of
 from handoff_queue.supervisor.text.copy_names import source_of
 
 FEW_STEPS = 20
-"""Such a plan is read as it is: as many handoffs are shown in full."""
+"""Plans with at most this many steps get no summary: readers show each of their handoffs."""
 MOST_PARTS = 20
-"""Parts of a plan. Copies of a step are one part, and a written plan has few other steps."""
+"""Most parts in a summary. All copies of a repeated step are one part, and a plan has few other steps."""
 
 
 def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> dict[str, str]:
-    """Return the fields of the job's hash if the plan may have changed since the last decision: by
-    this decision, or by a person before the first step.
+    """Return the field `plan_short` of the job's hash if the plan may have changed: by one of the
+    events, or by a person before the first step began. Empty if it has not changed.
+
+    Args:
+        state: the state before the events.
+        later: the state after them.
     """
     if not later.steps:
         if state.steps:
@@ -35,12 +39,12 @@ def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> di
         return {}
     if not any(map(_changes, events)) and _has_begun(state):
         return {}
-    return {"plan_short": in_short([step.outline for step in later.steps.values()])}
+    return {"plan_short": in_short(outlines_of(later.steps))}
 
 
 def _has_begun(state: JobState) -> bool:
-    """Return whether any step has begun. It checks one step at a time, because a dict of all steps
-    would be computed again for each version of the state.
+    """Return whether any step of the plan has begun. Single look-ups are cheap: `items()` of the steps
+    would build a dict of all steps for each version of the state.
     """
     return state.plan is not None and any(state.steps[step.id].attempt for step in state.plan.steps)
 
@@ -57,11 +61,10 @@ def in_short(steps: Sequence[StepOutline]) -> str:
         return ""
     parts = list(_parts(steps).values())
     shown = parts[:MOST_PARTS]
-    summary = {
-        "steps": len(steps),
-        "parts": shown,
-        "other_steps": len(steps) - sum(part["count"] for part in shown),
-    }
+    other_steps = len(steps)
+    for part in shown:
+        other_steps -= part["count"]
+    summary = {"steps": len(steps), "parts": shown, "other_steps": other_steps}
     return json.dumps(summary, separators=(",", ":"))
 
 

@@ -20,8 +20,8 @@ WHOLE = StepId("answer")
 
 
 def route(state: JobState, seen: Observations) -> tuple[Command, ...]:
-    """Return the command that chooses one specialist or a team: a router decides, with one cheap
-    call.
+    """Return the command that chooses one specialist or a team: the router decides, unless only one
+    specialist is served. Empty while the router works, or no worker announces a specialist.
     """
     if state.has_open("router") or not seen.roles:
         return ()
@@ -31,8 +31,8 @@ def route(state: JobState, seen: Observations) -> tuple[Command, ...]:
 
 
 def plan(state: JobState, seen: Observations) -> tuple[Command, ...]:
-    """Return the command that plans the job. A planner plans for a team; code makes every other
-    plan.
+    """Return the command that plans the job. A planner plans for a team; code makes every other plan.
+    Empty while the planner works, or no worker announces a specialist.
     """
     if state.has_open("planner") or not seen.roles:
         return ()
@@ -53,9 +53,9 @@ def plan(state: JobState, seen: Observations) -> tuple[Command, ...]:
 
 
 def all_rounder(specialists: Collection[str]) -> str:
-    """Return the specialist for a whole request without a choice: the generalist, or any served
-    specialist. If no specialist is served, it is the generalist: the handoff waits in its queue,
-    and the job reports that no worker serves the queue.
+    """Return the specialist for a whole request: the generalist if it is served, or else the first
+    served specialist by name. If no specialist is served, it is the generalist: the handoff waits in
+    its queue, and the job reports that no worker serves the queue.
     """
     agents: list[str] = []
     for name in specialists:
@@ -75,5 +75,5 @@ def one_step(request: str, specialist: str, why: str, given: tuple[StepId, ...] 
 
 
 def ask_role(state: JobState, role: str) -> IssueRole:
-    """Issue the next attempt of a role."""
+    """Return the command that issues the next attempt of a role."""
     return IssueRole(role, state.role_attempts.get(role, 0) + 1)

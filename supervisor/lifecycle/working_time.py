@@ -1,5 +1,5 @@
-"""Working time of a job: the time that a quote estimates, without waits for a person and without
-pauses between its end and a retry. Pure.
+"""Working time of a job, which a quote estimates. Waits for a person, and the time between an end and a
+retry, do not count. Pure.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def working_seconds(job_id: JobId, journal: Iterable[Recorded]) -> float:
-    """Return the seconds to its end, or to its last event, without waits for a person and without
-    the time between an end and a retry.
-    """
+    """Return the seconds of work to the job's end, or to its last event."""
     earlier, latest = 0.0, 0.0
     state: JobState | None = None
     for recorded in journal:
         before, state = state, fold(job_id, state, [recorded])
         if state is None or (state.ended and before and before.ended):
-            continue  # what happens after an end is no work
+            continue  # events after an end are no work
         if before and before.ended:
             earlier, latest = earlier + latest, 0.0
         latest = _worked_s(state, before)
