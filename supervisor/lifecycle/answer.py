@@ -19,17 +19,17 @@ from handoff_queue.shared.types.handoff import BlobRef, Citation, Claim, Handoff
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.arbitration import (
+    note_on_revision,
     payloads_for_arbitration,
     rulings_of,
     settled_notes,
-    standing,
 )
 from handoff_queue.supervisor.lifecycle.disputes import (
-    beside,
+    dispute_notes,
     disputed_claims,
     disputes_of,
+    disputes_section,
     payloads_for_disputes,
-    section,
 )
 from handoff_queue.supervisor.lifecycle.gaps import gap_line, gap_text, gaps_of, to_finish
 from handoff_queue.supervisor.lifecycle.replanning import reason_for_no_replanning
@@ -194,10 +194,12 @@ def assemble(state: JobState, status: JobStatus, words: ResultTexts, label: str 
     notes = _own_notes(state, words)
     if content.is_form:  # a form has no place for notes
         form = words.result(parts_of(state)[0])
-        notes += (*beside(disputes, form), *map(gap_line, gaps), *open_points)
+        notes += (*dispute_notes(disputes, form), *map(gap_line, gaps), *open_points)
     else:
         claims = _by_id(disputed_claims(disputes))
-        disputed, citations = number_citations(section(disputes, content.body), claims, citations)
+        disputed, citations = number_citations(
+            disputes_section(disputes, content.body), claims, citations
+        )
         footer = ""
         if label:
             footer = f"_{label}_"
@@ -340,7 +342,7 @@ def _points_of_review(state: JobState, words: ResultTexts) -> tuple[str, ...]:
     rulings = rulings_of(state, words)
     points: list[str] = []
     for revision in verdict.revisions:
-        point = standing(state, revision, rulings.get(revision.step))
+        point = note_on_revision(state, revision, rulings.get(revision.step))
         if point:
             points.append(point)
     return (*points, *verdict.open_points)

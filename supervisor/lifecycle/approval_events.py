@@ -28,7 +28,7 @@ from handoff_queue.supervisor.lifecycle.state import (
     StepState,
     new_steps,
 )
-from handoff_queue.supervisor.lifecycle.steps import again
+from handoff_queue.supervisor.lifecycle.steps import reopen_step
 
 ONCE = (ApprovalOf.PLAN, ApprovalOf.COST)
 """Approvals that hold when an ended job is retried, because its plan and its spending stay."""
@@ -149,7 +149,7 @@ def _sent_back(state: JobState, event: Rejected) -> dict[StepId, StepState]:
         step = steps[step_id]
         own = {"result": event.note} if step_id in named else {"follows": True}
         remark = AttemptFeedback(author="user", previous=step.result, **own)
-        steps[step_id] = again(step, remark, is_named=step_id in event.steps)
+        steps[step_id] = reopen_step(step, remark, is_named=step_id in event.steps)
     return steps
 
 
@@ -205,7 +205,7 @@ def _retried(
     for step_id, step in about.items():
         if step_id in named or (not named and not step.acted):
             remark = AttemptFeedback(author="user", result=event.note, previous=step.result)
-            retried[step_id] = again(step, remark, is_named=True).model_copy(
+            retried[step_id] = reopen_step(step, remark, is_named=True).model_copy(
                 update={"failures": 0, "tried": (), "given_to": None}
             )
     return _released(state, question) | retried

@@ -18,7 +18,7 @@ from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.routing import ask_role
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase
-from handoff_queue.supervisor.lifecycle.steps import again
+from handoff_queue.supervisor.lifecycle.steps import reopen_step
 
 
 def quarrels(state: JobState) -> tuple[StepId, ...]:
@@ -93,7 +93,7 @@ def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str
             previous=steps[step_id].result,
             ruling=event.result,
         )
-        steps[step_id] = again(steps[step_id], remark)
+        steps[step_id] = reopen_step(steps[step_id], remark)
     return {
         **changes,
         "steps": steps,
@@ -133,7 +133,7 @@ def rulings_of(state: JobState, words: ResultTexts) -> dict[StepId, Ruling]:
     return rulings
 
 
-def standing(state: JobState, revision: Revision, ruling: Ruling | None) -> str | None:
+def note_on_revision(state: JobState, revision: Revision, ruling: Ruling | None) -> str | None:
     """Return the note on a point of the latest review; None if the judge ruled for the writer."""
     point = f"{revision.step}: {revision.problem}"
     if ruling is None or state.arbitrated is None:

@@ -20,7 +20,7 @@ from handoff_queue.supervisor.lifecycle.disputes import (
     Dispute,
     disputed_claims,
     disputes_of,
-    section,
+    disputes_section,
 )
 from handoff_queue.supervisor.lifecycle.gaps import gap_text, lacking
 from handoff_queue.supervisor.lifecycle.result_texts import (
@@ -148,7 +148,7 @@ def _output(
         return None
     body = body_of(state, parts)
     blocks = (
-        f"{body}{section(disputes, body)}",
+        f"{body}{disputes_section(disputes, body)}",
         gap_text(answer.gaps),
         open_text(answer.open_points),
     )

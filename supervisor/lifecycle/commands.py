@@ -1,4 +1,6 @@
-"""Commands of `decide`: imperative, plain values. `supervisor.advance` records and executes them."""
+"""Commands of `decide`: plain values. The supervisor's engine records them as events and executes
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,19 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Decide by code who does the job."""
+    """Set the mode of a job by code, without a call of the router."""
 
     mode: Mode
     specialist: str | None = None
+    """The specialist that does the whole job in mode `single`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MakePlan:
-    """Make the plan by code: of the job's workflow, or of one step."""
+    """Make the plan by code: from the job's workflow, or with one step."""
 
     specialist: str | None = None
-    """The specialist that does the whole job; None: the workflow decides."""
+    """The specialist of the one step; None: the plan is the workflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,12 @@ class IssueRole:
 
 @dataclass(frozen=True, slots=True)
 class IssueGroup:
-    """Hand these steps to their specialists, as one chord."""
+    """Issue handoffs for these steps to their specialists, as one chord."""
 
     group: str
     steps: tuple[StepId, ...]
     instead: tuple[tuple[StepId, str], ...] = ()
-    """Steps that another specialist gets than the plan says, because it is less busy."""
+    """Steps that go to a less busy specialist than the planned one, with its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class IssueToChild:
 
 @dataclass(frozen=True, slots=True)
 class AbandonSteps:
-    """Wait for these no longer."""
+    """Stop waiting for these steps. A failed result replaces the result of each step."""
 
     steps: tuple[StepId, ...]
     why: str
@@ -74,14 +77,14 @@ class AbandonSteps:
 
 @dataclass(frozen=True, slots=True)
 class CheckConditions:
-    """Check the conditions of the given steps, which could begin, against the results so far."""
+    """Check the conditions of these steps, which could begin, by the results so far."""
 
     steps: tuple[StepId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SkipSteps:
-    """Do not begin these steps, for all that they build on was skipped."""
+    """Skip these steps, because all dependencies that they lack were skipped."""
 
     steps: tuple[StepId, ...]
     why: str
@@ -89,40 +92,41 @@ class SkipSteps:
 
 @dataclass(frozen=True, slots=True)
 class TryAgain:
-    """Give these steps, which failed, another attempt."""
+    """Give these failed steps another attempt."""
 
     steps: tuple[SecondChance, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FindConflicts:
-    """Hold the claims of all steps against each other, by code."""
+    """Search the claims of all steps for contradictions, by code."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkipReview:
-    """Go on without a verdict."""
+    """Continue without a review of the results."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class ChooseAnswer:
-    """Make the answer of what there is, by code."""
+    """Make the answer from the results so far, by code."""
 
     method: AnswerMethod
 
 
 @dataclass(frozen=True, slots=True)
 class CheckGates:
-    """Have code look at the answer before it leaves."""
+    """Check the answer with the job's gates before it is delivered."""
 
     may_send_back: bool
+    """True if an answer with faults may be made again."""
 
 
 @dataclass(frozen=True, slots=True)
 class IssueFactCheck:
-    """Hand the answer to the specialist that checks its facts, as a chord of one."""
+    """Issue a handoff to the specialist that checks the facts of the answer, as a chord of one."""
 
     group: str
     attempt: int
@@ -135,96 +139,99 @@ class TakeFactCheck:
     result: BlobRef
     """The fact-checker's HandoffResult."""
     may_send_back: bool
+    """True if an answer with wrong statements may be made again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkipFactCheck:
-    """Let the answer leave with its facts unchecked."""
+    """Deliver the answer without a fact-check."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class EndJob:
-    """Write the answer, or the reason why there is none."""
+    """End the job with its answer, or with the reason why there is none."""
 
     status: JobStatus
     reason: str | None = None
     because: BlobRef | None = None
-    """The HandoffResult that says more."""
+    """The HandoffResult with the details of the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskUser:
-    """Wait until the user decides that the job may continue."""
+    """Wait until the user raises the spent budget."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class AskApproval:
-    """Wait until a person has approved or rejected."""
+    """Ask a person to approve or reject, and wait for the answer."""
 
     what: ApprovalOf
     why: str
     status: JobStatus | None = None
-    """Status with which the job would end with the answer in question."""
+    """Status with which the job would end, if the question is about its end."""
     steps: tuple[StepId, ...] = ()
-    """Which ones, of a failure."""
+    """Steps that a question of kind `failure` or `step` is about."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemindUser:
-    """Say again that the job waits."""
+    """Remind the user that the job waits for an answer."""
 
     asked: int
-    """The version of the question."""
+    """Journal version of the question."""
     number: int
+    """1 for the first reminder of the question."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApproveBySilence:
-    """Take silence for an approval."""
+    """Approve a question that had no answer in time."""
 
     asked: int
+    """Journal version of the question."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishAgain:
-    """Publish handoffs again whose messages or workers were lost."""
+    """Publish handoffs again, because their messages or workers were lost."""
 
     handoffs: tuple[HandoffId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RunRole:
-    """Run a role's handoff that no process has claimed."""
+    """Run a role's handoff that no process runs."""
 
     handoff_id: HandoffId
 
 
 @dataclass(frozen=True, slots=True)
 class StartChild:
-    """The child job of this handoff is not there yet."""
+    """Start the child job of this handoff, which does not exist yet."""
 
     handoff_id: HandoffId
 
 
 @dataclass(frozen=True, slots=True)
 class TellParent:
-    """Send the result of the parent's handoff to the parent."""
+    """Send the result of this child job to its parent."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliverWebhook:
-    """Tell the job's webhook that it has ended."""
+    """Report the end of the job to its webhook."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class SendEndTask:
-    """Send the task of the host's app that waits for the end of the job."""
+    """Send the Celery task that the host application set for the end of the job."""
 
     attempt: int
 

@@ -33,9 +33,9 @@ from handoff_queue.supervisor.lifecycle.commands import (
     SkipReview,
     TryAgain,
 )
-from handoff_queue.supervisor.lifecycle.disputes import look_into
+from handoff_queue.supervisor.lifecycle.disputes import settle_conflicts
 from handoff_queue.supervisor.lifecycle.effects import (
-    ask_about,
+    ask_to_begin,
     find_blocked_steps,
     find_unapproved_steps,
     has_open_condition,
@@ -48,8 +48,8 @@ from handoff_queue.supervisor.lifecycle.handoffs import reassigned_steps
 from handoff_queue.supervisor.lifecycle.job_end import (
     NOTHING_USABLE,
     after_the_end,
+    check_or_end,
     end_now,
-    leave,
     why_cancelled,
     why_over,
 )
@@ -177,7 +177,7 @@ def _next(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
             first = check_facts(state, seen, now)
             if first is not None:
                 return first
-            return (leave(state, may_send_back=may_send_back(state, now)),)
+            return (check_or_end(state, may_send_back=may_send_back(state, now)),)
         case Phase.ENDED:
             return ()
         case _:
@@ -212,7 +212,7 @@ def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
     elif is_replanning and not state.has_open():
         commands.append(ask_role(state, REPLANNER))
     if to_approve and state.question is None:
-        commands.append(ask_about(to_approve))
+        commands.append(ask_to_begin(to_approve))
     is_done = not is_replanning and not to_approve and is_ready_for_review(state)
     if not commands and is_done and not state.has_open("assessor"):
         return _conclude(state, now)
@@ -289,8 +289,8 @@ def _without_a_pass(state: JobState, now: float) -> tuple[Command, ...] | None:
 def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
     """Return the commands after all steps that do not wait for the review are settled."""
     if answer_stands(state):
-        return (leave(state, may_send_back=False),)
-    first = look_into(state, now)
+        return (check_or_end(state, may_send_back=False),)
+    first = settle_conflicts(state, now)
     if first is not None:
         return first
     if state.is_reviewed and not state.review_over:

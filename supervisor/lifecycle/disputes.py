@@ -24,7 +24,7 @@ from handoff_queue.supervisor.text.claim_conflicts import conflicts_in
 JUDGE = "judge"
 
 
-def look_into(state: JobState, now: float) -> tuple[Command, ...] | None:
+def settle_conflicts(state: JobState, now: float) -> tuple[Command, ...] | None:
     """Return the commands for contradictions before the results are reviewed; None if there is
     nothing to do.
     """
@@ -201,7 +201,7 @@ def disputed_claims(disputes: Iterable[Dispute]) -> list[Claim]:
     return claims
 
 
-def section(disputes: Collection[Dispute], body: str) -> str:
+def disputes_section(disputes: Collection[Dispute], body: str) -> str:
     """Return the section below an answer: open disputes, and settled disputes whose rejected claims
     the answer uses. '' if there are none.
     """
@@ -220,7 +220,7 @@ def _block(title: str, disputes: Sequence[Dispute]) -> str:
     return f"\n\n**{title}:**\n\n{lines}"
 
 
-def beside(disputes: Collection[Dispute], form: HandoffResult) -> tuple[str, ...]:
+def dispute_notes(disputes: Collection[Dispute], form: HandoffResult) -> tuple[str, ...]:
     """Return the disputes as notes, for an answer that is a form."""
     notes: list[str] = []
     for dispute in _disputed(disputes):

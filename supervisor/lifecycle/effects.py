@@ -130,7 +130,7 @@ def has_open_condition(step: StepState) -> bool:
     return bool(step.outline.when) and not step.is_met
 
 
-def ask_about(steps: Sequence[StepId]) -> AskApproval:
+def ask_to_begin(steps: Sequence[StepId]) -> AskApproval:
     """Return the question whether these steps may begin."""
     if len(steps) == 1:
         named = f"step {steps[0]} is"

@@ -61,7 +61,7 @@ def why_cancelled(state: JobState) -> str:
     return f"{state.cancelled_by} does not wait for it any more"
 
 
-def leave(state: JobState, *, may_send_back: bool) -> Command:
+def check_or_end(state: JobState, *, may_send_back: bool) -> Command:
     """Return the command that checks the gates of a made answer, or else the command that ends the
     job.
     """
@@ -130,7 +130,7 @@ def end_now(state: JobState, why: str) -> tuple[Command, ...]:
         case Phase.SYNTHESISING:
             return (_put_together(state),)
         case Phase.ANSWERING:
-            return end_checking(state, why) or (leave(state, may_send_back=False),)
+            return end_checking(state, why) or (check_or_end(state, may_send_back=False),)
         case Phase.ENDED:
             return ()
         case _:
@@ -141,7 +141,7 @@ def _stop_working(state: JobState, why: str) -> Command:
     if unsettled := state.unsettled_steps:
         return AbandonSteps(unsettled, why)
     if answer_stands(state):
-        return leave(state, may_send_back=False)
+        return check_or_end(state, may_send_back=False)
     if state.is_reviewed and not state.review_over:
         return SkipReview(why)
     return _put_together(state)

@@ -125,7 +125,7 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
         return core_schema.no_info_after_validator_function(cls, plain, serialization=as_dict)
 
 
-def layers(items: Mapping[Key, Value]) -> PersistentMap[Key, Value]:
+def to_persistent_map(items: Mapping[Key, Value]) -> PersistentMap[Key, Value]:
     """Return a mapping as a PersistentMap. A PersistentMap is returned unchanged."""
     if isinstance(items, PersistentMap):
         return items

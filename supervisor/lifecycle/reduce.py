@@ -55,7 +55,7 @@ from handoff_queue.supervisor.lifecycle.fact_gate import (
     apply_facts_checked,
     without_outcome,
 )
-from handoff_queue.supervisor.lifecycle.persistent_map import layers
+from handoff_queue.supervisor.lifecycle.persistent_map import to_persistent_map
 from handoff_queue.supervisor.lifecycle.replanning import remember_event, with_patch
 from handoff_queue.supervisor.lifecycle.retry_reducer import (
     drop_held_answer,
@@ -73,8 +73,8 @@ from handoff_queue.supervisor.lifecycle.state import (
 from handoff_queue.supervisor.lifecycle.step_index_update import overview_after
 from handoff_queue.supervisor.lifecycle.steps import (
     abandon_steps,
-    again,
     apply_conditions,
+    reopen_step,
     resolve_steps,
     retry_steps,
     send_back_answer,
@@ -142,7 +142,7 @@ def _after_event(state: JobState, recorded: Recorded) -> JobState:
         changes["patches"] = remember_event(state, recorded.event)
     for name in ("steps", "open"):
         if name in changes:
-            changes[name] = layers(changes[name])
+            changes[name] = to_persistent_map(changes[name])
     return state.model_copy(update=changes)
 
 
@@ -335,10 +335,10 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
         return changes
     if issued.assigned_to in ROLES:  # the consequences of its result come next, in the same commit
         return {**changes, "fruitless": state.fruitless + 1}
-    again = rebuild_held_steps(state, event, issued.step_id)
+    reopened = rebuild_held_steps(state, event, issued.step_id)
     ended = {issued.step_id: with_result(state.steps[issued.step_id], event)}
-    changes["steps"] = state.steps | ended | again
-    return {**changes, **drop_held_answer(state, event, again)}
+    changes["steps"] = state.steps | ended | reopened
+    return {**changes, **drop_held_answer(state, event, reopened)}
 
 
 def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
@@ -365,7 +365,7 @@ def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
         return {"rounds": rounds, "phase": phase, "open": still_open, "review_over": True}
     for step_id in {*named, *state.downstream(named)}:
         step = steps[step_id]
-        steps[step_id] = again(
+        steps[step_id] = reopen_step(
             step, AttemptFeedback(author="assessor", result=event.result, previous=step.result)
         )
     return {

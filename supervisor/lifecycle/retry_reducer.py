@@ -31,7 +31,7 @@ from handoff_queue.supervisor.lifecycle.state import (
     StepState,
     StepStatus,
 )
-from handoff_queue.supervisor.lifecycle.steps import again
+from handoff_queue.supervisor.lifecycle.steps import reopen_step
 
 USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
 
@@ -104,27 +104,27 @@ def rebuild_held_steps(
         step = state.steps[held_id]
         if step.is_settled:
             remark = AttemptFeedback(author="user", previous=step.result, follows=True)
-            steps[held_id] = again(step, remark)
+            steps[held_id] = reopen_step(step, remark)
     return steps
 
 
 def drop_held_answer(
-    state: JobState, event: HandoffFinished, again: Mapping[StepId, StepState]
+    state: JobState, event: HandoffFinished, reopened: Mapping[StepId, StepState]
 ) -> dict[str, Any]:
     """Return the changes that discard a held answer after a different result of a step. A result of a
     helper step is in no answer, so it discards nothing unless held steps run again.
 
     Args:
-        again: the steps from `rebuild_held_steps`.
+        reopened: the steps from `rebuild_held_steps`.
     """
     if state.held.is_nothing or event.status not in USABLE:
         return {}
-    if not again and event.handoff_id.rpartition(".")[0] in helpers_of(state):
+    if not reopened and event.handoff_id.rpartition(".")[0] in helpers_of(state):
         return {}
     changes: dict[str, Any] = {}
     if state.held.answer:
         changes = _without_answer(state)
-    held = tuple(held_id for held_id in state.held.steps if held_id not in again)
+    held = tuple(held_id for held_id in state.held.steps if held_id not in reopened)
     return {**changes, "held": Held(steps=held)}
 
 
@@ -184,7 +184,7 @@ def _done_again(step: StepState, event: RetryRequested) -> StepState:
     if step.acted and not is_named:
         return _not_again(step)
     gaps_only = event.holds and step.team_knows_all
-    return again(step, remark, is_named=is_named).model_copy(update={"gaps_only": gaps_only})
+    return reopen_step(step, remark, is_named=is_named).model_copy(update={"gaps_only": gaps_only})
 
 
 def _not_again(step: StepState) -> StepState:

@@ -41,7 +41,7 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
     stands.
     """
     if event.status is ResultStatus.FAILED and step.sent_back:
-        return stood_in_for(step, event.result, event.stop_reason)
+        return restore_earlier_result(step, event.result, event.stop_reason)
     needy = event.status is ResultStatus.NEEDS_INPUT and not event.acted
     has_failed = event.status is ResultStatus.FAILED
     tried = step.tried
@@ -64,7 +64,7 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
     )
 
 
-def stood_in_for(
+def restore_earlier_result(
     step: StepState, trouble: BlobRef | None, stop_reason: StopReason | None
 ) -> StepState:
     """Return the step with the result that was sent back, as a partial result, because the new attempt
@@ -85,7 +85,9 @@ def stood_in_for(
     )
 
 
-def again(step: StepState, remark: AttemptFeedback | None, *, is_named: bool = False) -> StepState:
+def reopen_step(
+    step: StepState, remark: AttemptFeedback | None, *, is_named: bool = False
+) -> StepState:
     """Return the step before its next attempt. A step that may have acted stays as it is.
 
     Args:
@@ -121,14 +123,14 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
         if step.status is StepStatus.IN_NEED:
             asked[step_id] = step
     for step_id in asked.keys() & {*event.answered}:
-        steps[step_id] = again(
+        steps[step_id] = reopen_step(
             asked[step_id],
             AttemptFeedback(author="planner", result=event.result, previous=asked[step_id].result),
         )
     for step_id in asked.keys() & {*event.given_up}:
         step = asked[step_id]
         if step.sent_back:
-            steps[step_id] = stood_in_for(step, step.trouble, step.stop_reason)
+            steps[step_id] = restore_earlier_result(step, step.trouble, step.stop_reason)
         else:
             steps[step_id] = step.model_copy(update={"status": StepStatus.SETTLED})
     if event.plan is None or state.plan is None or event.added_to != state.plan.plan:
@@ -142,7 +144,9 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
             previous=asked[outline.id].result,
             helper=outline.helpers[-1],
         )
-        steps[outline.id] = again(asked[outline.id], remark).model_copy(update={"outline": outline})
+        steps[outline.id] = reopen_step(asked[outline.id], remark).model_copy(
+            update={"outline": outline}
+        )
     steps |= new_steps(event.added)
     plan = state.plan.model_copy(update={"plan": event.plan, "steps": outlines_of(steps)})
     return {"steps": steps, "plan": plan}
@@ -156,7 +160,7 @@ def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
     for abandoned in event.steps:
         step = steps.get(abandoned.step) or state.steps[abandoned.step]
         if step.sent_back is not None and step.sent_back != step.result:
-            steps[abandoned.step] = stood_in_for(step, abandoned.result, None)
+            steps[abandoned.step] = restore_earlier_result(step, abandoned.result, None)
         else:
             steps[abandoned.step] = _ended_by_code(step, abandoned.result, ResultStatus.FAILED)
     still_open: dict[HandoffId, HandoffIssued] = {}
@@ -197,7 +201,7 @@ def apply_conditions(state: JobState, event: ConditionsChecked) -> dict[str, Any
     for undecided in event.undecided:
         step = state.steps[undecided.step]
         if step.sent_back is not None:
-            steps[undecided.step] = stood_in_for(step, undecided.result, None)
+            steps[undecided.step] = restore_earlier_result(step, undecided.result, None)
         else:
             steps[undecided.step] = _ended_by_code(step, undecided.result, ResultStatus.FAILED)
     after = state.steps | steps
@@ -231,7 +235,7 @@ def retry_steps(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepSta
     for chance in event.steps:
         step = state.steps[chance.step]
         remark = AttemptFeedback(author="supervisor", result=step.result, previous=step.result)
-        steps[chance.step] = again(step, remark).model_copy(
+        steps[chance.step] = reopen_step(step, remark).model_copy(
             update={
                 "given_to": chance.specialist or step.given_to,
                 "is_met": step.is_met,
@@ -254,7 +258,7 @@ def send_back_answer(
     for step_id in check.steps:
         step = state.steps[step_id]
         remark = AttemptFeedback(author="gate", result=check.result, previous=step.result)
-        steps[step_id] = again(step, remark)
+        steps[step_id] = reopen_step(step, remark)
     return {
         **changes,
         "phase": Phase.WORKING,

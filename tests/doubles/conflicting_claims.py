@@ -7,7 +7,7 @@ from random import Random
 from handoff_queue.shared.types.events import ConflictsFound, HandoffIssued, Judged, RetryRequested
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.review import Settlement, Settlements
-from handoff_queue.supervisor.lifecycle.disputes import disputes_of, section
+from handoff_queue.supervisor.lifecycle.disputes import disputes_of, disputes_section
 from tests.doubles.simulated_job import SimulatedJob
 
 
@@ -65,7 +65,7 @@ def check_disputes(job: SimulatedJob) -> None:
     found = disputes_of(job.state, job.texts)
     kept = job.state.judged.settled if job.state.judged else ()
     assert {one.conflict.id for one in found if one.is_settled} == {*kept}
-    text = section(found, "")
+    text = disputes_section(found, "")
     assert all(one.line(marked=True) in text for one in found if not one.is_settled)
 
 

@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.supervisor.lifecycle.persistent_map import LEAST_LAYER, PersistentMap, layers
+from handoff_queue.supervisor.lifecycle.persistent_map import (
+    LEAST_LAYER,
+    PersistentMap,
+    to_persistent_map,
+)
 
 KEYS = st.integers(0, 2 * LEAST_LAYER)
 """So few that they are changed, taken away and come back; more than lie on top of a ground."""
@@ -78,7 +82,7 @@ def test_a_missing_key_cannot_be_read_or_removed() -> None:
     with pytest.raises(KeyError):
         some[1]
     assert some.without(1) is some
-    assert layers(some) is some
+    assert to_persistent_map(some) is some
 
 
 def test_a_change_costs_almost_nothing_in_a_large_map() -> None:
