@@ -171,13 +171,13 @@ def bill_of(state: JobState) -> tuple[TeamLayer, ...]:
         planned += step.outline.specialist == SUB_SUPERVISOR
     if not planned:
         return ()
-    each, layers, many = _first_slice(state), [], planned
+    limits, layers, teams = _first_slice(state), list[TeamLayer](), planned
     for depth in range(state.submitted.depth + 1, state.submitted.limits.max_depth + 1):
-        layers.append(TeamLayer(depth, many, each.max_turns, each.max_microusd))
-        many = min(
-            many * each.max_steps,
-            many * each.max_turns if each.max_turns else many * each.max_steps,
-        )
+        layers.append(TeamLayer(depth, teams, limits.max_turns, limits.max_microusd))
+        most_steps = limits.max_steps
+        if limits.max_turns:
+            most_steps = min(most_steps, limits.max_turns)
+        teams *= most_steps
     return tuple(layers)
 
 
@@ -195,7 +195,7 @@ def lacking(state: JobState, first: WorstCase) -> str:
     """
     if not has_teams(state):
         return ""
-    each, tokens = _first_slice(state), first.input_tokens + first.output_tokens
+    limits, tokens = _first_slice(state), first.input_tokens + first.output_tokens
     needed = {
         "max_turns": SHARES_OF_A_CHILD,
         "max_handoffs": SHARES_OF_A_CHILD,
@@ -204,7 +204,7 @@ def lacking(state: JobState, first: WorstCase) -> str:
     }
     shortages: list[str] = []
     for name, least in needed.items():
-        most = getattr(each, name)
+        most = getattr(limits, name)
         if most is not None and most < least:
             shortages.append(
                 f"{amount(name, most)} where a team needs room for {amount(name, least)}"
@@ -237,11 +237,11 @@ def _layer_text(layer: TeamLayer, *, is_first: bool) -> str:
         most.append(f"{layer.max_turns} turns")
     if layer.max_microusd:
         most.append(f"${cost_usd(layer.max_microusd):.6g}")
-    each = " without a limit of their own"
+    limits = " without a limit of their own"
     if most:
-        each = f" of at most {' and '.join(most)} each"
+        limits = f" of at most {' and '.join(most)} each"
     if is_first:
-        return f"{teams}{each}"
+        return f"{teams}{limits}"
     return (
         f"below them, at depth {layer.depth}, {teams} at most, out of what those above them may use"
     )
