@@ -149,7 +149,7 @@ def _content(tokens: list[Token], index: int) -> str:
         token = tokens[at]
         if token.nesting < 0 and token.level == first.level:
             break
-        if token.type == "inline":
+        if token.type == "inline" and token.content.strip():
             cells.append(" ".join(token.content.split()))
     return " ".join(cells)
 

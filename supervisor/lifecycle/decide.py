@@ -101,7 +101,7 @@ def decide(state: JobState, seen: Observations, now: float) -> tuple[Command, ..
         return (
             EndJob(
                 JobStatus.FAILED,
-                f"an internal error: {state.fruitless} results had no effect for  the supervisor's roles",
+                f"an internal error: {state.fruitless} results of the supervisor's roles had no effect",
             ),
         )
     return _go_on(state, seen, now)

@@ -1,6 +1,4 @@
-"""Of an answer that has to be cited, each sentence with a figure points to a source; what
-states nothing need not.
-"""
+"""Each sentence with a figure in a cited answer points to a source."""
 
 from __future__ import annotations
 
@@ -148,6 +146,12 @@ def test_after_a_list_of_sources_the_answer_is_checked_again() -> None:
     assert find_uncited_sentences("From the list [1]:\n\n- 50 EUR\n\nIt costs 60 EUR.", 1) == (
         "It costs 60 EUR.",
     )
+
+
+def test_an_empty_cell_adds_no_space_to_a_quoted_row() -> None:
+    answer = "| name | note | price |\n|---|---|---|\n| Milvus |  | 5 EUR |"
+
+    assert find_uncited_sentences(answer, 1) == ("Milvus 5 EUR",)
 
 
 def test_a_row_of_a_table_shows_its_own_source() -> None:
