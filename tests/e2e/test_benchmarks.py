@@ -18,12 +18,16 @@ pytestmark = pytest.mark.slow
 def test_the_table_has_a_line_for_every_row_under_every_load(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked = ["canvas", "1 worker"]
-    main(["--quick", "--rows", *asked])
+    rows = ["canvas", "1 worker"]
+    calls = ["0", "1:streamed"]
+    main(["--quick", "--rows", *rows, "--calls", *calls])
 
-    shown = capsys.readouterr().out.splitlines()
-    lines = [line.split(" | ") for line in shown[shown.index(HEAD) + 2 :] if line.startswith("| ")]
-    assert len(lines) == 2 * 4 * len(asked), "one and five jobs at once, of four kinds of calls"
+    output = capsys.readouterr().out.splitlines()
+    lines = [
+        line.split(" | ") for line in output[output.index(HEAD) + 2 :] if line.startswith("| ")
+    ]
+    loads = 2 * len(calls)  # one job and five jobs at once
+    assert len(lines) == loads * len(rows)
     assert all(float(figure) > 0 for _, _, _, *figures in lines for figure in figures[:3])
 
 
