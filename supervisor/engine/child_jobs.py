@@ -63,9 +63,9 @@ from handoff_queue.supervisor.lifecycle.teams import (
 from handoff_queue.supervisor.text.markdown import title_of
 
 BEGUN_WITHIN_S = 5.0
-"""A child whose first wake-up was lost is found by a sweeper after this."""
+"""Seconds after which the sweeper wakes a child job whose first wake-up was lost."""
 
-LACKED = "\n\nAn earlier team did a part of this task. Its findings are available, and need not be searched again. Its gaps: {}"
+GAPS_NOTE = "\n\nAn earlier team did a part of this task. Its findings are available, and need not be searched again. Its gaps: {}"
 
 log = log_of(__name__)
 
@@ -79,9 +79,15 @@ def hand_over(
     answer_schema: Mapping[str, Any] | None = None,
     contract: SpecialistSpec | None = None,
 ) -> None:
-    """Give a step to a child job: a new job, or the job that has done a part of the step.
+    """Issue the handoff of a step to a child job. `ChildJobs.start` starts the job after the commit.
 
-    `words`: of the step's remarks. `answer_schema` and `contract`: as for `step_handoff`.
+    The child is the job that has done a part of the step if it only needs to fill its gaps, and
+    otherwise a new job.
+
+    Args:
+        words: texts of the step's remarks.
+        answer_schema: see `step_handoff`.
+        contract: see `step_handoff`.
     """
     job_id = team_before(state, step.id)
     before = None
@@ -89,32 +95,29 @@ def hand_over(
         before = fold(job_id, None, store.journal.read(job_id))
     child = child_of(state, step.id, job_id if before and has_gaps_alone(before) else None)
     handoff = step_handoff(state, step, SPEC, SPEC.content_digest, words, answer_schema, contract)
-    slice_ = {
-        "max_turns": child.limits.max_turns,
-        "max_tokens": child.limits.max_tokens,
-        "max_microusd": child.limits.max_microusd,
-    }
-    limits = handoff.limits.model_copy(
-        update={name: most for name, most in slice_.items() if most is not None}
-    )
+    budget: dict[str, int] = {}
+    for name in ("max_turns", "max_tokens", "max_microusd"):
+        limit = getattr(child.limits, name)
+        if limit is not None:
+            budget[name] = limit
+    limits = handoff.limits.model_copy(update=budget)
     handoff = handoff.model_copy(update={"limits": limits})
     into.ref(SPEC.to_json())
     counts = fan_ins_to_count(state, state.dependents[step.id])
-    into.events.append(
-        issued_event(handoff, into.ref(handoff.to_json()), counts=counts).model_copy(
-            update={"child": child}
-        )
-    )
+    issued = issued_event(handoff, into.ref(handoff.to_json()), counts=counts)
+    into.events.append(issued.model_copy(update={"child": child}))
     into.effects.append(StartChild(handoff.handoff_id))
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierChild:
-    """Results of an earlier child job, and a sentence about its gaps for the request."""
+    """Results of an earlier child job, and a text about its gaps for the request."""
 
     given: tuple[Given, ...] = ()
     texts: tuple[str, ...] = ()
-    told: str = ""
+    """Payloads of the results."""
+    gaps_note: str = ""
+    """Text to append to the request; empty if the earlier child job left no gaps."""
 
 
 class ChildJobs:
@@ -126,8 +129,8 @@ class ChildJobs:
         self._dispatcher = dispatcher
 
     def start(self, state: JobState, handoff_id: HandoffId) -> None:
-        """Start or continue the child job of a handoff. Do nothing if the child job runs, or
-        if its parent no longer needs it.
+        """Start or continue the child job of a handoff. Do nothing if the child job runs, or if the
+        handoff is no longer open.
         """
         handed_over = state.open.get(handoff_id)
         if handed_over is None or handed_over.child is None:
@@ -142,7 +145,7 @@ class ChildJobs:
         else:
             before = fold(child.job_id, None, self._store.journal.read(child.job_id))
         if before and not before.ended:
-            return  # it has gone on already; or else its end is yet to come, which wakes us
+            return  # the child job runs, and its end wakes the parent
         due_at = now + BEGUN_WITHIN_S
         if before:
             commit = self._taken_up(state, handed_over, before, limits, due_at)
@@ -166,12 +169,16 @@ class ChildJobs:
         limits: JobLimits,
         due_at: float,
     ) -> Commit:
-        """Return the commit that fills only the gaps of an ended child job, as `handoff
-        retry` does.
+        """Return the commit of a retry that continues an ended child job for a new handoff.
 
-        `limits` come on top of the money, tokens and time that the child job has used.
+        The child job may use `limits` in addition to the turns, tokens and money that it has used.
         """
         used = used_limits(self._store.jobs.standings([before.job_id])[0])
+        raised_limits: dict[str, Any] = {}
+        for name, amount in used.items():
+            limit = getattr(limits, name)
+            if limit is not None:
+                raised_limits[name] = limit + amount
         event = RetryRequested(
             whole=state.waits_for_all,
             holds=True,
@@ -180,11 +187,7 @@ class ChildJobs:
                 max_seconds=limits.max_seconds,
                 is_known=state.steps[handed_over.step_id].sent_back is not None,
             ),
-            **{
-                name: most + used[name]
-                for name in used
-                if (most := getattr(limits, name)) is not None
-            },
+            **raised_limits,
         )
         return event_commit(before, event, due_at)
 
@@ -192,72 +195,68 @@ class ChildJobs:
         self, state: JobState, handed_over: HandoffIssued, limits: JobLimits, due_at: float
     ) -> Commit:
         """Return the commit that submits a new child job."""
-        handoff = AgentHandoff.from_json(
-            self._library.payloads(state.job_id, [handed_over.handoff.digest])[
-                handed_over.handoff.digest
-            ]
-        )
-        request, asked = request_of(handoff), state.submitted
-        known = {one.step_id: one.result for one in handoff.context}
+        digest = handed_over.handoff.digest
+        handoff = AgentHandoff.from_json(self._library.payloads(state.job_id, [digest])[digest])
+        submitted = state.submitted
+        known: dict[StepId, BlobRef] = {}
+        for context_result in handoff.context:
+            known[context_result.step_id] = context_result.result
         results = ResultTexts(self._texts(state, known.values()))
         given, texts = results_as_given(state, known, [*known.values()], results)
-        before = self._before(state, handoff, {one.step for one in given})
-        given, texts, request = (
-            (*given, *before.given),
-            (*texts, *before.texts),
-            f"{request}{before.told}",
-        )
+        before = self._before(state, handoff, {result.step for result in given})
+        given = (*given, *before.given)
+        texts = (*texts, *before.texts)
+        request = f"{request_of(handoff)}{before.gaps_note}"
         form = handoff.expected_output_format
         schema = None if form == {"type": "string"} else json.dumps(form, sort_keys=True)
         event = JobSubmitted(
             request=ref(request),
             title=title_of(handoff.task_description),
             limits=limits,
-            manifest=asked.manifest,
-            document_count=asked.document_count,
-            model=asked.model,
-            tenant=asked.tenant,
-            priority=asked.priority,
-            specialists=self._without_effects(asked.specialists),
+            manifest=submitted.manifest,
+            document_count=submitted.document_count,
+            model=submitted.model,
+            tenant=submitted.tenant,
+            priority=submitted.priority,
+            specialists=self._without_effects(submitted.specialists),
             mode=Mode.TEAM,
             parent=Parent(job_id=state.job_id, handoff_id=handed_over.handoff_id),
-            depth=asked.depth + 1,
+            depth=submitted.depth + 1,
             given=given,
             answer_schema=ref(schema) if schema else None,
         )
-        schemas = (schema,) if schema else ()
-        manifest = (
-            self._library.payloads(state.job_id, [asked.manifest.digest]).values()
-            if asked.manifest
-            else ()
-        )
+        payloads = [request]
+        if submitted.manifest:
+            digests = [submitted.manifest.digest]
+            payloads.extend(self._library.payloads(state.job_id, digests).values())
+        if schema:
+            payloads.append(schema)
+        payloads.extend(texts)
         assert handed_over.child is not None
-        return Submission(
-            handed_over.child.job_id,
-            event,
-            (request, *manifest, *schemas, *texts),
-            {},
-            has_key=False,
-        ).commit(due_at)
+        submission = Submission(handed_over.child.job_id, event, tuple(payloads), {}, has_key=False)
+        return submission.commit(due_at)
 
     def _without_effects(self, allowed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the specialists of a child job: those without tools with effects.
+        """Return the specialists that a child job may use: the allowed ones without tools with effects.
 
-        A child job cannot ask a person, and its parent's review comes after it. Should a
-        child use another specialist all the same, it gets no tool with effects (`acts_with`).
+        Without such a specialist, the child job uses the generalist. A child job cannot ask a
+        person, and its parent's review comes after it. The handoffs of a child job allow no tool
+        with effects either (`acts_with`).
         """
         served = self._store.presence.served()
         acts = acting(served)
         if not acts:
             return allowed
-        left = tuple(name for name in (allowed or sorted(served)) if name not in acts)
-        return left or (GENERALIST,)
+        harmless = tuple(name for name in (allowed or sorted(served)) if name not in acts)
+        return harmless or (GENERALIST,)
 
     def _before(
         self, state: JobState, handoff: AgentHandoff, taken: Collection[StepId]
     ) -> EarlierChild:
-        """Return the results of the last child job of this step. `taken` names the results
-        that the parent gives.
+        """Return the results of the last ended child job of an earlier attempt at this step.
+
+        Args:
+            taken: names of the results that the parent gives; they are left out.
         """
         for attempt in range(handoff.attempt - 1, 0, -1):
             child = child_id_for(state.job_id, handoff_id(handoff.step_id, attempt))
@@ -268,18 +267,23 @@ class ChildJobs:
             for step, result in results_to_give(before).items():
                 if not {step, earlier(step)} & {*taken}:
                     results[step] = result
-            refs = [*results.values(), *([before.ended.answer] if before.ended.answer else [])]
+            refs = list(results.values())
+            if before.ended.answer:
+                refs.append(before.ended.answer)
             texts = self._texts(before, refs)
             answer = _answer_in(texts, before.ended.answer)
-            return EarlierChild(
-                *results_as_given(before, results, parts_of(before), ResultTexts(texts)),
-                LACKED.format(lacking(answer.gaps)) if answer and answer.gaps else "",
+            gaps_note = ""
+            if answer and answer.gaps:
+                gaps_note = GAPS_NOTE.format(lacking(answer.gaps))
+            given, payloads = results_as_given(
+                before, results, parts_of(before), ResultTexts(texts)
             )
+            return EarlierChild(given, payloads, gaps_note)
         return EarlierChild()
 
     def tell(self, state: JobState) -> None:
-        """Give the result of an ended child job to its parent. A repeated call has no further
-        effect.
+        """Give the result of an ended child job to its parent, and wake the parent. A repeated
+        call has no further effect.
 
         Raises:
             VersionConflict: the child job runs again, or another supervisor has given its result.
@@ -294,27 +298,26 @@ class ChildJobs:
         told = Commit(
             job_id=state.job_id, expected=state.version, tip=state.as_of, events=[ParentTold()]
         )
-        self._store.journal.commit(told)  # said of a later end, it would keep that from its parent
+        # `expected` and `tip` bind the event to this end. After a retry it would suppress the
+        # report of the next end.
+        self._store.journal.commit(told)
 
     def _result(self, state: JobState) -> HandoffResult:
         assert state.ended is not None
-        because = (state.ended.because,) if state.ended.because else ()
-        refs = [
-            *parts_of(state),
-            *results_for_answer(state),
-            *because,
-            *([state.ended.answer] if state.ended.answer else []),
-        ]
+        refs = [*parts_of(state), *results_for_answer(state)]
+        if state.ended.because:
+            refs.append(state.ended.because)
+        if state.ended.answer:
+            refs.append(state.ended.answer)
         texts = self._texts(state, refs)
         answer = _answer_in(texts, state.ended.answer)
         assert state.submitted.parent is not None
         parent = state.submitted.parent
-        so_far = self._store.jobs.standings([state.job_id])[0]
-        of_handoff = self._store.jobs.handoffs(parent.job_id, [parent.handoff_id]).get(
-            parent.handoff_id, so_far
-        )
+        job_standing = self._store.jobs.standings([state.job_id])[0]
+        handoffs = self._store.jobs.handoffs(parent.job_id, [parent.handoff_id])
+        handoff_standing = handoffs.get(parent.handoff_id, job_standing)
         return result_for_parent(
-            state, ResultTexts(texts), answer, _used(of_handoff), _used(so_far)
+            state, ResultTexts(texts), answer, _used(handoff_standing), _used(job_standing)
         )
 
     def _texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
@@ -324,7 +327,7 @@ class ChildJobs:
 
 
 def _answer_in(texts: Mapping[str, str], answer: BlobRef | None) -> Answer | None:
-    """Return the answer of a child. None: it has none, or the stored answer cannot be read."""
+    """Return the answer of a child job, or None if it has none or the stored answer cannot be read."""
     if answer is None:
         return None
     try:
@@ -335,15 +338,10 @@ def _answer_in(texts: Mapping[str, str], answer: BlobRef | None) -> Answer | Non
 
 def request_of(handoff: AgentHandoff) -> str:
     """Return the request of a child job: the step's task, and the remarks on earlier attempts."""
-    return "\n\n".join(
-        [
-            handoff.task_description,
-            *(
-                f"An earlier attempt was not good enough: {feedback.text}"
-                for feedback in handoff.feedback
-            ),
-        ]
-    )
+    paragraphs = [handoff.task_description]
+    for feedback in handoff.feedback:
+        paragraphs.append(f"An earlier attempt was not good enough: {feedback.text}")
+    return "\n\n".join(paragraphs)
 
 
 def _used(books: JobStanding | HandoffStanding) -> ChildUsage:

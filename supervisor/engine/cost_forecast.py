@@ -36,13 +36,16 @@ UNWRITTEN_CHARS = 6_000
 with its own length.
 """
 ESCAPED = 1.25
-"""Bytes of a request for each character of a result: it is JSON within JSON there, full of quotes.
+"""Bytes in a request for each byte of a result. A request holds a result as JSON within JSON, where
+each quote is escaped.
 """
 
 
 class CostForecast:
-    """Foresees them. Bytes count as tokens, as everywhere in the budgets; of texts whose
-    characters are known, a character as a byte.
+    """Forecast of the highest cost of later model calls.
+
+    A byte counts as a token, as in all budgets. Where only the characters of a text are known, a
+    character counts as a byte.
     """
 
     def __init__(
@@ -59,28 +62,27 @@ class CostForecast:
         self._specs = {role: read_role(role) for role in (*CLOSING_ROLES, JUDGE, "planner")}
 
     def fields(self, state: JobState) -> dict[str, str | int]:
-        """Return fields of the job's hash: the reserve that steps may not use, and the resource
-        that its sub-teams lack. Costs of calls are computed only if a limit needs them.
+        """Return fields of the job's hash: the reserve that steps may not use, and a text about the
+        resources that its sub-teams lack.
+
+        The costs of closing calls are computed only for a job with a token or cost limit.
         """
         limits = state.submitted.limits
-        kept = reserved_budget(
-            state, self.foreseen(state) if limits.max_tokens or limits.max_microusd else ()
-        )
+        closing_calls: Sequence[WorstCase] = ()
+        if limits.max_tokens or limits.max_microusd:
+            closing_calls = self.foreseen(state)
         lacks = ""
         if has_teams(state):
             lacks = lacking(state, self.first_of_a_team(state))
-        return {"teams_lack": lacks, **kept}
+        return {"teams_lack": lacks, **reserved_budget(state, closing_calls)}
 
     def foreseen(self, state: JobState) -> Sequence[WorstCase]:
-        """Return the upper bound of each call after the end of all steps."""
+        """Return the upper bound of one call of each closing role and of the fact-checker."""
         roles = closers(state)
-        read = 0
-        if roles:
-            read = _read(state)
-        worst_cases: list[WorstCase] = []
-        for role in roles:
-            worst_cases.append(self._most(role, state, read))
-        return worst_cases
+        if not roles:
+            return []
+        input_tokens = _input_tokens(state)
+        return [self._most(role, state, input_tokens) for role in roles]
 
     def first_of_a_team(self, state: JobState) -> WorstCase:
         """Return the upper bound of the first call of a sub-team's planner, without the texts of
@@ -88,34 +90,36 @@ class CostForecast:
         """
         return self._most("planner", state, HIDDEN_TOKENS)
 
-    def _most(self, role: str, state: JobState, read: int) -> WorstCase:
-        """Return the upper bound of a role's call.
+    def _most(self, role: str, state: JobState, input_tokens: int) -> WorstCase:
+        """Return the upper bound of a role's call, or of the fact-checker's.
 
         Args:
-            read: tokens of input in addition to the role's instructions.
+            input_tokens: tokens of input in addition to the instructions.
         """
         spec = self._specs.get(role) or self._fact_checker(state)
         try:
             model = self._models.name_of(state.submitted.model, spec)
-        except (
-            MissingCredentials
-        ):  # the role makes no call in this process; the process that makes one knows its cost
+        except MissingCredentials:
+            # This process makes no model calls. A process that makes them knows their cost.
             return WorstCase(0, 0, 0)
         call = ModelCall(model, system="", messages=(), max_output_tokens=spec.max_output_tokens)
-        return self._prices.worst(call, len(spec.instructions.encode()) + read)
+        return self._prices.worst(call, len(spec.instructions.encode()) + input_tokens)
 
 
-def _read(state: JobState) -> int:
-    """Return the tokens of input in addition to the role's instructions."""
-    submitted, plan = state.submitted, state.plan
+def _input_tokens(state: JobState) -> int:
+    """Return the most input tokens of a closing call, without the instructions.
+
+    The rubric and the answer schema count twice: each is in the prompt and in the output schema.
+    """
+    submitted = state.submitted
     frame = HIDDEN_TOKENS + FRAME_BYTES + len(STANDING_RULES) + len(ENVELOPE_RULES)
-    asked = min(submitted.request.size, MAX_REQUEST_CHARS) + (plan.plan.size if plan else 0)
-    rubric = 2 * len(
-        (submitted.rubric or DEFAULT_RUBRIC).to_json().encode()
-    )  # what its criteria mean is said, their names are enforced
-    schema = (
-        2 * submitted.answer_schema.size if submitted.answer_schema else 0
-    )  # it is said, and it is enforced
+    brief = min(submitted.request.size, MAX_REQUEST_CHARS)
+    if state.plan:
+        brief += state.plan.plan.size
+    rubric = submitted.rubric or DEFAULT_RUBRIC
+    schemas = 2 * len(rubric.to_json().encode())
+    if submitted.answer_schema:
+        schemas += 2 * submitted.answer_schema.size
     results = state.overview.written + UNWRITTEN_CHARS * state.overview.unwritten
     most = min(MOST_SHOWN_BYTES, max(MOST_PASTED_CHARS, LEAST_PASTED_CHARS * len(state.steps)))
-    return frame + asked + rubric + schema + ceil(ESCAPED * min(results, most))
+    return frame + brief + schemas + ceil(ESCAPED * min(results, most))

@@ -1,4 +1,4 @@
-"""Prepare the writes of a decision, and commit them with its events."""
+"""Turn the commands of a decision into events, payloads and messages, ready for the commit."""
 
 from __future__ import annotations
 
@@ -103,14 +103,16 @@ if TYPE_CHECKING:
 def pin_spec(
     state: JobState, name: str, library: PayloadCache, roles: PresenceStore
 ) -> tuple[SpecialistSpec, str, str | None]:
-    """Return spec, digest and text. The spec is the one that the job started with. The first time
-    it is the one that workers announce now, and its text must be stored.
+    """Return a specialist's spec, its digest, and its text if the text must be stored.
+
+    A job keeps the spec with which it first used the specialist. At the first use, this is the spec
+    that workers announce now.
     """
     pinned = state.specialists.get(name)
     if pinned:
         return spec_from(library.payloads(state.job_id, [pinned])[pinned]), pinned, None
     served = roles.served().get(name)
-    if served is None:  # its workers have gone, or have not announced themselves since a restart
+    if served is None:  # no live worker announces this specialist
         spec = unannounced_spec(name)
         return spec, spec.content_digest, spec.to_json()
     return served.spec, served.digest, served.spec.to_json()
@@ -120,14 +122,14 @@ OFFLINE_LABEL = "Made without a language model: the offline model only quotes an
 
 
 def end_task_begun(state: JobState, command: SendEndTask) -> EndTaskTried:
-    """Return the event that stands in the journal before the task is sent."""
+    """Return the event that a supervisor begins to send the task of a job's end."""
     return EndTaskTried(
         attempt=command.attempt, delivered=False, under_way=True, end=state.ended_version
     )
 
 
 class DecisionRecorder:
-    """Turns commands that are recorded into events and messages."""
+    """Turns commands into events, payloads and messages."""
 
     def __init__(self, store: Store, library: PayloadCache) -> None:
         self._store = store
@@ -138,7 +140,7 @@ class DecisionRecorder:
         """Specs of the roles, with their texts."""
 
     def record(self, state: JobState, command: Command, into: PendingWrites) -> None:
-        """Add the events and writes of a command, and the actions after the commit."""
+        """Add the events, payloads and messages of a command to `into`, or its effect."""
         match command:
             case MakePlan():
                 self._make_plan(state, command, into)
@@ -197,7 +199,9 @@ class DecisionRecorder:
         command: DeliverWebhook | SendEndTask | PublishAgain | RunRole | StartChild | TellParent,
         into: PendingWrites,
     ) -> None:
-        """Add an action for the time after the commit, and the event that it has begun."""
+        """Add an effect for the time after the commit, with an event if the journal must say that it
+        has begun.
+        """
         match command:
             case DeliverWebhook():
                 into.events.append(
@@ -234,13 +238,13 @@ class DecisionRecorder:
                 assert_never(command)
 
     def _issue_role(self, state: JobState, command: IssueRole, into: PendingWrites) -> None:
-        spec, of_role = self._role(command.role)
+        spec, spec_text = self._role(command.role)
         request = self._loading.text(state, state.submitted.request)
         task, about, schema = self.briefing.brief(state, command.role, request, into)
         handoff = role_handoff(
             state,
             spec,
-            into.ref(of_role).digest,
+            into.ref(spec_text).digest,
             command.attempt,
             task=task,
             about=about,
@@ -251,26 +255,18 @@ class DecisionRecorder:
         into.events.append(issued_event(handoff, into.ref(text), closes=is_of_a_quarrel(schema)))
 
     def _make_plan(self, state: JobState, command: MakePlan, into: PendingWrites) -> None:
-        asked = state.submitted
-        if asked.workflow is not None:
-            plan, is_reviewed = (
-                Plan.from_json(self._loading.text(state, asked.workflow)),
-                asked.is_reviewed,
-            )
+        submitted = state.submitted
+        if submitted.workflow is not None:
+            plan = Plan.from_json(self._loading.text(state, submitted.workflow))
+            is_reviewed = submitted.is_reviewed
         else:
             assert command.specialist is not None
-            plan, is_reviewed = (
-                one_step(
-                    self._loading.text(state, asked.request),
-                    command.specialist,
-                    "",
-                    answers_in(asked.given),
-                ),
-                False,
-            )
+            request = self._loading.text(state, submitted.request)
+            plan = one_step(request, command.specialist, "", answers_in(submitted.given))
+            is_reviewed = False
         event, text = make_plan_event(
             plan,
-            is_reviewed=is_reviewed or asked.rubric is not None,
+            is_reviewed=is_reviewed or submitted.rubric is not None,
             acting=acting(self._store.presence.served()),
         )
         into.ref(text)
@@ -286,11 +282,10 @@ class DecisionRecorder:
 
     def _issue_group(self, state: JobState, command: IssueGroup, into: PendingWrites) -> None:
         plan = self._loading.plan(state, into)
-        words = self._loading.words(
-            state,
-            [ref for step_id in command.steps for ref in remarks_want(state.steps[step_id])],
-            into,
-        )
+        refs: list[BlobRef] = []
+        for step_id in command.steps:
+            refs += remarks_want(state.steps[step_id])
+        words = self._loading.words(state, refs, into)
         group: list[OutgoingHandoff] = []
         dependents, instead = state.dependents, dict(command.instead)
         for index, step_id in enumerate(gently(command.steps)):
@@ -334,7 +329,9 @@ class DecisionRecorder:
         return None
 
     def _contract(self, state: JobState, step: Step, assigned_to: str) -> SpecialistSpec | None:
-        """Return the specialist that the step was planned for, if another one does it now."""
+        """Return the specialist that the step was planned for. None: it does the step, or the step was
+        planned for a sub-supervisor.
+        """
         planned_for = step.contract_of or step.specialist
         if planned_for in (assigned_to, SUB_SUPERVISOR):
             return None
@@ -346,7 +343,7 @@ class DecisionRecorder:
         if allowed == ():
             return False
         served = self._store.presence.served().get(spec.name)
-        if served is None:  # no worker of the specialist runs, and the plan holds its rights
+        if served is None:  # no live worker: the plan says whether it has tools with effects
             return bool(outline.acts)
         if spec.task_with_effect is not None:
             return True
@@ -357,14 +354,14 @@ class DecisionRecorder:
         return not effects.isdisjoint(spec.tools)
 
     def _abandon(self, state: JobState, command: AbandonSteps, into: PendingWrites) -> None:
-        given_up = []
+        abandoned: list[Abandoned] = []
         for step_id in command.steps:
             step = state.steps[step_id]
             stand_in = result_by_code(
                 state.job_id, step_id, max(1, step.attempt), command.why, StopReason.CANCELLED
             )
-            given_up.append(Abandoned(step=step_id, result=into.ref(stand_in.to_json())))
-        into.events.append(StepsAbandoned(steps=tuple(given_up), why=command.why))
+            abandoned.append(Abandoned(step=step_id, result=into.ref(stand_in.to_json())))
+        into.events.append(StepsAbandoned(steps=tuple(abandoned), why=command.why))
 
     def _check_conditions(
         self, state: JobState, command: CheckConditions | SkipSteps, into: PendingWrites
@@ -381,15 +378,15 @@ class DecisionRecorder:
         into.events.append(event)
 
     def _find_conflicts(self, state: JobState, into: PendingWrites) -> None:
-        event, store = find_conflicts(state, self._loading.words(state, results_in(state), into))
-        if store:
-            into.ref(store)
+        words = self._loading.words(state, results_in(state), into)
+        event, payload = find_conflicts(state, words)
+        if payload:
+            into.ref(payload)
         into.events.append(event)
 
     def _choose_answer(self, state: JobState, command: ChooseAnswer, into: PendingWrites) -> None:
-        wanted = choose_method(state)
         problem = None
-        if wanted is not command.method:
+        if command.method is not choose_method(state):
             problem = "no time was left for a synthesis"
         into.events.append(Synthesised(method=command.method, problem=problem))
 
@@ -405,20 +402,14 @@ class DecisionRecorder:
             case IssueFactCheck():
                 self._issue_fact_check(state, command, into)
             case TakeFactCheck():
-                into.events.append(
-                    apply_fact_check(
-                        state, command, self._loading.words(state, [command.result], into)
-                    )
-                )
+                words = self._loading.words(state, [command.result], into)
+                into.events.append(apply_fact_check(state, command, words))
             case _:
                 assert_never(command)
 
     def _check_gates(self, state: JobState, command: CheckGates, into: PendingWrites) -> None:
-        event, vetoes = check_gates(
-            state,
-            self._loading.words(state, gates_want(state), into),
-            may_send_back=command.may_send_back,
-        )
+        words = self._loading.words(state, gates_want(state), into)
+        event, vetoes = check_gates(state, words, may_send_back=command.may_send_back)
         if vetoes is not None:
             into.ref(vetoes.to_json())
         into.events.append(event)
@@ -465,17 +456,18 @@ class DecisionRecorder:
         )
 
     def outgoing(self, state: JobState, handoff_ids: Sequence[HandoffId]) -> list[OutgoingHandoff]:
-        """Return handoffs of the journal, to publish them again byte for byte."""
+        """Return the handoffs that are still open, with their stored bytes, to publish them again."""
         issued: list[HandoffIssued] = []
         for handoff_id in handoff_ids:
             if handoff_id in state.open:
                 issued.append(state.open[handoff_id])
         texts = self._library.payloads(state.job_id, [event.handoff.digest for event in issued])
-        return [
-            OutgoingHandoff(AgentHandoff.from_json(text), text, event.group or "", event.index)
-            for event in issued
-            for text in [texts[event.handoff.digest]]
-        ]
+        outgoing: list[OutgoingHandoff] = []
+        for event in issued:
+            text = texts[event.handoff.digest]
+            handoff = AgentHandoff.from_json(text)
+            outgoing.append(OutgoingHandoff(handoff, text, event.group or "", event.index))
+        return outgoing
 
     def fact_checker(self, state: JobState) -> SpecialistSpec:
         """Return the spec of the fact-checker. The job must have one."""

@@ -1,8 +1,8 @@
 """Decisions on a job, and their commits.
 
-`decide` makes decisions on a state until no more follow. One round trip commits them all. The
-same round trip can end the role's handoff that led to the decisions, and claim the next role's
-handoff.
+`DecisionMaker.decide` makes decisions on a state until no more follow. One round trip commits them
+all. The same round trip can end the role's handoff that led to the decisions, and claim the next
+role's handoff.
 """
 
 from __future__ import annotations
@@ -48,19 +48,21 @@ from handoff_queue.supervisor.quoting.quote_history import score_in
 log = log_of(__name__)
 
 MOST_DECISIONS = 100
-"""Decisions in a row without any outside event. A job has five phases."""
+"""Most rounds of decisions without an outside event, in addition to one for each step. A job has
+five phases, so this limit is never reached unless `decide` has a fault.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decisions on a state, ready to be committed."""
+    """The decisions on a state, ready for the commit."""
 
     before: JobState
     state: JobState
-    """State after the decision."""
+    """State after the decisions."""
     prepared: PendingWrites
     due_at: float | None
-    """Time of the next look by the sweeper. None: no look is needed."""
+    """Unix time in seconds at which the sweeper wakes the job again. None: it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class ClaimedRole:
 
 @dataclass(frozen=True, slots=True)
 class CommittedDecision:
-    """A decision in the journal. Its messages and calls are not made yet."""
+    """A decision in the journal. Its effects are not executed yet."""
 
     state: JobState
     prepared: PendingWrites
@@ -130,7 +132,7 @@ class DecisionMaker:
                 later = fold_on(later, _as_of(later, now, new))
             if not new or prepared.is_full:
                 due_at = next_due(later, now, self._lease_s, seen)
-                if prepared.is_full:  # should the wake-up be lost that follows on this slice
+                if prepared.is_full:  # the wake-up for the next slice may be lost
                     due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
                 return Decision(state, later, prepared, due_at)
             if seen.handoffs:
@@ -145,49 +147,55 @@ class DecisionMaker:
         return prepared
 
     def commit(
-        self, decision: Decision, look: EvaluationLease, *, thinks_here: bool, insists: bool = False
+        self,
+        decision: Decision,
+        evaluation: EvaluationLease,
+        *,
+        thinks_here: bool,
+        insists: bool = False,
     ) -> CommittedDecision:
         """Commit a decision, and claim the role's handoff that it issues if this process runs the
         handoff.
 
         Args:
+            thinks_here: True if this process runs the role.
             insists: see `Commit`.
 
         Raises:
             VersionConflict: another process has made progress.
         """
-        commit = replace(self._commit(decision, decision.before, look), insists=insists)
+        commit = replace(self._commit(decision, decision.before, evaluation), insists=insists)
         ready = None
         if thinks_here:
-            ready = self._ready(decision, look)
+            ready = self._ready(decision, evaluation)
         if ready is None:
             return self._made(decision, self._store.journal.commit(commit))
         recorded, claim = self._store.claims.commit_and_claim(commit, ready.claiming)
         return self._made(decision, recorded, ClaimedRole(ready, claim))
 
     def commit_with_end(
-        self, made: CommittedDecision, claim: Claim, end: FinishRequest, look: EvaluationLease
+        self, made: CommittedDecision, claim: Claim, end: FinishRequest, evaluation: EvaluationLease
     ) -> tuple[FinishReply, CommittedDecision | None]:
         """End a role's handoff that ran for the decision `made`, and commit the next decision
         on its result.
 
-        The next decision is None if no decision follows, or if the journal has grown and must
-        be read first.
+        The next decision is None if no decision follows, if it failed, or if the journal has
+        grown and must be read first.
 
         Raises:
             Interrupted: another process has taken over the claim.
         """
-        following = self._following(made, end, look)
+        following = self._following(made, end, evaluation)
         if following is None:
             return claim.finish(end), None
         decision, commit, ready = following
+        claiming = None
+        if ready:
+            claiming = ready.claiming
         try:
-            followed = self._store.claims.end_and_commit(
-                claim, end, commit, ready.claiming if ready else None
-            )
-        except (
-            StoreError
-        ):  # it may have been done all the same: said again, the end is the same one
+            followed = self._store.claims.end_and_commit(claim, end, commit, claiming)
+        except StoreError:
+            # Redis may have stored the end. A repeated end has no further effect.
             return claim.finish(end), None
         if not followed.recorded:
             return followed.finished, None
@@ -197,32 +205,39 @@ class DecisionMaker:
         return followed.finished, self._made(decision, followed.recorded, role)
 
     def _following(
-        self, made: CommittedDecision, end: FinishRequest, look: EvaluationLease
+        self, made: CommittedDecision, end: FinishRequest, evaluation: EvaluationLease
     ) -> tuple[Decision, Commit, PreparedAttempt | None] | None:
-        """Return the decision on a result that the journal does not hold yet. None: no
-        decision follows.
+        """Return the decision on a result that the journal does not hold yet, with its commit and
+        the role's attempt that it issues. None: no decision follows, or it failed.
         """
         try:
             now = self._store.connection.now()
             decision = self.decide(fold_on(made.state, _as_of(made.state, now, end.events)))
             if not decision.prepared.events:
                 return None
-            return decision, self._commit(decision, made.state, look), self._ready(decision, look)
-        except Exception as error:  # noqa: BLE001 - the result is worth more: whoever decides on the journal meets it again, and says so
+            return (
+                decision,
+                self._commit(decision, made.state, evaluation),
+                self._ready(decision, evaluation),
+            )
+        except Exception as error:  # noqa: BLE001 - the result must be stored; the next evaluation fails in the same way and reports it
             log.warning("to be decided again", job_id=made.state.job_id, why=type(error).__name__)
             return None
 
-    def _ready(self, decision: Decision, look: EvaluationLease) -> PreparedAttempt | None:
+    def _ready(self, decision: Decision, evaluation: EvaluationLease) -> PreparedAttempt | None:
+        """Prepare the role's handoff that a decision issues. None: it issues no role's handoff."""
         role = decision.prepared.role
         if role:
-            return self._role_runner.ready(decision.state, role.handoff, role.text, look.name)
+            return self._role_runner.ready(decision.state, role.handoff, role.text, evaluation.name)
         return None
 
-    def _commit(self, decision: Decision, stands: JobState, look: EvaluationLease) -> Commit:
+    def _commit(
+        self, decision: Decision, journaled: JobState, evaluation: EvaluationLease
+    ) -> Commit:
         """Return the commit of a decision.
 
         Args:
-            stands: state by the journal, which may lack the result that the decision is about.
+            journaled: state by the journal, which may lack the result that the decision is about.
         """
         before, later, prepared = decision.before, decision.state, decision.prepared
         self._library.remember(prepared.texts.values())
@@ -234,8 +249,8 @@ class DecisionMaker:
         }
         return Commit(
             job_id=before.job_id,
-            expected=stands.version,
-            tip=stands.as_of,
+            expected=journaled.version,
+            tip=journaled.as_of,
             events=prepared.events,
             payloads=list(prepared.texts.values()),
             fields=fields | plan_fields(before, later, prepared.events),
@@ -243,53 +258,56 @@ class DecisionMaker:
             keep=later.handed_over if asks else (),
             due_at=decision.due_at,
             score=score_in(before, later),
-            look=look.name,
+            look=evaluation.name,
         )
 
     def _made(
         self, decision: Decision, recorded: Sequence[Recorded], role: ClaimedRole | None = None
     ) -> CommittedDecision:
         state = decision.state
-        if (
-            recorded[0].version == decision.before.version + 1
-        ):  # or results stand between, which the next look reads first
+        # Otherwise results of steps came first in the journal. The next evaluation reads them.
+        if recorded[0].version == decision.before.version + 1:
             state = self._states.remember(state, recorded[-1])
         tell_end(state, recorded, self._dispatcher)
         return CommittedDecision(state, decision.prepared, role, _dropped(decision))
 
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Observations:
-        """Read facts that the journal does not hold: live roles, their load, and the standings
-        of suspect handoffs.
+        """Read facts that the journal does not hold.
+
+        These are the served specialists with their load and effects, and the standings of the
+        suspect handoffs and of the open handoffs of roles and child jobs.
         """
-        there, checker = self._preparing.briefing.there(state), state.submitted.fact_checker
-        ask = list(dict.fromkeys([*suspects, *state.overview.apart]))
-        standings = self._store.jobs.handoffs(state.job_id, ask)
+        served = self._preparing.briefing.there(state)
+        loads: dict[str, SpecialistLoad] = {}
+        for name, specialist in served.items():
+            capability = specialist.spec.capability
+            if capability:
+                loads[name] = SpecialistLoad(capability, specialist.queued, specialist.slots)
+        handoff_ids = list(dict.fromkeys([*suspects, *state.overview.apart]))
+        handoffs: dict[HandoffId, ObservedHandoff] = {}
+        for handoff_id, standing in self._store.jobs.handoffs(state.job_id, handoff_ids).items():
+            handoffs[handoff_id] = _observed(standing)
+        checker = state.submitted.fact_checker
+        is_away = checker is not None and checker not in self._store.presence.served()
         return Observations(
-            roles=frozenset(there),
-            loads={
-                name: SpecialistLoad(
-                    specialist.spec.capability, specialist.queued, specialist.slots
-                )
-                for name, specialist in there.items()
-                if specialist.spec.capability
-            },
-            handoffs={i: _seen(standing) for i, standing in standings.items()},
-            acting=acting(there),
-            is_fact_checker_away=checker is not None
-            and checker not in self._store.presence.served(),
+            roles=frozenset(served),
+            loads=loads,
+            handoffs=handoffs,
+            acting=acting(served),
+            is_fact_checker_away=is_away,
         )
 
 
 def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[Recorded]:
     """Return the events with the versions that the journal will give them after this state."""
-    recordeds: list[Recorded] = []
+    records: list[Recorded] = []
     for version, event in enumerate(events, state.version + 1):
-        recordeds.append(Recorded(version, now, event))
-    return recordeds
+        records.append(Recorded(version, now, event))
+    return records
 
 
 def _damaged(state: JobState, prepared: PendingWrites) -> set[StepId]:
-    """Return the steps whose results were needed for a decision and cannot be read."""
+    """Return the steps whose results the decision needs but cannot read."""
     if not prepared.unreadable:
         return set()
     step_ids: set[StepId] = set()
@@ -300,17 +318,16 @@ def _damaged(state: JobState, prepared: PendingWrites) -> set[StepId]:
 
 
 def _dropped(decision: Decision) -> tuple[HandoffId, ...]:
-    later = decision.state.open
-    return tuple(
-        sorted(
-            handoff_id
-            for handoff_id in later.changed_since(decision.before.open)
-            if handoff_id not in later
-        )
-    )
+    """Return the handoffs that the decision closes, sorted."""
+    open_handoffs = decision.state.open
+    dropped: list[HandoffId] = []
+    for handoff_id in open_handoffs.changed_since(decision.before.open):
+        if handoff_id not in open_handoffs:
+            dropped.append(handoff_id)
+    return tuple(sorted(dropped))
 
 
-def _seen(standing: HandoffStanding) -> ObservedHandoff:
+def _observed(standing: HandoffStanding) -> ObservedHandoff:
     return ObservedHandoff(
         standing.state, standing.lease_until, standing.lost, bool(standing.queue), standing.held
     )

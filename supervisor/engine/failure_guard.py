@@ -1,5 +1,5 @@
 """Failure guard: ends a job that the supervisor's own code cannot continue, because each evaluation
-fails, or freezes its process.
+fails or freezes its process.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_STUMBLES = 8
-"""Looks in a row at which our own code fails for a job; with `record_failure.lua`'s pauses they take
-about four minutes.
+"""Failed evaluations in a row after which the job ends. With the delays of `record_failure.lua` they
+take about four minutes.
 """
 MOST_CONFLICTS = 5
-"""Conflicts in a row, because other processes write to the job between its reading and its end."""
+"""Version conflicts in a row at which an attempt to end a job is given up."""
 FROZE = f"every supervisor that evaluated it froze or died, {MAX_LOOKS} times in a row"
 
 log = log_of(__name__)
 
 
 class FailureGuard:
-    """Ends such jobs, by as little of our code as can be."""
+    """Ends jobs that cannot continue, with as little code as possible."""
 
     def __init__(self, store: Store, states: StateCache, dispatcher: Dispatcher) -> None:
         self._store = store
         self._dispatcher = dispatcher
         self._states = states
 
-    def stumbled(self, look: EvaluationLease, error: Exception) -> None:
+    def stumbled(self, evaluation: EvaluationLease, error: Exception) -> None:
         """Record a failed evaluation. The job is evaluated again, with a growing delay.
 
-        Another version may be able to read a journal or payload that this version cannot read, so
-        such a job waits until its time is over. An internal error ends the job after
-        `MOST_STUMBLES` failures, with that reason.
+        After `MOST_STUMBLES` failures in a row, an internal error ends the job. A job whose journal
+        or payloads this version cannot read ends only after its deadline, because another version
+        may be able to read them.
 
         Raises:
-            StoreUnavailable: the sweeper tries again.
+            StoreUnavailable: Redis cannot be reached. The sweeper wakes the job again.
         """
-        job_id = look.job_id
+        job_id = evaluation.job_id
         if isinstance(error, HandoffError):
             why = str(error)
         else:
@@ -64,7 +64,7 @@ class FailureGuard:
             why=why,
             exc_info=not isinstance(error, HandoffError),
         )
-        times = self._store.journal.stumble(job_id, look.name)
+        times = self._store.journal.stumble(job_id, evaluation.name)
         if times == 1:
             self._store.dead_letters.add(
                 SUPERVISOR_QUEUE, f"{job_id} cannot be carried on: {why}", job_id
@@ -73,54 +73,57 @@ class FailureGuard:
             return
         try:
             self._end(
-                look,
+                evaluation,
                 f"an internal error ({type(error).__name__})",
                 in_its_time=not isinstance(error, MalformedMessage),
             )
         except StoreUnavailable:
             raise
-        except Exception as again:  # noqa: BLE001 - nobody here can end it either; it is due again, and left to who can
+        except Exception as again:  # noqa: BLE001 - this process cannot end the job; the sweeper wakes it again
             log.error("a job cannot be ended", job_id=job_id, why=type(again).__name__)
 
-    def froze(self, look: EvaluationLease) -> None:
-        """End a job whose evaluations never end. An ended job is not evaluated again. A job that
-        cannot be ended is evaluated again, with a growing delay.
+    def froze(self, evaluation: EvaluationLease) -> None:
+        """End a job whose evaluations never end. A job that had ended before is not evaluated
+        again. A job that cannot be ended is evaluated again, with a growing delay.
 
         Raises:
-            StoreUnavailable: the evaluation stays noted, and another process may try when it is
-                given up.
+            StoreUnavailable: Redis cannot be reached. The note of the evaluation stays, and another
+                process may try once the evaluation is given up.
         """
-        log.error("the evaluations of a job never end", job_id=look.job_id)
+        log.error("the evaluations of a job never end", job_id=evaluation.job_id)
         try:
-            state = self._end(look, FROZE)
+            state = self._end(evaluation, FROZE)
         except StoreUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - logged there
-            self.stumbled(look, error)
+            self.stumbled(evaluation, error)
             return
         if state is None or state.ended:
-            self._store.journal.set_due(look.job_id, None, state.version if state else 0, look.name)
+            self._store.journal.set_due(
+                evaluation.job_id, None, state.version if state else 0, evaluation.name
+            )
 
-    def _end(self, look: EvaluationLease, why: str, *, in_its_time: bool = True) -> JobState | None:
-        """End the job as failed, unless it has ended. Return the state before.
+    def _end(
+        self, evaluation: EvaluationLease, why: str, *, in_its_time: bool = True
+    ) -> JobState | None:
+        """End the job as failed, unless it has ended. Return the state before that, or None if
+        there is no such job.
 
         Args:
-            in_its_time: True to end it also before its deadline.
+            in_its_time: True to end the job before its deadline, too.
 
         Raises:
             VersionConflict: other processes made progress, `MOST_CONFLICTS` times in a row.
             MalformedMessage: the journal cannot be read.
         """
         for conflicts in range(MOST_CONFLICTS):
-            state = self._states.load(look.job_id)
-            if (
-                state is None
-                or state.ended
-                or not (in_its_time or self._store.connection.now() >= state.deadline)
-            ):
+            state = self._states.load(evaluation.job_id)
+            if state is None or state.ended:
+                return state
+            if not in_its_time and self._store.connection.now() < state.deadline:
                 return state
             try:
-                self._commit_end(state, why, look)
+                self._commit_end(state, why, evaluation)
             except VersionConflict:
                 if conflicts + 1 == MOST_CONFLICTS:
                     raise
@@ -128,9 +131,9 @@ class FailureGuard:
                 return state
         raise AssertionError("the last conflict is raised")
 
-    def _commit_end(self, state: JobState, why: str, look: EvaluationLease) -> None:
-        """End the job without any decision, check, price or text. Another evaluation does the rest
-        of the work for an ended job.
+    def _commit_end(self, state: JobState, why: str, evaluation: EvaluationLease) -> None:
+        """Commit the end of the job as failed. The job is due at once, so that another evaluation
+        executes the effects of the end.
         """
         now = self._store.connection.now()
         end = JobEnded(
@@ -146,7 +149,7 @@ class FailureGuard:
             fields={"status": JobStatus.FAILED.value, **waiting_fields(state, later)},
             drop=sorted(state.open),
             due_at=now,
-            look=look.name,
+            look=evaluation.name,
         )
         recorded = self._store.journal.commit(commit)
         tell_end(self._states.remember(later, recorded[-1]), recorded, self._dispatcher)

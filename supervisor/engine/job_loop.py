@@ -1,5 +1,6 @@
-"""advance(job): load, fold, decide, commit, then do. Run twice, late or concurrently, the job
-is the same.
+"""The evaluation of a job: load its state, decide, commit the decision, then execute its effects.
+
+An evaluation that runs twice, late or in parallel does not change the outcome of the job.
 """
 
 from __future__ import annotations
@@ -50,19 +51,19 @@ from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_TOLD = 1_000
-"""Dropped handoffs of a decision that Flower is told about."""
+"""Dropped handoffs of one decision that are shown as revoked in Flower."""
 MOST_CONFLICTS = 50
-"""Conflicts in a row. Each conflict means that another process has made progress."""
+"""Version conflicts of one evaluation. Each conflict means that another process has made progress."""
 TRIES_TO_END = 1
-"""Tries to end a job with all existing results. After that a job ends without newer results: with
-thousands of running steps there is always a newer one.
+"""Commits that must contain all existing results. After that many conflicts, a job ends without the
+newer results. With thousands of running steps, there is always a newer one.
 """
 
 log = log_of(__name__)
 
 
 class JobLoop:
-    """The shell. One in a supervisor process, called by its threads."""
+    """Evaluates jobs. The threads of a supervisor process share one instance."""
 
     def __init__(
         self,
@@ -89,39 +90,44 @@ class JobLoop:
         self._together = WakeUpCoalescer()
 
     def __call__(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
-        """Take the job as far as it can go now.
+        """Evaluate the job until no more decisions follow.
+
+        Args:
+            suspects: handoffs whose messages or workers may be lost.
 
         Raises:
-            StoreUnavailable: the sweeper tries again.
+            StoreUnavailable: Redis cannot be reached. The sweeper wakes the job again.
         """
         with self._together.place(job_id, suspects) as place:
-            if place is not None:  # otherwise another thread evaluates this wake-up, too
+            if place is not None:  # otherwise another thread handles this wake-up
                 self._look_at(job_id, place)
 
     def _look_at(self, job_id: JobId, place: WakeUpTicket) -> None:
-        look = self._store.evaluation_leases.at(job_id)
+        evaluation = self._store.evaluation_leases.at(job_id)
         try:
-            with self._attempts.leases.shown(look.sign_of_life):
-                self._advance(job_id, place, look)
+            with self._attempts.leases.shown(evaluation.sign_of_life):
+                self._advance(job_id, place, evaluation)
         except (StoreUnavailable, Interrupted):
-            look.interrupted()
+            evaluation.interrupted()
             raise
         except TooManyEvaluators as why:
             log.warning("not looked at", job_id=job_id, why=str(why))
         except PoisonJob:
-            self._giving_up.froze(look)
-        except Exception as error:  # noqa: BLE001 - logged there; what raises here would be tried for ever
-            self._giving_up.stumbled(look, error)
+            self._giving_up.froze(evaluation)
+        except Exception as error:  # noqa: BLE001 - `stumbled` logs it and limits the number of tries
+            self._giving_up.stumbled(evaluation, error)
 
-    def _advance(self, job_id: JobId, place: WakeUpTicket, look: EvaluationLease) -> None:
-        state, suspects = self._states.load(job_id, look.begin), place.suspects
+    def _advance(self, job_id: JobId, place: WakeUpTicket, evaluation: EvaluationLease) -> None:
+        state, suspects = self._states.load(job_id, evaluation.begin), place.suspects
         if state is None:
             log.warning("no such job", job_id=job_id)
             self._store.journal.set_due(job_id, None, 0)
         conflicts = 0
         while (known := state) is not None:
             try:
-                state = self._step(known, suspects, look, place, insists=conflicts >= TRIES_TO_END)
+                state = self._step(
+                    known, suspects, evaluation, place, insists=conflicts >= TRIES_TO_END
+                )
                 suspects = ()
             except VersionConflict:
                 conflicts += 1
@@ -130,20 +136,23 @@ class JobLoop:
                 time.sleep(0.002 * min(conflicts, 10))
                 state = self._states.load(job_id)
                 if state is not None and state.handoffs - known.handoffs >= MOST_IN_A_SLICE:
-                    # the process that published a whole slice continues: two would prepare the same
-                    # next slice
-                    look.interrupted()
+                    # Another process has published a whole slice and continues. Two processes
+                    # would prepare the same next slice.
+                    evaluation.interrupted()
                     return
 
     def run_queued_role(self, handoff: AgentHandoff, text: str) -> AttemptOutcome:
-        """Run a role's handoff that came from the roles queue, then go on with the job."""
+        """Run a role's handoff from the roles queue, then evaluate the job.
+
+        The outcome is `UNWANTED` if the handoff is no longer open, and `HANDED_BACK` if no role
+        slot is free.
+        """
         state = self._states.load(handoff.job_id)
         if state is None or handoff.handoff_id not in state.open:
             return AttemptOutcome(AttemptEnd.UNWANTED, "duplicate")
         with self._role_runner.slot() as is_free:
-            if (
-                not is_free
-            ):  # it was fetched just before this process stopped to take from that queue
+            # This process fetched the message just before it stopped consuming the roles queue.
+            if not is_free:
                 return AttemptOutcome(AttemptEnd.HANDED_BACK, "no role slot is free")
             ended = self._role_runner.claim_and_run(state, handoff, text)
         if ended.how is AttemptEnd.FINISHED:
@@ -154,70 +163,76 @@ class JobLoop:
         self,
         state: JobState,
         suspects: Sequence[HandoffId],
-        look: EvaluationLease,
+        evaluation: EvaluationLease,
         place: WakeUpTicket,
         *,
         insists: bool,
     ) -> JobState | None:
         """Commit one decision, and the decisions on results of roles that run in this process.
+        Execute their effects.
 
-        Return the state for the next decision, or None if nothing more can be done now.
+        Return the state for the next decision, or None if the journal has no new events.
 
         Args:
             insists: see `Commit`.
         """
         decision = self._deciding.decide(state, suspects)
         prepared, later = decision.prepared, decision.state
-        if (
-            not prepared.events
-            # before the effects: a role may run for minutes, and the job can be woken during that time
-        ):
-            self._store.journal.set_due(state.job_id, decision.due_at, state.version, look.name)
-            place.over()
-            return self._grown(
-                later, [self._do(later, effect, look) for effect in prepared.effects]
+        if not prepared.events:
+            # The turn ends before the effects: a role may run for minutes, and other threads may
+            # evaluate the job during that time.
+            self._store.journal.set_due(
+                state.job_id, decision.due_at, state.version, evaluation.name
             )
+            place.over()
+            return self._grown(later, self._execute(later, prepared.effects, evaluation))
         with self._role_runner.slot(wanted=prepared.role is not None) as is_free:
-            made = self._deciding.commit(decision, look, thinks_here=is_free, insists=insists)
+            made = self._deciding.commit(decision, evaluation, thinks_here=is_free, insists=insists)
             while made.role is not None:
-                grown = self._carried_out(made, look, place)
-                following, recorded = self._run_role_here(made, made.role, look)
+                grown = self._carried_out(made, evaluation, place)
+                following, recorded = self._run_role_here(made, made.role, evaluation)
                 if following is None:
                     return self._grown(made.state, [*grown, recorded])
                 made = following
-        grown = self._carried_out(made, look, place)
+        grown = self._carried_out(made, evaluation, place)
         if role := made.prepared.role:
             self._delegate_role(made.state, role.handoff, role.text)
         return self._grown(made.state, grown)
 
     def _carried_out(
-        self, made: CommittedDecision, look: EvaluationLease, place: WakeUpTicket
+        self, made: CommittedDecision, evaluation: EvaluationLease, place: WakeUpTicket
     ) -> list[Sequence[Recorded] | None]:
-        """Execute the effects of a committed decision, and return the new events of the journal."""
+        """Publish the messages of a committed decision and execute its effects. Return the new
+        events of each effect.
+        """
         self._publish(made.state.job_id, made.prepared)
         place.over()
         if made.dropped:
             standings = self._store.jobs.handoffs(made.state.job_id, made.dropped[:MOST_TOLD])
-            self._dispatcher.tell_dropped(
-                made.state.job_id,
-                [handoff_id for handoff_id, standing in standings.items() if standing.held],
-            )
-        sequences: list[Sequence[Recorded] | None] = []
-        for effect in made.prepared.effects:
-            sequences.append(self._do(made.state, effect, look))
-        return sequences
+            held: list[HandoffId] = []
+            for handoff_id, standing in standings.items():
+                if standing.held:
+                    held.append(handoff_id)
+            self._dispatcher.tell_dropped(made.state.job_id, held)
+        return self._execute(made.state, made.prepared.effects, evaluation)
+
+    def _execute(
+        self, state: JobState, effects: Sequence[Command], evaluation: EvaluationLease
+    ) -> list[Sequence[Recorded] | None]:
+        """Execute the effects in order, and return the new events of each."""
+        return [self._do(state, effect, evaluation) for effect in effects]
 
     def _run_role_here(
-        self, made: CommittedDecision, role: ClaimedRole, look: EvaluationLease
+        self, made: CommittedDecision, role: ClaimedRole, evaluation: EvaluationLease
     ) -> tuple[CommittedDecision | None, Sequence[Recorded] | None]:
-        """Run its role in this process. Return the next decision, which is in the journal with the
-        result, or the events of the result alone.
+        """Run the role of a committed decision in this process. Return the next decision, which is
+        in the journal together with the result. Without one, return the events of the result.
         """
         following: CommittedDecision | None = None
 
         def finish(claim: Claim, end: FinishRequest) -> FinishReply:
             nonlocal following
-            finished, following = self._deciding.commit_with_end(made, claim, end, look)
+            finished, following = self._deciding.commit_with_end(made, claim, end, evaluation)
             return finished
 
         ended = self._role_runner.run(role.ready, role.claim, finish)
@@ -235,32 +250,38 @@ class JobLoop:
     def _grown(
         self, state: JobState, parts: Sequence[Sequence[Recorded] | None]
     ) -> JobState | None:
-        """Return the state after the new events of the journal; None if there are no new events."""
+        """Return the state after the new events of the journal; None if there are no new events.
+
+        Args:
+            parts: new events of each effect. An empty sequence: the effect wrote events that it
+                does not return, so that the journal must be read.
+        """
         new: list[Sequence[Recorded]] = []
         for recorded in parts:
             if recorded is not None:
                 new.append(recorded)
         if not new:
             return None
-        return (
-            self._states.fold_on(state, new[0]) if len(new) == 1 else None
-        ) or self._states.load(state.job_id)
+        grown = None
+        if len(new) == 1:
+            grown = self._states.fold_on(state, new[0])
+        return grown or self._states.load(state.job_id)
 
     def _do(
-        self, state: JobState, effect: Command, look: EvaluationLease
+        self, state: JobState, effect: Command, evaluation: EvaluationLease
     ) -> Sequence[Recorded] | None:
-        """Execute one effect. Return the new events of the journal, or None if there are none."""
+        """Execute one effect. Return its new events of the journal, or None if it wrote none. The result
+        is empty if the effect wrote events that it does not return.
+        """
         match effect:
             case PublishAgain():
                 log.warning("published again", handoffs=list(effect.handoffs), job_id=state.job_id)
-                if self._dispatcher.publish_again(
-                    state.job_id, self._preparing.outgoing(state, effect.handoffs)
-                ):
+                outgoing = self._preparing.outgoing(state, effect.handoffs)
+                if self._dispatcher.publish_again(state.job_id, outgoing):
                     self._store.jobs.sent(state.job_id, effect.handoffs)
                 return None
             case RunRole():
-                item = next(iter(self._preparing.outgoing(state, [effect.handoff_id])), None)
-                return self._run_role(state, item.handoff, item.text, look) if item else None
+                return self._run_role(state, effect.handoff_id, evaluation)
             case StartChild():
                 self._children.start(state, effect.handoff_id)
                 return None
@@ -279,30 +300,35 @@ class JobLoop:
                 raise AssertionError(f"{effect} is recorded, not done")
 
     def _run_role(
-        self, state: JobState, handoff: AgentHandoff, text: str, look: EvaluationLease
+        self, state: JobState, handoff_id: HandoffId, evaluation: EvaluationLease
     ) -> Sequence[Recorded] | None:
-        """Run the role here, or send it to another process if this process has no free slot. Return
-        the new events of the journal.
+        """Run the role in this process, or send it to the roles queue if no role slot is free.
+        Return the new events of the journal, or None if there are none.
         """
+        outgoing = self._preparing.outgoing(state, [handoff_id])
+        if not outgoing:
+            return None
+        handoff, text = outgoing[0].handoff, outgoing[0].text
         with self._role_runner.slot() as is_free:
             if is_free:
                 return self._after_role(
-                    state, self._role_runner.claim_and_run(state, handoff, text, look.name)
+                    state, self._role_runner.claim_and_run(state, handoff, text, evaluation.name)
                 )
         self._delegate_role(state, handoff, text)
         return None
 
     def _after_role(self, state: JobState, ended: AttemptOutcome) -> Sequence[Recorded] | None:
-        if (
-            ended.how is AttemptEnd.HANDED_BACK
-        ):  # this process shuts down, and no message goes back to a queue
+        """Return the events of a role's result, or None if it has none. Wake the job if this process
+        shuts down before the role ends, because no message goes back to a queue.
+        """
+        if ended.how is AttemptEnd.HANDED_BACK:
             self._dispatcher.wake(state.job_id)
         if ended.how is AttemptEnd.FINISHED:
             return ended.recorded
         return None
 
     def _delegate_role(self, state: JobState, handoff: AgentHandoff, text: str) -> None:
-        if self._store.jobs.queue(
-            state.job_id, handoff.handoff_id, ROLES_QUEUE
-        ) and self._dispatcher.send_role(handoff, text):
+        if not self._store.jobs.queue(state.job_id, handoff.handoff_id, ROLES_QUEUE):
+            return
+        if self._dispatcher.send_role(handoff, text):
             self._store.jobs.sent(state.job_id, [handoff.handoff_id])

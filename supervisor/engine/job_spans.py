@@ -1,4 +1,4 @@
-"""The span of a job that has ended."""
+"""The report of a job's end to OpenTelemetry and Flower."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def tell_end(state: JobState, recorded: Sequence[Recorded], dispatcher: Dispatcher) -> None:
-    """Tell telemetry and Flower that a job has ended, if these new events of its journal end it.
+    """Report a job's end to OpenTelemetry and Flower, if these new events of its journal end it.
 
-    The process that commits the end calls this, so the end is told once.
+    The process that commits the end calls this, so the end is reported once.
     """
     ends: list[Recorded] = []
-    for each in recorded:
-        if isinstance(each.event, JobEnded):
-            ends.append(each)
+    for record in recorded:
+        if isinstance(record.event, JobEnded):
+            ends.append(record)
     if not ends:
         return
-    life = JobSpan(
+    span = JobSpan(
         state.job_id,
         state.mode.value,
         state.status.value,
@@ -32,5 +32,5 @@ def tell_end(state: JobState, recorded: Sequence[Recorded], dispatcher: Dispatch
         state.retries,
     )
     if telemetry().is_on:
-        telemetry().job_ended(life)
-    dispatcher.tell_ended(life)
+        telemetry().job_ended(span)
+    dispatcher.tell_ended(span)

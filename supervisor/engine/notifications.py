@@ -1,4 +1,4 @@
-"""Tell others that a job has ended: the webhook, and a task of the host's Celery app."""
+"""Notifications of a job's end: the webhook, and a task of the host's Celery app."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Reque
 from uuid import UUID, uuid5
 
 from celery import Celery
+from pydantic import JsonValue
 
 from handoff_queue.shared.broker.host_tasks import HostMessage, check_transport, send_to_host
 from handoff_queue.shared.observability.logs import log_of
@@ -29,8 +30,8 @@ from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 TIMEOUT_S = 10.0
-"""Seconds for a whole try. Otherwise a receiver that sends a byte now and then would hold a slot
-forever.
+"""Seconds for a whole try. Without this limit, a receiver that sends one byte at a time would block a
+thread forever.
 """
 SIGNATURE_HEADER = "X-Handoff-Signature"
 """`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under HANDOFF_WEBHOOK_SECRET.
@@ -41,14 +42,14 @@ log = log_of(__name__)
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Refuses redirects: a webhook is only sent to the address that the user gave."""
+    """Refuses redirects. A webhook is only sent to the URL that the user gave."""
 
     def redirect_request(self, *_args: object, **_kwargs: object) -> None:
         return None
 
 
 class _Http(HTTPHandler):
-    """Notes its connections in `made`."""
+    """HTTP handler that adds its connections to `made`."""
 
     def __init__(self, made: list[HTTPConnection]) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class _Http(HTTPHandler):
 
 
 class _Https(HTTPSHandler):
-    """HTTPS connections that can be cut."""
+    """HTTPS handler that adds its connections to `made`."""
 
     def __init__(self, made: list[HTTPConnection]) -> None:
         super().__init__()
@@ -79,8 +80,8 @@ class _Https(HTTPSHandler):
 
 @contextmanager
 def _cut_after(seconds: float) -> Iterator[list[HTTPConnection]]:
-    """Shut the connections in the list down when the time is over. A socket's own timeout restarts
-    with every byte.
+    """Yield a list, and shut its connections down after some seconds. The timeout of a socket does
+    not suffice, because it restarts with every byte.
     """
     made: list[HTTPConnection] = []
 
@@ -100,7 +101,7 @@ def _cut_after(seconds: float) -> Iterator[list[HTTPConnection]]:
 
 
 class Webhooks:
-    """Delivers, and writes down how it went."""
+    """Delivers webhooks. The journal gets the outcome of each try to report the end of a job."""
 
     def __init__(self, store: Store, secret: str | None, timeout_s: float = TIMEOUT_S) -> None:
         self._store = store
@@ -108,7 +109,9 @@ class Webhooks:
         self._timeout_s = timeout_s
 
     def deliver(self, state: JobState, attempt: int) -> None:
-        """Make one try. The body has the id and the status; the receiver asks for the result."""
+        """Report the end of the job, with one try. The body holds the id, status and reason of the job
+        and the number of the try. The receiver reads the result through the API.
+        """
         assert state.ended is not None
         body = json.dumps(
             {
@@ -129,7 +132,7 @@ class Webhooks:
 
     def ask(self, state: JobState) -> None:
         """Report that the job waits for an approval, with one try. The next reminder repeats a lost
-        report.
+        report. Do nothing if the job has no webhook or no open question.
         """
         if state.submitted.webhook_url is None or state.question is None:
             return
@@ -151,6 +154,7 @@ class Webhooks:
         )
 
     def _post(self, url: str, body: bytes) -> tuple[bool, str]:
+        """Return whether the receiver answered with a 2xx status, and the status or the error."""
         if not url.lower().startswith(("http://", "https://")):
             return False, "not an http(s) URL"
         timestamp = str(int(self._store.connection.now()))
@@ -169,22 +173,22 @@ class Webhooks:
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """Return the signature, which the receiver computes again and compares (`hmac.compare_digest`)."""
-    return (
-        "sha256="
-        + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
-    )
+    """Return the value of `SIGNATURE_HEADER`. The receiver computes it again and compares the two with
+    `hmac.compare_digest`.
+    """
+    signed = timestamp.encode() + b"." + body
+    return "sha256=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
 NOT_SET = "HANDOFF_ON_END_BROKER_URL is not set"
 DEAD_LETTER_QUEUE = "on_end"
 """The name under which `handoff dead` lists tasks that could not be sent."""
 _IDS = UUID("5b0b3a44-6e0a-4a56-9d0e-0d5b6f6f1f0e")
-"""The namespace of task ids, made once."""
+"""Namespace of the task ids. A random constant."""
 
 
 class EndTasks:
-    """Sends, and writes down how it went."""
+    """Sends the task of a job's end to the host's broker, and records the outcome of each try."""
 
     def __init__(
         self,
@@ -213,7 +217,9 @@ class EndTasks:
             check_transport("HANDOFF_ON_END_BROKER_URL", url)
 
     def send(self, state: JobState, attempt: int) -> None:
-        """Make one try. Each try for the same end has the same task id."""
+        """Make one try. Each try for the same end has the same task id. After the last try, the task
+        becomes a dead letter.
+        """
         assert state.ended is not None
         assert state.submitted.on_end is not None
         digest = state.submitted.on_end.digest
@@ -237,10 +243,11 @@ class EndTasks:
         )
 
     def _published(self, task: EndTask, state: JobState) -> tuple[bool, str]:
-        """Return whether the broker took the message, and why not. The reason never holds the URL.
+        """Return whether the broker accepted the message, and otherwise the reason. The reason never
+        holds the URL.
 
-        The check of the name comes again here: a job may come from a client without the setting, or
-        past every client.
+        The supervisor checks the task's name again, because a client may lack the setting or write
+        to Redis directly.
         """
         if self._url is None:
             return False, NOT_SET
@@ -248,27 +255,30 @@ class EndTasks:
             check_allowed(task.task, self._allowed)
         except UserError as error:
             return False, str(error)
+        args = task.args
+        if task.is_told:
+            args = (end_of(state), *task.args)
         message = HostMessage(
             task_id=task_id_of(state),
             task=task.task,
             queue=task.queue,
-            args=(*((end_of(state),) if task.is_told else ()), *task.args),
+            args=args,
             kwargs=task.kwargs,
             ignore_result=True,
         )
         try:
             send_to_host(self._app, self._url, message)
-        except Exception as error:  # noqa: BLE001 - of any broker's client; its text may hold the URL
+        except Exception as error:  # noqa: BLE001 - brokers' clients raise anything; the text may hold the URL
             return False, type(error).__name__
         return True, ""
 
 
 def task_id_of(state: JobState) -> str:
-    """Return the id of the task: the same for each try, and another one for the end of a retry."""
+    """Return the id of the task. It is the same for each try; the end after a retry has another."""
     return str(uuid5(_IDS, f"{state.job_id}/{state.ended_version}"))
 
 
-def end_of(state: JobState) -> dict[str, str | None]:
+def end_of(state: JobState) -> dict[str, JsonValue]:
     """Return the first argument of the task: the id of the job, its status and the reason."""
     assert state.ended is not None
     return {

@@ -13,7 +13,7 @@ from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 
 @dataclass(frozen=True, slots=True)
 class RoleHandoff:
-    """A handoff to one of the supervisor's own roles, and its bytes."""
+    """A handoff to one of the supervisor's own roles, and its JSON text."""
 
     handoff: AgentHandoff
     text: str
@@ -30,20 +30,20 @@ class PendingWrites:
     effects: list[Command] = field(default_factory=list)
     """Commands that run after the commit and are not recorded."""
     role: RoleHandoff | None = None
-    """Handoff of a role. At most one role at a time works on a job."""
+    """Handoff of a role. At most one role works on a job at a time."""
     unreadable: set[str] = field(default_factory=set)
     """Digests of stored results that were needed and cannot be read."""
 
     @property
     def is_full(self) -> bool:
-        """Return whether the slice is full. There may be more handoffs to issue."""
+        """Return whether the decision issues `MOST_IN_A_SLICE` handoffs, so that more may follow."""
         return sum(map(len, self.groups)) >= MOST_IN_A_SLICE
 
     def ref(self, text: str) -> BlobRef:
-        """Have this payload stored with the commit."""
-        made = ref(text)
-        self.texts[made.digest] = text
-        return made
+        """Add a payload to the commit, and return its reference."""
+        blob = ref(text)
+        self.texts[blob.digest] = text
+        return blob
 
 
 def issued_event(
@@ -56,10 +56,15 @@ def issued_event(
     *,
     closes: bool = False,
 ) -> HandoffIssued:
-    """Return the event of a handoff in these payloads.
+    """Return the event that a handoff was issued.
 
     Args:
-        size: size of its group.
+        ref: the stored text of the handoff.
+        group: id of the handoff's chord; None: it is in no chord.
+        index: place of the handoff in its chord, from 0.
+        size: number of handoffs in the chord.
+        counts: fan-ins that may continue before all of their parts have ended.
+        closes: True if the handoff may use the reserve for the end of the job.
     """
     return HandoffIssued(
         handoff_id=handoff.handoff_id,

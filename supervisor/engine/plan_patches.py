@@ -1,4 +1,4 @@
-"""The replanner's request and the effect of its answer, in the store's form."""
+"""The replanner's brief, and the event that follows from its answer."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def replanning(
     state: JobState, request: str, plan: Plan, candidates: Sequence[Candidate], known: JobContext
 ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
     """Return the replanner's brief, the steps whose results it sees, and the schema of its answer."""
-    standing = {step_id: _standing(step) for step_id, step in state.steps.items()}
+    standings: dict[StepId, str] = {}
+    settled: list[StepId] = []
+    for step_id, step in state.steps.items():
+        standings[step_id] = _standing(step)
+        if step.status is StepStatus.SETTLED:
+            settled.append(step_id)
     most, left = room(state), state.submitted.limits.max_rounds - state.patches.changes
-    task = replan_brief(request, plan, standing, news_of(state), candidates, most, left, known)
-    about = tuple(
-        step_id for step_id, step in state.steps.items() if step.status is StepStatus.SETTLED
-    )
-    return (
-        task,
-        (*plan.given, *about),
-        patch_format([candidate.name for candidate in candidates], unbegun_of(state), most),
-    )
+    task = replan_brief(request, plan, standings, news_of(state), candidates, most, left, known)
+    names = [candidate.name for candidate in candidates]
+    return task, (*plan.given, *settled), patch_format(names, unbegun_of(state), most)
 
 
 def _standing(step: StepState) -> str:
+    """Return the standing of a step in words: its result's status, `not begun` or `under way`."""
     if step.status is StepStatus.SETTLED and step.result_status:
         return step.result_status.value
     if step.status is StepStatus.WAITING and step.attempt == 0:
@@ -59,10 +59,11 @@ def record_patch(
     into: PendingWrites,
     acting: Collection[str] = (),
 ) -> None:
-    """Record what becomes of the replanner's proposal.
+    """Record the outcome of the replanner's proposal.
 
-    `words`: of the proposal, and of `news.results_wanted`. `acting`: the specialists that have
-    tools with effects.
+    Args:
+        words: texts of the proposal and of `results_for_novelty_check(state)`.
+        acting: the specialists that have tools with effects.
     """
     event, text = make_patch_event(state, plan, proposal, words, acting)
     if text is not None:
@@ -77,15 +78,16 @@ def make_patch_event(
     words: ResultTexts,
     acting: Collection[str] = (),
 ) -> tuple[PlanPatched, str | None]:
-    """Return the event of a patch, and the plan's payload if there is a new one."""
+    """Return the event of a patch, and the payload of the plan if the patch changes it.
+
+    If the steps that were added last brought nothing new, the patch adds no steps. See
+    `record_patch` for the arguments.
+    """
     patch = words.patch(proposal)
     if patch is None:
         return PlanPatched(result=proposal, problem="the replanner failed"), None
     known = nothing_new_in(state, words)
-    is_in_circles = bool(
-        remember_event(state, PlanPatched(result=proposal, nothing_new=known)).fruitless
-    )
-    if is_in_circles:
+    if remember_event(state, PlanPatched(result=proposal, nothing_new=known)).fruitless:
         patch = patch.model_copy(update={"add": ()})
     if state.is_reviewed:
         patch = patch_after_review(patch, acting)

@@ -1,5 +1,5 @@
-"""Questions of a job to a person, and their default answers after a time limit, in the store's
-form.
+"""Events of a job's questions to a person: the question, its reminders, and the default answer after
+a time limit.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def record_question(
     """Record a question, a reminder or a default answer.
 
     Args:
-        wait_s: the longest time that the job waits for an answer.
-        draft: the answer in question.
+        wait_s: most seconds that the job waits for an approval.
+        draft: the answer that the person approves; None: the question is about something else.
     """
     match command:
         case AskUser():
@@ -57,8 +57,8 @@ def record_question(
 
 
 def keep_documents_for(state: JobState, blobs: PayloadStore, library: PayloadCache) -> None:
-    """Keep the documents of a job while it waits, and then for its time. The event keeps its own
-    payloads.
+    """Keep the documents of a job for as long as it may wait for an approval and then run. The event
+    of the question keeps the other payloads.
     """
     digests = [document.digest for document in blobs.fetched(state.job_id)]
     if (manifest := state.submitted.manifest) is not None:

@@ -1,11 +1,11 @@
-"""Brief of a supervisor's role, with the payloads that the brief needs."""
+"""Briefs of the supervisor's roles, made from the state and the payloads of a job."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -19,11 +19,10 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.engine.plan_patches import replanning
 from handoff_queue.supervisor.lifecycle.answer import results_for_answer, usable_sinks
-from handoff_queue.supervisor.lifecycle.disputes import JUDGE, disputes_of, payloads_for_disputes
+from handoff_queue.supervisor.lifecycle.disputes import disputes_of, payloads_for_disputes
 from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
 from handoff_queue.supervisor.lifecycle.input_steps import can_help, room
-from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 from handoff_queue.supervisor.lifecycle.teams import may_have_children
@@ -44,13 +43,15 @@ from handoff_queue.supervisor.roles.input_requests import NeedsFormat
 from handoff_queue.supervisor.roles.planner import PlanFormat
 from handoff_queue.supervisor.roles.router import RouteFormat
 
+RoleTask = tuple[str, tuple[StepId, ...], Mapping[str, Any]]
+"""The brief of a role, the steps whose results it sees, and the JSON Schema of its answer."""
 MOST_PLAN_STEPS = 200_000
-"""Steps of all parsed plans that a process keeps, about 100 MB."""
+"""Most steps in all parsed plans that a process keeps: about 100 MB. The newest plan may exceed it."""
 
 
 class PlanCache:
-    """Parsed once: a plan of thousands of steps is handed out in many slices. The least
-    recently used go first.
+    """Cache of parsed plans, because a plan of thousands of steps is issued in many slices. It drops
+    the least recently used plan first.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ class PlanCache:
         """Return the plan of a digest.
 
         Args:
-            text: returns the text of the plan, if it is not cached.
+            text: returns the text of the plan. It is only called if the plan is not cached.
         """
         with self._lock:
             if digest in self._known:
@@ -70,9 +71,7 @@ class PlanCache:
                 return self._known[digest]
         plan = Plan.from_json(text())
         with self._lock:
-            if digest in self._known:
-                self._steps += 0
-            else:
+            if digest not in self._known:
                 self._steps += len(plan.steps)
             self._known[digest] = plan
             while self._steps > MOST_PLAN_STEPS and len(self._known) > 1:
@@ -81,14 +80,14 @@ class PlanCache:
 
 
 class PayloadLoader:
-    """Reads payloads from the store, or from the decision in preparation."""
+    """Loads payloads from the store, or from the decision in preparation."""
 
     def __init__(self, library: PayloadCache) -> None:
         self._library = library
         self._plans = PlanCache()
 
     def plan(self, state: JobState, into: PendingWrites) -> Plan:
-        """Return the plan of a job. The plan of the decision in preparation comes from `into`."""
+        """Return the plan of a job. A plan that is not stored yet comes from `into`."""
         assert state.plan is not None
         ref = state.plan.plan
         return self._plans.get(
@@ -96,23 +95,23 @@ class PayloadLoader:
         )
 
     def answer_schema(self, state: JobState) -> Mapping[str, Any]:
+        """Return the JSON Schema of the job's answer; by default the answer is a string."""
         if state.submitted.answer_schema is None:
             return {"type": "string"}
         schema: dict[str, JsonValue] = json.loads(self.text(state, state.submitted.answer_schema))
         return schema
 
     def words(self, state: JobState, refs: Iterable[BlobRef], into: PendingWrites) -> ResultTexts:
-        """Load results in at most one round trip. Results of the decision in preparation come
-        from `into`.
-        """
-        digests = [ref.digest for ref in refs]
-        stored = self._library.payloads(
-            state.job_id, [], results=[digest for digest in digests if digest not in into.texts]
-        )
-        return ResultTexts(
-            stored | {digest: into.texts[digest] for digest in digests if digest in into.texts},
-            into.unreadable,
-        )
+        """Load results in at most one round trip. Results that are not stored yet come from `into`."""
+        pending: dict[str, str] = {}
+        missing: list[str] = []
+        for ref in refs:
+            if ref.digest in into.texts:
+                pending[ref.digest] = into.texts[ref.digest]
+            else:
+                missing.append(ref.digest)
+        stored = self._library.payloads(state.job_id, [], results=missing)
+        return ResultTexts(stored | pending, into.unreadable)
 
     def text(self, state: JobState, ref: BlobRef) -> str:
         return self._library.payloads(state.job_id, [ref.digest])[ref.digest]
@@ -128,100 +127,116 @@ class RoleBriefs:
     def there(self, state: JobState) -> Mapping[str, ServedSpecialist]:
         """Return the served specialists that this job may use, by name."""
         allowed, served = state.submitted.specialists, self._store.presence.served()
-        if allowed:
-            ones: dict[str, ServedSpecialist] = {}
-            for name, specialist in served.items():
-                if name in allowed:
-                    ones[name] = specialist
-            return ones
-        return served
+        if not allowed:
+            return served
+        usable: dict[str, ServedSpecialist] = {}
+        for name, specialist in served.items():
+            if name in allowed:
+                usable[name] = specialist
+        return usable
 
     def _candidates(self, state: JobState) -> list[Candidate]:
         """Return the served specialists as planners see them."""
         candidates: list[Candidate] = []
         for name, specialist in self.there(state).items():
-            candidates.append(
-                Candidate(
-                    name, specialist.spec.description, specialist.spec.tools, specialist.queued
-                )
-            )
+            spec = specialist.spec
+            candidates.append(Candidate(name, spec.description, spec.tools, specialist.queued))
         return candidates
 
     def _with_a_team(self, state: JobState) -> list[Candidate]:
         """Return the served specialists and, where allowed, a sub-supervisor."""
-        return self._candidates(state) + ([SUB_TEAM] if may_have_children(state.submitted) else [])
+        candidates = self._candidates(state)
+        if may_have_children(state.submitted):
+            candidates.append(SUB_TEAM)
+        return candidates
 
-    def brief(  # noqa: PLR0911
-        self, state: JobState, role: str, request: str, into: PendingWrites
-    ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
-        """Return the role's brief, the steps whose results it sees, and the schema of its answer."""
-        limits = state.submitted.limits
-        if role == "router":
-            candidates = self._candidates(state)
-            return (
-                route_brief(request, candidates, self._known(state)),
-                (),
-                RouteFormat(tuple(each.name for each in candidates)).schema,
-            )
-        if role == "planner" and state.plan is None:
-            return self._planning(state, request)
+    def brief(self, state: JobState, role: str, request: str, into: PendingWrites) -> RoleTask:
+        """Return the brief of a role, the steps whose results it sees, and the schema of its answer."""
+        match role:
+            case "router":
+                return self._routing(state, request)
+            case "planner":
+                return self._planning(state, request, into)
+            case "replanner":
+                plan, candidates = self._loading.plan(state, into), self._with_a_team(state)
+                return replanning(state, request, plan, candidates, self._known(state))
+            case "judge":
+                return judging(state, self._loading.words(state, judging_wants(state), into))
+            case "assessor":
+                return self._assessment(state, request, into)
+            case _:
+                return self._synthesis(state, request, into)
+
+    def _routing(self, state: JobState, request: str) -> RoleTask:
+        candidates = self._candidates(state)
+        text = route_brief(request, candidates, self._known(state))
+        return text, (), RouteFormat(_names(candidates)).schema
+
+    def _planning(self, state: JobState, request: str, into: PendingWrites) -> RoleTask:
+        """Return the planner's task: the first plan, or the questions of steps of this plan."""
+        if state.plan is None:
+            return self._first_plan(state, request)
+        return self._needs(state, request, into)
+
+    def _needs(self, state: JobState, request: str, into: PendingWrites) -> RoleTask:
+        """Return the planner's task to resolve the questions of steps."""
         plan = self._loading.plan(state, into)
-        if role == "planner":
-            asking = {
-                step_id: step.result
-                for step_id, step in state.steps.items()
-                if step.status is StepStatus.IN_NEED and step.result
-            }
-            words = self._loading.words(state, asking.values(), into)
-            needs = {str(step_id): words.result(ref).needs or "" for step_id, ref in asking.items()}
-            about = tuple(step_id for step_id, step in state.steps.items() if step.result)
-            others = self._candidates(state) if can_help(state) else []
-            schema = NeedsFormat(tuple(needs), tuple(each.name for each in others)).schema
-            return needs_brief(request, plan, needs, others, room(state)), about, schema
-        if role == REPLANNER:
-            return replanning(state, request, plan, self._with_a_team(state), self._known(state))
-        if role == JUDGE:
-            return judging(state, self._loading.words(state, judging_wants(state), into))
-        if role == "assessor":
-            settled = [
-                each.brief()
-                for each in disputes_of(
-                    state, self._loading.words(state, payloads_for_disputes(state), into)
-                )
-            ]
-            left, verdicts = max(0, limits.max_rounds - state.reworks), assessment.reading_of(state)
-            about = reviewed_steps(state)
-            brief = assessment_brief(
-                request, plan, len(state.rounds_now) + 1, left, settled, verdicts.rubric, about
-            )
-            return brief, about, verdicts.schema
-        words = self._loading.words(
-            state,
-            (*results_for_answer(state), *([state.turned_down] if state.turned_down else [])),
-            into,
-        )
-        last = words.verdict(state.last_round) if state.last_round else None
-        gaps: list[str] = []
-        for gap in gaps_of(state, words):
-            gaps.append(f"{gap.step}: {gap.why}")
-        vetoes = words.objections(state.turned_down) if state.turned_down else ()
-        open_points = last.open_points if last else ()
-        settled = [each.brief() for each in disputes_of(state, words)]
-        brief = synthesis_brief(request, plan, gaps, open_points, vetoes, settled)
-        return brief, usable_sinks(state), self._loading.answer_schema(state)
+        asking: dict[StepId, BlobRef] = {}
+        with_result: list[StepId] = []
+        for step_id, step in state.steps.items():
+            if step.result:
+                with_result.append(step_id)
+                if step.status is StepStatus.IN_NEED:
+                    asking[step_id] = step.result
+        words = self._loading.words(state, asking.values(), into)
+        needs: dict[str, str] = {}
+        for step_id, ref in asking.items():
+            needs[str(step_id)] = words.result(ref).needs or ""
+        helpers: list[Candidate] = []
+        if can_help(state):
+            helpers = self._candidates(state)
+        text = needs_brief(request, plan, needs, helpers, room(state))
+        return text, tuple(with_result), NeedsFormat(tuple(needs), _names(helpers)).schema
 
-    def _planning(
-        self, state: JobState, request: str
-    ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
-        """Return what ``brief`` returns, for the first plan of a job."""
+    def _assessment(self, state: JobState, request: str, into: PendingWrites) -> RoleTask:
+        """Return the assessor's task to review a round of results."""
+        plan = self._loading.plan(state, into)
+        words = self._loading.words(state, payloads_for_disputes(state), into)
+        conflicts = [dispute.brief() for dispute in disputes_of(state, words)]
+        left = max(0, state.submitted.limits.max_rounds - state.reworks)
+        number = len(state.rounds_now) + 1
+        verdicts, steps = assessment.reading_of(state), reviewed_steps(state)
+        text = assessment_brief(request, plan, number, left, conflicts, verdicts.rubric, steps)
+        return text, steps, verdicts.schema
+
+    def _synthesis(self, state: JobState, request: str, into: PendingWrites) -> RoleTask:
+        """Return the synthesizer's task to write the answer."""
+        plan = self._loading.plan(state, into)
+        refs = [*results_for_answer(state)]
+        if state.turned_down:
+            refs.append(state.turned_down)
+        words = self._loading.words(state, refs, into)
+        open_points: Sequence[str] = ()
+        verdict = None
+        if state.last_round:
+            verdict = words.verdict(state.last_round)
+        if verdict:
+            open_points = verdict.open_points
+        vetoes: Sequence[str] = ()
+        if state.turned_down:
+            vetoes = words.objections(state.turned_down)
+        gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]
+        conflicts = [dispute.brief() for dispute in disputes_of(state, words)]
+        text = synthesis_brief(request, plan, gaps, open_points, vetoes, conflicts)
+        return text, usable_sinks(state), self._loading.answer_schema(state)
+
+    def _first_plan(self, state: JobState, request: str) -> RoleTask:
+        """Return the planner's task to make the first plan of a job."""
         candidates = self._with_a_team(state)
         given = tuple(result.step for result in state.submitted.given)
         most_steps = state.submitted.limits.max_steps
         reading = PlanFormat(
-            tuple(candidate.name for candidate in candidates),
-            most_steps,
-            given,
-            state.submitted.approvals.are_wanted,
+            _names(candidates), most_steps, given, state.submitted.approvals.are_wanted
         )
         text = plan_brief(
             request, candidates, most_steps, self._rejected(state), self._known(state)
@@ -229,10 +244,12 @@ class RoleBriefs:
         return text, given, reading.schema
 
     def _known(self, state: JobState) -> JobContext:
-        asked = state.submitted
-        return JobContext(
-            asked.given, self._loading.text(state, asked.after.request) if asked.after else None
-        )
+        """Return the job's inputs and the request of the job that it follows."""
+        submitted = state.submitted
+        earlier_request = None
+        if submitted.after:
+            earlier_request = self._loading.text(state, submitted.after.request)
+        return JobContext(submitted.given, earlier_request)
 
     def _rejected(self, state: JobState) -> list[RejectedPlanBrief]:
         """Return the plans that the user rejected, with the user's notes."""
@@ -240,13 +257,17 @@ class RoleBriefs:
         def plan(ref: BlobRef) -> Plan:
             return Plan.from_json(self._loading.text(state, ref))
 
-        rejected_plan_briefs: list[RejectedPlanBrief] = []
+        briefs: list[RejectedPlanBrief] = []
         for rejected in state.rejected_plans:
-            rejected_plan_briefs.append(
-                RejectedPlanBrief(
-                    plan=plan(rejected.plan),
-                    note=self._loading.text(state, rejected.note) if rejected.note else "",
-                    own=plan(rejected.own_plan) if rejected.own_plan else None,
-                )
-            )
-        return rejected_plan_briefs
+            note = ""
+            if rejected.note:
+                note = self._loading.text(state, rejected.note)
+            own = None
+            if rejected.own_plan:
+                own = plan(rejected.own_plan)
+            briefs.append(RejectedPlanBrief(plan(rejected.plan), note, own))
+        return briefs
+
+
+def _names(candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    return tuple(candidate.name for candidate in candidates)

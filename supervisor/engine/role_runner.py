@@ -1,11 +1,11 @@
-"""The supervisor's own model calls: a role's handoff, run where the decision was made, or on
-the roles queue.
+"""Execution of a role's handoff in a supervisor process. The handoff comes from a decision of this
+process, or from the roles queue.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -39,15 +39,11 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.ids import StepId
 
 SLOT_WAIT_S = 0.02
-"""Seconds to wait for a free slot. This costs less than a hand-over to another thread or process.
-If each slot is taken for seconds, it makes no difference.
-"""
+"""Seconds to wait for a free slot. A handover to another thread or process costs more."""
 
 
 class RoleRunner:
-    """Runs roles' handoffs in this process, at most `slots` at once: those issued here, and
-    those from the roles queue.
-    """
+    """Runs the handoffs of roles in this process, at most `slots` at once."""
 
     def __init__(
         self,
@@ -60,7 +56,9 @@ class RoleRunner:
         """Make a runner.
 
         Args:
+            slots: most handoffs at once; at least 1.
             on_change: called when the last slot is taken, and when a slot is free again.
+            slot_wait_s: most seconds to wait for a free slot.
         """
         self._attempts = attempts
         self._free = max(1, slots)
@@ -70,12 +68,13 @@ class RoleRunner:
 
     @property
     def is_full(self) -> bool:
+        """Return whether no slot is free."""
         return self._free == 0
 
     @contextmanager
     def slot(self, *, wanted: bool = True) -> Iterator[bool]:
-        """Yield whether a role may run in this process: half of a supervisor's slots stay free for
-        decisions.
+        """Take a slot, and yield whether one was free within `slot_wait_s`. If `wanted` is false, yield
+        False at once.
         """
         with self._changing:
             got = wanted and self._changing.wait_for(lambda: self._free > 0, self._slot_wait_s)
@@ -95,25 +94,30 @@ class RoleRunner:
                     self._on_change()
 
     def claim_and_run(
-        self, state: JobState, handoff: AgentHandoff, text: str, look: str = ""
+        self, state: JobState, handoff: AgentHandoff, text: str, evaluation: str = ""
     ) -> AttemptOutcome:
-        """Claim the handoff and run it. Its result and the consequences enter the journal together.
+        """Claim the handoff and run it. One commit stores its result and the events that follow.
 
         Args:
-            look: see `ClaimRequest`.
+            evaluation: see `ready`.
         """
-        ready = self.ready(state, handoff, text, look)
+        ready = self.ready(state, handoff, text, evaluation)
         return self.run(ready, self._attempts.store.claims.claim(ready.claiming))
 
     def run(
         self, ready: PreparedAttempt, claim: Claim, finish: Finish = Claim.finish
     ) -> AttemptOutcome:
+        """Run a claimed handoff. `finish` stores its result."""
         return self._attempts.run(ready, claim, finish)
 
     def ready(
-        self, state: JobState, handoff: AgentHandoff, text: str, look: str = ""
+        self, state: JobState, handoff: AgentHandoff, text: str, evaluation: str = ""
     ) -> PreparedAttempt:
-        """Prepare the role's handoff, so that this process can claim and run it."""
+        """Prepare the role's handoff, so that this process can claim and run it.
+
+        Args:
+            evaluation: the name of the evaluation that issues the handoff; see `ClaimRequest.look`.
+        """
         role = handoff.assigned_to
 
         def fit(
@@ -134,49 +138,45 @@ class RoleRunner:
                 texts = self._attempts.library.payloads(state.job_id, [state.plan.plan.digest])
                 plan = Plan.from_json(texts[state.plan.plan.digest])
                 if role == "planner":
-                    return AgentSetup(
-                        needs_reading_of(handoff.expected_output_format, state, plan),
-                        answer_rules="",
-                    )
-                fetched: dict[StepId, str] = {}
+                    needs = needs_reading_of(handoff.expected_output_format, state, plan)
+                    return AgentSetup(needs, answer_rules="")
+                found: dict[StepId, str] = {}
                 for step_id, result in loaded.results.items():
-                    fetched[step_id] = status_of_result(result)
-                return AgentSetup(
-                    patch_reading_of(
-                        handoff.expected_output_format,
-                        plan,
-                        fetched,
-                        may_ask=state.submitted.approvals.are_wanted,
-                    ),
-                    answer_rules="",
+                    found[step_id] = status_of_result(result)
+                patches = patch_reading_of(
+                    handoff.expected_output_format,
+                    plan,
+                    found,
+                    may_ask=state.submitted.approvals.are_wanted,
                 )
+                return AgentSetup(patches, answer_rules="")
             return AgentSetup(_reading(role, state, handoff), answer_rules="")
 
         def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
-            request, of_plan = (
-                state.submitted.request,
-                [state.plan.plan] if role == "planner" and state.plan else [],
-            )
+            request = state.submitted.request
+            digests = [request.digest]
+            acts: Collection[str] = ()
+            if role == "planner":
+                acts = acting(self._attempts.store.presence.served())
+                if state.plan:
+                    digests.append(state.plan.plan.digest)
             texts = self._attempts.library.payloads(
                 state.job_id,
-                [ref.digest for ref in (request, *of_plan)],
+                digests,
                 results=[ref.digest for ref in earlier_results(handoff, state)],
             )
+            words = ResultTexts(texts)
             events, payloads = outcome_of(
-                handoff,
-                state,
-                result,
-                texts[request.digest],
-                ResultTexts(texts),
-                acting(self._attempts.store.presence.served()) if role == "planner" else (),
+                handoff, state, result, texts[request.digest], words, acts
             )
             return Consequences(events, payloads)
 
         ready = self._attempts.ready(text, handoff, fit, conclude, own=read_role_once(role))
-        return replace(ready, claiming=replace(ready.claiming, look=look))
+        return replace(ready, claiming=replace(ready.claiming, look=evaluation))
 
 
 def _reading(role: str, state: JobState, handoff: AgentHandoff) -> AnswerFormat:
+    """Return the answer format of a router, a first planner, a judge or an assessor."""
     match role:
         case "router":
             return RouteFormat(specialists_of_route_schema(handoff.expected_output_format))

@@ -1,5 +1,5 @@
-"""Cache of job states. A state is updated from the last version that this process knows, and never
-computed from the beginning again.
+"""Cache of job states. A cached state is updated with the new events of the journal, instead of a
+computation from the first event.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 KEPT = 2_000
-"""Jobs whose states a process remembers."""
+"""Most jobs whose states a process keeps. The least recently used state is dropped first."""
 
 
 class StateCache:
-    """The newest known state of the jobs that this process has looked at, each with the event
-    that it ends with.
-    """
+    """The newest known state of each job that this process has evaluated, with its last event."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -31,14 +29,13 @@ class StateCache:
     def load(
         self, job_id: JobId, read: Callable[[int], list[Recorded]] | None = None
     ) -> JobState | None:
-        """Return the state of the job by the current journal; None if the job does not exist.
+        """Return the state of the job by the current journal, or None if there is no such job.
 
-        The last known event is read again. If it has changed, the journal is another one (Redis
-        restored older data, or the job was deleted and submitted again), and the cached state is
-        dropped.
+        The last known event is read again. If it has changed, the cached state is dropped: Redis
+        was restored from older data, or the job was deleted and submitted again.
 
         Args:
-            read: returns the events after a version; by default it reads the journal.
+            read: returns the events after a version; by default `Journal.read`.
         """
         with self._lock:
             state, last = self._known.get(job_id, (None, None))
@@ -63,16 +60,18 @@ class StateCache:
         return self.remember(state, last)
 
     def fold_on(self, state: JobState, events: Sequence[Recorded]) -> JobState | None:
-        """Return the state after events that this process has just written; None if another process
-        wrote in between, so that the journal must be read.
+        """Return the state after events that this process has just written. None: there are no events,
+        or another process wrote in between, so that the journal must be read.
         """
         if not events or events[0].version != state.version + 1:
             return None
         return self.remember(fold_on(state, events), events[-1])
 
     def remember(self, state: JobState, last: Recorded) -> JobState:
-        """Keep a state, and the event that it ends with, as it stands in the journal: the
-        state may have been made before that.
+        """Keep a state with its last event, and return the state.
+
+        Its `as_of` becomes the time of this event in the journal. A state that a decision computed
+        before its commit has an earlier time.
         """
         if state.as_of != last.at:
             state = state.model_copy(update={"as_of": last.at})

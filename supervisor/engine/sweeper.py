@@ -1,5 +1,5 @@
 """The sweeper: wakes jobs after a time limit, a lost message or a dead process. Every supervisor
-runs one; they share the work.
+runs a sweeper, and the sweepers share the work.
 
 The sweeper also announces its supervisor. A supervisor that stops sweeping is treated as down.
 """
@@ -20,19 +20,19 @@ from handoff_queue.shared.types.presence import Node
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 
 SWEEPS_PER_LEASE = 8
-"""Least number of sweeps in a lease. A quarter of a lease without a sweep counts as an outage of
-Redis (`parts/outage_grace.lua`).
+"""Least number of sweeps in the time of a lease. A quarter of a lease without a sweep counts as an
+outage of Redis (`parts/outage_grace.lua`).
 """
 FORGET_EVERY = 600
-"""Sweeps between two clean-ups of deleted jobs: their places in the list, and messages in unserved
-queues.
+"""Sweeps between two clean-ups of deleted jobs: their entries in the list of jobs, and their messages
+in unserved queues.
 """
 
 log = log_of(__name__)
 
 
 class Sweeper:
-    """A thread with one Redis round trip per interval when no job is due."""
+    """A thread that sweeps at an interval. While no job is due, a sweep is one round trip to Redis."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Sweeper:
 
         Args:
             name: name of this process.
-            interval_s: HANDOFF_SWEEP_INTERVAL_S.
-            keep_s: HANDOFF_RETENTION_S.
-            caps: the caps of a day.
+            interval_s: seconds between two sweeps.
+            keep_s: seconds for which ended jobs are kept (HANDOFF_RETENTION_S).
+            caps: the daily caps; None: this supervisor sets none.
         """
         self._store = store
         self._name = name
@@ -69,16 +69,17 @@ class Sweeper:
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
     def start(self, node: Callable[[], Node | None] = lambda: None) -> None:
-        """Start to sweep. When this returns, the supervisor is announced, unless Redis takes
-        no writes now.
+        """Start the thread, and wait at most `FOUND_WITHIN_S` for the first announcement.
 
-        `node` returns the facts that the supervisor announces about itself.
+        Args:
+            node: returns the facts that the supervisor announces about itself.
         """
         self._node = node
         self._thread.start()
         self._tried.wait(FOUND_WITHIN_S)
 
     def stop(self) -> None:
+        """Stop after the current sweep, and withdraw the announcement. Return at once."""
         self._stop.set()
 
     def wait_until_withdrawn(self) -> None:
@@ -87,12 +88,12 @@ class Sweeper:
             self._thread.join(WITHDRAWN_WITHIN_S)
 
     def sweep(self) -> int:
-        """Wake every job that needs a look; returns how many."""
+        """Wake each job that is due. Return the number of the jobs."""
         return self._sweep()[0]
 
     def announce(self) -> None:
-        """Announce this supervisor and set the daily caps. The supervisor that started last decides
-        the caps, also after Redis has lost them.
+        """Announce this supervisor, and set its daily caps, unless a supervisor that started later has
+        set other caps. Caps that Redis has lost are set again.
         """
         held_since_ms = self._store.presence.announce_supervisor(self._name, self._node())
         if self._caps is not None and (
@@ -116,7 +117,7 @@ class Sweeper:
             self._announced_at = time.monotonic()
 
     def _round(self) -> None:
-        while self._sweep()[1]:  # after an outage: thousands at once
+        while self._sweep()[1]:  # thousands of jobs may be due after an outage
             pass
         if self._rounds % FORGET_EVERY == 0:
             self._store.jobs.forget_older_than(self._store.connection.now() - self._keep_s)
@@ -136,12 +137,13 @@ class Sweeper:
 
 
 def _succeeds(otherwise: str, call: Callable[[], None]) -> bool:
+    """Return whether a call raises no exception. Otherwise log the message `otherwise`."""
     try:
         call()
     except StoreUnavailable as error:
         log.warning(otherwise, why=str(error))
         return False
-    except BaseException:  # the sweeper must outlive a broker that is restarting
+    except BaseException:  # the sweeper must survive the restart of a broker
         log.exception(otherwise)
         return False
     return True

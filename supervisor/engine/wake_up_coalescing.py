@@ -1,10 +1,10 @@
-"""Coalescing of a job's wake-ups: one thread evaluates the job, one waits, and later wake-ups join
-the waiting thread.
+"""Coalescing of a job's wake-ups: one thread evaluates the job, one thread waits, and later wake-ups
+join the waiting thread.
 
-The facts behind a wake-up are in the journal before the wake-up is sent. The waiting thread has not
-read the journal yet, so it will see them. If its process dies, the job is due, as after any lost
-wake-up. Only the reading, the first decision and its messages are done one after the other. While
-the first thread runs a role, other threads may evaluate the job.
+The events behind a wake-up are in the journal before the wake-up is sent. The waiting thread has not
+read the journal yet, so it will read them. If its process dies, the sweeper wakes the job, as after
+any lost wake-up. Only the reading, the first decision and its messages happen one after the other.
+While the first thread runs a role, other threads may evaluate the job.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
 MOST_S = 5.0
-"""Seconds that a thread waits before it evaluates the job in parallel. The store keeps their writes
-consistent.
+"""Most seconds that a thread waits for its turn. After that it evaluates the job in parallel, and the
+store keeps the writes consistent.
 """
 
 
@@ -33,9 +33,7 @@ class _Line:
 
 
 class WakeUpTicket:
-    """The turn of a thread that evaluates a job, until `over`. A second call of `over` has no
-    effect.
-    """
+    """The turn of a thread that evaluates a job, until `over`."""
 
     def __init__(
         self,
@@ -53,7 +51,7 @@ class WakeUpTicket:
         self._holds = holds
 
     def over(self) -> None:
-        """End the turn: no thread needs to wait for the rest of the work."""
+        """End the turn, so that the waiting thread begins. A second call has no effect."""
         if self._holds:
             self._holds = False
             self._together.go_on(self._job_id, self._line)
@@ -71,15 +69,16 @@ class WakeUpCoalescer:
     def place(
         self, job_id: JobId, suspects: Sequence[HandoffId] = ()
     ) -> Iterator[WakeUpTicket | None]:
-        """Wait until no other thread evaluates the job, and yield the turn.
+        """Wait until no other thread evaluates the job, or for `most_s` seconds, and yield the turn.
 
-        Yields None if a waiting thread will evaluate the job, with these suspects, too.
+        Yield None at once if another thread waits already. That thread evaluates the job with these
+        suspects, too.
         """
         with self._lock:
             line = self._lines.setdefault(job_id, _Line())
-            goes_with = line.waiting is not None
+            joins = line.waiting is not None
             line.waiting = (line.waiting or {}) | dict.fromkeys(suspects)
-        if goes_with:
+        if joins:
             yield None
             return
         holds = False
@@ -88,9 +87,8 @@ class WakeUpCoalescer:
         finally:
             with self._lock:
                 wanted, line.waiting = tuple(line.waiting or ()), None
-                if (
-                    not holds and not line.looking.locked()
-                ):  # the other thread has just ended, and the waiting thread is next
+                # The other thread ended its turn just after the timeout of this thread.
+                if not holds and not line.looking.locked():
                     self._lines.pop(job_id, None)
         place = WakeUpTicket(self, job_id, line, wanted, holds=holds)
         try:
@@ -99,7 +97,7 @@ class WakeUpCoalescer:
             place.over()
 
     def go_on(self, job_id: JobId, line: _Line) -> None:
-        """Wake the waiting thread."""
+        """End the turn of a thread that holds the lock, and wake the waiting thread."""
         with self._lock:
             if line.waiting is None:
                 del self._lines[job_id]
