@@ -91,7 +91,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import remarks_want, result
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.quoting.quote_history import make_quote
-from handoff_queue.supervisor.roles.disputed_review import is_of_a_quarrel
+from handoff_queue.supervisor.roles.disputed_review import is_arbitration
 from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
 from handoff_queue.supervisor.roles.instructions import read_role
 from handoff_queue.supervisor.roles.outcomes import make_plan_event
@@ -252,7 +252,7 @@ class DecisionRecorder:
         )
         text = handoff.to_json()
         into.role = RoleHandoff(handoff, text)
-        into.events.append(issued_event(handoff, into.ref(text), closes=is_of_a_quarrel(schema)))
+        into.events.append(issued_event(handoff, into.ref(text), closes=is_arbitration(schema)))
 
     def _make_plan(self, state: JobState, command: MakePlan, into: PendingWrites) -> None:
         submitted = state.submitted

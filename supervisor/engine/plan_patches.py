@@ -23,7 +23,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 from handoff_queue.supervisor.roles.briefs import Candidate, JobContext, replan_brief
 from handoff_queue.supervisor.roles.outcomes import outline_of
-from handoff_queue.supervisor.roles.replanner import patch_format
+from handoff_queue.supervisor.roles.replanner import patch_schema
 
 
 def replanning(
@@ -39,7 +39,7 @@ def replanning(
     most, left = room(state), state.submitted.limits.max_rounds - state.patches.changes
     task = replan_brief(request, plan, standings, news_of(state), candidates, most, left, known)
     names = [candidate.name for candidate in candidates]
-    return task, (*plan.given, *settled), patch_format(names, unbegun_of(state), most)
+    return task, (*plan.given, *settled), patch_schema(names, unbegun_of(state), most)
 
 
 def _standing(step: StepState) -> str:

@@ -26,7 +26,7 @@ from handoff_queue.supervisor.lifecycle.input_steps import can_help, room
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 from handoff_queue.supervisor.lifecycle.teams import may_have_children
-from handoff_queue.supervisor.roles import assessment
+from handoff_queue.supervisor.roles.assessment import verdict_format
 from handoff_queue.supervisor.roles.briefs import (
     SUB_TEAM,
     Candidate,
@@ -38,7 +38,7 @@ from handoff_queue.supervisor.roles.briefs import (
     route_brief,
     synthesis_brief,
 )
-from handoff_queue.supervisor.roles.disputed_review import judging, judging_wants
+from handoff_queue.supervisor.roles.disputed_review import judge_task, payloads_for_judge
 from handoff_queue.supervisor.roles.input_requests import NeedsFormat
 from handoff_queue.supervisor.roles.planner import PlanFormat
 from handoff_queue.supervisor.roles.router import RouteFormat
@@ -161,7 +161,9 @@ class RoleBriefs:
                 plan, candidates = self._loading.plan(state, into), self._with_a_team(state)
                 return replanning(state, request, plan, candidates, self._known(state))
             case "judge":
-                return judging(state, self._loading.words(state, judging_wants(state), into))
+                return judge_task(
+                    state, self._loading.words(state, payloads_for_judge(state), into)
+                )
             case "assessor":
                 return self._assessment(state, request, into)
             case _:
@@ -205,7 +207,7 @@ class RoleBriefs:
         conflicts = [dispute.brief() for dispute in disputes_of(state, words)]
         left = max(0, state.submitted.limits.max_rounds - state.reworks)
         number = len(state.rounds_now) + 1
-        verdicts, steps = assessment.reading_of(state), reviewed_steps(state)
+        verdicts, steps = verdict_format(state), reviewed_steps(state)
         text = assessment_brief(request, plan, number, left, conflicts, verdicts.rubric, steps)
         return text, steps, verdicts.schema
 

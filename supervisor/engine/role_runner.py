@@ -25,14 +25,14 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.assessment import reading_of
+from handoff_queue.supervisor.roles.assessment import verdict_format
 from handoff_queue.supervisor.roles.disputed_review import RulingFormat, points_of_schema
-from handoff_queue.supervisor.roles.input_requests import needs_reading_of
+from handoff_queue.supervisor.roles.input_requests import needs_format_of_schema
 from handoff_queue.supervisor.roles.instructions import read_role_once
-from handoff_queue.supervisor.roles.judge import reading_again
+from handoff_queue.supervisor.roles.judge import judge_format_of_schema
 from handoff_queue.supervisor.roles.outcomes import earlier_results, outcome_of
 from handoff_queue.supervisor.roles.planner import PlanFormat, specialists_of_plan_schema
-from handoff_queue.supervisor.roles.replanner import patch_reading_of, status_of_result
+from handoff_queue.supervisor.roles.replanner import patch_format_of_schema, status_of_result
 from handoff_queue.supervisor.roles.router import RouteFormat, specialists_of_route_schema
 
 if TYPE_CHECKING:
@@ -138,12 +138,12 @@ class RoleRunner:
                 texts = self._attempts.library.payloads(state.job_id, [state.plan.plan.digest])
                 plan = Plan.from_json(texts[state.plan.plan.digest])
                 if role == "planner":
-                    needs = needs_reading_of(handoff.expected_output_format, state, plan)
+                    needs = needs_format_of_schema(handoff.expected_output_format, state, plan)
                     return AgentSetup(needs, answer_rules="")
                 found: dict[StepId, str] = {}
                 for step_id, result in loaded.results.items():
                     found[step_id] = status_of_result(result)
-                patches = patch_reading_of(
+                patches = patch_format_of_schema(
                     handoff.expected_output_format,
                     plan,
                     found,
@@ -190,6 +190,6 @@ def _reading(role: str, state: JobState, handoff: AgentHandoff) -> AnswerFormat:
         case "judge" if points := points_of_schema(handoff.expected_output_format):
             return RulingFormat(points)
         case "judge" if state.conflicts is not None:
-            return reading_again(handoff.expected_output_format, state.conflicts)
+            return judge_format_of_schema(handoff.expected_output_format, state.conflicts)
         case _:
-            return reading_of(state)
+            return verdict_format(state)

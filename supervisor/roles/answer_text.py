@@ -1,9 +1,11 @@
-"""Common parts of the roles' answer formats: parsing, and the forms of names."""
+"""Common parts of the roles' answer formats: parsing, names and JSON Schemas."""
 
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -12,6 +14,7 @@ from handoff_queue.shared.agent.json_answers import LenientAnswer, json_object_i
 from handoff_queue.shared.types.message import problems_of
 
 LONGEST_NAME = 48
+"""Characters of an id."""
 _Answer = TypeVar("_Answer", bound=LenientAnswer)
 
 
@@ -19,7 +22,7 @@ def parse(kind: type[_Answer], text: str) -> _Answer:
     """Return the answer in a final text.
 
     Raises:
-        InvalidAnswer: no JSON object, or its fields are not those in the schema.
+        InvalidAnswer: the text has no JSON object, or the object does not match the schema.
     """
     value = json_object_in(text)
     if value is None:
@@ -35,16 +38,31 @@ def parse(kind: type[_Answer], text: str) -> _Answer:
 
 
 def name_of(text: str) -> str:
-    """Return a name as an id: `Step 1: Compare!` -> `step_1_compare`. Ids are read leniently, and
-    the same way everywhere.
+    """Return the id for a name that a model wrote: `Step 1: Compare!` -> `step_1_compare`. A name that
+    does not begin with a letter gets an `s` in front.
     """
     name = re.sub(r"[^a-z0-9_-]+", "_", text.strip().lower()).strip("_-")
     return (name if name[:1].isalpha() else f"s{name}")[:LONGEST_NAME]
 
 
 def clip(text: str, most: int) -> str:
-    """Return at most this many characters, with a mark if some are missing."""
+    """Return at most `most` characters of a text without outer spaces. ` ...` marks a cut."""
     text = text.strip()
     if len(text) <= most:
         return text
     return text[: most - 4].rstrip() + " ..."
+
+
+def values_of(kind: type[StrEnum]) -> list[str]:
+    """Return the values of an enumeration, for the `enum` of a JSON Schema."""
+    return [member.value for member in kind]
+
+
+def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object with exactly these properties, all of them required."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }

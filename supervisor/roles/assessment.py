@@ -1,9 +1,8 @@
-"""The assessor's answer: a verdict on a round of results that names only steps which it was shown."""
+"""The assessor's answer: a verdict on a round of results."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,16 +25,22 @@ from handoff_queue.shared.types.review import (
 )
 from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.answer_text import clip, name_of, parse
+from handoff_queue.supervisor.roles.answer_text import (
+    clip,
+    closed_object,
+    name_of,
+    parse,
+    values_of,
+)
 
 LONGEST_POINT = 4_000
 LONGEST_WHY = 1_000
 MOST_SCORES = 80
-"""Scores of one verdict. Each costs about 40 output tokens. If the steps need more scores, only the
-whole answer is scored.
+"""Most scores of one verdict. Each costs about 40 output tokens. If the steps need more scores, only
+the results as a whole are scored.
 """
 WHOLE = "*"
-"""Stands in a score for the results as a whole; no step can be called so."""
+"""The `step` of a score for the results as a whole. No step can have this id."""
 
 
 class ScoreAnswer(LenientAnswer):
@@ -66,8 +71,8 @@ class VerdictAnswer(LenientAnswer):
 
 @dataclass(frozen=True)
 class VerdictFormat:
-    """Reads the answer to `briefs.assessment_brief`. `AcceptedAnswer.output` is a `Verdict` as JSON;
-    `Verdict.of` makes it one again.
+    """Format of the answer to `briefs.assessment_brief`. `AcceptedAnswer.output` is the JSON form of a
+    `Verdict`.
     """
 
     steps: tuple[str, ...]
@@ -76,7 +81,7 @@ class VerdictFormat:
 
     @property
     def scored(self) -> tuple[str, ...]:
-        """Return the steps that are scored separately, in addition to the whole answer."""
+        """Return the steps that are scored separately, in addition to the results as a whole."""
         if len(self.rubric.criteria) * (1 + len(self.steps)) <= MOST_SCORES:
             return self.steps
         return ()
@@ -91,22 +96,16 @@ class VerdictFormat:
                 "description": "the fault and the correction, for the specialist that did the step",
             },
         }
-        revision_schema = {
-            "type": "object",
-            "properties": revision,
-            "required": list(revision),
-            "additionalProperties": False,
-        }
         properties = {
             "scores": {
                 "type": "array",
                 "items": self._score,
                 "description": "one for each criterion, of the whole and of each step",
             },
-            "verdict": {**text, "enum": [decision.value for decision in Decision]},
+            "verdict": {**text, "enum": values_of(Decision)},
             "revisions": {
                 "type": "array",
-                "items": revision_schema,
+                "items": closed_object(revision),
                 "description": "for REVISE: one for each step to do again; for PASS: []",
             },
             "open_points": {
@@ -115,15 +114,11 @@ class VerdictFormat:
                 "description": "points that the reader must know and that no further work would settle",
             },
         }
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        }
+        return closed_object(properties)
 
     @property
     def _score(self) -> Mapping[str, Any]:
+        """Return the JSON Schema of one score."""
         text = {"type": "string"}
         score = {
             "step": {
@@ -135,15 +130,12 @@ class VerdictFormat:
             "why": {**text, "description": "one sentence that names the place"},
             "score": {"type": "integer", "enum": list(range(LOWEST, HIGHEST + 1))},
         }
-        return {
-            "type": "object",
-            "properties": score,
-            "required": list(score),
-            "additionalProperties": False,
-        }
+        return closed_object(score)
 
-    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:  # noqa: ARG002 (a verdict that contradicts itself is none, however often)
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:  # noqa: ARG002 (the last try accepts no contradiction either)
         """Read a verdict.
+
+        A problem that names no step which can be sent back becomes an open point of a REVISE.
 
         Raises:
             InvalidAnswer: there is no verdict, or it contradicts itself: a PASS with revisions, or
@@ -153,16 +145,15 @@ class VerdictFormat:
         decision = _decision_of(answer.verdict)
         revisions, strays = self._revisions_of(answer)
         if decision is Decision.PASS and (revisions or strays):
-            remarks = "; ".join(
-                [*(f"{revision.step}: {revision.problem}" for revision in revisions), *strays]
-            )
+            remarks = [f"{revision.step}: {revision.problem}" for revision in revisions]
+            remarks += strays
             raise InvalidAnswer(
-                f"PASS names no step to do again: answer REVISE, or make these open points: {remarks}"
+                f"PASS names no step to do again: answer REVISE, or make these open points: {'; '.join(remarks)}"
             )
         if decision is Decision.REVISE and not revisions:
-            steps, remarks = ", ".join(self.steps), "".join(f"; {problem}" for problem in strays)
+            remedy = "; ".join(["or answer PASS", *strays])
             raise InvalidAnswer(
-                f"REVISE must name, for each step to do again, the step (one of {steps}) and its problem; or answer PASS{remarks}"
+                f"REVISE must name, for each step to do again, the step (one of {', '.join(self.steps)}) and its problem; {remedy}"
             )
         points: list[str] = []
         for raw in answer.open_points:
@@ -177,68 +168,68 @@ class VerdictFormat:
         return AcceptedAnswer(ResultStatus.OK, verdict.model_dump(mode="json"))
 
     def _revisions_of(self, answer: VerdictAnswer) -> tuple[list[Revision], list[str]]:
-        """Return one revision for each step, and the problems that name no step of the plan."""
+        """Return one revision for each step, and the problems that name no step of `steps`."""
         problems: dict[str, list[str]] = {}
         strays: list[str] = []
         for raw in answer.revisions:
-            if not (problem := clip(raw.problem, LONGEST_POINT)):
+            problem = clip(raw.problem, LONGEST_POINT)
+            if not problem:
                 continue
-            if (step := name_of(raw.step)) in self.steps:
+            step = name_of(raw.step)
+            if step in self.steps:
                 problems.setdefault(step, []).append(problem)
             else:
                 strays.append(problem)
-        kept = [
-            Revision(step=StepId(step), problem=clip("\n".join(texts), LONGEST_POINT))
-            for step, texts in problems.items()
-        ]
-        return kept, strays
+        revisions: list[Revision] = []
+        for step, texts in problems.items():
+            problem = clip("\n".join(texts), LONGEST_POINT)
+            revisions.append(Revision(step=StepId(step), problem=problem))
+        return revisions, strays
 
     def _scores_of(self, answer: VerdictAnswer) -> tuple[Score, ...]:
-        """Return the first score for each criterion and step. Scores outside the rubric are left
-        out: a verdict is valid without scores.
+        """Return the first valid score for each criterion and step. Invalid scores are left out,
+        because a verdict is valid without scores.
         """
-        kept: dict[tuple[str, str], Score] = {}
-        for raw in map(_score_in, answer.scores):
-            if raw is None:
-                continue
-            step, criterion = (
-                raw.step.strip() if raw.step.strip() == WHOLE else name_of(raw.step),
-                name_of(raw.criterion),
-            )
-            if (
-                step not in (WHOLE, *self.scored)
-                or criterion not in self.rubric.names
-                or not LOWEST <= raw.score <= HIGHEST
-            ):
-                continue
-            if step == WHOLE:
-                of = None
-            else:
-                of = StepId(step)
-            kept.setdefault(
-                (step, criterion),
-                Score(
-                    criterion=criterion,
-                    score=round(raw.score),
-                    why=clip(raw.why, LONGEST_WHY),
-                    step=of,
-                ),
-            )
-        return tuple(kept.values())
+        scores: dict[tuple[str, StepId | None], Score] = {}
+        for raw in answer.scores:
+            score = self._score_in(raw)
+            if score is not None:
+                scores.setdefault((score.criterion, score.step), score)
+        return tuple(scores.values())
+
+    def _score_in(self, value: Any) -> Score | None:
+        """Return a score. None: it is malformed, out of range, or for another step or criterion."""
+        try:
+            raw = ScoreAnswer.model_validate(value)
+        except ValidationError:
+            return None
+        criterion = name_of(raw.criterion)
+        if criterion not in self.rubric.names or not LOWEST <= raw.score <= HIGHEST:
+            return None
+        step = None
+        if raw.step.strip() != WHOLE:
+            step = StepId(name_of(raw.step))
+            if step not in self.scored:
+                return None
+        return Score(
+            criterion=criterion,
+            score=round(raw.score),
+            why=clip(raw.why, LONGEST_WHY),
+            step=step,
+        )
 
 
-def reading_of(state: JobState) -> VerdictFormat:
-    """Return the answer format of the verdict on a job's next round."""
+def verdict_format(state: JobState) -> VerdictFormat:
+    """Return the format of the verdict on the next round of a job."""
     return VerdictFormat(reviewed_steps(state), state.submitted.rubric or DEFAULT_RUBRIC)
 
 
-def _score_in(value: Any) -> ScoreAnswer | None:
-    with suppress(ValidationError):
-        return ScoreAnswer.model_validate(value)
-    return None
-
-
 def _decision_of(text: str) -> Decision:
+    """Return the decision in a text.
+
+    Raises:
+        InvalidAnswer: the text is neither PASS nor REVISE.
+    """
     try:
         return Decision(text.strip().strip(".!*").upper())
     except ValueError as error:

@@ -1,10 +1,10 @@
-"""Briefs of the supervisor's roles: the task texts of their handoffs. Pure, and always the same for
-the same job.
+"""Briefs of the supervisor's roles: the task texts of their handoffs. Pure: the same job always has
+the same briefs.
 
-Results are the handoff's context, and documents are its artifacts. A brief holds the plan, the
-known gaps and, last, the request word for word. Text of other authors comes before the request as
-JSON, one item a line, so that it cannot look like a heading. There are no tags, because a brief is
-inside the handoff's `<task>`, where closing tags are escaped.
+A brief begins with the role's job and ends with the request of the user. Between them, text of other
+authors is JSON, one item a line, so that it cannot look like a heading. There are no tags, because a
+brief is inside the handoff's `<task>`, where closing tags are escaped. Results and documents are not
+in the brief: they are the handoff's context and artifacts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from pydantic import JsonValue
 
@@ -23,51 +24,51 @@ from handoff_queue.supervisor.lifecycle.teams import SPEC
 from handoff_queue.supervisor.roles.answer_text import clip
 
 MAX_REQUEST_CHARS = 60_000
-"""Characters of a request that a role is shown."""
+"""Most characters of the request in a brief."""
 MAX_BRIEF_CHARS = 100_000
-"""Characters of a handoff's task."""
+"""Most characters of a brief."""
 MAX_TASK_CHARS = 1_200
-"""Characters of each step's task that the assessor is shown."""
+"""Most characters of each step's task in a brief."""
 MAX_NOTE_CHARS = 10_000
-"""Characters of a person's note on a plan."""
+"""Most characters of a user's note on a plan, of the earlier request, and of each task in the user's
+own plan.
+"""
 MAX_NEED_CHARS = 4_000
-"""Characters of a step's question."""
+"""Most characters of a step's question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A specialist that live workers serve, as the planner sees it."""
+    """A specialist that live workers serve, as the router and the planners see it."""
 
     name: str
     description: str
     tools: tuple[str, ...] = ()
     queued: int = 0
-    """Handoffs that wait on its queue."""
+    """Handoffs that wait for it."""
 
 
 SUB_TEAM = Candidate(SPEC.name, SPEC.description)
-"""The sub-supervisor as the planner sees it."""
+"""The sub-supervisor, as the planners see it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """Inputs of a job before it begins."""
+    """Inputs that a job has from the beginning."""
 
     given: tuple[Given, ...] = ()
-    asked_before: str | None = None
-    """The request that it follows on."""
+    earlier_request: str | None = None
+    """The request of the job that this job follows."""
 
     def lists(self) -> dict[str, Sequence[JsonValue]]:
-        results: list[JsonValue] = [
-            {"id": given.step, "specialist": given.specialist, "about": given.title}
-            for given in self.given
-        ]
-        return {
-            "request_before": [clip(self.asked_before, MAX_NOTE_CHARS)]
-            if self.asked_before
-            else [],
-            "known_results": results,
-        }
+        """Return the lists of a brief about these inputs, by name."""
+        results: list[JsonValue] = []
+        for given in self.given:
+            results.append({"id": given.step, "specialist": given.specialist, "about": given.title})
+        requests: list[JsonValue] = []
+        if self.earlier_request:
+            requests.append(clip(self.earlier_request, MAX_NOTE_CHARS))
+        return {"request_before": requests, "known_results": results}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +77,17 @@ class RejectedPlanBrief:
 
     plan: Plan
     note: str = ""
-    """The person's note."""
+    """The user's note."""
     own: Plan | None = None
-    """The plan that the user would make."""
+    """The plan that the user proposed instead."""
 
     def item(self) -> JsonValue:
+        """Return the JSON item of a brief about this plan."""
+        item: dict[str, JsonValue] = {"note": clip(self.note, MAX_NOTE_CHARS)}
         if self.own:
-            own = {"users_own_plan": _whole(self.own)}
-        else:
-            own = {}
-        return {"note": clip(self.note, MAX_NOTE_CHARS), **own, "steps": _steps(self.plan)}
+            item["users_own_plan"] = _whole(self.own)
+        item["steps"] = _steps(self.plan)
+        return item
 
 
 def plan_brief(
@@ -105,12 +107,16 @@ def plan_brief(
         job += " The known results exist already, and are in your context: a step that needs a result names its id in `depends_on`."
     if rejected:
         job += " The user has rejected the plans below: follow the notes about them, and change nothing else without need."
-    if any(plan.own for plan in rejected):
+    plans: list[JsonValue] = []
+    has_own_plan = False
+    for plan in rejected:
+        plans.append(plan.item())
+        has_own_plan = has_own_plan or plan.own is not None
+    if has_own_plan:
         job += (
             " If an item has the user's own plan, begin with that plan, and change only the points of "
             "the note and steps that cannot work."
         )
-    plans = [plan.item() for plan in rejected]
     return _brief(
         job, request, specialists=_offered(candidates), **known.lists(), rejected_plans=plans
     )
@@ -133,20 +139,23 @@ def needs_brief(
     candidates: Sequence[Candidate] = (),
     room: int = 0,
 ) -> str:
-    """Return the planner's second brief: the steps' questions. Their results so far are the
-    handoff's context.
+    """Return the planner's second brief: the questions of steps.
 
     Args:
-        room: number of steps that may be added, for `candidates`.
+        needs: the questions, by step.
+        candidates: specialists for added steps; empty: no step may be added.
+        room: number of steps that may be added.
     """
-    asked: list[JsonValue] = [
-        {"step": step, "needs": clip(need, MAX_NEED_CHARS)} for step, need in sorted(needs.items())
-    ]
+    questions: list[JsonValue] = []
+    for step, need in sorted(needs.items()):
+        questions.append({"step": step, "needs": clip(need, MAX_NEED_CHARS)})
     how = "answer it, or give it up"
     if candidates:
         how = f"answer it, add a step (at most {room}), or give it up"
     job = f"Steps of your plan cannot go on without something. Resolve each need: {how}."
-    return _brief(job, request, specialists=_offered(candidates), plan=_steps(plan), needs=asked)
+    return _brief(
+        job, request, specialists=_offered(candidates), plan=_steps(plan), needs=questions
+    )
 
 
 def replan_brief(
@@ -162,10 +171,10 @@ def replan_brief(
     """Return the replanner's brief.
 
     Args:
-        standing: state of each step, in a word.
+        standing: state of each step in words.
         news: steps with new results.
-        most: number of steps that it may add.
-        left: number of changes of the plan that are left, including this one.
+        most: number of steps that the replanner may add.
+        left: number of changes that the plan can still have, including this one.
     """
     if left == 1:
         again = "this is the last time that it can be changed"
@@ -190,18 +199,21 @@ def assessment_brief(
 
     Args:
         round_number: counts from 1.
-        left: how often work may still be sent back.
-        conflicts: the judge's settlements of contradicting claims.
-        about: steps that have results; the other steps wait for the verdict. Empty: all steps.
+        left: number of times that work may still be sent back.
+        conflicts: contradicting claims, with the judge's settlements.
+        about: steps whose results are reviewed; the other steps wait for the verdict. Empty: all
+            steps.
     """
     again = "nothing can be sent back any more"
-    if left:
-        again = f"work may be sent back {left} more {'time' if left == 1 else 'times'}"
+    if left == 1:
+        again = "work may be sent back 1 more time"
+    elif left:
+        again = f"work may be sent back {left} more times"
     job = f"Judge the results of round {round_number} against the request below ({again})."
-    criteria: list[JsonValue] = [
-        {"criterion": criterion.name, "means": criterion.means} for criterion in rubric.criteria
-    ]
-    standing: dict[StepId, str | str] = {}
+    criteria: list[JsonValue] = []
+    for criterion in rubric.criteria:
+        criteria.append({"criterion": criterion.name, "means": criterion.means})
+    standing: dict[StepId, str] = {}
     for step in plan.steps:
         if step.id in about:
             standing[step.id] = "done"
@@ -223,72 +235,74 @@ def synthesis_brief(
     """Return the synthesizer's brief.
 
     Args:
-        gaps: failed or missing parts. Code prints them below the answer in any case.
-        vetoes: reasons why the previous answer was rejected.
+        gaps: failed or missing parts. The supervisor prints them below the answer in any case.
+        open_points: the assessor's open points.
+        vetoes: reasons for which the gates rejected the previous answer.
         conflicts: as in `assessment_brief`.
     """
-    job, last = (
-        "Write one answer to the request below from the results of these steps.",
-        list(vetoes),
-    )
+    job = "Write one answer to the request below from the results of these steps."
     known: dict[str, Sequence[JsonValue]] = {
         "plan": _steps(plan),
         "gaps": list(gaps),
         "open_points": list(open_points),
         "conflicts": conflicts,
     }
-    return _brief(job, request, **known, turned_down_before_because=last)
+    return _brief(job, request, **known, turned_down_before_because=list(vetoes))
 
 
 def _offered(candidates: Sequence[Candidate]) -> list[JsonValue]:
-    return [
-        {
-            "name": candidate.name,
-            "description": candidate.description,
-            "tools": list(candidate.tools),
-            "waiting": candidate.queued,
-        }
-        for candidate in sorted(candidates, key=lambda candidate: candidate.name)
-    ]
+    """Return the JSON items of the candidates, sorted by name."""
+    offered: list[JsonValue] = []
+    for candidate in sorted(candidates, key=attrgetter("name")):
+        offered.append(
+            {
+                "name": candidate.name,
+                "description": candidate.description,
+                "tools": list(candidate.tools),
+                "waiting": candidate.queued,
+            }
+        )
+    return offered
 
 
 def _steps(plan: Plan, standing: Mapping[StepId, str] | None = None) -> list[JsonValue]:
+    """Return the JSON items of the steps, with their standing if it is given."""
     steps: list[JsonValue] = []
     for step in plan.steps:
-        steps.append(
-            {
-                "step": step.id,
-                "specialist": step.specialist,
-                "task": clip(step.task, MAX_TASK_CHARS),
-                "depends_on": list(step.depends_on),
-                **({"status": standing[step.id]} if standing else {}),
-            }
-        )
+        item: dict[str, JsonValue] = {
+            "step": step.id,
+            "specialist": step.specialist,
+            "task": clip(step.task, MAX_TASK_CHARS),
+            "depends_on": list(step.depends_on),
+        }
+        if standing:
+            item["status"] = standing[step.id]
+        steps.append(item)
     return steps
 
 
 def _whole(plan: Plan) -> JsonValue:
-    """Return the whole plan in its JSON form; very long tasks are cut."""
+    """Return the plan in its JSON form without default values. Very long tasks are cut."""
     fields: dict[str, JsonValue] = plan.model_dump(
         mode="json", exclude_defaults=True, exclude={"steps": True}
     )
-    steps = [
-        step.model_copy(update={"task": clip(step.task, MAX_NOTE_CHARS)}) for step in plan.steps
-    ]
-    return {
-        **fields,
-        "steps": [step.model_dump(mode="json", exclude_defaults=True) for step in steps],
-    }
+    steps: list[JsonValue] = []
+    for step in plan.steps:
+        clipped = step.model_copy(update={"task": clip(step.task, MAX_NOTE_CHARS)})
+        steps.append(clipped.model_dump(mode="json", exclude_defaults=True))
+    return {**fields, "steps": steps}
 
 
 def _brief(job: str, request: str, **lists: Sequence[JsonValue]) -> str:
-    """Return the job, each list that is not empty, and the request. Lists are cut at their end so
-    that the request fits.
+    """Return the job, each list that is not empty, and the request. The text before the request is cut
+    at its end so that the brief has at most `MAX_BRIEF_CHARS`.
     """
     shown = clip(request, MAX_REQUEST_CHARS)
-    above = [job]
+    lines = [job]
     for name, items in lists.items():
         if items:
-            lines = (json.dumps(item, ensure_ascii=False) for item in items)
-            above.append("\n".join([f"{name.replace('_', ' ').capitalize()}:", *lines]))
-    return f"{clip(chr(10).join(above), MAX_BRIEF_CHARS - len(shown) - 20)}\n\nRequest:\n{shown}"
+            lines.append(f"{name.replace('_', ' ').capitalize()}:")
+        for item in items:
+            lines.append(json.dumps(item, ensure_ascii=False))
+    above = clip("\n".join(lines), MAX_BRIEF_CHARS - len(shown) - 20)
+    return f"{above}\n\nRequest:\n{shown}"

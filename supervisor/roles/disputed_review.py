@@ -1,5 +1,5 @@
-"""The judge's second brief: a point that a reviewer repeats, with the writer's result and its
-evidence.
+"""The judge's second brief, and its answer: who is right about a point that a reviewer repeats, the
+reviewer or the writer.
 """
 
 from __future__ import annotations
@@ -19,86 +19,88 @@ from handoff_queue.shared.types.review import Revision, Ruling, Rulings, Side
 from handoff_queue.supervisor.lifecycle.arbitration import is_for_arbitration, quarrels
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.answer_text import clip, name_of, parse
-from handoff_queue.supervisor.roles.judge import judge_brief, reading_of, show_claim
+from handoff_queue.supervisor.roles.answer_text import (
+    clip,
+    closed_object,
+    name_of,
+    parse,
+    values_of,
+)
+from handoff_queue.supervisor.roles.judge import judge_brief, judge_format, show_claim
 
 LONGEST_WHY = 1_000
 MOST_SHOWN_CHARS = 80_000
-"""Characters of results and their evidence in one brief, in equal parts."""
+"""Most characters of results and their evidence in one brief. Each point gets an equal part."""
 MOST_CLAIMS = 100
-"""Claims of one result."""
+"""Most claims of one result in a brief."""
 _JOB = (
     "Decide for each point below who is right: the writer, with the result shown, or the reviewer, with the repeated demand. "
     "One point a line:"
 )
 
 
-def judging_wants(state: JobState) -> tuple[BlobRef, ...]:
-    """Return the payloads that `judging` reads."""
+def payloads_for_judge(state: JobState) -> tuple[BlobRef, ...]:
+    """Return the payloads that `judge_task` reads."""
     if is_for_arbitration(state):
-        review = None
-        if state.last_round:
-            review = state.last_round.result
-        wants: list[BlobRef] = []
-        for ref in (review, *(state.steps[step].result for step in quarrels(state))):
-            if ref:
-                wants.append(ref)
-        return tuple(wants)
+        refs: list[BlobRef] = []
+        if state.last_round and state.last_round.result:
+            refs.append(state.last_round.result)
+        for step_id in quarrels(state):
+            result = state.steps[step_id].result
+            if result:
+                refs.append(result)
+        return tuple(refs)
     if state.conflicts and state.conflicts.ledger:
         return (state.conflicts.ledger,)
     return ()
 
 
-def judging(
+def judge_task(
     state: JobState, words: ResultTexts
 ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
-    """Return the judge's brief, the results that it sees unchanged (none), and the schema of its
-    answer.
+    """Return the judge's brief, an empty tuple, and the JSON Schema of its answer. The tuple is empty
+    because the brief holds all that the judge sees of the results.
 
     Args:
-        words: texts of `judging_wants(state)`.
+        words: texts of `payloads_for_judge(state)`.
     """
     if is_for_arbitration(state):
-        return quarrel_brief(state, words), (), RulingFormat(quarrels(state)).schema
-    (ledger,) = judging_wants(state)
+        return arbitration_brief(state, words), (), RulingFormat(quarrels(state)).schema
+    (ledger,) = payloads_for_judge(state)
     conflicts = words.conflicts(ledger)
-    return judge_brief(conflicts), (), reading_of(conflicts).schema
+    return judge_brief(conflicts), (), judge_format(conflicts).schema
 
 
-def is_of_a_quarrel(schema: Mapping[str, Any]) -> bool:
-    """Return whether the handoff with this schema asks who is right, writer or reviewer."""
+def is_arbitration(schema: Mapping[str, Any]) -> bool:
+    """Return whether the handoff with this schema asks who is right, the writer or the reviewer."""
     return bool(points_of_schema(schema))
 
 
-def quarrel_brief(state: JobState, words: ResultTexts) -> str:
-    """Return the judge's brief about writer and reviewer.
+def arbitration_brief(state: JobState, words: ResultTexts) -> str:
+    """Return the judge's brief about the points that the last review repeats.
 
     Args:
-        words: texts of `judging_wants(state)`.
+        words: texts of `payloads_for_judge(state)`.
     """
+    disputed = quarrels(state)
     verdict = None
     if state.last_round:
         verdict = words.verdict(state.last_round)
+    points: list[Revision] = []
     if verdict:
-        points = [revision for revision in verdict.revisions if revision.step in quarrels(state)]
-    else:
-        points = []
+        points = [revision for revision in verdict.revisions if revision.step in disputed]
     results: dict[StepId, HandoffResult] = {}
-    for step in quarrels(state):
+    for step in disputed:
         if ref := state.steps[step].result:
             results[step] = words.result(ref)
-    return "\n".join(
-        [
-            _JOB,
-            *(
-                _line(revision, results.get(revision.step), MOST_SHOWN_CHARS // len(points))
-                for revision in points
-            ),
-        ]
-    )
+    lines = [_JOB]
+    for point in points:
+        lines.append(_line(point, results.get(point.step), MOST_SHOWN_CHARS // len(points)))
+    return "\n".join(lines)
 
 
 def _line(point: Revision, result: HandoffResult | None, most: int) -> str:
+    """Return the JSON line of a point. The result and its evidence get half of `most` each."""
     if result is None:
         written = ""
     elif isinstance(result.output, str):
@@ -134,11 +136,12 @@ class RulingsAnswer(LenientAnswer):
 
 @dataclass(frozen=True, slots=True)
 class RulingFormat:
-    """Reads the answer to `quarrel_brief`. `AcceptedAnswer.output` is `Rulings` as JSON; `Rulings.of`
-    makes it one again.
+    """Format of the answer to `arbitration_brief`. `AcceptedAnswer.output` is the JSON form of
+    `Rulings`.
     """
 
     points: tuple[str, ...]
+    """Steps with a disputed point."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -146,27 +149,21 @@ class RulingFormat:
         item = {
             "point": {**text, "enum": list(self.points)},
             "why": {**text, "description": "one or two sentences for the reader of the answer"},
-            "right": {**text, "enum": [side.value for side in Side]},
+            "right": {**text, "enum": values_of(Side)},
         }
-        ruling = {
-            "type": "object",
-            "properties": item,
-            "required": list(item),
-            "additionalProperties": False,
+        rulings = {
+            "type": "array",
+            "items": closed_object(item),
+            "description": "exactly one for each point",
         }
-        many = {"type": "array", "items": ruling, "description": "exactly one for each point"}
-        return {
-            "type": "object",
-            "properties": {"rulings": many},
-            "required": ["rulings"],
-            "additionalProperties": False,
-        }
+        return closed_object({"rulings": rulings})
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read the rulings.
 
         Raises:
-            InvalidAnswer: a point has no valid ruling. On the last try it stays undecided instead.
+            InvalidAnswer: the text has no rulings, or a point has no valid ruling. On the last try,
+                a point without a valid ruling stays undecided instead (`Side.NEITHER`).
         """
         given: dict[str, Ruling] = {}
         for raw in parse(RulingsAnswer, text).rulings:
@@ -176,19 +173,20 @@ class RulingFormat:
                     point,
                     Ruling(step=StepId(point), right=Side(right), why=clip(raw.why, LONGEST_WHY)),
                 )
-        silent = [point for point in self.points if point not in given]
-        if silent and not last_try:
+        missing = [point for point in self.points if point not in given]
+        if missing and not last_try:
             raise InvalidAnswer(
-                f"every point needs one ruling, with {', '.join(Side)}: of {', '.join(silent)} there is none"
+                f"every point needs one ruling, with {', '.join(Side)}: of {', '.join(missing)} there is none"
             )
-        kept = tuple(
-            given.get(point, Ruling(step=StepId(point), right=Side.NEITHER))
-            for point in self.points
-        )
-        return AcceptedAnswer(ResultStatus.OK, Rulings(rulings=kept).model_dump(mode="json"))
+        rulings: list[Ruling] = []
+        for point in self.points:
+            undecided = Ruling(step=StepId(point), right=Side.NEITHER)
+            rulings.append(given.get(point, undecided))
+        output = Rulings(rulings=tuple(rulings)).model_dump(mode="json")
+        return AcceptedAnswer(ResultStatus.OK, output)
 
 
 def points_of_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the points of the handoff with this schema; empty if it asks for something else."""
+    """Return the points in a `RulingFormat.schema`; empty if it is another schema."""
     item = schema.get("properties", {}).get("rulings", {}).get("items", {}).get("properties", {})
     return tuple(item.get("point", {}).get("enum", ()))

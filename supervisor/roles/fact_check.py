@@ -1,5 +1,5 @@
-"""Brief of a fact-checker: its task, and the form of its output. A fact-checker is a specialist and
-answers in the envelope.
+"""Task of a fact-checker, and the JSON Schema of its output. A fact-checker is a specialist and answers
+in the envelope.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from handoff_queue.shared.types.step_events import CheckVerdict
-from handoff_queue.supervisor.roles.answer_text import clip
+from handoff_queue.supervisor.roles.answer_text import clip, closed_object, values_of
 
 MAX_REQUEST_CHARS = 20_000
-"""Characters of the request that it sees: enough to know the subject of the answer."""
+"""Most characters of the request in the task: enough to know the subject of the answer."""
 TASK = """\
 Check the facts of an answer before it leaves. The answer is the output of the results below; its
 statements point to their claims.
@@ -32,7 +32,7 @@ the request that the answer is for, as JSON. It tells you the subject. Do not ca
 
 
 def fact_check_task(request: str) -> str:
-    """Return the task, which is always the same for the same request."""
+    """Return the task of the fact-checker for the answer to a request."""
     return TASK + json.dumps(clip(request, MAX_REQUEST_CHARS), ensure_ascii=False)
 
 
@@ -40,20 +40,9 @@ def fact_check_schema() -> Mapping[str, Any]:
     """Return the JSON Schema of `shared.types.step_events.FactCheck`."""
     text = {"type": "string"}
     statement = {"statement": text, "why": text}
-    statement_schema = {
-        "type": "object",
-        "properties": statement,
-        "required": list(statement),
-        "additionalProperties": False,
-    }
     fields = {
-        "verdict": {**text, "enum": [verdict.value for verdict in CheckVerdict]},
-        "wrong": {"type": "array", "items": statement_schema},
+        "verdict": {**text, "enum": values_of(CheckVerdict)},
+        "wrong": {"type": "array", "items": closed_object(statement)},
         "why": text,
     }
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-    }
+    return closed_object(fields)

@@ -1,8 +1,7 @@
-"""The tools with which a plan is changed: one for each specialist that work can be handed to,
-and two for steps that have not begun.
+"""The replanner's tools: one for each specialist that can get a new step, and two for steps that have
+not begun.
 
-They are never run: the calls of one reply, all together, are the patch
-(`supervisor.roles.replanner`).
+The tools never run. All calls of one reply together are the patch (`supervisor.roles.replanner`).
 """
 
 from __future__ import annotations
@@ -27,15 +26,18 @@ def tools_for(
 ) -> tuple[Tool, ...]:
     """Return the tools for these specialists, and for the steps that have not begun.
 
-    `may_ask`: whether the user asked for approvals, so that a new step may be `on_failure: ask`.
+    Args:
+        may_ask: True if the user asked for approvals, so that a new step may be `on_failure: ask`.
     """
     policies = failure_policies(may_ask=may_ask)
-    hand_off = tuple(_hand_off_to(name, policies) for name in sorted(specialists))
-    return (*hand_off, *((_change(specialists, unbegun), _drop(unbegun)) if unbegun else ()))
+    tools = [_hand_off_to(name, policies) for name in sorted(specialists)]
+    if unbegun:
+        tools += [_change(specialists, unbegun), _drop(unbegun)]
+    return tuple(tools)
 
 
 def is_handoff_tool(name: str) -> bool:
-    """Return whether a call names a handoff tool, even if no worker serves that specialist."""
+    """Return whether a tool of this name changes the plan, even if no worker serves its specialist."""
     return name.startswith(HAND_OFF) or name in (CHANGE, DROP)
 
 
@@ -101,5 +103,9 @@ def _tool(
 
 
 def _not_now(_arguments: dict[str, Any], _context: ToolContext) -> str:
-    """Refuse a call that came together with calls that must run first."""
+    """Refuse a call that came in one reply with calls of other tools, which run first.
+
+    Raises:
+        ToolFailed: always.
+    """
     raise ToolFailed("not executed: read first, and then decide with calls of your decision only")

@@ -1,5 +1,5 @@
-"""The planner's second job: steps that ended with `needs_input` get an answer, or a step that
-finds it out, or are given up.
+"""The planner's second answer: a step that ended with `needs_input` gets an answer or a helper step, or
+is given up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from handoff_queue.supervisor.lifecycle.input_steps import helpers_of, room
 from handoff_queue.supervisor.lifecycle.plan_patches import repeats_in, twice_in
 from handoff_queue.supervisor.lifecycle.routing import all_rounder
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.answer_text import LONGEST_NAME, clip, name_of, parse
+from handoff_queue.supervisor.roles.answer_text import (
+    LONGEST_NAME,
+    clip,
+    closed_object,
+    name_of,
+    parse,
+    values_of,
+)
 
 LONGEST_ANSWER = 20_000
 
@@ -29,10 +36,10 @@ class Action(StrEnum):
     ANSWER = "answer"
     """The step runs again with the answer as feedback."""
     ADD_STEP = "add_step"
-    """A new step finds it out; then the step runs again with its result."""
+    """A new step finds the answer; then the step in need runs again with its result."""
     GIVE_UP = "give_up"
-    """The missing information is not available: the step ends with its result so far, and the
-    answer reports the gap.
+    """The information is not available: the step ends with its result so far, and the job's answer
+    reports the gap.
     """
 
 
@@ -50,17 +57,20 @@ class ResolutionsAnswer(LenientAnswer):
 
 @dataclass(slots=True)
 class _Added:
-    """Steps that `add_step` requests, by the step in need."""
+    """Helper steps that `add_step` requests."""
 
     by: dict[str, Step] = field(default_factory=dict)
+    """Helper steps by the step in need."""
     problems: dict[str, str] = field(default_factory=dict)
+    """Reasons why a step in need gets no helper step, by that step."""
     notes: list[str] = field(default_factory=list)
+    """Notes on changes, for the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsFormat:
-    """Reads the answer to `briefs.needs_brief`. `AcceptedAnswer.output` is `Resolutions` as JSON;
-    `Resolutions.of` makes it one again.
+    """Format of the answer to `briefs.needs_brief`. `AcceptedAnswer.output` is the JSON form of
+    `Resolutions`.
     """
 
     steps: tuple[str, ...]
@@ -68,29 +78,27 @@ class NeedsFormat:
     specialists: tuple[str, ...] = ()
     """Specialists for helper steps; empty: no step can be added."""
     room: int = 0
-    """Steps that can be added."""
+    """Number of steps that can be added."""
     earlier: tuple[Step, ...] = ()
-    """The plan's: nothing is asked for twice."""
+    """Steps of the plan. A helper step must not repeat their work."""
     helpers: frozenset[StepId] = frozenset()
     """Steps of the plan that are helpers themselves."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        text, others = {"type": "string"}, (Action.ADD_STEP,) if self.specialists else ()
+        text = {"type": "string"}
+        actions = values_of(Action)
+        if not self.specialists:
+            actions.remove(Action.ADD_STEP)
         item = {
             "step": {**text, "enum": list(self.steps)},
-            "action": {
-                **text,
-                "enum": [
-                    action.value for action in Action if action is not Action.ADD_STEP or others
-                ],
-            },
+            "action": {**text, "enum": actions},
             "answer": {
                 **text,
                 "description": "the answer to the step's question; when giving up, the reason",
             },
         }
-        if others:
+        if self.specialists:
             item["specialist"] = {
                 **text,
                 "enum": [*sorted(self.specialists), ""],
@@ -100,82 +108,64 @@ class NeedsFormat:
                 **text,
                 "description": 'add_step: the question, its sources and the form of the answer; else ""',
             }
-        resolution = {
-            "type": "object",
-            "properties": item,
-            "required": list(item),
-            "additionalProperties": False,
-        }
-        many = {
+        resolutions = {
             "type": "array",
             "minItems": 1,
-            "items": resolution,
+            "items": closed_object(item),
             "description": "exactly one for each step that asks",
         }
-        return {
-            "type": "object",
-            "properties": {"resolutions": many},
-            "required": ["resolutions"],
-            "additionalProperties": False,
-        }
+        return closed_object({"resolutions": resolutions})
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read the resolutions.
 
         Raises:
-            InvalidAnswer: a step without a resolution or with an empty answer, or an added step
-                that is invalid. On the last try such a step is abandoned instead.
+            InvalidAnswer: the text has no resolutions, a step has no resolution or an empty answer,
+                or a helper step is invalid. On the last try, such a step is given up instead, with
+                a note, but a text without resolutions is still refused.
         """
         given: dict[str, ResolutionAnswer] = {}
         for raw in parse(ResolutionsAnswer, text).resolutions:
             given.setdefault(name_of(raw.step), raw)
-        added = self._added({step: given[step] for step in self.steps if step in given})
-        clear = (
-            {step for step, raw in given.items() if _gives_up(raw) or _answer_in(raw)}
-            | added.by.keys()
-            | added.problems.keys()
-        )
-        wanting = [step for step in self.steps if step not in clear]
+        added = self._added(given)
+        missing: list[str] = []
+        for step in self.steps:
+            if (
+                step not in added.by
+                and step not in added.problems
+                and not _resolves(given.get(step))
+            ):
+                missing.append(step)
         problems = [f"step {step} {problem}" for step, problem in added.problems.items()]
-        if wanting:
+        if missing:
             wants = "every step that asks needs `answer` with the answer, or `give_up`"
-            problems.append(f"{wants}; missing: {', '.join(wanting)}")
+            problems.append(f"{wants}; missing: {', '.join(missing)}")
         if problems and not last_try:
             raise InvalidAnswer("; ".join(problems))
-        unmet = [step for step in self.steps if step in wanting or step in added.problems]
-        kept = tuple(
-            self._resolution(step, given, added, is_met=step not in unmet) for step in self.steps
-        )
-        notes = (
-            *added.notes,
-            *(f"step {step} asked a question without an answer" for step in unmet),
-        )
-        return AcceptedAnswer(
-            ResultStatus.OK, Resolutions(resolutions=kept).model_dump(mode="json"), notes=notes
-        )
-
-    def _resolution(
-        self, step: str, given: Mapping[str, ResolutionAnswer], added: _Added, *, is_met: bool
-    ) -> Resolution:
-        if step in added.by:
-            return Resolution(step=StepId(step), by=added.by[step])
-        is_answered = is_met and not _gives_up(given[step])
-        return Resolution(
-            step=StepId(step), answer=_answer_in(given[step]) if is_answered else None
-        )
+        resolutions: list[Resolution] = []
+        notes = added.notes.copy()
+        for step in self.steps:
+            if step in missing or step in added.problems:
+                notes.append(f"step {step} asked a question without an answer")
+                resolutions.append(Resolution(step=StepId(step), answer=None))
+            else:
+                resolutions.append(_resolution(step, given, added))
+        output = Resolutions(resolutions=tuple(resolutions)).model_dump(mode="json")
+        return AcceptedAnswer(ResultStatus.OK, output, notes=tuple(notes))
 
     def _added(self, given: Mapping[str, ResolutionAnswer]) -> _Added:
-        """Return the added steps. Two steps with the same need wait for the same added step."""
+        """Return the helper steps. Two steps with the same need wait for the same helper step."""
         added, taken = _Added(), {step.id for step in self.earlier}
-        for step, raw in given.items():
-            if not self.specialists or name_of(raw.action) != Action.ADD_STEP:
+        for step in self.steps:
+            raw = given.get(step)
+            if raw is None or not self.specialists or name_of(raw.action) != Action.ADD_STEP:
                 continue
             task = clip(raw.task or "", LONGEST_ANSWER)
-            if StepId(step) in self.helpers or not task:
-                if task:
-                    added.problems[step] = "finds something out itself: answer it, or give it up"
-                else:
-                    added.problems[step] = "needs a task for `add_step`"
+            if not task:
+                added.problems[step] = "needs a task for `add_step`"
+                continue
+            if StepId(step) in self.helpers:
+                added.problems[step] = "finds something out itself: answer it, or give it up"
                 continue
             helper = Step(
                 id=_free_id(step, taken),
@@ -190,7 +180,7 @@ class NeedsFormat:
         return added
 
     def _there(self, added: _Added, raw: ResolutionAnswer) -> str:
-        """Return a served specialist."""
+        """Return the specialist of a helper step. An unknown one is replaced, with a note."""
         name = name_of(raw.specialist or "-")
         if name in self.specialists:
             return name
@@ -200,7 +190,9 @@ class NeedsFormat:
         return all_rounder(self.specialists)
 
     def _without_repeats(self, added: _Added) -> None:
-        """Remove repeated steps, and steps beyond the limit."""
+        """Remove helper steps that repeat steps of the plan, merge those that repeat each other, and
+        remove those beyond `room`.
+        """
         needy = {helper.id: step for step, helper in added.by.items()}
         for repeat in repeats_in(tuple(added.by.values()), self.earlier):
             step = needy[repeat.step]
@@ -210,15 +202,18 @@ class NeedsFormat:
             del added.by[step]
         for repeat in twice_in(tuple(added.by.values())):
             added.by[needy[repeat.step]] = added.by[needy[repeat.earlier]]
-        kept = list(dict.fromkeys(helper.id for helper in added.by.values()))[: self.room]
-        for step in [step for step, helper in added.by.items() if helper.id not in kept]:
-            added.problems[step] = f"cannot have a step added: at most {self.room} are allowed"
-            del added.by[step]
+        kept: set[StepId] = set()
+        for step, helper in list(added.by.items()):
+            if helper.id in kept or len(kept) < self.room:
+                kept.add(helper.id)
+            else:
+                added.problems[step] = f"cannot have a step added: at most {self.room} are allowed"
+                del added.by[step]
 
 
-def needs_reading_of(schema: Mapping[str, Any], state: JobState, plan: Plan) -> NeedsFormat:
-    """Return the answer format with the schema of a handoff, for any specialists that are served
-    now.
+def needs_format_of_schema(schema: Mapping[str, Any], state: JobState, plan: Plan) -> NeedsFormat:
+    """Return the format of a handoff with this `NeedsFormat.schema`: for its steps and specialists, and
+    not for those that are served now.
     """
     offered = _item_of(schema).get("specialist", {}).get("enum", ())
     return NeedsFormat(
@@ -231,8 +226,8 @@ def needs_reading_of(schema: Mapping[str, Any], state: JobState, plan: Plan) -> 
 
 
 def steps_of_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the steps that a `NeedsFormat.schema` asks about: the steps of its handoff, without
-    later ones.
+    """Return the steps that a `NeedsFormat.schema` asks about. Steps that asked later are not among
+    them.
     """
     return tuple(_item_of(schema).get("step", {}).get("enum", ()))
 
@@ -245,22 +240,38 @@ def _item_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _free_id(step: str, taken: set[StepId]) -> StepId:
-    """Return an unused id that names the step in need: `costs_help`, `costs_help2`."""
+    """Return an unused id for a helper of a step: `costs_help`, `costs_help2`."""
     first = f"{step[: LONGEST_NAME - 8]}_help"
-    return next(
-        StepId(name)
-        for name in (first, *(f"{first}{n}" for n in range(2, 1_000)))
-        if name not in taken
-    )
+    name, number = first, 2
+    while name in taken:
+        name = f"{first}{number}"
+        number += 1
+    return StepId(name)
+
+
+def _resolution(step: str, given: Mapping[str, ResolutionAnswer], added: _Added) -> Resolution:
+    """Return the valid resolution of a step. Without an answer and a helper, the step is given up."""
+    if step in added.by:
+        return Resolution(step=StepId(step), by=added.by[step])
+    answer = None
+    if not _gives_up(given[step]):
+        answer = _answer_in(given[step])
+    return Resolution(step=StepId(step), answer=answer)
+
+
+def _resolves(raw: ResolutionAnswer | None) -> bool:
+    """Return whether the planner answers the question or gives the step up."""
+    return raw is not None and (_gives_up(raw) or bool(_answer_in(raw)))
 
 
 def _gives_up(raw: ResolutionAnswer) -> bool:
-    """Return whether the step is abandoned. With an unknown action the answer decides: an empty
-    answer means yes.
+    """Return whether the planner gives the step up. An unknown action means that it does, unless there
+    is an answer.
     """
-    return name_of(raw.action) == Action.GIVE_UP or (
-        name_of(raw.action) != Action.ANSWER and not _answer_in(raw)
-    )
+    action = name_of(raw.action)
+    if action == Action.GIVE_UP:
+        return True
+    return action != Action.ANSWER and not _answer_in(raw)
 
 
 def _answer_in(raw: ResolutionAnswer) -> str:

@@ -1,5 +1,5 @@
-"""The judge's brief, which holds claims and their evidence and nothing else, and its answer:
-which claims of each conflict stand.
+"""The judge's brief, which holds contradicting claims and their evidence, and its answer: the claims of
+each conflict that stand.
 """
 
 from __future__ import annotations
@@ -16,32 +16,33 @@ from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.events import ConflictsFound
 from handoff_queue.shared.types.handoff import Claim, ResultStatus
 from handoff_queue.shared.types.review import Conflict, Conflicts, Settlement, Settlements
-from handoff_queue.supervisor.roles.answer_text import clip, parse
+from handoff_queue.supervisor.roles.answer_text import clip, closed_object, parse
 
 LONGEST_WHY = 1_000
 MOST_SHOWN_CHARS = 80_000
-"""Characters of conflicts in one brief. Conflicts beyond it stay disputed."""
+"""Most characters of conflicts in one brief. Conflicts that do not fit stay disputed."""
 MOST_TEXT_CHARS = 600
-"""Characters of a claim, and of a quote."""
+"""Most characters of a claim's text, and of a quote."""
 MOST_SOURCES = 3
-"""Sources of a claim."""
+"""Most sources of a claim in a brief."""
 _JOB = "Decide, for each conflict below, which of its claims stand. One a line:"
 
 
 def judge_brief(conflicts: Conflicts) -> str:
     """Return the judge's brief: contradicting claims, and their quotes."""
-    return "\n".join([_JOB, *(_line(conflict) for conflict in show_conflicts(conflicts))])
+    return "\n".join([_JOB, *map(_line, shown_conflicts(conflicts))])
 
 
-def show_conflicts(conflicts: Conflicts) -> tuple[Conflict, ...]:
-    """Return the leading conflicts that fit into the brief."""
-    kept, chars = [], 0
+def shown_conflicts(conflicts: Conflicts) -> tuple[Conflict, ...]:
+    """Return the first conflicts, as many as fit into the brief."""
+    shown: list[Conflict] = []
+    chars = 0
     for conflict in conflicts.conflicts:
         chars += len(_line(conflict))
         if chars > MOST_SHOWN_CHARS:
             break
-        kept.append(conflict)
-    return tuple(kept)
+        shown.append(conflict)
+    return tuple(shown)
 
 
 class SettlementAnswer(LenientAnswer):
@@ -63,125 +64,111 @@ class SettlementsAnswer(LenientAnswer):
 
 @dataclass(frozen=True, slots=True)
 class JudgeFormat:
-    """Reads the answer to `judge_brief`. `AcceptedAnswer.output` is `Settlements` as JSON;
-    `Settlements.of` makes it one again.
+    """Format of the answer to `judge_brief`. `AcceptedAnswer.output` is the JSON form of
+    `Settlements`.
     """
 
     conflicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The claims of each."""
+    """Ids of the claims, by conflict."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
-        claims = list(dict.fromkeys(claim for ids in self.conflicts.values() for claim in ids))
+        claims: dict[str, None] = {}
+        for claim_ids in self.conflicts.values():
+            claims |= dict.fromkeys(claim_ids)
         item = {
             "conflict": {**text, "enum": list(self.conflicts)},
             "why": {**text, "description": "one or two sentences for the reader of the answer"},
             "stands": {
                 "type": "array",
-                "items": {**text, "enum": claims},
+                "items": {**text, "enum": list(claims)},
                 "description": "the claims of this conflict that stand; none: disputed; all: they do not contradict each other",
             },
         }
-        settlement = {
-            "type": "object",
-            "properties": item,
-            "required": list(item),
-            "additionalProperties": False,
-        }
-        many = {
+        settlements = {
             "type": "array",
-            "items": settlement,
+            "items": closed_object(item),
             "description": "exactly one for each conflict",
         }
-        return {
-            "type": "object",
-            "properties": {"settlements": many},
-            "required": ["settlements"],
-            "additionalProperties": False,
-        }
+        return closed_object({"settlements": settlements})
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read the settlements.
 
         Raises:
-            InvalidAnswer: a conflict has no settlement, or a claim is not part of its conflict. On
-                the last try the conflict stays disputed instead.
+            InvalidAnswer: the text has no settlements, a conflict has none, or a claim is not part
+                of its conflict. On the last try, such a conflict stays disputed instead, with a
+                note.
         """
         given: dict[str, SettlementAnswer] = {}
         for raw in parse(SettlementsAnswer, text).settlements:
             given.setdefault(raw.conflict.strip(), raw)
-        silent = [conflict for conflict in self.conflicts if conflict not in given]
-        strange = [
-            conflict
-            for conflict, ids in self.conflicts.items()
-            if conflict in given and not {*given[conflict].stands} <= {*ids}
-        ]
-        if (silent or strange) and not last_try:
-            wrong = [f"{conflict} is missing" for conflict in silent]
-            wrong += [
-                f"{conflict} has only the claims {', '.join(self.conflicts[conflict])}"
-                for conflict in strange
-            ]
+        missing: list[str] = []
+        mixed_up: list[str] = []
+        for conflict, claim_ids in self.conflicts.items():
+            if conflict not in given:
+                missing.append(conflict)
+            elif not {*given[conflict].stands} <= {*claim_ids}:
+                mixed_up.append(conflict)
+        if (missing or mixed_up) and not last_try:
+            problems = [f"{conflict} is missing" for conflict in missing]
+            for conflict in mixed_up:
+                claim_ids = self.conflicts[conflict]
+                problems.append(f"{conflict} has only the claims {', '.join(claim_ids)}")
             raise InvalidAnswer(
-                f"every conflict needs one settlement that names its own claims: {'; '.join(wrong)}"
+                f"every conflict needs one settlement that names its own claims: {'; '.join(problems)}"
             )
-        kept = [
-            Settlement(
-                conflict=conflict,
-                stands=tuple(dict.fromkeys(raw.stands)),
-                why=clip(raw.why or "", LONGEST_WHY),
-            )
-            for conflict, raw in given.items()
-            if conflict in self.conflicts and conflict not in strange
-        ]
-        notes = tuple(
-            f"the judge said nothing usable of {conflict}" for conflict in (*silent, *strange)
-        )
-        return AcceptedAnswer(
-            ResultStatus.OK,
-            Settlements(settlements=tuple(kept)).model_dump(mode="json"),
-            notes=notes,
-        )
+        settlements: list[Settlement] = []
+        for conflict, raw in given.items():
+            if conflict in self.conflicts and conflict not in mixed_up:
+                stands = tuple(dict.fromkeys(raw.stands))
+                why = clip(raw.why or "", LONGEST_WHY)
+                settlements.append(Settlement(conflict=conflict, stands=stands, why=why))
+        notes: list[str] = []
+        for conflict in (*missing, *mixed_up):
+            notes.append(f"the judge said nothing usable of {conflict}")
+        output = Settlements(settlements=tuple(settlements)).model_dump(mode="json")
+        return AcceptedAnswer(ResultStatus.OK, output, notes=tuple(notes))
 
 
-def reading_of(conflicts: Conflicts) -> JudgeFormat:
+def judge_format(conflicts: Conflicts) -> JudgeFormat:
     """Return the answer format for the conflicts that `judge_brief` shows."""
-    return JudgeFormat(
-        {
-            conflict.id: tuple(claim.id for claim in conflict.claims)
-            for conflict in show_conflicts(conflicts)
-        }
-    )
+    claim_ids: dict[str, tuple[str, ...]] = {}
+    for conflict in shown_conflicts(conflicts):
+        claim_ids[conflict.id] = tuple(claim.id for claim in conflict.claims)
+    return JudgeFormat(claim_ids)
 
 
-def reading_again(schema: Mapping[str, Any], conflicts: ConflictsFound) -> JudgeFormat:
-    """Return the answer format with the schema of a handoff, for the conflicts that it asks about."""
+def judge_format_of_schema(schema: Mapping[str, Any], found: ConflictsFound) -> JudgeFormat:
+    """Return the format of a handoff with this `JudgeFormat.schema`, for the conflicts in the schema.
+
+    Args:
+        found: the event with the claims of all conflicts. Conflict `k1` is the first.
+    """
     item = (
         schema.get("properties", {}).get("settlements", {}).get("items", {}).get("properties", {})
     )
     asked = item.get("conflict", {}).get("enum", ())
-    return JudgeFormat(
-        {
-            f"k{number}": ids
-            for number, ids in enumerate(conflicts.conflicts, start=1)
-            if f"k{number}" in asked
-        }
-    )
+    claim_ids: dict[str, tuple[str, ...]] = {}
+    for number, ids in enumerate(found.conflicts, start=1):
+        if f"k{number}" in asked:
+            claim_ids[f"k{number}"] = ids
+    return JudgeFormat(claim_ids)
 
 
 def _line(conflict: Conflict) -> str:
-    claims: list[JsonValue] = [show_claim(claim) for claim in conflict.claims]
+    """Return the JSON line of a conflict."""
+    claims: list[JsonValue] = [*map(show_claim, conflict.claims)]
     return json.dumps({"conflict": conflict.id, "claims": claims}, ensure_ascii=False)
 
 
 def show_claim(claim: Claim) -> JsonValue:
     """Return a claim and its quotes as the judge sees them."""
-    evidence: list[JsonValue] = [
-        {"source": source.source, "quote": clip(source.quote, MOST_TEXT_CHARS)}
-        for source in claim.sources[:MOST_SOURCES]
-    ]
-    parts: dict[str | str | str | str | str, Any] = {}
+    evidence: list[JsonValue] = []
+    for source in claim.sources[:MOST_SOURCES]:
+        evidence.append({"source": source.source, "quote": clip(source.quote, MOST_TEXT_CHARS)})
+    parts: dict[str, Any] = {}
     for part in ("subject", "attribute", "value", "unit", "date"):
         if value := getattr(claim, part):
             parts[part] = value

@@ -1,7 +1,7 @@
-"""Conversion of a role's answer to an event. A failed role has an event, too: the job continues
-without its answer and reports that.
+"""Conversion of a role's answer to an event. A failed role has an event, too: the job continues without
+its answer and reports that.
 
-The role's text stays in its result, and the event refers to the result.
+The event refers to the role's result, which holds the text of the answer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from handoff_queue.shared.types.review import Rulings, Settlements, Side, Verdic
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.effects import with_effects_after_review
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
-from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 from handoff_queue.supervisor.roles.disputed_review import points_of_schema
 from handoff_queue.supervisor.roles.input_requests import steps_of_schema
 from handoff_queue.supervisor.roles.planner import fallback_plan, specialists_of_plan_schema
@@ -51,7 +51,6 @@ from handoff_queue.supervisor.text.task_similarity import asks_the_same
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.review import Revision
-    from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 
 
 def outcome_of(  # noqa: PLR0911 (one case a role)
@@ -64,24 +63,27 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
 ) -> tuple[tuple[Event, ...], tuple[str, ...]]:
     """Return the events that follow from a role's result, and the payloads that they refer to.
 
-    `words`: of `earlier_results`. `acting`: the specialists that have tools with effects.
+    Without events, the result has no effect yet: the user is asked about a spent budget first, or
+    the next decision applies the patch of a replanner.
+
+    Args:
+        request: text of the job's request.
+        words: texts of `earlier_results` and, for a planner, of the job's plan.
+        acting: the specialists that have tools with effects.
+
+    Raises:
+        HandoffError: the handoff is not a role's.
     """
     if result.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
-        return (), ()  # the role is asked again when the job may go on
+        return (), ()  # the role runs again when the user has decided
     schema, written = handoff.expected_output_format, ref(result.to_json())
     match handoff.assigned_to:
         case "router":
             return (_routed(result, written),), ()
         case "planner" if state.plan is None:
-            plan = _plan(result)
-            made = plan or fallback_plan(
-                request, specialists_of_plan_schema(schema), answers_in(state.submitted.given)
-            )
-            made = with_effects_after_review(made, acting)
-            event, text = make_plan_event(made, None if plan else written, acting=acting)
-            return (
-                event.model_copy(update={"noted": written if plan and result.notes else None}),
-            ), (text,)
+            offered = specialists_of_plan_schema(schema)
+            planned, text = _planned(state, result, written, request, offered, acting)
+            return (planned,), (text,)
         case "planner":
             resolved, new_plan = _resolved(state, steps_of_schema(schema), result, written, words)
             return (resolved,), new_plan
@@ -90,7 +92,7 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
         case "judge":
             return (_judged(result, written),), ()
         case "replanner":
-            return (), ()  # the next decision applies it to the plan of that time
+            return (), ()  # the next decision applies the patch to the plan of that time
         case "assessor":
             return (_reviewed(state, result, written, words),), ()
         case "synthesizer":
@@ -99,28 +101,54 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
             raise HandoffError(f"{role} is not a role that has consequences")
 
 
+def _planned(
+    state: JobState,
+    result: HandoffResult,
+    written: BlobRef,
+    request: str,
+    offered: tuple[str, ...],
+    acting: Collection[str],
+) -> tuple[PlanMade, str]:
+    """Return the event of the planner's plan, and the payload of the plan. After a failed planner, one
+    step gets the whole request.
+
+    Args:
+        written: reference to `result`.
+        offered: the specialists in the schema of the handoff.
+    """
+    plan = _plan(result)
+    if plan is None:
+        fallback = fallback_plan(request, offered, answers_in(state.submitted.given))
+        fallback = with_effects_after_review(fallback, acting)
+        return make_plan_event(fallback, written, acting=acting)
+    event, text = make_plan_event(with_effects_after_review(plan, acting), acting=acting)
+    if result.notes:
+        event = event.model_copy(update={"noted": written})
+    return event, text
+
+
 def _judged(result: HandoffResult, ref: BlobRef) -> Judged:
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
-            settlements = Settlements.of(result.output).settlements
-            return Judged(
-                result=ref,
-                settled=tuple(
-                    settlement.conflict for settlement in settlements if settlement.stands
-                ),
-            )
+            settled: list[str] = []
+            for settlement in Settlements.of(result.output).settlements:
+                if settlement.stands:
+                    settled.append(settlement.conflict)
+            return Judged(result=ref, settled=tuple(settled))
     return Judged(result=ref, problem="the judge failed")
 
 
 def _arbitrated(result: HandoffResult, ref: BlobRef) -> Arbitrated:
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
-            rulings = Rulings.of(result.output).rulings
-            writer, reviewer = (
-                tuple(ruling.step for ruling in rulings if ruling.right is side)
-                for side in (Side.WRITER, Side.REVIEWER)
-            )
-            return Arbitrated(result=ref, writer=writer, reviewer=reviewer)
+            writer: list[StepId] = []
+            reviewer: list[StepId] = []
+            for ruling in Rulings.of(result.output).rulings:
+                if ruling.right is Side.WRITER:
+                    writer.append(ruling.step)
+                elif ruling.right is Side.REVIEWER:
+                    reviewer.append(ruling.step)
+            return Arbitrated(result=ref, writer=tuple(writer), reviewer=tuple(reviewer))
     return Arbitrated(result=ref, problem="the judge failed")
 
 
@@ -129,10 +157,8 @@ def _routed(result: HandoffResult, ref: BlobRef) -> Routed:
         if result.status is ResultStatus.OK:
             route = Route.of(result.output)
             if route.team:
-                mode, who = (Mode.TEAM, None)
-            else:
-                mode, who = (Mode.SINGLE, route.specialist)
-            return Routed(mode=mode, specialist=who, result=ref)
+                return Routed(mode=Mode.TEAM, specialist=None, result=ref)
+            return Routed(mode=Mode.SINGLE, specialist=route.specialist, result=ref)
     return Routed(mode=Mode.TEAM, result=ref, problem="the router failed")
 
 
@@ -143,29 +169,31 @@ def make_plan_event(
     is_reviewed: bool = True,
     acting: Collection[str] = (),
 ) -> tuple[PlanMade, str]:
-    """Return the event of a plan, and the plan's payload.
+    """Return the event of a plan, and the payload of the plan.
 
-    `degraded`: the planner's result, if the plan is not from the planner. `acting`: the specialists
-    that have tools with effects.
+    Args:
+        degraded: result of the failed planner, if this is the fallback plan.
+        is_reviewed: True if the assessor reviews the results.
+        acting: the specialists that have tools with effects.
     """
     text = plan.to_json()
-    outlines, join = tuple(outline_of(step, plan.given, acting) for step in plan.steps), plan.join
-    made = PlanMade(
+    event = PlanMade(
         plan=ref(text),
-        steps=outlines,
+        steps=tuple(outline_of(step, plan.given, acting) for step in plan.steps),
         synthesis=plan.synthesis,
-        join=join,
+        join=plan.join,
         is_reviewed=is_reviewed,
         degraded=degraded,
     )
-    return made, text
+    return event, text
 
 
 def outline_of(step: Step, given: Collection[StepId], acting: Collection[str] = ()) -> StepOutline:
-    """Return the step without its text.
+    """Return the outline of a step, which lacks the text of its task.
 
-    `given`: the results that are there from the beginning. `acting`: the specialists that have
-    tools with effects.
+    Args:
+        given: inputs that the job has from the beginning.
+        acting: the specialists that have tools with effects.
     """
     return StepOutline(
         id=step.id,
@@ -184,89 +212,127 @@ def outline_of(step: Step, given: Collection[StepId], acting: Collection[str] = 
 
 
 def _plan(result: HandoffResult) -> Plan | None:
+    """Return the planner's plan, or None if the planner failed."""
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
             return Plan.of(result.output)
-        return None
     return None
 
 
 def _resolved(
     state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, words: ResultTexts
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
-    """Return the event, and the plan's payload if there is a new plan."""
-    resolutions, steps = dict[StepId, Resolution](), [StepId(step) for step in asked]
+    """Return the event of the planner's resolutions, and the payload of the plan if it has new helper
+    steps. A step that asks the same question again is given up.
+
+    Args:
+        asked: steps in need.
+        words: texts of the results of `_needs_of`, and of the job's plan.
+    """
+    resolutions: dict[StepId, Resolution] = {}
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
-            resolutions = {}
             for resolution in Resolutions.of(result.output).resolutions:
                 resolutions[resolution.step] = resolution
-    again = tuple(step for step in steps if _needs_again(state, step, words))
-    left = [resolutions[step] for step in steps if step in resolutions and step not in again]
-    by = {item.step: item.by for item in left if item.by}
-    answered = tuple(item.step for item in left if item.answer and item.step not in by)
-    given_up = tuple(step for step in steps if step not in answered and step not in by)
-    event = NeedsResolved(result=ref, answered=answered, given_up=given_up, repeats=again)
+    repeats: list[StepId] = []
+    answered: list[StepId] = []
+    given_up: list[StepId] = []
+    by: dict[StepId, Step] = {}
+    for step_id in map(StepId, asked):
+        resolution = resolutions.get(step_id, Resolution(step=step_id))
+        is_repeat = _needs_again(state, step_id, words)
+        if is_repeat:
+            repeats.append(step_id)
+        if resolution.by and not is_repeat:
+            by[step_id] = resolution.by
+        elif resolution.answer and not is_repeat:
+            answered.append(step_id)
+        else:
+            given_up.append(step_id)
+    event = NeedsResolved(
+        result=ref, answered=tuple(answered), given_up=tuple(given_up), repeats=tuple(repeats)
+    )
     if by and state.plan:
         return with_helpers(state, event, words.plan(state.plan.plan), by)
-    return (event, ())
+    return event, ()
 
 
 def with_helpers(
     state: JobState, event: NeedsResolved, plan: Plan, by: Mapping[StepId, Step]
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
-    """Return the event with the added steps, and its new payload.
+    """Return the event with the helper steps in the plan, and the payload of the new plan.
 
     Args:
-        by: steps in need, and their helper steps.
+        by: helper steps by the step in need. Several steps may have the same helper.
     """
-    helpers = {step.id: step for step in by.values()}
-    waiting = [
-        one.model_copy(update={"depends_on": (*one.depends_on, by[one.id].id)})
-        if one.id in by
-        else one
-        for one in plan.steps
-    ]
-    steps = (*waiting, *helpers.values())
+    helpers: dict[StepId, Step] = {}
+    for helper in by.values():
+        helpers[helper.id] = helper
+    steps: list[Step] = []
+    for step in plan.steps:
+        if step.id in by:
+            depends_on = (*step.depends_on, by[step.id].id)
+            steps.append(step.model_copy(update={"depends_on": depends_on}))
+        else:
+            steps.append(step)
+    steps += helpers.values()
     text = Plan(
-        steps=steps, synthesis=plan.synthesis, join=plan.join, given=plan.given, why=plan.why
+        steps=tuple(steps), synthesis=plan.synthesis, join=plan.join, given=plan.given, why=plan.why
     ).to_json()
-    changed = [(state.steps[step_id].outline, helper.id) for step_id, helper in by.items()]
-    more = {
+    changed: list[StepOutline] = []
+    for step_id, helper in by.items():
+        changed.append(_with_helper(state.steps[step_id].outline, helper.id))
+    update = {
         "added_to": state.plan.plan if state.plan else None,
         "plan": ref(text),
         "added": tuple(outline_of(step, ()) for step in helpers.values()),
-        "changed": tuple(
-            one.model_copy(
-                update={"depends_on": (*one.depends_on, helper), "helpers": (*one.helpers, helper)}
-            )
-            for one, helper in changed
-        ),
+        "changed": tuple(changed),
     }
-    return event.model_copy(update=more), (text,)
+    return event.model_copy(update=update), (text,)
+
+
+def _with_helper(outline: StepOutline, helper: StepId) -> StepOutline:
+    """Return the outline of a step that also depends on a helper step."""
+    update = {
+        "depends_on": (*outline.depends_on, helper),
+        "helpers": (*outline.helpers, helper),
+    }
+    return outline.model_copy(update=update)
 
 
 def _needs_again(state: JobState, step_id: StepId, words: ResultTexts) -> bool:
-    """Return whether its question was answered before. Another answer would not help it."""
-    now, *before = [words.result(ref).needs or "" for ref in _needs_of(state, step_id)] or [""]
-    return any(asks_the_same(need, now) for need in before)
+    """Return whether the question of a step was answered before: another answer would not help."""
+    questions: list[str] = []
+    for result_ref in _needs_of(state, step_id):
+        questions.append(words.result(result_ref).needs or "")
+    return any(asks_the_same(question, questions[0]) for question in questions[1:])
 
 
 def _needs_of(state: JobState, step_id: StepId) -> list[BlobRef]:
-    """Return the result with the step's question, and earlier results whose questions were
-    answered.
+    """Return the result with the question of a step, and then the earlier results whose questions were
+    answered by the planner or by a usable helper step.
     """
     step = state.steps[step_id]
-    helped = {one for one in step.outline.helpers if one in state.steps and state.steps[one].usable}
-    before: list[AttemptFeedback] = []
+    refs: list[BlobRef] = []
+    if step.result:
+        refs.append(step.result)
     for remark in step.remarks:
-        if remark.author == "planner" and (remark.helper is None or remark.helper in helped):
-            before.append(remark)
-    return [ref for ref in (step.result, *(one.previous for one in before)) if ref]
+        if remark.author != "planner" or remark.previous is None:
+            continue
+        if remark.helper is None or _has_helped(state, step, remark.helper):
+            refs.append(remark.previous)
+    return refs
+
+
+def _has_helped(state: JobState, step: StepState, helper: StepId) -> bool:
+    """Return whether a helper of the step has a usable result."""
+    return helper in step.outline.helpers and helper in state.steps and state.steps[helper].usable
 
 
 def earlier_results(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ...]:
-    """Return the earlier results that this role's answer is compared with, to find repeats."""
+    """Return the results that the answer of a role is compared with, to find repeated faults and
+    questions.
+    """
     match handoff.assigned_to:
         case "assessor":
             return rounds_sent_back(state)
@@ -292,6 +358,7 @@ def rounds_sent_back(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def _repeats(state: JobState, verdict: Verdict, words: ResultTexts) -> tuple[StepId, ...]:
+    """Return the steps that the verdict sends back for a fault that an earlier review named."""
     before: list[Revision] = []
     for result in rounds_sent_back(state):
         before += Verdict.of(words.result(result).output).revisions
@@ -307,20 +374,21 @@ def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, words: Resul
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
             verdict = Verdict.of(result.output)
-            named = tuple(revision.step for revision in verdict.revisions)
-            again, points = _repeats(state, verdict, words), len(verdict.open_points)
             return Reviewed(
                 round=number,
                 decision=verdict.verdict,
                 result=ref,
-                steps=named,
-                repeats=again,
-                open_points=points,
+                steps=tuple(revision.step for revision in verdict.revisions),
+                repeats=_repeats(state, verdict, words),
+                open_points=len(verdict.open_points),
             )
     return Reviewed(round=number, decision=None, result=ref, problem="the assessor failed")
 
 
 def _synthesised(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthesised:
+    """Return the event of the synthesizer's answer. After a failed synthesizer, code merges the usable
+    results.
+    """
     match result.status:
         case ResultStatus.OK | ResultStatus.PARTIAL if result.output not in (None, ""):
             partial = None

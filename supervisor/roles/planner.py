@@ -1,10 +1,10 @@
-"""The planner's answer: a DAG of steps for specialists that exist, or, failing that, one step
-with the whole request.
+"""The planner's answer: a DAG of steps for served specialists; and the plan for a failed planner, one
+step with the whole request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,23 +29,39 @@ from handoff_queue.shared.types.plan import (
 )
 from handoff_queue.supervisor.lifecycle.plan_patches import twice_in
 from handoff_queue.supervisor.lifecycle.routing import all_rounder, one_step
-from handoff_queue.supervisor.roles.answer_text import clip, name_of, parse
+from handoff_queue.supervisor.roles.answer_text import (
+    clip,
+    closed_object,
+    name_of,
+    parse,
+    values_of,
+)
 from handoff_queue.supervisor.text.markdown import title_of
 
+LONGEST_FALLBACK = 4_000
+LONGEST_WHY = 2_000
 TITLE_HELP = "a heading for the result, in the language of the answer: Prices compared"
 
 
 def failure_policies(*, may_ask: bool) -> tuple[str, ...]:
     """Return the values of `on_failure` that a model may choose.
 
-    A model cannot decide that the job waits for a person: `ask` needs `may_ask`, which is true only
-    if the user asked for approvals.
+    Args:
+        may_ask: True if the user asked for approvals. Otherwise a model cannot choose `ask`, with
+            which the job waits for a person.
     """
-    policies: list[str] = []
-    for each in OnFailure:
-        if may_ask or each is not OnFailure.ASK:
-            policies.append(each.value)
+    policies = values_of(OnFailure)
+    if not may_ask:
+        policies.remove(OnFailure.ASK)
     return tuple(policies)
+
+
+def unique_ids(names: Iterable[str]) -> tuple[StepId, ...]:
+    """Return the step ids for names that a model wrote, each once."""
+    ids: dict[StepId, None] = {}
+    for name in names:
+        ids[StepId(name_of(name))] = None
+    return tuple(ids)
 
 
 class JoinAnswer(LenientAnswer):
@@ -54,15 +70,18 @@ class JoinAnswer(LenientAnswer):
     must: list[str] = Field(default_factory=list)
 
     def join(self) -> Join | None:
-        """Return the join, or None if it has no special condition.
+        """Return the join, or None if the step waits for all of its dependencies.
 
         Raises:
             ValidationError: the join is invalid.
         """
         if not self.enough and not self.within_s:
             return None
-        must = tuple(dict.fromkeys(StepId(name_of(raw)) for raw in self.must))
-        return Join(enough=self.enough or None, within_s=self.within_s or None, must=must)
+        return Join(
+            enough=self.enough or None,
+            within_s=self.within_s or None,
+            must=unique_ids(self.must),
+        )
 
 
 class StepAnswer(LenientAnswer):
@@ -88,21 +107,26 @@ class StepAnswer(LenientAnswer):
         return value or DEFAULT_FALLBACK
 
     def step(self, *, may_ask: bool) -> Step:
-        """Return the step of a plan. An `on_failure` that is not offered becomes `retry`.
+        """Return the step of a plan. A value of `on_failure` that is not offered becomes `retry`.
 
         Raises:
-            ValidationError: a field cannot be used.
+            ValidationError: the value of a field is invalid.
         """
+        on_failure = OnFailure.RETRY
         policy = name_of(self.on_failure or "-")
-        is_offered = policy in failure_policies(may_ask=may_ask)
+        if policy in failure_policies(may_ask=may_ask):
+            on_failure = OnFailure(policy)
+        join = None
+        if self.join and self.depends_on:
+            join = self.join.join()
         return Step(
             id=StepId(name_of(self.id)),
             specialist=name_of(self.specialist),
             task=self.task.strip(),
-            depends_on=tuple(dict.fromkeys(StepId(name_of(raw)) for raw in self.depends_on)),
-            fallback=clip(self.fallback, 4_000) or DEFAULT_FALLBACK,
-            on_failure=OnFailure(policy) if is_offered else OnFailure.RETRY,
-            join=self.join.join() if self.join and self.depends_on else None,
+            depends_on=unique_ids(self.depends_on),
+            fallback=clip(self.fallback, LONGEST_FALLBACK) or DEFAULT_FALLBACK,
+            on_failure=on_failure,
+            join=join,
             title=title_of(self.title or "") or None,
         )
 
@@ -115,21 +139,24 @@ class PlanAnswer(LenientAnswer):
 
 @dataclass(frozen=True)
 class PlanFormat:
-    """Reads the answer to `briefs.plan_brief`. `AcceptedAnswer.output` is a `Plan` as JSON; `Plan.of`
-    makes it one again.
+    """Format of the answer to `briefs.plan_brief`. `AcceptedAnswer.output` is the JSON form of a
+    `Plan`.
     """
 
     specialists: tuple[str, ...]
     """Specialists that live workers announce."""
     max_steps: int
     given: tuple[StepId, ...] = ()
-    """Results that are there already."""
+    """Inputs that the job has from the beginning. Steps can depend on them."""
     may_ask: bool = False
     """True if the user asked for approvals, so that a step may be `on_failure: ask`."""
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
+        on_failure_help = "drop: the answer can do without it"
+        if self.may_ask:
+            on_failure_help += "; ask: a person decides"
         join = {
             "enough": {
                 "type": "integer",
@@ -162,35 +189,33 @@ class PlanFormat:
             "on_failure": {
                 **text,
                 "enum": list(failure_policies(may_ask=self.may_ask)),
-                "description": "drop: the answer can do without it"
-                + ("; ask: a person decides" if self.may_ask else ""),
+                "description": on_failure_help,
             },
-            "join": _closed(join),
+            "join": closed_object(join),
         }
         properties = {
             "steps": {
                 "type": "array",
                 "minItems": 1,
-                "items": _closed(step),
+                "items": closed_object(step),
                 "description": f"at most {self.max_steps}",
             },
-            "synthesis": {**text, "enum": [mode.value for mode in Synthesis]},
+            "synthesis": {**text, "enum": values_of(Synthesis)},
             "why": {
                 **text,
                 "description": "one or two sentences for readers of the plan",
             },
         }
-        return _closed(properties)
+        return closed_object(properties)
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read a plan.
 
-        A repeated step is reported once, and accepted on the next try, because the planner may want
-        it. A step for an unknown specialist goes to the generalist, with a note; that alone costs
-        no turn.
+        A step for a specialist that is not offered goes to the generalist, with a note.
 
         Raises:
-            InvalidAnswer: names all faults of the plan.
+            InvalidAnswer: the plan has faults, which the message names. Or it has steps that repeat
+                each other; these are accepted on the last try, with a note.
         """
         answer = parse(PlanAnswer, text)
         steps, problems = _steps_of(answer, may_ask=self.may_ask)
@@ -202,28 +227,27 @@ class PlanFormat:
                 "the plan cannot be used: "
                 + "; ".join([*problems, *name_problems(steps, self.specialists)])
             )
-        steps, instead = _for_those_there(steps, self.specialists)
-        twice: list[str] = []
+        steps, reassigned = _for_offered(steps, self.specialists)
+        repeats: list[str] = []
         for repeat in twice_in(steps):
-            twice.append(f"step {repeat.step} asks for the same as {repeat.earlier}")
-        if twice and not last_try:
+            repeats.append(f"step {repeat.step} asks for the same as {repeat.earlier}")
+        if repeats and not last_try:
             raise InvalidAnswer(
-                "; ".join(twice)
+                "; ".join(repeats)
                 + ". Leave out repeated steps, or state the difference in their tasks"
             )
-        why = clip(answer.why or "", 2_000)
         plan = Plan(
-            steps=tuple(steps), synthesis=_synthesis_of(answer.synthesis), given=self.given, why=why
+            steps=tuple(steps),
+            synthesis=_synthesis_of(answer.synthesis),
+            given=self.given,
+            why=clip(answer.why or "", LONGEST_WHY),
         )
-        return AcceptedAnswer(
-            ResultStatus.OK, plan.model_dump(mode="json"), notes=(*instead, *twice)
-        )
+        notes = (*reassigned, *repeats)
+        return AcceptedAnswer(ResultStatus.OK, plan.model_dump(mode="json"), notes=notes)
 
 
 def specialists_of_plan_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the specialists that a `PlanFormat.schema` offers: the specialists of its handoff, and
-    not the ones that are served now.
-    """
+    """Return the specialists in a `PlanFormat.schema`. They were served when the handoff was issued."""
     step = schema.get("properties", {}).get("steps", {}).get("items", {}).get("properties", {})
     return tuple(step.get("specialist", {}).get("enum", ()))
 
@@ -231,14 +255,15 @@ def specialists_of_plan_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
 def fallback_plan(
     request: str, specialists: Collection[str], given: tuple[StepId, ...] = ()
 ) -> Plan:
-    """Return the plan for a failed planner: the whole request for the generalist, or for any served
-    specialist.
+    """Return the plan for a failed planner: the whole request for the generalist, or for another
+    specialist if the generalist is not among `specialists`.
     """
     why = "No usable plan came from the planner: one specialist gets the whole request."
     return one_step(request, all_rounder(specialists), why, given)
 
 
 def _steps_of(answer: PlanAnswer, *, may_ask: bool) -> tuple[list[Step], list[str]]:
+    """Return the valid steps, and a problem for each invalid step."""
     steps, problems = [], []
     for number, raw in enumerate(answer.steps, start=1):
         try:
@@ -248,36 +273,27 @@ def _steps_of(answer: PlanAnswer, *, may_ask: bool) -> tuple[list[Step], list[st
     return steps, problems
 
 
-def _for_those_there(
+def _for_offered(
     steps: Sequence[Step], specialists: Collection[str]
 ) -> tuple[list[Step], list[str]]:
-    """Return the steps with served specialists only, and notes about the changes."""
-    instead, there = all_rounder(specialists), [*specialists, all_rounder(specialists)]
-    made = [
-        step if step.specialist in there else step.model_copy(update={"specialist": instead})
-        for step in steps
-    ]
-    notes = [
-        f"step {step.id} was meant for {step.specialist}, which is no specialist that is there: {instead} takes it"
-        for step in steps
-        if step.specialist not in there
-    ]
-    return made, notes
+    """Return the steps with offered specialists only, and notes about the changes."""
+    instead = all_rounder(specialists)
+    offered = {*specialists, instead}
+    reassigned: list[Step] = []
+    notes: list[str] = []
+    for step in steps:
+        if step.specialist in offered:
+            reassigned.append(step)
+            continue
+        reassigned.append(step.model_copy(update={"specialist": instead}))
+        notes.append(
+            f"step {step.id} was meant for {step.specialist}, which is no specialist that is there: {instead} takes it"
+        )
+    return reassigned, notes
 
 
 def _synthesis_of(text: str | None) -> Synthesis:
-    """Return the method of synthesis. An unclear value means `merge`, which costs no call, and
-    makes no difference with a single sink.
-    """
+    """Return the method of synthesis. An unknown value means `merge`, which needs no model call."""
     if (text or "").strip().lower() == Synthesis.RECONCILE:
         return Synthesis.RECONCILE
     return Synthesis.MERGE
-
-
-def _closed(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }

@@ -1,5 +1,5 @@
-"""The replanner's answer: calls of handoff tools, which are a patch to the plan; or a word on
-whether the plan goes on or is done.
+"""The replanner's answer: calls of handoff tools, which are a patch to the plan; or the decision that
+the plan stays as it is or needs no more steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ from handoff_queue.shared.types.plan import (
 )
 from handoff_queue.supervisor.lifecycle.plan_patches import repeats_in, twice_in
 from handoff_queue.supervisor.lifecycle.routing import all_rounder
-from handoff_queue.supervisor.roles.answer_text import clip, name_of, parse
+from handoff_queue.supervisor.roles.answer_text import (
+    clip,
+    closed_object,
+    name_of,
+    parse,
+    values_of,
+)
 from handoff_queue.supervisor.roles.handoff_tools import (
     CHANGE,
     DROP,
@@ -37,21 +43,21 @@ from handoff_queue.supervisor.roles.handoff_tools import (
     is_handoff_tool,
     tools_for,
 )
-from handoff_queue.supervisor.roles.planner import StepAnswer
+from handoff_queue.supervisor.roles.planner import StepAnswer, unique_ids
 from handoff_queue.supervisor.text.markdown import title_of
 
 LONGEST_WHY = 2_000
 FOUND_CHARS = 300
-"""Characters of a result in the replanner's brief."""
+"""Characters of an earlier result in the message about a repeated request."""
 
 
 class Decision(StrEnum):
     """The replanner's answer without a tool call."""
 
     GO_ON = "go_on"
-    """The plan stands."""
+    """The plan stays as it is."""
     FINALIZE = "finalize"
-    """No further step is needed."""
+    """The plan needs no more steps, now or later."""
 
 
 class DecisionAnswer(LenientAnswer):
@@ -92,22 +98,24 @@ class _Asked:
     change: list[Step] = field(default_factory=list)
     drop: list[StepId] = field(default_factory=list)
     whys: dict[str, None] = field(default_factory=dict)
+    """Reasons, each once."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def steps(self, plan: Plan) -> list[Step]:
         """Return all steps of the changed plan."""
         changed = {step.id: step for step in self.change}
-        return [
-            *(changed.get(step.id, step) for step in plan.steps if step.id not in self.drop),
-            *self.add,
-        ]
+        return [*(changed.get(step.id, step) for step in self.kept(plan)), *self.add]
+
+    def kept(self, plan: Plan) -> list[Step]:
+        """Return the steps of the plan that are not dropped, without their changes."""
+        return [step for step in plan.steps if step.id not in self.drop]
 
 
 @dataclass(frozen=True, slots=True)
 class PatchFormat:
-    """Reads the answer to `briefs.replan_brief`. `AcceptedAnswer.output` is a `Patch` as JSON;
-    `Patch.of` makes it one again.
+    """Format of the answer to `briefs.replan_brief`. `AcceptedAnswer.output` is the JSON form of a
+    `Patch`.
     """
 
     specialists: tuple[str, ...]
@@ -118,39 +126,35 @@ class PatchFormat:
     """Number of steps that can be added."""
     plan: Plan
     found: Mapping[StepId, str] = field(default_factory=dict)
-    """Results of the steps, in a few words."""
+    """Status and first words of the results, by step."""
     may_ask: bool = False
     """True if the user asked for approvals, so that a new step may be `on_failure: ask`."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """Return the schema of an answer in words."""
+        """Return the JSON Schema of a decision without tool calls."""
         properties = {
-            "decision": {"type": "string", "enum": [each.value for each in Decision]},
+            "decision": {"type": "string", "enum": values_of(Decision)},
             "why": {
                 "type": "string",
                 "description": "one sentence for readers of the plan",
             },
         }
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        }
+        return closed_object(properties)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         return tools_for(self.specialists, self.unbegun, may_ask=self.may_ask)
 
     def is_answer(self, calls: Sequence[Block]) -> bool:
+        """Return whether all calls are calls of handoff tools."""
         return all(is_handoff_tool(str(call.get("name"))) for call in calls)
 
-    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:  # noqa: ARG002 (a word that is none of the two is no decision, however often)
-        """Read a decision in words.
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:  # noqa: ARG002 (the last try accepts no other decision either)
+        """Read a decision without tool calls.
 
         Raises:
-            InvalidAnswer: neither of the two words, also on the last try.
+            InvalidAnswer: the decision is neither of the two. It is refused on the last try, too.
         """
         answer = parse(DecisionAnswer, text)
         try:
@@ -159,15 +163,15 @@ class PatchFormat:
             raise InvalidAnswer(
                 f"decision must be {Decision.GO_ON} or {Decision.FINALIZE}; or call a tool"
             ) from error
-        return _read(
-            Patch(finalize=decision is Decision.FINALIZE, why=clip(answer.why or "", LONGEST_WHY))
-        )
+        why = clip(answer.why or "", LONGEST_WHY)
+        return _accepted(Patch(finalize=decision is Decision.FINALIZE, why=why))
 
     def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> AcceptedAnswer:
-        """Read the calls as a patch. A repeated request is reported once, and then left out.
+        """Read the calls as a patch.
 
         Raises:
-            InvalidAnswer: names all faults of the patch.
+            InvalidAnswer: the patch has faults, which the message names. Or it has new steps that
+                repeat earlier work; these are left out on the last try.
         """
         asked = _Asked()
         for call in calls:
@@ -177,66 +181,60 @@ class PatchFormat:
                 asked.problems.append(f"{call.get('name')}: {problems_of(error)}")
         if problems := [*asked.problems, *self._problems(asked)]:
             raise InvalidAnswer("the plan cannot be changed so: " + "; ".join(problems))
-        repeats = repeats_in(
-            asked.add, [step for step in self.plan.steps if step.id not in asked.drop]
-        )
-        repeats += twice_in(
-            [step for step in asked.add if step.id not in {repeat.step for repeat in repeats}]
-        )
+        repeats = repeats_in(asked.add, asked.kept(self.plan))
+        repeated = {repeat.step for repeat in repeats}
+        repeats += twice_in([step for step in asked.add if step.id not in repeated])
         if repeats and not last_try:
-            raise InvalidAnswer(
-                "; ".join([self._told(repeat) for repeat in repeats]) + ". " + _INSTEAD
-            )
-        return _read(_patch(asked, repeats), asked.notes)
+            raise InvalidAnswer("; ".join(map(self._told, repeats)) + ". " + _INSTEAD)
+        return _accepted(_patch(asked, repeats), asked.notes)
 
     def _take(self, asked: _Asked, name: str, arguments: Any) -> None:
-        """Take one call.
+        """Add the change of one call to `asked`.
 
         Raises:
             ValidationError: the arguments are invalid.
         """
-        asked.whys |= dict.fromkeys(filter(None, [WhyAnswer.model_validate(arguments).why.strip()]))
+        why = WhyAnswer.model_validate(arguments).why.strip()
+        if why:
+            asked.whys[why] = None
         if name == DROP:
             asked.drop.append(StepId(name_of(DropAnswer.model_validate(arguments).step)))
         elif name == CHANGE:
             self._take_change(asked, ChangeAnswer.model_validate(arguments))
         else:
-            whom = name_of(name.removeprefix(HAND_OFF))
-            step = (
-                HandOffAnswer.model_validate(arguments)
-                .model_copy(update={"specialist": self._there(asked, whom)})
-                .step(may_ask=self.may_ask)
-            )
-            asked.add.append(step)
+            answer = HandOffAnswer.model_validate(arguments)
+            specialist = self._offered(asked, name_of(name.removeprefix(HAND_OFF)))
+            answer = answer.model_copy(update={"specialist": specialist})
+            asked.add.append(answer.step(may_ask=self.may_ask))
 
     def _take_change(self, asked: _Asked, answer: ChangeAnswer) -> None:
+        """Add a changed step to `asked`. If its specialist changes, the contract of the first one
+        stays. If its dependencies change, its join is dropped, because a join names dependencies.
+
+        Raises:
+            ValidationError: a new value is invalid.
+        """
         before = self.plan.by_id.get(StepId(name_of(answer.step)))
         if before is None:
             asked.problems.append(f"there is no step {clip(answer.step, 48)}")
             return
-        changes: dict[str, Any] = {
-            "specialist": self._there(asked, name_of(answer.specialist))
-            if answer.specialist
-            else None,
-            "title": title_of(answer.title or "") or None,
-            "task": (answer.task or "").strip() or None,
-            "depends_on": None
-            if answer.depends_on is None
-            else tuple(dict.fromkeys(map(name_of, answer.depends_on))),
-        }
-        made = {
-            **dict(before),
-            **{name: value for name, value in changes.items() if value is not None},
-        }
-        if made["specialist"] != before.specialist:
-            made["contract_of"] = before.contract_of or before.specialist
-        is_joined_as_before = (
-            made["depends_on"] == before.depends_on
-        )  # a join names the dependencies of its step
-        asked.change.append(Step(**made | {"join": before.join if is_joined_as_before else None}))
+        fields: dict[str, Any] = dict(before)
+        if answer.specialist:
+            fields["specialist"] = self._offered(asked, name_of(answer.specialist))
+        if title := title_of(answer.title or ""):
+            fields["title"] = title
+        if task := (answer.task or "").strip():
+            fields["task"] = task
+        if answer.depends_on is not None:
+            fields["depends_on"] = unique_ids(answer.depends_on)
+        if fields["specialist"] != before.specialist:
+            fields["contract_of"] = before.contract_of or before.specialist
+        if fields["depends_on"] != before.depends_on:
+            fields["join"] = None
+        asked.change.append(Step(**fields))
 
-    def _there(self, asked: _Asked, name: str) -> str:
-        """Return a served specialist."""
+    def _offered(self, asked: _Asked, name: str) -> str:
+        """Return the specialist of this name. One that is not offered is replaced, with a note."""
         if name in self.specialists:
             return name
         asked.notes.append(
@@ -245,18 +243,22 @@ class PatchFormat:
         return all_rounder(self.specialists)
 
     def _problems(self, asked: _Asked) -> list[str]:
-        touched = dict.fromkeys((*asked.drop, *(step.id for step in asked.change)))
+        """Return the faults of the patch as a whole: begun or unknown steps, too many new steps, and an
+        invalid plan after the patch.
+        """
+        touched = dict.fromkeys(asked.drop)
+        touched |= dict.fromkeys(step.id for step in asked.change)
         free = "no step can any more"
         if self.unbegun:
             free = f"only {', '.join(self.unbegun)} can"
-        known = {step.id for step in self.plan.steps}
         problems: list[str] = []
         for step_id in touched:
-            if step_id not in self.unbegun:
-                problems.append(
-                    f"{'step' if step_id in known else 'there is no step'} {step_id}{' has begun' if step_id in known else ''}: "
-                    f"it cannot be changed or dropped ({free})"
-                )
+            if step_id in self.unbegun:
+                continue
+            why = f"there is no step {step_id}"
+            if step_id in self.plan.by_id:
+                why = f"step {step_id} has begun"
+            problems.append(f"{why}: it cannot be changed or dropped ({free})")
         if len(asked.add) > self.room:
             problems.append(
                 f"{len(asked.add)} new steps, at most {self.room} are allowed: merge or leave out some"
@@ -267,6 +269,7 @@ class PatchFormat:
         )
 
     def _told(self, repeat: Repeat) -> str:
+        """Return a message about a repeated request, with the result of the earlier one."""
         earlier_text = self.found.get(repeat.earlier)
         result = "it is not done yet"
         if earlier_text:
@@ -279,14 +282,9 @@ _INSTEAD = "Use the existing results, ask for new work only, or answer with your
 
 def _patch(asked: _Asked, repeats: Sequence[Repeat]) -> Patch:
     """Return the patch without repeats. Dependents of a repeat depend on the earlier step."""
-    instead: dict[StepId, StepId] = {}
-    for repeat in repeats:
-        instead[repeat.step] = repeat.earlier
-    kept: list[Step] = []
-    for step in asked.add:
-        if step.id not in instead:
-            kept.append(step)
-    why = clip(" ".join(why if why[-1] in ".!?" else f"{why}." for why in asked.whys), LONGEST_WHY)
+    instead = {repeat.step: repeat.earlier for repeat in repeats}
+    kept = [step for step in asked.add if step.id not in instead]
+    why = clip(" ".join(map(_sentence, asked.whys)), LONGEST_WHY)
     return Patch(
         add=_waiting_for(kept, instead),
         change=_waiting_for(asked.change, instead),
@@ -296,29 +294,36 @@ def _patch(asked: _Asked, repeats: Sequence[Repeat]) -> Patch:
     )
 
 
+def _sentence(text: str) -> str:
+    if text[-1] in ".!?":
+        return text
+    return f"{text}."
+
+
 def _waiting_for(steps: Iterable[Step], instead: Mapping[StepId, StepId]) -> tuple[Step, ...]:
-    items: list[Step] = []
+    """Return the steps with each repeated dependency replaced by the earlier step."""
+    waiting: list[Step] = []
     for step in steps:
-        items.append(
-            step.model_copy(
-                update={
-                    "depends_on": tuple(
-                        dict.fromkeys(instead.get(before, before) for before in step.depends_on)
-                    )
-                }
-            )
-        )
-    return tuple(items)
+        depends_on: dict[StepId, None] = {}
+        for dependency in step.depends_on:
+            depends_on[instead.get(dependency, dependency)] = None
+        waiting.append(step.model_copy(update={"depends_on": tuple(depends_on)}))
+    return tuple(waiting)
 
 
-def _read(patch: Patch, notes: Iterable[str] = ()) -> AcceptedAnswer:
+def _accepted(patch: Patch, notes: Iterable[str] = ()) -> AcceptedAnswer:
     return AcceptedAnswer(
         ResultStatus.OK, patch.model_dump(mode="json"), notes=tuple(dict.fromkeys(notes))
     )
 
 
-def patch_format(specialists: Sequence[str], unbegun: Sequence[str], room: int) -> dict[str, Any]:
-    """Return the JSON Schema of a patch for the handoff, with the allowed specialists and steps."""
+def patch_schema(specialists: Sequence[str], unbegun: Sequence[str], room: int) -> dict[str, Any]:
+    """Return the JSON Schema in the replanner's handoff, which holds the allowed specialists and steps.
+
+    Args:
+        unbegun: steps that can be changed or dropped.
+        room: number of steps that can be added.
+    """
     text = {"type": "string"}
     step = {"specialist": {**text, "enum": sorted(specialists)}}
     unbegun_id = {**text, "enum": list(unbegun)}
@@ -332,19 +337,23 @@ def patch_format(specialists: Sequence[str], unbegun: Sequence[str], room: int) 
 
 def status_of_result(result: HandoffResult) -> str:
     """Return the status of a result, and the first words of its text."""
-    if isinstance(result.output, str):
+    if not result.output:
+        text = result.error or ""
+    elif isinstance(result.output, str):
         text = result.output
     else:
         text = json.dumps(result.output, ensure_ascii=False)
-    return f"{result.status}, {clip(' '.join((text if result.output else result.error or '').split()), FOUND_CHARS)}"
+    return f"{result.status}, {clip(' '.join(text.split()), FOUND_CHARS)}"
 
 
-def patch_reading_of(
+def patch_format_of_schema(
     schema: Mapping[str, Any], plan: Plan, texts: Mapping[StepId, str], *, may_ask: bool
 ) -> PatchFormat:
-    """Return the reading for the `patch_format` of a handoff.
+    """Return the answer format of a handoff with this `patch_schema`.
 
-    `may_ask`: whether the user asked for approvals.
+    Args:
+        texts: status and first words of the results, by step.
+        may_ask: True if the user asked for approvals.
     """
     properties = schema.get("properties", {})
     add = properties.get("add", {})

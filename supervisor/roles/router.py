@@ -1,4 +1,4 @@
-"""The router's answer: one specialist or a team for a request, its name, and the reason."""
+"""The router's answer: a team or one specialist for a request, and the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.lifecycle.routing import all_rounder
-from handoff_queue.supervisor.roles.answer_text import clip, name_of, parse
+from handoff_queue.supervisor.roles.answer_text import (
+    clip,
+    closed_object,
+    name_of,
+    parse,
+    values_of,
+)
 
 LONGEST_WHY = 2_000
 
@@ -24,11 +30,11 @@ class RouteChoice(StrEnum):
 
 
 class Route(Message):
-    """Destination of a request."""
+    """The router's decision."""
 
     team: bool
     specialist: NameField
-    """The specialist that does it alone; for a team, the specialist that would do it alone."""
+    """The specialist that does the request alone; for a team, the best single specialist."""
     why: str = ""
 
 
@@ -40,8 +46,8 @@ class RouteAnswer(LenientAnswer):
 
 @dataclass(frozen=True, slots=True)
 class RouteFormat:
-    """Reads the answer to `briefs.route_brief`. `AcceptedAnswer.output` is a `Route` as JSON; `Route.of`
-    makes it one again.
+    """Format of the answer to `briefs.route_brief`. `AcceptedAnswer.output` is the JSON form of a
+    `Route`.
     """
 
     specialists: tuple[str, ...]
@@ -51,7 +57,7 @@ class RouteFormat:
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
         properties = {
-            "route": {**text, "enum": [way.value for way in RouteChoice]},
+            "route": {**text, "enum": values_of(RouteChoice)},
             "specialist": {
                 **text,
                 "enum": sorted(self.specialists) or [all_rounder(())],
@@ -59,54 +65,57 @@ class RouteFormat:
             },
             "why": {**text, "description": "one sentence for the user"},
         }
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        }
+        return closed_object(properties)
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
-        """Read a route. A team's plan names its specialists later.
+        """Read a route. A team needs no valid specialist, because its plan names the specialists.
 
         Raises:
-            InvalidAnswer: neither of the two routes, or an unknown specialist alone. On the last
-                try the generalist takes the request instead.
+            InvalidAnswer: the route is neither of the two, or it is an unknown specialist alone. On
+                the last try, the generalist replaces an unknown specialist, with a note.
         """
         answer = parse(RouteAnswer, text)
-        team, notes = _way_of(answer.route) is RouteChoice.TEAM, tuple[str, ...]()
-        named = ""
+        is_team = _choice_of(answer.route) is RouteChoice.TEAM
+        specialist = ""
         if answer.specialist:
-            named = name_of(answer.specialist)
-        exists = named in self.specialists
-        if not (exists or team):
-            what = "no specialist was named"
-            if named:
-                what = f"there is no specialist {named}"
-            if not last_try:
-                there = ", ".join(sorted(self.specialists)) or all_rounder(())
-                raise InvalidAnswer(
-                    f"specialist must be the name of the specialist that does the request alone; {what} (there are: {there})"
-                )
-            notes = (
-                f"the router chose an unknown specialist ({what}): {all_rounder(self.specialists)} takes it",
-            )
-        if exists:
-            who = named
-        else:
-            who = all_rounder(self.specialists)
-        route = Route(team=team, specialist=who, why=clip(answer.why or "", LONGEST_WHY))
+            specialist = name_of(answer.specialist)
+        notes: tuple[str, ...] = ()
+        if specialist not in self.specialists:
+            if not is_team:
+                notes = (self._unknown(specialist, last_try=last_try),)
+            specialist = all_rounder(self.specialists)
+        why = clip(answer.why or "", LONGEST_WHY)
+        route = Route(team=is_team, specialist=specialist, why=why)
         return AcceptedAnswer(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
+
+    def _unknown(self, specialist: str, *, last_try: bool) -> str:
+        """Return the note about a specialist that is not offered; '' means that none was named.
+
+        Raises:
+            InvalidAnswer: this is not the last try.
+        """
+        problem = "no specialist was named"
+        if specialist:
+            problem = f"there is no specialist {specialist}"
+        if not last_try:
+            offered = ", ".join(sorted(self.specialists)) or all_rounder(())
+            raise InvalidAnswer(
+                f"specialist must be the name of the specialist that does the request alone; {problem} (there are: {offered})"
+            )
+        return f"the router chose an unknown specialist ({problem}): {all_rounder(self.specialists)} takes it"
 
 
 def specialists_of_route_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the specialists that a `RouteFormat.schema` offers: the specialists of its handoff,
-    and not the ones that are served now.
-    """
+    """Return the specialists in a `RouteFormat.schema`. They were served when the handoff was issued."""
     return tuple(schema.get("properties", {}).get("specialist", {}).get("enum", ()))
 
 
-def _way_of(text: str) -> RouteChoice:
+def _choice_of(text: str) -> RouteChoice:
+    """Return the route in a text.
+
+    Raises:
+        InvalidAnswer: the text is neither of the two routes.
+    """
     try:
         return RouteChoice(name_of(text))
     except ValueError as error:

@@ -17,7 +17,7 @@ from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.budget import closers
 from handoff_queue.supervisor.lifecycle.commands import IssueRole
 from handoff_queue.supervisor.lifecycle.state import Phase
-from handoff_queue.supervisor.roles.disputed_review import RulingFormat, judging
+from handoff_queue.supervisor.roles.disputed_review import RulingFormat, judge_task
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.disputed_reviews import insist, rule
 from tests.doubles.simulated_job import SimulatedJob, finish_steps, planned
@@ -68,7 +68,7 @@ def test_the_judge_is_asked_when_the_same_point_would_end_the_rounds() -> None:
 
 def test_he_sees_the_point_the_result_and_its_evidence_and_nothing_else() -> None:
     job = a_quarrel()
-    brief, about, _ = judging(job.state, job.texts)
+    brief, about, _ = judge_task(job.state, job.texts)
 
     assert about == ()
     assert all(said in brief for said in (POINT, "as I said", "Eiffel Tower: height: 330 m"))

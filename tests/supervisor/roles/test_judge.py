@@ -21,9 +21,9 @@ from handoff_queue.supervisor.roles.judge import (
     MOST_SHOWN_CHARS,
     JudgeFormat,
     judge_brief,
-    reading_again,
-    reading_of,
-    show_conflicts,
+    judge_format,
+    judge_format_of_schema,
+    shown_conflicts,
 )
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.simulated_job import planned
@@ -31,7 +31,7 @@ from tests.doubles.simulated_job import planned
 ONE = Conflict(id="k1", claims=(a_claim("a.c1", "330", "m"), a_claim("b.c1", "984", "feet")))
 TWO = Conflict(id="k2", claims=(a_claim("a.c2", "7.3", "kt"), a_claim("b.c2", "10.1", "kt")))
 CONFLICTS = Conflicts(conflicts=(ONE, TWO))
-READING = reading_of(CONFLICTS)
+READING = judge_format(CONFLICTS)
 
 
 def answer(**stands: list[str]) -> str:
@@ -121,7 +121,7 @@ def test_the_reading_can_be_made_again_from_the_schema_and_the_journal() -> None
     named = tuple(tuple(claim.id for claim in one.claims) for one in (ONE, TWO))
 
     assert (
-        reading_again(READING.schema, ConflictsFound(conflicts=(*named, ("a.c3", "b.c3"))))
+        judge_format_of_schema(READING.schema, ConflictsFound(conflicts=(*named, ("a.c3", "b.c3"))))
         == READING
     )
 
@@ -131,9 +131,9 @@ def test_conflicts_that_find_no_place_are_not_asked_about() -> None:
         conflicts=tuple(ONE.model_copy(update={"id": f"k{n}"}) for n in range(1, 1_000))
     )
 
-    assert 1 < len(show_conflicts(many)) < 999
+    assert 1 < len(shown_conflicts(many)) < 999
     assert len(judge_brief(many)) < MOST_SHOWN_CHARS + 1_000
-    assert set(reading_of(many).conflicts) == {one.id for one in show_conflicts(many)}
+    assert set(judge_format(many).conflicts) == {one.id for one in shown_conflicts(many)}
 
 
 @pytest.mark.parametrize(("more", "stands"), [((), ()), (("extra.md",), ("a.c1",))])
@@ -158,7 +158,7 @@ def test_the_offline_judge_takes_the_claim_with_more_sources(
 
 
 def _offline(conflicts: Conflicts) -> Any:
-    conversation = Conversation(task=judge_brief(conflicts), schema=reading_of(conflicts).schema)
+    conversation = Conversation(task=judge_brief(conflicts), schema=judge_format(conflicts).schema)
     return (
         JudgeFormat({"k1": ("a.c1", "b.c1")})
         .read(reply_to(conversation)[0]["text"], last_try=False)

@@ -11,7 +11,11 @@ import pytest
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Patch, Plan, Repeat, Step
-from handoff_queue.supervisor.roles.replanner import PatchFormat, patch_format, patch_reading_of
+from handoff_queue.supervisor.roles.replanner import (
+    PatchFormat,
+    patch_format_of_schema,
+    patch_schema,
+)
 
 PLAN = Plan(
     steps=(
@@ -245,8 +249,8 @@ def test_a_replanner_can_have_a_person_asked_only_in_a_job_with_approvals(
 
 
 def test_the_schema_restores_the_offered_specialists_and_steps() -> None:
-    again = patch_reading_of(
-        patch_format(EVERYBODY, ("draft",), 2), PLAN, READING.found, may_ask=False
+    again = patch_format_of_schema(
+        patch_schema(EVERYBODY, ("draft",), 2), PLAN, READING.found, may_ask=False
     )
 
     assert again == READING
