@@ -287,6 +287,6 @@ def _check(plan: EvaluationPlan, settings: Settings, max_usd: float | None) -> N
         )
     for trial in plan.trials[: len(plan.cases) * len(plan.variants)]:
         try:
-            check_within(plan.errand(trial).request, settings, max_usd)
+            check_within(plan.job_of(trial).request, settings, max_usd)
         except UserError as error:
             raise UserError(f"{trial.case.id}: {error}") from error

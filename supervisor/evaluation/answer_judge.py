@@ -1,8 +1,8 @@
-"""A judge for answers: a job like any other, so that its call is in a budget, a journal and
-`handoff show` too. One step, no review.
+"""A judge of answers. It is a normal job with one step and no review, so its call has a budget, a
+journal and a page in `handoff show`.
 
-It sees the request, the rubric and the answers, not who made them. Two answers are shown in
-both orders, and only what holds in both counts.
+The judge sees the request, the rubric and the answers, but not the mode or model behind them. It
+compares two answers in both orders, and a preference counts only if it is the same in both.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from handoff_queue.shared.types.review import HIGHEST, LOWEST, Rubric, Score
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.evaluation.figures import text_of
-from handoff_queue.supervisor.roles.answer_text import clip, name_of
+from handoff_queue.supervisor.roles.answer_text import clip, closed_object, name_of, values_of
 from handoff_queue.supervisor.workflows.template import Template
 from handoff_queue.supervisor.workflows.workflow import Workflow, WorkflowStep
 
 JUDGE = "reviewer"
-"""The specialist that judges, where live workers serve it."""
+"""The specialist that judges by default."""
 MOST_ANSWER_CHARS = 30_000
 MOST_REQUEST_CHARS = 20_000
 MOST_REFERENCE_CHARS = 10_000
@@ -40,7 +40,7 @@ MOST_SOURCES = 20
 MOST_QUOTE_CHARS = 200
 MOST_WHY_CHARS = 1_000
 JUDGE_S = 600
-"""Seconds that a judge's job may take."""
+"""Most seconds of a judge's job."""
 SCORE_JOB = "Score the answer below to the request below, by each criterion of the rubric."
 DUEL_JOB = "Compare the two answers below to the request below, by each criterion of the rubric."
 _RULES = (
@@ -51,7 +51,7 @@ _RULES = (
 
 
 class Preference(StrEnum):
-    """Which of two answers is."""
+    """The better of two answers."""
 
     FIRST = "first"
     SECOND = "second"
@@ -60,27 +60,33 @@ class Preference(StrEnum):
     @property
     def mirrored(self) -> Preference:
         """Return the preference for the two answers in the other order."""
-        return {Preference.FIRST: Preference.SECOND, Preference.SECOND: Preference.FIRST}.get(
-            self, Preference.NEITHER
-        )
+        match self:
+            case Preference.FIRST:
+                return Preference.SECOND
+            case Preference.SECOND:
+                return Preference.FIRST
+            case Preference.NEITHER:
+                return Preference.NEITHER
 
 
 @dataclass(frozen=True, slots=True)
 class PairwiseJudgement:
-    """A judge's statement about two answers in one order."""
+    """The judge's statement about two answers in one order."""
 
     better: Preference
     why: str = ""
     first: tuple[Score, ...] = ()
+    """Scores of the answer that was shown first."""
     second: tuple[Score, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerJudge:
-    """The judging role and its model."""
+    """A specialist that judges answers, and its model."""
 
     specialist: str = JUDGE
     model: str | None = None
+    """None: the model in the workers' settings."""
 
     def scoring(
         self, request: str, rubric: Rubric, answer: JobResult, reference: str | None = None
@@ -91,31 +97,25 @@ class AnswerJudge:
             reference: a right answer.
         """
         shown = _shown("the answer", answer)
-        return self._job(
-            SCORE_JOB, request, rubric, [shown], reference, _object(scores=_array(_score(rubric)))
-        )
+        schema = closed_object({"scores": _array(closed_object(_score_fields(rubric)))})
+        return self._job(SCORE_JOB, request, rubric, [shown], reference, schema)
 
     def duel(self, request: str, rubric: Rubric, first: JobResult, second: JobResult) -> Request:
         """Return the request of the job that compares two answers in this order."""
         text = {"type": "string"}
-        which = {"answer": {**text, "enum": [Preference.FIRST.value, Preference.SECOND.value]}}
-        schema = _object(
-            scores=_array(_object(**which, **_score(rubric)["properties"])),
-            why={**text, "description": "one or two sentences: what decided it"},
-            better={
+        sides = [Preference.FIRST.value, Preference.SECOND.value]
+        score = {"answer": {**text, "enum": sides}, **_score_fields(rubric)}
+        fields = {
+            "scores": _array(closed_object(score)),
+            "why": {**text, "description": "one or two sentences: what decided it"},
+            "better": {
                 **text,
-                "enum": [preference.value for preference in Preference],
+                "enum": values_of(Preference),
                 "description": "by the rubric as a whole; neither: none is worth choosing",
             },
-        )
-        return self._job(
-            DUEL_JOB,
-            request,
-            rubric,
-            [_shown("first", first), _shown("second", second)],
-            None,
-            schema,
-        )
+        }
+        answers = [_shown("first", first), _shown("second", second)]
+        return self._job(DUEL_JOB, request, rubric, answers, None, closed_object(fields))
 
     def _job(
         self,
@@ -126,87 +126,78 @@ class AnswerJudge:
         reference: str | None,
         schema: Mapping[str, Any],
     ) -> Request:
-        asked = clip(request, MOST_REQUEST_CHARS)
-        criteria: list[JsonValue] = [
-            {"criterion": criterion.name, "means": criterion.means} for criterion in rubric.criteria
-        ]
-        lists: dict[str, list[JsonValue]] = {
-            "Rubric": criteria,
-            "Right answer": [{"reference": _fitting(reference, MOST_REFERENCE_CHARS)}]
-            if reference
-            else [],
-            "Answers": answers,
-        }
-        above = [job, _RULES]
-        for name, items in lists.items():
-            if items:
-                above += [f"{name}:", *(json.dumps(item, ensure_ascii=False) for item in items)]
-        task = "\n".join([*above, "", "Request:", asked])
-        limits = JobLimits(max_seconds=JUDGE_S)
+        """Return the request of a judge's job.
+
+        Args:
+            job: the sentence that says what to do.
+            answers: JSON items of the answers.
+            schema: JSON Schema of the judge's answer.
+        """
+        judged_request = clip(request, MOST_REQUEST_CHARS)
+        lines = [job, _RULES, "Rubric:"]
+        for criterion in rubric.criteria:
+            lines.append(_json({"criterion": criterion.name, "means": criterion.means}))
+        if reference:
+            lines.append("Right answer:")
+            lines.append(_json({"reference": _fitting(reference, MOST_REFERENCE_CHARS)}))
+        lines += ["Answers:", *map(_json, answers), "", "Request:", judged_request]
         return Request(
-            f"Judge: {asked}",
+            f"Judge: {judged_request}",
             model=self.model,
             answer_schema=schema,
-            workflow=_workflow(self.specialist, task),
+            workflow=_workflow(self.specialist, "\n".join(lines)),
             mode=Mode.PIPELINE,
-            limits=limits,
-            gates=Gates(),  # those of the installation are for answers, not for scores
+            limits=JobLimits(max_seconds=JUDGE_S),
+            gates=Gates(),  # the gates in the settings are for answers, not for scores
             approvals=NOBODY_THERE,
         )
 
 
 def scores_in(judged: JobResult, rubric: Rubric) -> tuple[Score, ...]:
-    """Return the first score for each criterion; empty if the judge failed."""
-    if isinstance(judged.answer, dict):
-        answer = judged.answer
-    else:
-        answer = {}
-    return _scores(_list(answer.get("scores")), rubric)
+    """Return the first valid score for each criterion; empty if the judge failed."""
+    return _scores(_raw_scores(judged), rubric)
 
 
 def duel_in(judged: JobResult, rubric: Rubric) -> PairwiseJudgement | None:
     """Return the judgement, or None if the judge failed."""
-    if isinstance(judged.answer, dict):
-        answer = judged.answer
-    else:
-        answer = {}
-    with suppress(ValueError):
-        better, scores = (
-            Preference(str(answer.get("better"))),
-            [score for score in _list(answer.get("scores")) if isinstance(score, dict)],
-        )
-        by: dict[Preference, tuple[Score, ...]] = {}
-        for side in Preference:
-            by[side] = _scores(
-                [score for score in scores if score.get("answer") == side.value], rubric
-            )
-        return PairwiseJudgement(
-            better,
-            clip(str(answer.get("why") or ""), MOST_WHY_CHARS),
-            by[Preference.FIRST],
-            by[Preference.SECOND],
-        )
-    return None
+    if not isinstance(judged.answer, dict):
+        return None
+    try:
+        better = Preference(str(judged.answer.get("better")))
+    except ValueError:
+        return None
+    first: list[Any] = []
+    second: list[Any] = []
+    for score in _raw_scores(judged):
+        side = None
+        if isinstance(score, dict):
+            side = score.get("answer")
+        if side == Preference.FIRST.value:
+            first.append(score)
+        elif side == Preference.SECOND.value:
+            second.append(score)
+    why = clip(str(judged.answer.get("why") or ""), MOST_WHY_CHARS)
+    return PairwiseJudgement(better, why, _scores(first, rubric), _scores(second, rubric))
 
 
 def settle(
-    shown_first: PairwiseJudgement | None, swapped: PairwiseJudgement | None
+    in_order: PairwiseJudgement | None, swapped: PairwiseJudgement | None
 ) -> Preference | None:
-    """Return the answer that is better in both orders, or neither if the orders disagree. None: it
-    was not judged in both orders.
+    """Return the answer that is better in both orders, or neither if the orders disagree. None: an
+    order was not judged.
 
     Args:
         swapped: judgement with the second answer shown first.
     """
-    if shown_first is None or swapped is None:
+    if in_order is None or swapped is None:
         return None
-    if shown_first.better is swapped.better.mirrored:
-        return shown_first.better
+    if in_order.better is swapped.better.mirrored:
+        return in_order.better
     return Preference.NEITHER
 
 
 def mean_of(scores: Sequence[Score]) -> float | None:
-    """Return the mean of all criteria with equal weight."""
+    """Return the mean of the scores, or None without scores."""
     if scores:
         return sum(score.score for score in scores) / len(scores)
     return None
@@ -219,6 +210,7 @@ class _ScoreAnswer(LenientAnswer):
 
 
 def _scores(values: Sequence[Any], rubric: Rubric) -> tuple[Score, ...]:
+    """Return the first valid score for each criterion of the rubric."""
     kept: dict[str, Score] = {}
     for value in values:
         with suppress(ValidationError):
@@ -236,21 +228,26 @@ def _scores(values: Sequence[Any], rubric: Rubric) -> tuple[Score, ...]:
     return tuple(kept.values())
 
 
-def _list(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        return value
+def _raw_scores(judged: JobResult) -> list[Any]:
+    """Return the scores in the judge's answer as they came; empty if there is no list of scores."""
+    if isinstance(judged.answer, dict):
+        scores = judged.answer.get("scores")
+        if isinstance(scores, list):
+            return scores
     return []
 
 
 def _shown(name: str, answer: JobResult) -> JsonValue:
-    sources: list[JsonValue] = [
-        {
-            "n": citation["n"],
-            "source": _fitting(citation["source"], MOST_QUOTE_CHARS),
-            "quote": _fitting(citation["quote"], MOST_QUOTE_CHARS),
-        }
-        for citation in answer.citations[:MOST_SOURCES]
-    ]
+    """Return the JSON item of an answer, with its first sources."""
+    sources: list[JsonValue] = []
+    for citation in answer.citations[:MOST_SOURCES]:
+        sources.append(
+            {
+                "n": citation["n"],
+                "source": _fitting(citation["source"], MOST_QUOTE_CHARS),
+                "quote": _fitting(citation["quote"], MOST_QUOTE_CHARS),
+            }
+        )
     return {
         "answer": name,
         "text": _fitting(text_of(answer), MOST_ANSWER_CHARS),
@@ -259,8 +256,8 @@ def _shown(name: str, answer: JobResult) -> JsonValue:
 
 
 def _fitting(text: str, most: int) -> str:
-    """Return the beginning of the text that fits into `most` characters of JSON, where some
-    characters take six.
+    """Return the beginning of a text whose JSON form has at most `most` characters. JSON writes some
+    characters as six.
     """
     text = clip(text, most)
     while (taken := len(json.dumps(text, ensure_ascii=False))) > most + 2:
@@ -268,23 +265,18 @@ def _fitting(text: str, most: int) -> str:
     return text
 
 
-def _score(rubric: Rubric) -> dict[str, Any]:
+def _score_fields(rubric: Rubric) -> dict[str, Any]:
+    """Return the properties in the JSON Schema of a score."""
     text = {"type": "string"}
-    scores = {"type": "integer", "enum": list(range(LOWEST, HIGHEST + 1))}
-    return _object(
-        criterion={**text, "enum": list(rubric.names)},
-        why={**text, "description": "one sentence"},
-        score=scores,
-    )
-
-
-def _object(**properties: Any) -> dict[str, Any]:
     return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
+        "criterion": {**text, "enum": list(rubric.names)},
+        "why": {**text, "description": "one sentence"},
+        "score": {"type": "integer", "enum": list(range(LOWEST, HIGHEST + 1))},
     }
+
+
+def _json(item: JsonValue) -> str:
+    return json.dumps(item, ensure_ascii=False)
 
 
 def _array(items: Mapping[str, Any]) -> dict[str, Any]:
@@ -292,6 +284,7 @@ def _array(items: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _workflow(specialist: str, task: str) -> Workflow:
+    """Return a workflow with one step, which a failed attempt repeats."""
     step = WorkflowStep(
         id=StepId("scores"),
         specialist=specialist,

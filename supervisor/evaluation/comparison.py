@@ -1,5 +1,5 @@
-"""Comparison of two ways to do one request: the quality and cost of each answer, and one sentence
-of advice from pure code.
+"""Comparison of two variants for one request: the quality and cost of each answer, and one sentence of
+advice.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
-from handoff_queue.shared.types.review import Rubric
+from handoff_queue.shared.types.review import Rubric, Score
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.evaluation.answer_judge import (
     AnswerJudge,
@@ -42,16 +42,17 @@ class ComparedAnswer:
     """Reasons why it does not pass its gates, or the reason why there is no answer."""
     took: ResourceUse
     score: float | None = None
-    """The mean of both judges' scores, 1 to 5. None: it was not judged."""
+    """Mean of the judge's scores in both orders, 1 to 5. None: it was not judged."""
     job_id: str = ""
     is_cut: bool = False
-    """True if it ran out of budget."""
+    """True if its job ran out of budget."""
     is_unanswered: bool = False
+    """True if there is no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Both answers, and the judge's preference."""
+    """Two answers to one request, and the judge's preference."""
 
     first: ComparedAnswer
     second: ComparedAnswer
@@ -60,9 +61,13 @@ class Comparison:
     None: it was not judged.
     """
     duels: tuple[PairwiseJudgement | None, ...] = ()
-    """The judge's statements: first for the order (first, second), then for the other order."""
+    """The judge's statements, first for the order (first, second) and then for the other order. None:
+    the judge failed.
+    """
     judging_took: ResourceUse = field(default_factory=ResourceUse)
+    """Resources of the judge's jobs."""
     judged_by: tuple[str, ...] = ()
+    """Ids of the judge's jobs."""
 
     @property
     def advice(self) -> str:
@@ -76,8 +81,8 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
     then the cost.
     """
     if first.is_cut or second.is_cut:
-        who = " and ".join(side.name for side in (first, second) if side.is_cut)
-        return f"Nothing can be said: {who} ran out of money."
+        names = " and ".join(side.name for side in (first, second) if side.is_cut)
+        return f"Nothing can be said: {names} ran out of money."
     if bool(first.faults) != bool(second.faults):
         if first.faults:
             good, bad = (second, first)
@@ -107,7 +112,7 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
 
 
 def _at(good: ComparedAnswer, bad: ComparedAnswer) -> str:
-    """Return the resources that the better answer takes more or less."""
+    """Return the price of the better answer, compared with the other answer, in words."""
     measure, (of_good, of_bad) = _prices(good, bad)
     if of_good == of_bad:
         return ""
@@ -117,7 +122,7 @@ def _at(good: ComparedAnswer, bad: ComparedAnswer) -> str:
 
 
 def _prices(first: ComparedAnswer, second: ComparedAnswer) -> tuple[str, tuple[float, float]]:
-    """Return the costs in a unit that both have: money, or tokens if a price is unknown or zero."""
+    """Return a unit, and the prices of both in it: money, or tokens if a price is unknown or zero."""
     if first.took.cost_usd and second.took.cost_usd:
         return "money", (first.took.cost_usd, second.took.cost_usd)
     return "tokens", (first.took.tokens, second.took.tokens)
@@ -125,52 +130,59 @@ def _prices(first: ComparedAnswer, second: ComparedAnswer) -> tuple[str, tuple[f
 
 @dataclass(slots=True)
 class ComparisonRun:
-    """Two jobs, and then the judge's two."""
+    """A run of the two jobs of a comparison, and then of the judge's two jobs."""
 
     runner: JobRunner
-    errands: Sequence[tuple[Variant, EvaluationJob]]
-    """The two jobs."""
+    jobs: Sequence[tuple[Variant, EvaluationJob]]
+    """The two variants, each with its job."""
     request: str
     gates: Gates | None
     rubric: Rubric
     judging: AnswerJudge | None
+    """None: no judge."""
     _results: dict[str, JobResult] = field(default_factory=dict)
 
     def run(self) -> Comparison:
         """Run both jobs and the judge.
 
         Raises:
-            UserError: as `JobRunner.run`, or the budget did not suffice for both jobs.
+            UserError: as `JobRunner.run`, or the budget does not suffice for both jobs.
             StoreUnavailable: as `JobRunner.run`.
         """
-        self.runner.add(errand for _, errand in self.errands)
+        (first_variant, first_job), (second_variant, second_job) = self.jobs
+        self.runner.add([first_job, second_job])
         self._collect()
         if self.runner.waiting:
             raise UserError("there was no money left for the second answer: raise --max-usd")
-        one, other = (self._results[errand.key] for _, errand in self.errands)
-        first, second = (self._side(variant, errand) for variant, errand in self.errands)
-        if (
-            self.judging is None
-            or not (text_of(one) and text_of(other))
-            or first.is_cut
-            or second.is_cut
-        ):
+        first_result, second_result = self._results[first_job.key], self._results[second_job.key]
+        first = self._side(first_variant, first_result)
+        second = self._side(second_variant, second_result)
+        has_both = not first.is_unanswered and not second.is_unanswered
+        if self.judging is None or not has_both or first.is_cut or second.is_cut:
             return Comparison(first, second)
-        keys = (f"{self.errands[0][1].key} judged", f"{self.errands[1][1].key} judged")
-        orders = ((one, other), (other, one))
-        self.runner.add(
-            EvaluationJob(key, self.judging.duel(self.request, self.rubric, *pair))
-            for key, pair in zip(keys, orders, strict=True)
+        in_order = EvaluationJob(
+            f"{first_job.key} judged",
+            self.judging.duel(self.request, self.rubric, first_result, second_result),
         )
+        swapped = EvaluationJob(
+            f"{second_job.key} judged",
+            self.judging.duel(self.request, self.rubric, second_result, first_result),
+        )
+        self.runner.add([in_order, swapped])
         self._collect()
-        judged = [self._results[key] for key in keys if key in self._results]
+        judged: list[JobResult] = []
+        for job in (in_order, swapped):
+            if job.key in self._results:
+                judged.append(self._results[job.key])
         return _judged(first, second, judged, self.rubric)
 
     def _collect(self) -> None:
-        self._results |= {errand.key: result for errand, result in self.runner.run()}
+        """Run the added jobs, and keep their results."""
+        for job, result in self.runner.run():
+            self._results[job.key] = result
 
-    def _side(self, variant: Variant, errand: EvaluationJob) -> ComparedAnswer:
-        result = self._results[errand.key]
+    def _side(self, variant: Variant, result: JobResult) -> ComparedAnswer:
+        """Return one of the compared answers."""
         faults = faults_of(result, self.gates)
         return ComparedAnswer(
             variant.name,
@@ -189,20 +201,24 @@ def _judged(
     """Return the comparison with its judgements.
 
     Args:
-        judged: results of the judge, in this order, then in the swapped order. Fewer if the
-            budget did not suffice.
+        judged: results of the judge's jobs, first for this order and then for the swapped order.
+            Without two of them, the answers count as not judged.
     """
     duels = [duel_in(result, rubric) for result in judged]
+    in_order = swapped = None
     if len(duels) == 2:
-        in_order, swapped = (duels[0], duels[1])
-    else:
-        in_order, swapped = (None, None)
-    scores = [(duel.first, duel.second) for duel in (in_order,) if duel] + [
-        (duel.second, duel.first) for duel in (swapped,) if duel
-    ]
+        in_order, swapped = duels
+    first_scores: list[Score] = []
+    second_scores: list[Score] = []
+    if in_order:
+        first_scores += in_order.first
+        second_scores += in_order.second
+    if swapped:
+        first_scores += swapped.second
+        second_scores += swapped.first
     return Comparison(
-        first=replace(first, score=mean_of([score for mine, _ in scores for score in mine])),
-        second=replace(second, score=mean_of([score for _, mine in scores for score in mine])),
+        first=replace(first, score=mean_of(first_scores)),
+        second=replace(second, score=mean_of(second_scores)),
         better=settle(in_order, swapped),
         duels=tuple(duels),
         judging_took=took_together(map(took_by, judged)),

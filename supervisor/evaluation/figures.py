@@ -1,10 +1,9 @@
-"""Figures of an evaluation: means, intervals and how they are written.
+"""Figures of an evaluation: rates and means with their confidence intervals, and the resources of jobs.
 
-Rates: the score interval of Wilson (1927), https://doi.org/10.1080/01621459.1927.10502953,
-which keeps within 0 and 1 and is honest at
-0 of n and n of n. Means: the percentile bootstrap of Efron (1979),
-https://doi.org/10.1214/aos/1176344552, that draws whole groups, since answers to the same
-request resemble each other.
+A rate has the score interval of Wilson (1927), https://doi.org/10.1080/01621459.1927.10502953. It
+stays within 0 and 1, and is also valid for 0 of n and n of n. A mean has the interval of the
+percentile bootstrap of Efron (1979), https://doi.org/10.1214/aos/1176344552. The bootstrap draws
+whole groups, because answers to the same request resemble each other.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from handoff_queue.supervisor.lifecycle.gates import vetoes_of
 
 
 def times(more: float, less: float) -> str:
-    """Return `5.2 times`, or a text without a quotient if `less` is zero."""
+    """Return the quotient in words: `5.2 times`, or `many times` if `less` is zero."""
     if less:
         return f"{more / less:.1f} times"
     return "many times"
 
 
 Z95 = 1.959963984540054
-"""The normal distribution's 97.5 % point: two-sided 95 %."""
+"""The 97.5 % point of the standard normal distribution, for a two-sided interval of 95 %."""
 DRAWS = 2_000
 """Draws of the bootstrap. An end of the interval then moves by about a hundredth of its width
 between seeds.
@@ -47,11 +46,12 @@ class Estimate:
     high: float
 
     def overlaps(self, other: Estimate) -> bool:
+        """Return whether the two intervals overlap."""
         return self.low <= other.high and other.low <= self.high
 
 
 def rate(good: int, n: int) -> Estimate | None:
-    """Return the share of good trials; None without trials.
+    """Return the share of good trials among `n`; None without trials.
 
     Raises:
         ValueError: `good` is negative or larger than `n`.
@@ -73,10 +73,12 @@ def mean(groups: Sequence[Sequence[float]]) -> Estimate | None:
     Args:
         groups: the values of each request.
     """
-    filled = [group for group in groups if group]
-    if not filled:
+    sums: list[tuple[float, int]] = []
+    for group in groups:
+        if group:
+            sums.append((sum(group), len(group)))
+    if not sums:
         return None
-    sums = [(sum(group), len(group)) for group in filled]
     dice = random.Random(_SEED)  # noqa: S311 (statistics, no secret)
     drawn = sorted(_mean_of(dice.choices(sums, k=len(sums))) for _ in range(DRAWS))
     value = _mean_of(sums)
@@ -119,10 +121,11 @@ class ResourceUse:
 
 
 def took_by(result: JobResult) -> ResourceUse:
+    """Return the resources of a job."""
     usage = result.usage
-    spans = ((handoff.get("started_at"), handoff.get("finished_at")) for handoff in result.handoffs)
     own_s = 0
-    for start, end in spans:
+    for handoff in result.handoffs:
+        start, end = handoff.get("started_at"), handoff.get("finished_at")
         if start and end:
             own_s += end - start
     return ResourceUse(
@@ -136,11 +139,12 @@ def took_by(result: JobResult) -> ResourceUse:
 
 
 def took_together(parts: Iterable[ResourceUse]) -> ResourceUse:
+    """Return the sum of the resources."""
     return sum(parts, start=ResourceUse())
 
 
 def text_of(result: JobResult) -> str:
-    """Return the answer as its user gets it, with a form as JSON; '' if there is none."""
+    """Return the answer as text, with a JSON value in its JSON form; '' if there is no answer."""
     if result.answer is None:
         return ""
     if isinstance(result.answer, str):
@@ -149,28 +153,25 @@ def text_of(result: JobResult) -> str:
 
 
 def faults_of(result: JobResult, gates: Gates | None) -> tuple[str, ...]:
-    """Return the reasons why the answer does not pass, one sentence each. The whole printed answer
-    is checked, including the notes that code adds.
+    """Return the reasons why the answer does not pass, one sentence each.
+
+    The whole text is checked, with the conflicts, gaps and open points that the supervisor adds.
     """
     text = text_of(result)
     if not text:
+        reason = result.status.value
         if result.notes:
             reason = result.notes[-1]
-        else:
-            reason = result.status.value
         return (f"There is no answer: {reason}",)
     if gates:
-        return vetoes_of(
-            gates, text, len(result.citations), is_form=not isinstance(result.answer, str)
-        )
+        is_form = not isinstance(result.answer, str)
+        return vetoes_of(gates, text, len(result.citations), is_form=is_form)
     return ()
 
 
 def is_cut(result: JobResult) -> bool:
-    """Return whether the job ran out of money or tokens. Such a job says nothing about the quality
-    of its mode.
+    """Return whether the budget of the job or of the day stopped one of its handoffs. Such a job says
+    nothing about the quality of its variant.
     """
-    return any(
-        part["stop_reason"] in (StopReason.JOB_BUDGET, StopReason.DAY_BUDGET)
-        for part in result.results
-    )
+    budgets = (StopReason.JOB_BUDGET, StopReason.DAY_BUDGET)
+    return any(part["stop_reason"] in budgets for part in result.results)

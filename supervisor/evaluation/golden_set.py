@@ -1,4 +1,6 @@
-"""A golden set: requests with their right answers. The file has one JSON object in each line."""
+"""A golden set: requests with the criteria that measure their answers. The file has one JSON object in
+each line.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +38,17 @@ class GoldenCase(BaseModel):
     id: NameField
     request: Annotated[str, StringConstraints(min_length=1, max_length=50_000)]
     docs: str | None = None
-    """A folder or a file, from where the golden set lies."""
+    """A folder or a file, relative to the folder of the golden set."""
     kind: Annotated[str, StringConstraints(min_length=1, max_length=40)] | None = None
     """Kind of the request. The report has a rate for each kind."""
     gates: Gates | None = None
-    """Gates that the delivered answer is checked against. The job does not know them."""
+    """Gates for the answer. They are checked after the end of the job, which does not know them."""
     rubric: Rubric | None = None
-    """Criteria of the judge. None: no judge."""
+    """Criteria of the judge. None: no judge scores the answer."""
     reference: (
         Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_REFERENCE)] | None
     ) = None
-    """A right answer, for the judge alone."""
+    """A right answer. Only the judge sees it."""
 
     @field_validator("rubric", mode="before")
     @classmethod
@@ -67,10 +69,11 @@ class GoldenCase(BaseModel):
 
 
 def read_golden(path: Path) -> tuple[GoldenCase, ...]:
-    """Return all cases; their `docs` become paths relative to the current folder.
+    """Return the cases of a file. Their `docs` become paths relative to the current folder.
 
     Raises:
-        UserError: a line is invalid; the message names it.
+        UserError: the file cannot be read, a line is invalid, or there are no cases or too many. The
+            message names an invalid line.
     """
     data = read_bounded(path, MOST_BYTES, "split it into several golden sets")
     try:
@@ -88,6 +91,11 @@ def read_golden(path: Path) -> tuple[GoldenCase, ...]:
 
 
 def _cases_in(path: Path, lines: list[str]) -> Iterator[GoldenCase]:
+    """Yield the cases in the lines.
+
+    Raises:
+        UserError: a line is invalid, or its id is the id of an earlier line.
+    """
     known: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():

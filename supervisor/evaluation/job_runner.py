@@ -1,4 +1,4 @@
-"""Run the jobs of an evaluation within its budget."""
+"""The runner of an evaluation's jobs, which keeps within the budget of the evaluation."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from handoff_queue.supervisor.client.report import JobResult
 
 @dataclass(frozen=True, slots=True)
 class EvaluationBudget:
-    """Budget of an evaluation. A job that starts reserves its limit, and the unspent part returns
-    when the job ends. Amounts are in micro-dollars.
+    """Budget of an evaluation, in micro-dollars. A job reserves its limit when it starts. The unspent
+    part is free again when the job ends.
     """
 
     total: int | None = None
     """Whole budget; None: no limit."""
     slots: int = 1
-    """Jobs at once."""
+    """Most jobs at once."""
     spent: int = 0
+    """Cost of the ended jobs."""
     aside: Mapping[str, int] = field(default_factory=dict)
     """Reserved amounts by job."""
 
@@ -50,7 +51,7 @@ class EvaluationBudget:
         """Return the budget after the start of a job.
 
         Args:
-            limit: None reserves nothing.
+            limit: the amount to reserve; None: nothing.
         """
         if self.total is None or limit is None:
             return self
@@ -60,27 +61,24 @@ class EvaluationBudget:
         """Return the budget after the end of a job.
 
         Args:
-            cost: None if unknown; then its whole limit counts.
+            cost: None if unknown; then the whole limit of the job counts.
         """
-        rest: dict[str, int] = {}
-        for name, limit in self.aside.items():
-            if name != job:
-                rest[name] = limit
-        return replace(
-            self, aside=rest, spent=self.spent + (self.aside.get(job, 0) if cost is None else cost)
-        )
+        aside = dict(self.aside)
+        limit = aside.pop(job, 0)
+        if cost is None:
+            cost = limit
+        return replace(self, aside=aside, spent=self.spent + cost)
 
 
-LOOK_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationJob:
-    """A job to be, by its idempotency key. Its request names its mode, and its documents have
-    been read; its limit in money is the runner's affair.
-    """
+    """A job to run. The runner sets its cost limit."""
 
     key: str
+    """Idempotency key, from which the id of the job follows."""
     request: Request
 
     @property
@@ -90,45 +88,40 @@ class EvaluationJob:
 
 @dataclass(slots=True)
 class JobRunner:
-    """Begins errands, as many at once as the purse has slots, until there are none, or no
-    money for one.
+    """Runs the added jobs, at most `budget.slots` at once, until no job is left or the budget does not
+    suffice for the next job.
     """
 
-    jobs: Client
-    purse: EvaluationBudget
+    client: Client
+    budget: EvaluationBudget
     check: Callable[[], None] = lambda: None
-    """Called at each poll; it may raise to end the run."""
+    """Called before each poll. An exception ends the run."""
     waiting: deque[EvaluationJob] = field(default_factory=deque)
-    """Jobs that have not started. The rest at the end did not fit into the budget."""
+    """Jobs that have not started. After the run, these are the jobs that did not fit into the budget."""
     running: dict[JobId, EvaluationJob] = field(default_factory=dict)
     _patience: ReconnectLimit = field(default_factory=ReconnectLimit)
 
-    def add(self, errands: Iterable[EvaluationJob]) -> None:
-        self.waiting.extend(errands)
+    def add(self, jobs: Iterable[EvaluationJob]) -> None:
+        """Add jobs after all waiting jobs."""
+        self.waiting.extend(jobs)
 
-    def add_next(self, errand: EvaluationJob) -> None:
+    def add_next(self, job: EvaluationJob) -> None:
         """Add a job before all waiting jobs."""
-        self.waiting.appendleft(errand)
+        self.waiting.appendleft(job)
 
     def run(self) -> Iterator[tuple[EvaluationJob, JobResult]]:
-        """Yield each job when it ends. The caller may add jobs during the run.
+        """Yield each job with its result when it ends. The caller may add jobs during the run.
 
         Raises:
             UserError: a request is invalid, its key belongs to another request, or a job was
                 deleted during the run.
-            StoreUnavailable: Redis stays unreachable.
+            StoreUnavailable: Redis cannot be reached for longer than a `ReconnectLimit`.
         """
         while self.waiting or self.running:
             self.check()
             try:
-                self._begin()
-                if self.running:
-                    ended = self._ended()
-                else:
-                    ended = []
-                results: list[tuple[EvaluationJob, JobResult]] = []
-                for job_id in ended:
-                    results.append((self.running[job_id], self.jobs.result(job_id)))
+                self._start_jobs()
+                results = self._results()
             except StoreUnavailable as error:
                 self._patience.bear(error)
                 time.sleep(RECONNECT_EVERY_S)
@@ -137,59 +130,72 @@ class JobRunner:
             if not self.running:
                 return
             if not results:
-                time.sleep(LOOK_EVERY_S)
-            for errand, result in results:
-                del self.running[errand.job_id]
-                self.purse = self.purse.ended(errand.job_id, _microusd_of(result))
-                yield errand, result
+                time.sleep(POLL_EVERY_S)
+            for job, result in results:
+                del self.running[job.job_id]
+                self.budget = self.budget.ended(job.job_id, _microusd_of(result))
+                yield job, result
 
-    def _begin(self) -> None:
-        while self.waiting and len(self.running) < self.purse.slots:
-            errand = self.waiting[0]
-            there = self._there(errand)
-            if there:
-                limit = there.limits.max_microusd
+    def _start_jobs(self) -> None:
+        """Start waiting jobs while there are free slots and money. Continue the jobs of an earlier run.
+
+        Raises:
+            UserError: see `run`.
+        """
+        while self.waiting and len(self.running) < self.budget.slots:
+            job = self.waiting[0]
+            submitted = self._submitted(job)
+            if submitted:
+                limit = submitted.limits.max_microusd
             else:
-                limit = self.purse.next_limit
+                limit = self.budget.next_limit
             if limit == 0:
                 return
-            if there is None:
-                limits = errand.request.limits.model_copy(update={"max_microusd": limit})
-                self.jobs.submit(replace(errand.request, limits=limits, idempotency_key=errand.key))
+            if submitted is None:
+                limits = job.request.limits.model_copy(update={"max_microusd": limit})
+                self.client.submit(replace(job.request, limits=limits, idempotency_key=job.key))
             self.waiting.popleft()
-            self.running[errand.job_id] = errand
-            self.purse = self.purse.began(errand.job_id, limit)
+            self.running[job.job_id] = job
+            self.budget = self.budget.began(job.job_id, limit)
 
-    def _ended(self) -> list[JobId]:
-        """Return the ended jobs, and the deleted jobs: reading their result raises."""
-        going_on: set[JobId] = set()
-        for standing in self.jobs.store.jobs.standings(list(self.running)):
+    def _results(self) -> list[tuple[EvaluationJob, JobResult]]:
+        """Return the ended jobs with their results.
+
+        Raises:
+            UserError: a job was deleted.
+        """
+        if not self.running:
+            return []
+        open_jobs: set[JobId] = set()
+        for standing in self.client.store.jobs.standings(list(self.running)):
             if not standing.status.ended:
-                going_on.add(standing.job_id)
-        job_ids: list[JobId] = []
-        for job_id in self.running:
-            if job_id not in going_on:
-                job_ids.append(job_id)
-        return job_ids
+                open_jobs.add(standing.job_id)
+        results: list[tuple[EvaluationJob, JobResult]] = []
+        for job_id, job in self.running.items():
+            if job_id not in open_jobs:
+                results.append((job, self.client.result(job_id)))
+        return results
 
-    def _there(self, errand: EvaluationJob) -> JobSubmitted | None:
-        """Return the job of an earlier run of the same name; None if there is none yet.
+    def _submitted(self, job: EvaluationJob) -> JobSubmitted | None:
+        """Return the first event of a job that an earlier run of this evaluation has submitted. None:
+        there is no such job.
 
         Raises:
             UserError: that job has another request.
         """
-        first = self.jobs.store.journal.first_events([errand.job_id]).get(errand.job_id)
+        first = self.client.store.journal.first_events([job.job_id]).get(job.job_id)
         if not isinstance(first, JobSubmitted):
             return None
-        wanted = self.jobs.submission(errand.request).event
+        wanted = self.client.submission(job.request).event
         if first.model_copy(update={"limits": wanted.limits}) != wanted:
             raise UserError(
-                f"{errand.job_id} was begun under this name with another request: go on with the same command, or take a new name"
+                f"{job.job_id} was begun under this name with another request: go on with the same command, or take a new name"
             )
         return first
 
 
 def _microusd_of(result: JobResult) -> int | None:
+    """Return the cost of a job in micro-dollars; None if a price is unknown."""
     cost: float | None = result.usage["cost_usd"]
     if cost is None:
         return None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from handoff_queue.supervisor.evaluation.figures import (
     Estimate,
@@ -13,7 +14,6 @@ from handoff_queue.supervisor.evaluation.figures import (
     mean,
     rate,
     times,
-    took_together,
 )
 from handoff_queue.supervisor.evaluation.trials import TrialOutcome, Variant
 
@@ -22,75 +22,92 @@ CONCLUSIVE = "beyond chance (95 %)"
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """Results of one variant over all requests that were not cut short."""
+    """Figures of all trials of one variant."""
 
     variant: Variant
     trials: int
+    """Trials that were not cut short."""
     cut: int
-    """Trials that were cut short, in addition. Their money was spent."""
+    """Trials that were cut short, in addition to `trials`."""
     passed: int
     passing: Estimate | None
     """Share of passing trials; None without trials."""
     score: Estimate | None
-    """The judge's score, 1 to 5. None: nothing was judged."""
+    """Mean of the judge's scores, 1 to 5. None: nothing was judged."""
     unjudged: int
     """Answers whose judge failed."""
     took: ResourceUse
-    """Resources of all its trials, including trials that were cut short, without the judge."""
+    """Resources of all trials, including trials that were cut short, without the judge."""
 
     @property
     def tokens(self) -> float:
-        """Return the tokens of one trial."""
+        """Return the mean number of tokens of a trial."""
         return self.took.tokens / max(1, self.trials + self.cut)
 
 
 def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
-    mine: list[TrialOutcome] = []
+    """Return the row of a variant. `outcomes` may hold outcomes of other variants, too."""
+    trials = cut = passed = unjudged = 0
+    took = ResourceUse()
+    scores_by_case: dict[str, list[float]] = {}
     for outcome in outcomes:
-        if outcome.trial.variant == variant:
-            mine.append(outcome)
-    whole = [trial for trial in mine if not trial.is_cut]
-    by_case: dict[str, list[float]] = {}
-    for trial in whole:
-        if trial.score is not None:
-            by_case.setdefault(trial.trial.case.id, []).append(trial.score)
-    passed = sum(trial.passed for trial in whole)
+        if outcome.trial.variant != variant:
+            continue
+        took += outcome.took
+        if outcome.is_cut:
+            cut += 1
+            continue
+        trials += 1
+        passed += outcome.passed
+        if outcome.score is not None:
+            scores_by_case.setdefault(outcome.trial.case.id, []).append(outcome.score)
+        elif outcome.judged_by is not None:
+            unjudged += 1
     return SummaryRow(
         variant=variant,
-        trials=len(whole),
-        cut=len(mine) - len(whole),
+        trials=trials,
+        cut=cut,
         passed=passed,
-        passing=rate(passed, len(whole)),
-        score=mean([by_case[case] for case in sorted(by_case)]),
-        unjudged=sum(trial.judged_by is not None and trial.score is None for trial in whole),
-        took=took_together(trial.took for trial in mine),
+        passing=rate(passed, trials),
+        score=mean([scores for _, scores in sorted(scores_by_case.items())]),
+        unjudged=unjudged,
+        took=took,
     )
 
 
 def by_kind(outcomes: Sequence[TrialOutcome]) -> Mapping[str, Mapping[Variant, tuple[int, int]]]:
-    """Return (passed, total) by kind of request and variant. Requests without a kind are left out."""
-    rates: dict[str, dict[Variant, tuple[int, int]]] = {}
+    """Return (passed, total) by kind of request and variant. Trials that were cut short, and requests
+    without a kind, are left out.
+    """
+    counts: dict[str, dict[Variant, tuple[int, int]]] = {}
     for outcome in outcomes:
-        if (kind := outcome.trial.case.kind) and not outcome.is_cut:
-            passed, of = rates.setdefault(kind, {}).get(outcome.trial.variant, (0, 0))
-            rates[kind][outcome.trial.variant] = (passed + outcome.passed, of + 1)
-    return rates
+        kind, variant = outcome.trial.case.kind, outcome.trial.variant
+        if kind and not outcome.is_cut:
+            by_variant = counts.setdefault(kind, {})
+            passed, total = by_variant.get(variant, (0, 0))
+            by_variant[variant] = (passed + outcome.passed, total + 1)
+    return counts
 
 
 def advice_on(rows: Sequence[SummaryRow]) -> str | None:
-    """Return the advice: the variant with the fewest tokens among the variants that are as good as
-    the best within chance. None: there is only one variant.
+    """Return the advice to take one variant. None: fewer than two variants were measured.
+
+    The advice is the variant with the fewest tokens among the best variant and those whose interval
+    overlaps its interval.
     """
-    measured = [(row, row.passing) for row in rows if row.passing is not None]
+    measured: list[tuple[SummaryRow, Estimate]] = []
+    for row in rows:
+        if row.passing is not None:
+            measured.append((row, row.passing))
     if len(measured) < 2:
         return None
-    best, best_rate = max(measured, key=lambda one: (one[1].value, -one[0].tokens))
+    best, best_rate = max(measured, key=_rate_and_thrift)
     if not best.passed:
         return "Take none as it is: no way passes a single request."
     as_good = [row for row, passing in measured if passing.overlaps(best_rate)]
-    chosen = min(as_good, key=lambda row: row.tokens)
-    name, others = chosen.variant.name, [row for row in as_good if row is not chosen]
-    if not others:
+    chosen = min(as_good, key=_tokens)
+    name = chosen.variant.name
+    if len(as_good) == 1:
         return (
             f"Take {name}: it passes {best_rate.value:.0%}, more than every other way {CONCLUSIVE}."
         )
@@ -100,16 +117,30 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
             f"Take {name}: {best.variant.name} passes more, but not {CONCLUSIVE}, "
             f"and takes {more} the tokens."
         )
-    dearest, why = max(others, key=lambda row: row.tokens), "no other way passes more"
+    dearest, why = max(as_good, key=_tokens), "no other way passes more"
     if dearest.tokens <= chosen.tokens:
         return f"Take {name}: {why}."
     return f"Take {name}: {why}, and {dearest.variant.name} takes {times(dearest.tokens, chosen.tokens)} the tokens."
 
 
+_tokens = attrgetter("tokens")
+
+
+def _rate_and_thrift(measured: tuple[SummaryRow, Estimate]) -> tuple[float, float]:
+    """Return the key of the best variant: the highest rate, and then the fewest tokens."""
+    row, passing = measured
+    return passing.value, -row.tokens
+
+
 def shortfalls(
     rows: Sequence[SummaryRow], min_pass_rate: float | None, min_score: float | None
 ) -> list[str]:
-    """Return a sentence for each row below a threshold. A row without a measurement is below it."""
+    """Return a sentence for each row below a threshold. A row without a measurement counts as below it.
+
+    Args:
+        min_pass_rate: lowest share of passing trials, 0 to 1.
+        min_score: lowest mean score, 1 to 5.
+    """
     sentences = []
     for row in rows:
         if min_pass_rate is not None and (row.passing is None or row.passing.value < min_pass_rate):

@@ -1,4 +1,4 @@
-"""Trials of a golden set in several modes and with several models: their jobs and outcomes."""
+"""Trials of a golden set with several modes and models: their jobs and outcomes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from handoff_queue.supervisor.workflows import Workflow
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A way to do requests: a mode and a model."""
+    """A mode and a model with which requests are done."""
 
     mode: Mode
     model: str | None = None
@@ -48,7 +48,7 @@ class Variant:
         """Return the request of a trial, without questions to a person.
 
         Args:
-            workflow: needed by mode `pipeline`.
+            workflow: workflow of mode `pipeline`; other modes ignore it.
         """
         steps = None
         if self.mode is Mode.PIPELINE:
@@ -71,7 +71,7 @@ class Trial:
     case: GoldenCase
     variant: Variant
     number: int
-    """Number of the trial of its case, from 1."""
+    """Counts the trials of a case in a variant, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,12 @@ class TrialOutcome:
     """Reasons why it did not pass; empty: it passed."""
     took: ResourceUse
     is_cut: bool = False
-    """True if it ran out of budget. It then counts as neither passed nor failed."""
+    """True if its job ran out of budget. The trial then counts as neither passed nor failed."""
     scores: tuple[Score, ...] = ()
     judged_by: str | None = None
-    """The judge's job. None: there was none."""
+    """Id of the judge's job. None: there was none."""
     judging_took: ResourceUse = field(default_factory=ResourceUse)
+    """Resources of the judge's job."""
 
     @property
     def passed(self) -> bool:
@@ -97,7 +98,7 @@ class TrialOutcome:
 
     @property
     def score(self) -> float | None:
-        """Return the score; None if it was not judged, or the judge failed."""
+        """Return the mean score; None if the answer was not judged, or the judge failed."""
         return mean_of(self.scores)
 
 
@@ -110,22 +111,22 @@ class EvaluationPlan:
     cases: Sequence[GoldenCase]
     variants: Sequence[Variant]
     repeat: int = 1
+    """Trials of each case in each variant."""
     workflow: Workflow | None = None
     """Workflow of mode `pipeline`."""
     documents: Mapping[str, FolderReading] = field(default_factory=dict)
-    """Documents of the cases, by `docs`. Each folder is read once for all its jobs."""
+    """Documents of the cases, by `GoldenCase.docs`. Each folder is read once for all jobs."""
     limits: JobLimits = field(default_factory=JobLimits)
     judging: AnswerJudge | None = None
     """None: no judge."""
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """Return the trials round by round, so that an interrupted evaluation has tried all
-        variants equally often.
+        """Return the trials round by round, so that an interrupted evaluation has tried all variants
+        about equally often.
         """
-        numbers = range(1, self.repeat + 1)
         trials: list[Trial] = []
-        for number in numbers:
+        for number in range(1, self.repeat + 1):
             for case in self.cases:
                 for variant in self.variants:
                     trials.append(Trial(case, variant, number))
@@ -133,33 +134,31 @@ class EvaluationPlan:
 
     @property
     def judgements(self) -> int:
-        """Return the maximum number of judgements."""
+        """Return the number of trials whose answers a judge would score."""
         total = 0
         for trial in self.trials:
             total += self.is_judged(trial)
         return total
 
     def is_judged(self, trial: Trial) -> bool:
+        """Return whether a judge scores the answer of a trial."""
         return self.judging is not None and trial.case.rubric is not None
 
-    def errand(self, trial: Trial) -> EvaluationJob:
-        documents = None
-        if trial.case.docs:
-            documents = self.documents[trial.case.docs]
-        return EvaluationJob(
-            self._key(trial),
-            trial.variant.request(trial.case.request, documents, self.limits, self.workflow),
-        )
+    def job_of(self, trial: Trial) -> EvaluationJob:
+        """Return the job of a trial."""
+        case, documents = trial.case, None
+        if case.docs:
+            documents = self.documents[case.docs]
+        request = trial.variant.request(case.request, documents, self.limits, self.workflow)
+        return EvaluationJob(self._key(trial), request)
 
-    def judge_errand(self, trial: Trial, result: JobResult) -> EvaluationJob:
+    def judge_job_of(self, trial: Trial, result: JobResult) -> EvaluationJob:
+        """Return the judge's job that scores the answer of a trial."""
+        case = trial.case
         assert self.judging is not None
-        assert trial.case.rubric is not None
-        return EvaluationJob(
-            f"{self._key(trial)} judged",
-            self.judging.scoring(
-                trial.case.request, trial.case.rubric, result, trial.case.reference
-            ),
-        )
+        assert case.rubric is not None
+        request = self.judging.scoring(case.request, case.rubric, result, case.reference)
+        return EvaluationJob(f"{self._key(trial)} judged", request)
 
     def _key(self, trial: Trial) -> str:
         return f"eval {self.name}: {trial.case.id}, {trial.variant.name}, {trial.number}"
@@ -167,55 +166,59 @@ class EvaluationPlan:
 
 @dataclass(slots=True)
 class Evaluation:
-    """A plan that is being carried out."""
+    """The run of an `EvaluationPlan`."""
 
     plan: EvaluationPlan
     runner: JobRunner
     _trials: dict[str, Trial] = field(default_factory=dict)
-    _answered: dict[str, tuple[Trial, JobResult]] = field(default_factory=dict)
-    """Judged trials by the key of the judge's job."""
+    """Trials by the key of their job."""
+    _unjudged: dict[str, tuple[Trial, JobResult]] = field(default_factory=dict)
+    """Trials with an answer that waits for its judge, by the key of the judge's job."""
     _cut_judges: int = 0
+    """Judge's jobs that ran out of budget without scores."""
 
     def outcomes(self) -> Iterator[TrialOutcome]:
         """Yield each outcome when it is complete, including the judge's scores.
 
         Raises:
-            UserError, StoreUnavailable: as `JobRunner.run`.
+            UserError: as `JobRunner.run`.
+            StoreUnavailable: as `JobRunner.run`.
         """
         for trial in self.plan.trials:
-            errand = self.plan.errand(trial)
-            self._trials[errand.key] = trial
-            self.runner.add([errand])
-        for errand, result in self.runner.run():
-            if errand.key in self._answered:
-                trial, answered = self._answered.pop(errand.key)
-                self._cut_judges += is_cut(result) and not self._scores(trial, result)
-                yield _outcome(trial, answered, self._scores(trial, result), result)
+            job = self.plan.job_of(trial)
+            self._trials[job.key] = trial
+            self.runner.add([job])
+        for job, result in self.runner.run():
+            if job.key in self._unjudged:
+                trial, answered = self._unjudged.pop(job.key)
+                scores = self._scores(trial, result)
+                self._cut_judges += is_cut(result) and not scores
+                yield _outcome(trial, answered, scores, result)
                 continue
-            trial = self._trials[errand.key]
+            trial = self._trials[job.key]
             if self.plan.is_judged(trial) and text_of(result) and not is_cut(result):
-                judge = self.plan.judge_errand(trial, result)
-                self._answered[judge.key] = (trial, result)
-                self.runner.add_next(judge)
+                judge_job = self.plan.judge_job_of(trial, result)
+                self._unjudged[judge_job.key] = (trial, result)
+                self.runner.add_next(judge_job)
             else:
                 yield _outcome(trial, result)
-        yield from (
-            _outcome(*answered) for answered in self._answered.values()
-        )  # there was no money for their judge
+        # The budget did not suffice for the judge of these answers.
+        for trial, answered in self._unjudged.values():
+            yield _outcome(trial, answered)
 
     @property
     def not_run(self) -> tuple[Trial, ...]:
         """Return the trials that did not fit into the budget."""
-        items: list[Trial] = []
-        for errand in self.runner.waiting:
-            if errand.key in self._trials:
-                items.append(self._trials[errand.key])
-        return tuple(items)
+        trials: list[Trial] = []
+        for job in self.runner.waiting:
+            if job.key in self._trials:
+                trials.append(self._trials[job.key])
+        return tuple(trials)
 
     @property
     def not_judged(self) -> int:
-        """Answers that there was no money left to judge, or not enough."""
-        return len(self._answered) + self._cut_judges
+        """Return the number of answers for whose judge the budget did not suffice."""
+        return len(self._unjudged) + self._cut_judges
 
     def _scores(self, trial: Trial, judged: JobResult) -> tuple[Score, ...]:
         assert trial.case.rubric is not None
@@ -225,6 +228,14 @@ class Evaluation:
 def _outcome(
     trial: Trial, result: JobResult, scores: tuple[Score, ...] = (), judged: JobResult | None = None
 ) -> TrialOutcome:
+    """Return the outcome of a trial.
+
+    Args:
+        judged: result of the judge's job; None: there was none.
+    """
+    judged_by, judging_took = None, ResourceUse()
+    if judged:
+        judged_by, judging_took = judged.job_id, took_by(judged)
     return TrialOutcome(
         trial=trial,
         job_id=result.job_id,
@@ -233,6 +244,6 @@ def _outcome(
         took=took_by(result),
         is_cut=is_cut(result),
         scores=scores,
-        judged_by=judged.job_id if judged else None,
-        judging_took=took_by(judged) if judged else ResourceUse(),
+        judged_by=judged_by,
+        judging_took=judging_took,
     )
