@@ -1,8 +1,8 @@
 """Contradictions between claims, and between claims and known facts. Pure.
 
-Only claims in parts (subject, attribute, value, unit, date) are compared. A table of facts may have
-several rows on one subject (a price for each year, each author of a book). A claim that agrees with
-one possible row passes, and so does a claim without a row.
+Only claims with a subject, an attribute and a value are compared. A table of facts may have several
+rows on one subject (a price for each year, each author of a book). A claim that agrees with one
+possible row passes, and so does a claim without a row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from handoff_queue.supervisor.text.periods import Period, are_apart, periods_of
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A claim's parts, or a fact's."""
+    """The parts of a claim or of a fact."""
 
     matter: ClaimSubject
     value: ClaimValue
@@ -38,8 +38,8 @@ def statement_of(claim: Claim | KnownFact) -> Statement:
 
 
 def are_of_one_time(first: Statement, second: Statement) -> bool:
-    """Return whether both may mean the same time. A statement without a time may mean any. A
-    quarter of an amount that adds up is a different time from its year.
+    """Return whether both may mean the same time. A statement without a time may mean any time. For an
+    amount that adds up, such as revenue, a quarter and its year are different times.
     """
     if not (first.when and second.when):
         return True
@@ -49,6 +49,7 @@ def are_of_one_time(first: Statement, second: Statement) -> bool:
 
 
 def can_not_both_be_right(first: Statement, second: Statement) -> bool:
+    """Return whether the statements give different values for the same thing and time."""
     return (
         are_of_one_time(first, second)
         and is_same(first.matter, second.matter)
@@ -57,15 +58,15 @@ def can_not_both_be_right(first: Statement, second: Statement) -> bool:
 
 
 MOST_STATEMENTS = 500
-"""Statements of a job that are compared, from the first on. With so many similar statements it
-takes about a second.
+"""Most compared statements of a job, from the first on. So many similar statements take about a second.
 """
 
 
 def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
     """Return the conflicts among these claims, in order, and the number of claims beyond the limit.
 
-    Claims of the same dispute are in one conflict. A claim that another result adopts counts once.
+    A conflict holds all claims that contradict each other, directly or through other claims. Claims
+    with the same id count once.
     """
     known: dict[str, Claim] = {}
     for claim in claims:
@@ -78,12 +79,12 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
         ).append(claim)
     statements = list(alike.values())[:MOST_STATEMENTS]
     groups = _groups([statement_of(same[0]) for same in statements])
-    conflicts = (
-        Conflict(
-            id=f"k{number}", claims=tuple(claim for index in group for claim in statements[index])
-        )
-        for number, group in enumerate(groups, start=1)
-    )
+    conflicts: list[Conflict] = []
+    for number, group in enumerate(groups, start=1):
+        members: list[Claim] = []
+        for index in group:
+            members += statements[index]
+        conflicts.append(Conflict(id=f"k{number}", claims=tuple(members)))
     return Conflicts(conflicts=tuple(conflicts)), len(known) - sum(map(len, statements))
 
 
@@ -93,8 +94,8 @@ def contradicts(first: Claim, second: Claim) -> bool:
 
 
 def _groups(statements: Sequence[Statement]) -> list[list[int]]:
-    """Return groups of claims that contradict each other, directly or through other claims. Only
-    claims with the same head can.
+    """Return groups of statements that contradict each other, directly or through other statements, as
+    indices. Only statements with the same head are compared.
     """
     group_of: list[list[int]] = [[index] for index in range(len(statements))]
     by_head: dict[str, list[int]] = {}
@@ -112,17 +113,17 @@ def _groups(statements: Sequence[Statement]) -> list[list[int]]:
 
 
 MOST_CLAIMS = 200
-"""Claims of one answer that are compared with the facts."""
+"""Most claims of one answer that are compared with the facts."""
 MOST_TOLD = 20
-"""Claims in one veto: as many as one attempt can correct."""
+"""Most claims in one veto: as many as one attempt can correct."""
 MOST_FACTS_TOLD = 3
-"""Against one claim."""
+"""Most facts that one sentence holds against a claim."""
 _MOST_SHOWN_CHARS = 300
 
 
 def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, ...]:
-    """Return a sentence for each claim that contradicts the facts: the claim, the fact, and its
-    source.
+    """Return a sentence for each claim that contradicts the facts, with the claim, the facts and their
+    sources. A further sentence counts the claims beyond a limit.
     """
     known = list({claim.id: claim for claim in claims if claim.is_comparable}.values())
     wrong = [
@@ -143,7 +144,7 @@ def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, .
 def find_contradicted_claims(
     claims: Iterable[Claim], table: FactTable
 ) -> Iterator[tuple[Claim, tuple[KnownFact, ...]]]:
-    """Yield each claim that contradicts the facts, with these facts."""
+    """Yield each claim that contradicts facts and agrees with no fact, with the contradicted facts."""
     statements = [(claim, statement_of(claim)) for claim in claims if claim.is_comparable]
     if statements:
         known = _by_matter(table.facts)
@@ -151,12 +152,10 @@ def find_contradicted_claims(
         known = {}
     read: dict[KnownFact, Statement] = {}
     for claim, statement in statements:
-        facts = [
-            fact
-            for matter, facts in known.get(statement.matter.head, {}).items()
-            if is_same(matter, statement.matter)
-            for fact in facts
-        ]
+        facts: list[KnownFact] = []
+        for matter, about in known.get(statement.matter.head, {}).items():
+            if is_same(matter, statement.matter):
+                facts += about
         read |= {fact: statement_of(fact) for fact in facts if fact not in read}
         same = [
             (fact, read[fact].value) for fact in facts if are_of_one_time(read[fact], statement)

@@ -1,8 +1,7 @@
-"""Comparison of claim subjects: whether two claims state the same attribute of the same thing.
-Pure.
+"""Comparison of claim subjects: whether two claims state the same attribute of the same thing. Pure.
 
-Subject and attribute are read as one noun phrase, because models divide it differently: "Echo-2",
-"battery capacity" is "Echo-2 battery", "capacity". The head, which is the last word, must be the
+Subject and attribute are read as one noun phrase, because models divide it differently: "Echo-2" and
+"battery capacity", or "Echo-2 battery" and "capacity". The head, which is the last word, must be the
 same. One phrase may have more words before the head ("storage capacity"). Names, figures, and words
 that change the measure (read, maximum, net) must agree.
 """
@@ -10,6 +9,7 @@ that change the measure (read, maximum, net) must agree.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from handoff_queue.shared.text.words import stem
@@ -24,7 +24,7 @@ _TITLES = frozenset(
 _FILLERS = frozenset(
     "number count amount total value level location period date day year time current official annual yearly".split()
 )
-"""They add nothing to an attribute that has another word."""
+"""Words that add nothing to an attribute with other words."""
 _PHRASES = (
     (r"\bhead ?office\b|\bhq\b|\bheadquartered\b|\bbased\b", "headquarters"),
     (r"\bchief executive(?: officer)?\b", "ceo"),
@@ -37,9 +37,19 @@ _PHRASES = (
     (r"\bdate of birth\b|\bbirthday\b|\bborn\b", "birth"),
     (r"\bdate of death\b|\bdied\b", "death"),
 )
-_SYNONYMS = {
-    stem(word): stem(root)
-    for root, words in {
+
+
+def _roots_by_stem(words_by_root: Mapping[str, str]) -> dict[str, str]:
+    """Return the stem of the root for the stem of each of its words."""
+    roots: dict[str, str] = {}
+    for root, words in words_by_root.items():
+        for word in (root, *words.split()):
+            roots[stem(word)] = stem(root)
+    return roots
+
+
+_SYNONYMS = _roots_by_stem(
+    {
         "employees": "headcount staff workforce",
         "population": "residents inhabitants",
         "licence": "license licensing",
@@ -58,9 +68,8 @@ _SYNONYMS = {
         "release": "released",
         "capacity": "volume",
         "efficacy": "effectiveness",
-    }.items()
-    for word in (root, *words.split())
-}
+    }
+)
 _MEASURES = frozenset(
     _SYNONYMS.get(stem(word), stem(word))
     for word in (
@@ -78,7 +87,7 @@ _FLOWS = frozenset(
         "downloads installations registrations births deaths accidents incidents outages downtime rainfall precipitation growth"
     ).split()
 )
-"""Attributes that add up over time: a quarter has a share of its year's amount."""
+"""Attributes that add up over time: a quarter has a part of the amount of its year."""
 _PER = re.compile(r"\s*\b(?:per|each|every)\s+(hour|day|week|month|quarter|year)\b", re.IGNORECASE)
 _PERIODIC = {
     "hour": "hourly",
@@ -95,14 +104,14 @@ class ClaimSubject:
     """Subject and attribute of a claim as one noun phrase."""
 
     words: tuple[str, ...]
-    """Stems, in order; the last is the head."""
+    """Stems in order, each once. The last one is the head."""
     names: frozenset[str]
-    """Words that the subject writes as names, and figures."""
+    """Stems of the subject's words with a capital letter or a digit."""
     attribute: str
 
     @property
     def adds_up(self) -> bool:
-        """Return whether a longer time has a larger amount."""
+        """Return whether the attribute adds up over time, so that a year has more than its quarter."""
         return self.head in _FLOWS
 
     @property
@@ -113,6 +122,7 @@ class ClaimSubject:
 
 
 def matter_of(subject: str, attribute: str) -> ClaimSubject:
+    """Return the noun phrase of a subject and an attribute. Text in parentheses does not count."""
     subject = re.sub(r"\([^)]*\)", " ", subject)
     words = _words(_turned(_phrased(attribute)))
     kept = [
@@ -126,19 +136,22 @@ def matter_of(subject: str, attribute: str) -> ClaimSubject:
 
 
 def is_same(first: ClaimSubject, second: ClaimSubject) -> bool:
+    """Return whether both phrases mean the same attribute of the same thing."""
     if not first.words or not second.words or first.head != second.head:
         return False
     named = first.names | second.names
-    ours, theirs = ([word for word in matter.words if word in named] for matter in (first, second))
+    ours = [word for word in first.words if word in named]
+    theirs = [word for word in second.words if word in named]
     if not _same_name(ours, theirs):
         return False
-    before, behind = (frozenset(matter.words) - named for matter in (first, second))
-    return (before <= behind or behind <= before) and not (before ^ behind) & _MEASURES
+    our_rest, their_rest = frozenset(first.words) - named, frozenset(second.words) - named
+    is_narrower = our_rest <= their_rest or their_rest <= our_rest
+    return is_narrower and not (our_rest ^ their_rest) & _MEASURES
 
 
 def _same_name(ours: list[str], theirs: list[str]) -> bool:
-    """Return whether the names match: the same words, initials, or the last words of the other, as
-    "Curie" for "Marie Curie".
+    """Return whether the names match: they have the same words; one has the initials or the last words
+    of the other ("Curie" for "Marie Curie"); or one is the other with at most three more letters.
     """
     if sorted(ours) == sorted(theirs):
         return True

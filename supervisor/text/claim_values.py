@@ -1,7 +1,7 @@
 """Comparison of claim values: whether two values of the same attribute can both be right. Pure.
 
-A value is read as a period, as yes or no, or as a quantity. Any other value is text, and one text
-may contain more than the other.
+A value is read as yes or no, a period, a time of day, or a quantity. Any other value is text, and one
+text may contain more than the other.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from handoff_queue.supervisor.text.quantities import (
 )
 
 FEW = 3
-"""Words of a short text, in which each word counts. Longer texts that share half of their words may
-mean the same.
+"""Most words of a short text, in which each word counts. A longer text that shares half of its words
+with another text may mean the same.
 """
 _YES = frozenset(
     ("yes true supported available allowed enabled included always possible y").split()
@@ -66,7 +66,8 @@ def read_value(value: str, unit: str | None, attribute: str) -> ClaimValue:
     """Parse the value of a claim.
 
     Args:
-        attribute: its name. A version, for instance, looks like a number but is not one.
+        unit: the unit outside the value; None: there is none.
+        attribute: the attribute of the claim. A version, for instance, is no quantity.
     """
     text = " ".join(value.replace("’", "'").split())
     known = text.casefold().strip(" .!")
@@ -114,7 +115,7 @@ def contradict(first: ClaimValue, second: ClaimValue) -> bool:  # noqa: PLR0911 
 
 
 def agree(first: ClaimValue, second: ClaimValue) -> bool:
-    """Return whether the values are the same; False if code cannot decide."""
+    """Return whether the values can be compared and do not contradict each other."""
     if contradict(first, second):
         return False
     if first.minutes and second.minutes:
@@ -156,7 +157,11 @@ def _differ(first: ClaimValue, second: ClaimValue) -> bool:
 
 
 def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:
-    """Return whether the words differ, and are not only fewer of the same words."""
+    """Return whether two texts with these words say different things.
+
+    They do if both have figures and neither has all figures of the other. They also do if a short text
+    has a word that the other text lacks, or if less than half of the shorter text's words are shared.
+    """
     figures: list[frozenset[str]] = []
     for words in (ours, theirs):
         figures.append(frozenset(word for word in words if any(map(str.isdigit, word))))
@@ -171,8 +176,9 @@ def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:
 def _without_initials(
     ours: tuple[str, ...], theirs: tuple[str, ...]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the words with initials replaced by the words that they may abbreviate: "J. Smith" is
-    Jane Smith, "US" the United States.
+    """Return the words with initials replaced by the words that they may abbreviate: "J. Smith" may be
+    "Jane Smith". For an abbreviation and its words ("US", "United States"), return the abbreviation
+    twice.
     """
     for few, many in ((ours, theirs), (theirs, ours)):
         if (
@@ -184,10 +190,9 @@ def _without_initials(
             return frozenset(few), frozenset(few)
     spelt = {word[0]: word for word in (*ours, *theirs) if len(word) > 1}
     if any(len(word) > 1 for word in ours) and any(len(word) > 1 for word in theirs):
-        ours, theirs = (
-            tuple(_spelt(word, spelt, other) for word in words)
-            for words, other in ((ours, theirs), (theirs, ours))
-        )
+        our_spelt = frozenset(_spelt(word, spelt, theirs) for word in ours)
+        their_spelt = frozenset(_spelt(word, spelt, ours) for word in theirs)
+        return our_spelt, their_spelt
     return frozenset(ours), frozenset(theirs)
 
 

@@ -1,4 +1,4 @@
-"""The names of the copies of a step that is repeated."""
+"""Names of the copies of a step that runs once for each item."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ _COPY = re.compile(r"(.+)_[0-9]{4,}")
 
 
 def copy_name(step_id: str, number: int) -> str:
-    """Return `page_0001`.
+    """Return the name of a copy: `page_0001`.
 
     Args:
-        number: counts from 1. The same item always has the same name.
+        number: place of the item, from 1.
     """
     return f"{step_id}_{number:04d}"
 
 
 def source_of(name: str) -> str | None:
-    """Return the step that this name may be a copy of, or None if it is not a copy's name."""
+    """Return the step whose copy may have this name, or None if no copy can have it."""
     match = _COPY.fullmatch(name)
     if match:
         return match[1]

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of the text as Markdown counts them."""
+    """Return the lines of a text as Markdown counts them: only CR, LF and CRLF end a line."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def blocks_of(text: str) -> list[Token]:
-    """Return the blocks in order, with the first line, and the line after the last, if they have
-    any.
+    """Return the tokens of the blocks in order. `Token.map` holds the first line of a block and the line
+    after its last line.
     """
     return _markdown().parse("\n".join(lines_of(text)))
 
@@ -29,34 +29,37 @@ def blocks_of(text: str) -> list[Token]:
 def headings_in(text: str) -> Iterator[str]:
     """Yield the texts of the headings, without headings in code, quotations and lists."""
     for token, inside in pairwise(blocks_of(text)):
-        if token.type == "heading_open" and token.level == 0:
+        if _is_heading(token):
             yield " ".join(inside.content.split())
 
 
 @cache
 def _markdown() -> MarkdownIt:
-    """Return a parser of blocks, which ignores their content and is fast. It is imported late, so
-    that no command waits for the import.
+    """Return a fast parser of blocks, which does not parse the text inside a block. The import is late,
+    because commands that need no parser should not wait for it.
     """
     from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark").enable("table").disable(["inline", "text_join"])
 
 
+def _is_heading(token: Token) -> bool:
+    """Return whether a heading begins that is not inside a quotation or a list."""
+    return token.type == "heading_open" and token.level == 0
+
+
 _DEEPEST = 6
-"""Markdown knows no deeper heading."""
+"""Level of the deepest heading in Markdown."""
 
 
 def below(level: int, text: str) -> str:
     """Return the Markdown with its highest heading one level below `level`, and the other headings
     moved by the same amount.
 
-    Headings in code, quotations and lists are not changed.
+    No heading gets below level 6. Headings in code, quotations and lists are not changed.
     """
     lines = lines_of(text)
-    headings = [
-        token for token in blocks_of(text) if token.type == "heading_open" and token.level == 0
-    ]
+    headings = list(filter(_is_heading, blocks_of(text)))
     move = level + 1 - min((int(token.tag[1]) for token in headings), default=0)
     for token in reversed(headings):  # from the end, so that the lines above keep their numbers
         assert token.map is not None
@@ -67,10 +70,10 @@ def below(level: int, text: str) -> str:
 
 
 def _words(lines: list[str], markup: str) -> str:
-    """Return the text of a heading: after its `#`s, or above its underline."""
+    """Return the text of a heading: the text after its `#`s, or above its underline."""
     if markup.startswith("#"):
         return lines[0].strip().lstrip("#").strip()
-    return " ".join(word for line in lines[:-1] for word in line.split())
+    return " ".join(" ".join(lines[:-1]).split())
 
 
 def title_of(text: str, most: int = TITLE_CHARS) -> str:

@@ -1,5 +1,5 @@
-"""Attributes that have several values at once: offices, customers, supported formats. A claim names
-some of the values. Pure.
+"""Attributes that have several values at once: offices, customers, supported formats. A claim may name
+only some of the values. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ _VERBS = re.compile(
     re.IGNORECASE,
 )
 _ONE_OF_MANY = frozenset("version release edition feature example".split())
-"""Attributes with several values, in sequence or in parallel, unless the claim says which value."""
+"""Attributes with several values, in sequence or in parallel, unless the attribute has a word of
+`_ALONE`.
+"""
 _ALONE = re.compile(
     r"\b(?:only|sole|single|exclusive|main|primary|principal|default|official|current|latest|newest|first|last|minimum|maximum|min|max|"
     r"required|all|complete|total|number|count)\b",
@@ -27,8 +29,8 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def has_many(attribute: str) -> bool:
-    """Return whether two values of the attribute are compatible. "number of offices" has one value,
-    "offices" has many.
+    """Return whether the attribute may have several values: "offices" may, "number of offices" has one
+    value.
     """
     if _ALONE.search(attribute):
         return False
@@ -42,7 +44,7 @@ def has_many(attribute: str) -> bool:
 
 
 def is_whole(value: str) -> bool:
-    """Return whether the value claims to be complete."""
+    """Return whether the value says that there is no other value."""
     return _WHOLE.search(value) is not None
 
 

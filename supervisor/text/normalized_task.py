@@ -1,15 +1,15 @@
-"""Normalized form of a task: its words, names and relations without its wording. Pure, and linear
-in the text.
+"""Normalized form of a task: its words, names and relations, independent of its wording. Pure, and
+linear in the length of the text.
 
 Words without meaning for the work are removed: polite phrases, words of grammar, the verb of the
-request and its form. The number of the attempt is removed, too ("attempt 2:", "(third pass)", "once
-more"). Words lose their endings, and synonyms of work become one word.
+request, and the form of the answer. The number of the attempt is removed, too ("attempt 2:", "(third
+pass)", "once more"). Words lose their endings, and synonyms become one word.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -28,7 +28,7 @@ _NUMBERS = dict(
 )
 _ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth".split()
 
-# How often it was asked for, and how
+# The number of the attempt, and the manner of the work
 
 _NTH = rf"(?:{'|'.join(_ORDINALS)}|\d{{1,3}}(?:st|nd|rd|th))"
 _ATTEMPT = r"(?:attempt|try|retry|take|versuch|anlauf|time|round|pass|iteration|runde|durchgang)"
@@ -41,9 +41,7 @@ _SET_APART = re.compile(
     re.IGNORECASE,
 )
 _OF_THE_WORK_TOO = re.compile(r"round|pass|iteration|runde|durchgang", re.IGNORECASE)
-"""The work itself may have some: two tasks that both count them are two, as funding round 2
-and funding round 3 are.
-"""
+"""Counters that may belong to the work itself. Funding round 2 and funding round 3 are two tasks."""
 _MANNER = re.compile(
     r"\b(?:but )?this time\b|\b(?:once|one) (?:more|again)(?: time)?\b|\bin (?:more|greater|full) (?:depth|detail)\b"
     r"|\bmore (?=\w+ly\b|details?\b|information\b)"
@@ -68,7 +66,7 @@ _QUESTION = re.compile(
     re.IGNORECASE,
 )
 
-# Words that say nothing of the work
+# Words that say nothing about the work
 
 _GRAMMAR = frozenset(
     (
@@ -87,7 +85,7 @@ _ASKING = frozenset(
         "cite cites cited statement statements"
     ).split()
 )
-"""Words with which one asks anybody for anything, and in what form."""
+"""General words of requests, and of the form of an answer."""
 _ORDERS = {
     "find": (
         "research check study review read state name list note record report return present search extract work compute calculate go use "
@@ -98,15 +96,34 @@ _ORDERS = {
     "count": "count",
     "write": "write draft compose",
 }
-_ORDER_OF = {word: kind for kind, words in _ORDERS.items() for word in words.split()}
-"""Verbs that only order the work, at the place of an order."""
+
+
+def _kind_of_each_word(words_by_kind: Mapping[str, str]) -> dict[str, str]:
+    """Return the kind of each word in space-separated words by kind."""
+    kinds: dict[str, str] = {}
+    for kind, words in words_by_kind.items():
+        kinds |= dict.fromkeys(words.split(), kind)
+    return kinds
+
+
+_ORDER_OF = _kind_of_each_word(_ORDERS)
+"""Verbs that only order the work, at the place of an order, with their kinds."""
 _BEFORE_ORDERS = frozenset("and then to please kindly you also finally now or again".split())
 
 # Words that mean the same here, and words that make it other work
 
-_SAME = {
-    stem(word): stem(words.split()[0])
-    for words in (
+
+def _first_of_synonyms(synonyms: Iterable[str]) -> dict[str, str]:
+    """Return the stem of the first word for the stem of each word in space-separated synonyms."""
+    firsts: dict[str, str] = {}
+    for words in synonyms:
+        first, *others = map(stem, words.split())
+        firsts |= dict.fromkeys((first, *others), first)
+    return firsts
+
+
+_SAME = _first_of_synonyms(
+    (
         "price pricing cost costs fee fees charge charges",
         "licence license",
         "cause reason",
@@ -135,12 +152,12 @@ _SAME = {
         "big large",
         "small little",
     )
-    for word in words.split()
-}
+)
 
 
 @lru_cache(maxsize=50_000)
 def _root(word: str) -> str:
+    """Return the stem of a word, or of the first of its synonyms."""
     stemmed = stem(word)
     return _SAME.get(stemmed, stemmed)
 
@@ -157,49 +174,50 @@ _NEGATIONS = frozenset(
 _TURNS = _NEGATIONS | frozenset(
     map(_root, "against summary translation comparison forecast recommend verify".split())
 )
-"""Words that turn a task round: both must have the same, and the same must be negated."""
-_TENSES = {
-    word: tense
-    for tense, words in {
+"""Words that make it other work. Two tasks for the same work have the same of these words."""
+_TENSES = _kind_of_each_word(
+    {
         "past": "was were did had",
         "now": "is are does do has have",
         "later": "will",
-    }.items()
-    for word in words.split()
-}
+    }
+)
 _RELATIONS = frozenset("from to into by than before after".split())
-"""Words that relate their two sides, which cannot change places."""
+"""Words that relate two things, which cannot change places."""
 _WAYS = frozenset("up down out into through over under off onto across around along past".split())
 """Directions. Two tasks that both have a direction must have the same one."""
 
 
 @dataclass(frozen=True, slots=True)
 class NormalizedTask:
-    """A task, brought to one form."""
+    """A task in its normalized form."""
 
     text: str
     """The original text."""
     words: frozenset[str]
-    """Words of its subject."""
+    """Roots of the words that describe the work."""
     names: frozenset[str]
-    """Figures, and words with a capital that does not begin a sentence."""
+    """Figures, and words with a capital that does not begin a sentence, in small letters."""
     spelled: frozenset[str]
-    """All of its words, in small letters."""
+    """All words in small letters."""
     turns: frozenset[str]
+    """Roots of the negations and of other words that make it other work."""
     tenses: frozenset[str]
+    """`past`, `now` and `later`, by its verbs."""
     relations: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Words of relation, with the words after them."""
+    """Negations and words of relation, with the roots of the words after them."""
     order: str | None = None
-    """Kind of its first order; None: it only asks."""
+    """Kind of the first order; None: there is no order."""
     rounds: frozenset[str] = frozenset()
-    """Counters that the work itself may have."""
+    """Counters that may belong to the work itself."""
     ways: frozenset[str] = frozenset()
-    """Directions in it."""
+    """Directions."""
     parts: tuple[TaskPhrase, ...] = ()
-    """Its words without names, grouped by phrase."""
+    """Phrases with the roots of their words, without names."""
 
 
 def wording_of(task: str) -> NormalizedTask:
+    """Return the normalized form of a task."""
     lines = "\n".join(" ".join(line.split()) for line in task.splitlines() if not line.isspace())
     plain, rounds = _without_counters(_MANNER.sub(" ", lines))
     text = _NEGATION.sub(_with_not, _PHRASAL.sub(r"\1\2", plain))
@@ -227,27 +245,29 @@ def wording_of(task: str) -> NormalizedTask:
 
 
 def _whose(word: str) -> str:
-    """Return the word without a possessive: company's, company’s: company."""
+    """Return a word without the possessive ending: `company's` -> `company`."""
     return word.removesuffix("'s").removesuffix("’s")
 
 
 def roots_in(task: str) -> frozenset[str]:
-    """Return the words of the `NormalizedTask` that the text contains unchanged: a quick test which
-    tasks are worth normalizing.
+    """Return the roots of all words in a text.
+
+    They include the `NormalizedTask.words` for which `stands_in_it` is true. A comparison of the roots
+    is fast, and finds the tasks that are worth normalizing.
     """
     words = {_whose(word) for word in _WORD.findall(task.casefold())}
     return frozenset(word if word.isdigit() else _root(_NUMBERS.get(word, word)) for word in words)
 
 
 def stands_in_it(root: str) -> bool:
-    """Return whether a word of a `NormalizedTask` is in the text. Other words stand for a question
-    ("why": a cause, "how long").
+    """Return whether a root in `NormalizedTask.words` comes from one word of the text. Other roots may
+    stand for a question: `cause` for "why", `howlong` for "how long".
     """
     return root != _root("cause") and not root.startswith("how")
 
 
 def _with_not(match: re.Match[str]) -> str:
-    """Return can't, cannot as can not."""
+    """Return the verb of a contraction and `not`: `can't` -> `can not`, `won't` -> `will not`."""
     _, will, shall, other, do = match.groups()
     if will:
         verb = "will"
@@ -259,6 +279,9 @@ def _with_not(match: re.Match[str]) -> str:
 
 
 def _without_counters(task: str) -> tuple[str, frozenset[str]]:
+    """Return the task without the number of the attempt, and the counters that may belong to the work
+    itself.
+    """
     counted = set[str]()
 
     def taken(match: re.Match[str]) -> str:
@@ -272,7 +295,7 @@ def _without_counters(task: str) -> tuple[str, frozenset[str]]:
 
 @dataclass(slots=True)
 class _Reading:
-    """A task as far as it was read, word by word."""
+    """The parts of a `NormalizedTask`, up to the current word."""
 
     words: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
@@ -305,12 +328,14 @@ class _Reading:
             self._note(word, root, begins=begins)
 
     def _order_in(self, small: str, gap: str) -> str | None:
+        """Return the kind of an order. None: the word is no such verb, or is not at the place of one."""
         may_be = not self.spelled or self._last in _BEFORE_ORDERS or not _MARKS.isdisjoint(gap)
         if may_be:
             return _ORDER_OF.get(small)
         return None
 
     def _note(self, word: str, root: str, *, begins: bool) -> None:
+        """Add a word that describes the work. `begins`: it begins a sentence."""
         self.words.add(root)
         if any(char.isdigit() or char in "+#€$£¥%" for char in word) or (
             len(word) > 1 and any(map(str.isupper, word[begins:]))

@@ -14,8 +14,9 @@ _NAMED = {"noon": 720, "midday": 720, "midnight": 0}
 
 
 def minutes_of(text: str) -> tuple[int, ...]:
-    """Return the possible times of day; empty if the text is not a time. `2:30` is in the night or
-    in the afternoon, `14:30` and `02:30` have one meaning.
+    """Return the possible times of day in minutes after midnight; empty if the text is not a time.
+
+    `2:30` is in the night or in the afternoon. `14:30` and `02:30` have one meaning.
     """
     clock = text.casefold().strip(" .,")
     if clock in _NAMED:
@@ -31,14 +32,14 @@ def minutes_of(text: str) -> tuple[int, ...]:
             return ((hour % 12 + (12 if match["half"] == "p" else 0)) * 60 + minute,)
         return ()
     is_either = 1 <= hour <= 12 and not match["h"].startswith("0") and not match["sharp"]
-    return tuple(
-        dict.fromkeys(
-            (hour % 24 * 60 + minute, *((hour % 12 + 12) * 60 + minute for _ in range(is_either)))
-        )
-    )
+    times = [hour % 24 * 60 + minute]
+    if is_either:
+        times.append((hour % 12 + 12) * 60 + minute)
+    return tuple(dict.fromkeys(times))
 
 
 Period = tuple[date, date]
+"""The first and the last day of a period."""
 
 _MONTHS = {
     name: number
@@ -84,8 +85,9 @@ _DECADE = re.compile(r"(1\d{2}|20\d)0s")
 
 
 def periods_of(text: str) -> tuple[Period, ...]:
-    """Return the possible periods; empty if the text is not a date. `03/04/2024` is a day of March
-    or of April.
+    """Return the possible periods; empty if the text is not a date or a period.
+
+    `03/04/2024` is a day of March or of April, and `03.04.2024` is a day of April.
     """
     phrase = " ".join(text.split()).strip(" .,()")
     while (shorter := _LEAD.sub("", phrase)) != phrase:
@@ -99,13 +101,10 @@ def periods_of(text: str) -> tuple[Period, ...]:
             orders = [(one, second)]
         else:
             orders = [(one, second), (second, one)]
-        return tuple(
-            dict.fromkeys(
-                period
-                for day, month in orders
-                for period in _of_parts({"y": year, "m": month, "d": day})
-            )
-        )
+        days: dict[Period, None] = {}
+        for day, month in orders:
+            days |= dict.fromkeys(_of_parts({"y": year, "m": month, "d": day}))
+        return tuple(days)
     if match := _PART.fullmatch(phrase) or _PART_BEHIND.fullmatch(phrase):
         return _of_year_part(match.groupdict())
     if match := _DECADE.fullmatch(phrase):
@@ -115,8 +114,14 @@ def periods_of(text: str) -> tuple[Period, ...]:
 
 
 def are_apart(ours: tuple[Period, ...], theirs: tuple[Period, ...]) -> bool:
-    """Return whether no possible period of one has a day in common with one of the other."""
-    return not any(a[0] <= b[1] and b[0] <= a[1] for a in ours for b in theirs)
+    """Return whether no possible period of one has a day in common with a possible period of the
+    other.
+    """
+    for first, last in ours:
+        for other_first, other_last in theirs:
+            if first <= other_last and other_first <= last:
+                return False
+    return True
 
 
 def _of_parts(parts: dict[str, str | None]) -> tuple[Period, ...]:

@@ -1,7 +1,7 @@
-"""Bounded files of users as text, and YAML with the line of each value.
+"""Reading of users' files up to a size, and of YAML with the line of each value.
 
-The nodes of the tree are read directly, so that a value is the typed text; only `value_of` converts
-it to numbers and booleans.
+The functions read the nodes of the YAML tree, so that a value is the text that the user typed. Only
+`value_of` and `truth_of` convert it to numbers and booleans.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from handoff_queue.shared.types.errors import UserError
 
 
 def read_bounded(path: Path, most: int, mend: str) -> bytes:
-    """Return the content.
+    """Return the content of a file.
 
     Args:
-        mend: advice for a file of more than `most` bytes.
+        most: most bytes of the file.
+        mend: advice for a larger file.
 
     Raises:
-        UserError: missing, not a regular file (a pipe would never end), unreadable, or too large.
+        UserError: the file is missing, unreadable, too large, or not a regular file. A pipe would
+            never end.
     """
     try:
         if path.exists() and not path.is_file():
@@ -50,7 +52,7 @@ _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False,
 
 
 class _Loader(PlainLoader):
-    """Refuses anchors and tags, too."""
+    """YAML loader that also refuses anchors, aliases and tags."""
 
     def refused(self, event: Any) -> str | None:
         if event.anchor is not None:
@@ -64,11 +66,13 @@ def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
     """Return the tree of a file with one document.
 
     Args:
-        mend: advice for a file of more than `most` bytes.
-        such_as: sample content for an empty file.
+        most: most bytes of the file.
+        mend: advice for a larger file.
+        such_as: sample content, for the message about an empty file.
 
     Raises:
-        UserError: the fault with file, line and correction.
+        UserError: as `read_bounded`; or the file is empty, not UTF-8, or not plain YAML. The message
+            names the line of a fault in YAML.
     """
     try:
         text = read_bounded(path, most, mend).decode("utf-8-sig")
@@ -83,6 +87,11 @@ def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
 
 
 def _composed(path: Path, text: str) -> yaml.Node | None:
+    """Return the tree of a text, or None if the text has no value.
+
+    Raises:
+        UserError: see `tree_in`.
+    """
     try:
         loader = _Loader(text)
         try:
@@ -103,13 +112,13 @@ def _composed(path: Path, text: str) -> yaml.Node | None:
 
 
 def fields_of(where: str, node: yaml.Node) -> dict[str, yaml.Node]:
-    """Return a mapping by its keys as they were typed, without keys that have no value (`key:`).
+    """Return the values of a mapping by key, without keys that have no value (`key:`).
 
     Args:
-        where: beginning of the error.
+        where: place of the node, for the message.
 
     Raises:
-        UserError: not a mapping, or a key that is not a word.
+        UserError: the node is not a mapping, or a key is a list or a mapping.
     """
     if not isinstance(node, yaml.MappingNode):
         raise UserError(f"{where}: must hold fields; write `key: value`, one a line")
@@ -120,7 +129,7 @@ def fields_of(where: str, node: yaml.Node) -> dict[str, yaml.Node]:
 
 
 def text_of(where: str, node: yaml.Node) -> str:
-    """Return a text without space around it; numbers, dates and booleans are returned as typed.
+    """Return a text without outer blanks. Numbers, dates and booleans are returned as typed.
 
     Raises:
         UserError: the value is a list or a mapping, or has a lone surrogate.
@@ -136,10 +145,10 @@ def text_of(where: str, node: yaml.Node) -> str:
 
 
 def texts_of(where: str, node: yaml.Node) -> tuple[str, ...]:
-    """Return a list of texts; a single text is a list with one item.
+    """Return the texts of a list. A single text counts as a list with one item.
 
     Raises:
-        UserError: something else.
+        UserError: the node is neither a text nor a list of texts.
     """
     if isinstance(node, yaml.SequenceNode):
         texts: list[str] = []
@@ -150,10 +159,10 @@ def texts_of(where: str, node: yaml.Node) -> tuple[str, ...]:
 
 
 def truth_of(where: str, node: yaml.Node) -> bool:
-    """Return a boolean.
+    """Return a boolean: true, yes or on; false, no or off.
 
     Raises:
-        UserError: neither true nor false.
+        UserError: the value is something else.
     """
     truth = None
     if isinstance(node, yaml.ScalarNode):
@@ -164,10 +173,10 @@ def truth_of(where: str, node: yaml.Node) -> bool:
 
 
 def value_of(where: str, node: yaml.Node) -> Any:
-    """Return the value of a tree in JSON's types, with numbers and booleans.
+    """Return the value of a tree in the types of JSON. Dates become strings.
 
     Raises:
-        UserError: text that looks like a date or a number but is not valid.
+        UserError: a value looks like a date or a number but is invalid.
     """
     try:
         value = yaml.constructor.SafeConstructor().construct_document(node)
@@ -179,10 +188,10 @@ def value_of(where: str, node: yaml.Node) -> Any:
 
 
 def line_at(root: yaml.Node, place: Sequence[str]) -> int:
-    """Return the line of the value at a place, or of the nearest value.
+    """Return the line of the value at a place, or of the innermost existing part of the place.
 
     Args:
-        place: keys, and numbers from 0, from the outside inwards.
+        place: keys of mappings and indices of lists (from 0), from the outside inwards.
     """
     line, node = line_of(root), root
     for name in place:
@@ -201,7 +210,7 @@ def line_at(root: yaml.Node, place: Sequence[str]) -> int:
 
 
 def line_of(node: yaml.Node) -> int:
-    """Return the line, counted from 1."""
+    """Return the line of a node, counted from 1."""
     return int(node.start_mark.line) + 1
 
 

@@ -13,7 +13,7 @@ COUNT = "count"
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """base = (value + offset) * factor."""
+    """A unit of measurement: base value = (value + offset) * factor."""
 
     dimension: str
     factor: Fraction = Fraction(1)
@@ -76,6 +76,7 @@ _PER = re.compile(r"\s*/\s*|\s+per\s+|\s+a\s+(?=second|minute|hour|day|week|mont
 
 
 def _rows() -> Iterator[tuple[str, Unit]]:
+    """Yield each name in `_TABLE` with its unit."""
     for line in re.sub(r"\n  ", " ", _TABLE.strip()).splitlines():
         dimension, _, units = line.partition(": ")
         for unit in units.split(";"):
@@ -87,15 +88,14 @@ def _rows() -> Iterator[tuple[str, Unit]]:
 _EXACT = dict(_rows())
 _LOOSE = {name.casefold(): unit for name, unit in reversed(_EXACT.items())}
 _BINARY = {
-    unit: Unit("bytes", Fraction(1024**power))
+    _EXACT[name]: Unit("bytes", Fraction(1024**power))
     for power, name in enumerate(("kB", "MB", "GB", "TB", "PB"), 1)
-    for unit in [_EXACT[name]]
 }
 
 
 def unit_of(text: str) -> Unit | None:
-    """Return the unit of a text in any usual spelling. An unknown unit is a counted thing. None:
-    there is no unit.
+    """Return the unit that a text names. An unknown name is a counted thing, with dimension `COUNT`.
+    None: the text is empty.
     """
     text = text.strip(" .,;()").replace("per cent", "percent").replace("^2", "²").replace("^3", "³")
     text = _WHOLE.get(text.casefold(), text)
@@ -110,7 +110,7 @@ def unit_of(text: str) -> Unit | None:
 
 
 def readings_of(unit: Unit) -> tuple[Unit, ...]:
-    """Return the possible units: MB means 1,000² bytes or 1,024²."""
+    """Return the possible meanings of a unit: MB means 1,000² bytes or 1,024² bytes."""
     if unit in _BINARY:
         return (unit, _BINARY[unit])
     return (unit,)
@@ -123,6 +123,7 @@ def is_unit(text: str) -> bool:
 
 
 def _one(text: str) -> Unit:
+    """Return the unit of a text without a quotient."""
     text = text.strip(" .")
     if _SQUARE.match(text.casefold()) or _CUBIC.match(text.casefold()):
         if _SQUARE.match(text.casefold()):
@@ -145,14 +146,15 @@ def _one(text: str) -> Unit:
 
 
 ROUNDED = Fraction(5, 100)
-"""Largest part of the value that rounding may change: 1,024 is `1.0k`, but 2.4 million is not `2
-million`.
+"""Largest difference from rounding, as a part of the larger value: 1,024 may be written as `1.0k`, but
+2.4 million not as `2 million`.
 """
 LEAST_DIGITS = 1_000
-"""A figure that ends in zeros has at least three significant digits: `130` is not rounded to tens.
+"""A figure that ends in zeros counts as rounded while it has at least this many units of its last
+significant digit. So three digits stay significant, and `130` is not rounded to tens.
 """
 ABOUT = Fraction(10, 100)
-"""Tolerance of a value that is called approximate."""
+"""Largest difference from an approximate value ("about"), as a part of the larger value."""
 
 _SCALES = {
     "k": 3,
@@ -224,7 +226,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A range from `low` to `high`, in its original units. None: the range is open."""
+    """A range from `low` to `high`, in its original unit. None: the range is open at this end."""
 
     low: Amount | None
     high: Amount | None
@@ -236,7 +238,7 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
     """Return the quantity of a value, or None if it is not a number.
 
     Args:
-        unit: unit outside the text; a unit in the text takes precedence.
+        unit: unit outside the text. A known unit in the text takes precedence.
     """
     phrase = " ".join(text.split()).strip(" .,;")
     bare = _ABOUT.sub("", phrase)
@@ -256,7 +258,7 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
 
 
 def disagree(first: Quantity, second: Quantity) -> bool:
-    """Return whether the quantities cannot both be right; False for different dimensions."""
+    """Return whether the quantities cannot both be right; False if their dimensions differ."""
     pairs = _readings_of_both(first, second)
     return bool(pairs) and not any(_agree(a, b) for a, b in pairs)
 
@@ -267,9 +269,7 @@ def are_comparable(first: Quantity, second: Quantity) -> bool:
 
 
 def numbers_in(text: str) -> Iterator[Fraction]:
-    """Yield every number in digits. A number after a dash is given with and without its sign:
-    `2019-2024` is not negative.
-    """
+    """Yield each number in digits, and then its absolute value: in `2019-2024` the dash is no minus."""
     for match in _AMOUNT.finditer(squeeze_blanks(text)):
         value = _valued(match).value
         yield value
@@ -277,14 +277,17 @@ def numbers_in(text: str) -> Iterator[Fraction]:
 
 
 def squeeze_blanks(text: str) -> str:
-    """Shorten runs of blanks to two. The patterns here search for a number's sign, currency and
-    scale across blanks, and would need cubic time. A single blank would join digits that are two
-    blanks apart, and these are two numbers.
+    """Return the text with at most two blanks in a row.
+
+    The patterns in this module search for the sign, currency and scale of a number across blanks, and
+    would need cubic time for long runs. One blank would join digits that are two blanks apart, and
+    these are two numbers.
     """
     return _BLANKS.sub("  ", text)
 
 
 def _readings_of_both(first: Quantity, second: Quantity) -> list[tuple[Quantity, Quantity]]:
+    """Return the pairs of possible meanings that have the same dimension."""
     readings: list[tuple[Quantity, Quantity]] = []
     for a in _readings(first, second.unit):
         for b in _readings(second, first.unit):
@@ -294,8 +297,10 @@ def _readings_of_both(first: Quantity, second: Quantity) -> list[tuple[Quantity,
 
 
 def _readings(quantity: Quantity, beside: Unit | None) -> list[Quantity]:
-    """Return the possible quantities. A number without a unit has the other's unit, and a share may
-    be 12 % or 0.12.
+    """Return the possible meanings of a quantity, in base units.
+
+    A number without a unit has the unit of the other quantity (`beside`). If that is percent, the
+    number may also be a share: 0.12 for 12 %.
     """
     units: tuple[Unit, ...] = (
         readings_of(quantity.unit) if quantity.unit else (beside or Unit(COUNT),)
@@ -356,8 +361,13 @@ def _begins_before(low: Amount | None, high: Amount | None, share: Fraction) -> 
 
 
 def _same(first: Amount, second: Amount, share: Fraction, *, is_about: bool) -> bool:
-    """Return whether the more precise value rounds to the other one. The middle is rounded up, or
-    to the even digit.
+    """Return whether the values are near each other, and the more precise one rounds to the other one.
+
+    The middle is rounded up, or to the even digit.
+
+    Args:
+        share: largest difference, as a part of the larger value.
+        is_about: True if a value is approximate. Then values that are near agree without rounding.
     """
     if first.value == second.value:
         return True
@@ -379,8 +389,8 @@ def _same(first: Amount, second: Amount, share: Fraction, *, is_about: bool) -> 
 
 
 def _rounded_to(amount: Amount) -> Fraction:
-    """Return the unit that a value may be rounded to. Zeros at its end may come from rounding, but
-    at least three digits count. 8,850 may be 8,848.86.
+    """Return the step to which a value may be rounded. Zeros at its end may come from rounding, but at
+    least three digits count: 8,850 may be 8,848.86.
     """
     grain = amount.grain
     while (
@@ -393,7 +403,10 @@ def _rounded_to(amount: Amount) -> Fraction:
 
 
 def _ends(first: str, second: str, unit: str | None) -> tuple[Amount, Amount, Unit | None] | None:
-    """Return the two ends of a range. In "10 to 15 bar" both ends have the unit."""
+    """Return the two ends of a range and their unit. In "10 to 15 bar" both ends have the unit.
+
+    None: the texts are no amounts of one unit in ascending order.
+    """
     high = _measured(second, unit)
     low = _measured(first, unit)
     if high is None or low is None:
@@ -406,7 +419,9 @@ def _ends(first: str, second: str, unit: str | None) -> tuple[Amount, Amount, Un
 
 
 def _measured(text: str, unit: str | None) -> tuple[Amount, Unit | None] | None:
-    """Return one amount, or the sum of several: "1 h 30 min"."""
+    """Return an amount with its unit, or the sum of several amounts ("1 h 30 min"). None: the text is no
+    amount.
+    """
     total: Amount | None = None
     base: Unit | None = None
     rest = text.strip()
@@ -446,6 +461,7 @@ def _measured(text: str, unit: str | None) -> tuple[Amount, Unit | None] | None:
 
 
 def _unit_behind(text: str, unit: str | None) -> Unit | None:
+    """Return the unit of an amount: a known unit in the text, or else `unit`, or else the text."""
     if text and unit and not is_unit(text):
         return unit_of(unit)
     return unit_of(text or unit or "")
@@ -456,7 +472,7 @@ def _until_number(text: str) -> str:
 
 
 def _leading(text: str) -> tuple[Amount, str, str] | None:
-    """Return the number at the beginning of a text, a currency's sign before it, and the rest."""
+    """Return the number at the beginning of a text, the sign of its currency, and the rest of the text."""
     if not (match := _AMOUNT.match(text)):
         return _in_words(text)
     return _valued(match), match["currency"] or "", text[match.end() :]

@@ -1,6 +1,6 @@
-"""Fingerprint of a result: its content in the form in which results are compared. Pure.
+"""Fingerprint of a result: its content in the forms in which results are compared. Pure.
 
-Each word that can reverse a statement is part of the fingerprint: a figure, a name, a negation.
+Words that can reverse a statement are part of the fingerprint: figures, names, negations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from handoff_queue.supervisor.text.claim_subject import ClaimSubject, is_same, m
 from handoff_queue.supervisor.text.task_similarity import find_names, stems_in
 
 SHINGLE = 4
-"""Words that follow one another."""
+"""Words of a shingle, which is a run of consecutive words."""
 _SENTENCE_END = re.compile(r"[.!?;](?=\s|$)|\n")
 _ROUND_A_WORD = "\"'“”‘’`*_()[]{},:;.!?|#"
 _ARTICLES = frozenset(("", "a", "an", "the"))
@@ -29,11 +29,11 @@ _TURNS = frozenset(
     ).split()
 )
 _RELATIONS = frozenset("than from to into by before after as behind".split())
-"""Words that relate their two sides, which cannot change places."""
+"""Words that relate two things, which cannot change places."""
 
 
 class ResultFingerprint:
-    """A result: each of its readings is made once, where it is asked for."""
+    """The content of a result in several forms. Each form is computed once, at its first use."""
 
     def __init__(self, result: HandoffResult) -> None:
         self.claims = result.claims
@@ -42,10 +42,11 @@ class ResultFingerprint:
         else:
             output = json.dumps(result.output, ensure_ascii=False)
         self.text = MARKER.sub(" ", output)
-        """Text without markers, because markers name the step."""
+        """Text of the output without citation markers, because markers name the step."""
 
     @cached_property
     def shingles(self) -> frozenset[tuple[str, ...]]:
+        """Return the shingles of the text."""
         words = re.findall(r"\w+", self.text.casefold())
         return frozenset(zip(*(words[start:] for start in range(SHINGLE)), strict=False))
 
@@ -61,12 +62,12 @@ class ResultFingerprint:
 
     @cached_property
     def marks(self) -> frozenset[str]:
-        """Return its names and figures, and the words that can reverse a statement."""
+        """Return the names and figures, and the words that can reverse a statement."""
         return find_names(self.whole) | (_letters(self.whole) & _TURNS)
 
     @cached_property
     def values(self) -> frozenset[tuple[str, ...]]:
-        """Return the values of its claims, with unit and date."""
+        """Return (value, unit, date) of each comparable claim."""
         values: set[tuple[str, ...]] = set()
         for claim in self.claims:
             if claim.is_comparable:
@@ -75,11 +76,12 @@ class ResultFingerprint:
 
     @cached_property
     def stems(self) -> frozenset[str]:
+        """Return the stems of the words in the text and in the claims."""
         return frozenset(stems_in(self.whole))
 
 
 class EarlierClaims:
-    """Index of claims by content: a search for equal claims does not read all claims."""
+    """Index of claims by content, in which a search for equal claims reads few claims."""
 
     def __init__(self, claims: Iterable[Claim]) -> None:
         self._valued: dict[tuple[str, ...], list[Claim]] = {}
@@ -92,18 +94,19 @@ class EarlierClaims:
                 self._worded.append((frozenset(stems_in(claim.text)), claim))
 
     def like(self, claim: Claim) -> list[Claim]:
-        """Return the claims with the same subject, attribute, value, unit and date. For a claim
-        without such parts, return the claims with all of its words.
+        """Return the claims that say the same as a claim.
+
+        For a comparable claim, these are the claims with the same value, unit and date, and with the
+        same attribute of the same thing. For another claim, these are the claims that are not
+        comparable, have all of its words, and share its names and relations.
         """
         if claim.is_comparable:
             matter = _matter(claim)
-            alike = self._of_value(_value(claim)).get(matter.head, {})
-            return [
-                candidate
-                for other, claims in alike.items()
-                if is_same(matter, other)
-                for candidate in claims
-            ]
+            alike: list[Claim] = []
+            for other, claims in self._of_value(_value(claim)).get(matter.head, {}).items():
+                if is_same(matter, other):
+                    alike += claims
+            return alike
         stems, sense = frozenset(stems_in(claim.text)), _sense(claim.text)
         return [
             candidate
@@ -112,6 +115,9 @@ class EarlierClaims:
         ]
 
     def _of_value(self, value: tuple[str, ...]) -> dict[str, dict[ClaimSubject, list[Claim]]]:
+        """Return the claims with this value, unit and date, by the head of their subject and then by the
+        whole subject.
+        """
         if value not in self._matters:
             claims = self._matters[value] = {}
             for claim in self._valued.get(value, ()):
@@ -122,7 +128,7 @@ class EarlierClaims:
 
 def _sense(text: str) -> tuple[object, ...]:
     """Return the properties that two texts with the same words must share to mean the same: names,
-    relations, and the order of the words where it matters.
+    words that can reverse a statement, and the order of the words if the text relates two things.
     """
     words = _letters(text)
     return find_names(text), words & _TURNS, stems_in(text) if words & _RELATIONS else ()
@@ -133,10 +139,11 @@ def _matter(claim: Claim) -> ClaimSubject:
 
 
 def _value(claim: Claim) -> tuple[str, ...]:
-    items: list[str] = []
+    """Return (value, unit, date) of a claim, in small letters and with single spaces."""
+    parts: list[str] = []
     for part in (claim.value, claim.unit, claim.date):
-        items.append(" ".join((part or "").casefold().split()))
-    return tuple(items)
+        parts.append(" ".join((part or "").casefold().split()))
+    return tuple(parts)
 
 
 def _words(sentence: str) -> tuple[str, ...]:

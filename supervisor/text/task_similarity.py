@@ -1,17 +1,17 @@
-"""Similarity of two tasks by their phrases.
+"""Similarity of two tasks, by their phrases and by their words.
 
 A request for "the licence and the price" includes a request for "the licence". A request for "the
-maximum dose" does not include every dose. So a whole item of a list can be left out, but no word
-that narrows the rest.
+maximum dose" does not include a request for every dose. So a narrower request may leave out a whole
+item of a list, but no word that narrows the rest (`narrows`).
 
-The measure is containment (A. Broder, "On the resemblance and containment of documents", 1997) over
+The measure of two texts (`likeness`) is containment (A. Broder, "On the resemblance and containment of documents", 1997) over
 single words: the part of the shorter text that the other text contains. Single words are used
 because rewording keeps the important words and changes their order. Words lose their endings. Words
 of grammar and general words of requests are left out.
 
-Names and figures must agree: to compare A and to compare B, or 2023 and 2024, are two requests. So
-are two requests with one sentence pattern and one different word: "a source for the storage claim",
-"a source for the filtering claim".
+Names and figures must agree: to compare A and to compare B, or 2023 and 2024, are two requests. Two
+texts with one sentence pattern and a few different words are also two requests: "a source for the
+storage claim", "a source for the filtering claim".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PREPOSITIONS = frozenset(
     "of in on at to for from with by about as into within among between per via regarding respect concerning".split()
 )
 _ENDS, _BREAKS = frozenset(".!?;\n"), frozenset(",:()[]–—")
-"""Marks behind a sentence, and within one."""
+"""Marks at the end of a sentence, and marks within a sentence."""
 _AND = frozenset("and or und oder & plus".split())
 _OF_THEIR_OWN = frozenset("leave say do".split())
 """Verbs that begin a new sentence without a request."""
@@ -49,16 +49,19 @@ class TaskPhrase(NamedTuple):
 
 
 def narrows(kept: Collection[str], parts: tuple[TaskPhrase, ...]) -> bool:
-    """Return whether a task with only these words is a narrower request. A word that belongs to two
-    parts keeps neither part.
+    """Return whether a task that keeps only some words of another task is a narrower request.
+
+    Args:
+        kept: the kept words. A word that belongs to two phrases keeps neither phrase.
+        parts: the phrases of the other task.
     """
-    count = Counter(word for part in parts for word in part.words)
+    count = Counter[str]()
+    for part in parts:
+        count.update(part.words)
     is_out = is_mixed = False
     for part in parts:
-        gone, own = (
-            part.words.difference(kept),
-            {word for word in part.words.intersection(kept) if count[word] == 1},
-        )
+        gone = part.words.difference(kept)
+        own = {word for word in part.words.intersection(kept) if count[word] == 1}
         may_go = part.is_listed or (part.follows and is_out)
         if (gone and (own or not may_go)) or (own and part.follows and is_mixed):
             return False
@@ -69,13 +72,15 @@ def narrows(kept: Collection[str], parts: tuple[TaskPhrase, ...]) -> bool:
 
 @dataclass(slots=True)
 class _Open:
+    """A phrase that may get more words."""
+
     words: set[str] = field(default_factory=set)
     is_listed: bool = False
     follows: bool = False
     is_named: bool = False
     leads: bool = False
-    """True if it begins a sentence with a preposition: "in small towns, ..." is not an item of a
-    list.
+    """True if the phrase begins a sentence with a preposition. In "in small towns, ..." it is not an item
+    of a list.
     """
 
 
@@ -87,7 +92,7 @@ class TaskPhrases:
     _is_first: bool = True
     """True before the first word."""
     _listed_from: int | None = None
-    """Start of parts that commas divide: they are a list if "and" follows."""
+    """Index of the first phrase before a comma. The phrases from there are a list if "and" follows."""
 
     def take(self, small: str, gap: str, *, is_order: bool) -> None:
         """Take the next word, in small letters, and the text before it."""
@@ -109,18 +114,19 @@ class TaskPhrases:
         self._is_first = False
 
     def note(self, root: str, *, is_name: bool) -> None:
+        """Add the root of a word that describes the work to the current phrase."""
         if is_name:
             self._parts[-1].is_named = True
         else:
             self._parts[-1].words.add(root)
 
     def read(self) -> tuple[TaskPhrase, ...]:
-        task_phrases: list[TaskPhrase] = []
+        """Return the phrases so far."""
+        phrases: list[TaskPhrase] = []
         for part in self._parts:
-            task_phrases.append(
-                TaskPhrase(frozenset(part.words), part.is_listed, part.follows, part.is_named)
-            )
-        return tuple(task_phrases)
+            words = frozenset(part.words)
+            phrases.append(TaskPhrase(words, part.is_listed, part.follows, part.is_named))
+        return tuple(phrases)
 
     @property
     def _is_filled(self) -> bool:
@@ -150,9 +156,9 @@ class TaskPhrases:
 
 
 SAME_FROM = 0.6
-"""Containment from which two texts ask for the same. Measured on the pairs of
-tests/supervisor/text/test_task_similarity.py: reworded demands reach 0.75 and more, other
-demands on the same piece of work 0.5 at most.
+"""Least likeness of two texts that ask for the same. In the pairs of
+tests/supervisor/text/test_task_similarity.py, reworded requests have at least 0.75, and other requests
+about the same work have at most 0.5.
 """
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 _GRAMMAR = frozenset(
@@ -167,8 +173,10 @@ _GRAMMAR = frozenset(
 
 
 def likeness(first: str, second: str) -> float:
-    """Return 0 if nothing is in common or the names differ, up to 1 if the other text contains the
-    shorter one.
+    """Return the part of the shorter text's words that the other text contains, 0 to 1.
+
+    The likeness is 0 if the names differ, or if the texts have one sentence pattern. Of two texts
+    without significant words it is 1.
     """
     if find_names(first) != find_names(second):
         return 0.0
@@ -182,16 +190,20 @@ def likeness(first: str, second: str) -> float:
 
 
 def asks_the_same(first: str, second: str) -> bool:
+    """Return whether two texts ask for the same."""
     return likeness(first, second) >= SAME_FROM
 
 
 def stems_in(text: str) -> tuple[str, ...]:
+    """Return the stems of the significant words in order."""
     words = (word.casefold() for word in _WORD.findall(text))
     return tuple(stem(word) for word in words if word not in _GRAMMAR)
 
 
 def _is_one_pattern(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
-    """Return whether both are the same sentence with different words at some places."""
+    """Return whether both are one sentence pattern: the same number of words, of which more than half,
+    but not all, are the same at the same place.
+    """
     alike = 0
     for our_word, their_word in zip(ours, theirs, strict=False):
         alike += our_word == their_word
@@ -199,7 +211,7 @@ def _is_one_pattern(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
 
 
 def find_names(text: str) -> frozenset[str]:
-    """Return figures, and words with a capital that does not begin a sentence."""
+    """Return figures, and words with a capital that does not begin a sentence, in small letters."""
     names, last, end = set(), "", 0
     for match in _WORD.finditer(text):
         word, last = match[0], text[end : match.start()].rstrip()[-1:] or last
