@@ -81,8 +81,8 @@ def hand_over(
 ) -> None:
     """Issue the handoff of a step to a child job. `ChildJobs.start` starts the job after the commit.
 
-    The child is the job that has done a part of the step if it only needs to fill its gaps, and
-    otherwise a new job.
+    If an earlier child job has done a part of the step and only needs to fill its gaps, it gets the
+    handoff. Otherwise a new job gets it.
 
     Args:
         words: texts of the step's remarks.

@@ -134,8 +134,8 @@ class DecisionRecorder:
     def __init__(self, store: Store, library: PayloadCache) -> None:
         self._store = store
         self._library = library
-        self._loading = PayloadLoader(library)
-        self.briefing = RoleBriefs(store, self._loading)
+        self._loader = PayloadLoader(library)
+        self.briefs = RoleBriefs(store, self._loader)
         self._roles: dict[str, tuple[SpecialistSpec, str]] = {}
         """Specs of the roles, with their texts."""
 
@@ -239,8 +239,8 @@ class DecisionRecorder:
 
     def _issue_role(self, state: JobState, command: IssueRole, into: PendingWrites) -> None:
         spec, spec_text = self._role(command.role)
-        request = self._loading.text(state, state.submitted.request)
-        task, about, schema = self.briefing.brief(state, command.role, request, into)
+        request = self._loader.text(state, state.submitted.request)
+        task, about, schema = self.briefs.brief(state, command.role, request, into)
         handoff = role_handoff(
             state,
             spec,
@@ -257,11 +257,11 @@ class DecisionRecorder:
     def _make_plan(self, state: JobState, command: MakePlan, into: PendingWrites) -> None:
         submitted = state.submitted
         if submitted.workflow is not None:
-            plan = Plan.from_json(self._loading.text(state, submitted.workflow))
+            plan = Plan.from_json(self._loader.text(state, submitted.workflow))
             is_reviewed = submitted.is_reviewed
         else:
             assert command.specialist is not None
-            request = self._loading.text(state, submitted.request)
+            request = self._loader.text(state, submitted.request)
             plan = one_step(request, command.specialist, "", answers_in(submitted.given))
             is_reviewed = False
         event, text = make_plan_event(
@@ -273,19 +273,19 @@ class DecisionRecorder:
         into.events.append(event)
 
     def _patch_plan(self, state: JobState, command: PatchPlan, into: PendingWrites) -> None:
-        words = self._loading.words(
+        words = self._loader.words(
             state, [command.proposal, *results_for_novelty_check(state)], into
         )
-        plan = self._loading.plan(state, into)
+        plan = self._loader.plan(state, into)
         acts = acting(self._store.presence.served())
         record_patch(state, plan, command.proposal, words, into, acts)
 
     def _issue_group(self, state: JobState, command: IssueGroup, into: PendingWrites) -> None:
-        plan = self._loading.plan(state, into)
+        plan = self._loader.plan(state, into)
         refs: list[BlobRef] = []
         for step_id in command.steps:
             refs += remarks_want(state.steps[step_id])
-        words = self._loading.words(state, refs, into)
+        words = self._loader.words(state, refs, into)
         group: list[OutgoingHandoff] = []
         dependents, instead = state.dependents, dict(command.instead)
         for index, step_id in enumerate(gently(command.steps)):
@@ -317,15 +317,15 @@ class DecisionRecorder:
         into.groups.append(group)
 
     def _issue_to_child(self, state: JobState, step_id: StepId, into: PendingWrites) -> None:
-        words = self._loading.words(state, remarks_want(state.steps[step_id]), into)
-        step = self._loading.plan(state, into).by_id[step_id]
+        words = self._loader.words(state, remarks_want(state.steps[step_id]), into)
+        step = self._loader.plan(state, into).by_id[step_id]
         contract = self._contract(state, step, SUB_SUPERVISOR)
         schema = self._answer_schema(state)
         hand_over(self._store, state, step, words, into, schema, contract)
 
     def _answer_schema(self, state: JobState) -> Mapping[str, Any] | None:
         if state.submitted.answer_schema:
-            return self._loading.answer_schema(state)
+            return self._loader.answer_schema(state)
         return None
 
     def _contract(self, state: JobState, step: Step, assigned_to: str) -> SpecialistSpec | None:
@@ -369,16 +369,16 @@ class DecisionRecorder:
         if isinstance(command, SkipSteps):
             event, results = make_skip_event(state, command.steps, command.why)
         else:
-            plan = self._loading.plan(state, into)
+            plan = self._loader.plan(state, into)
             wanted = list(dict.fromkeys(conditions_want(state, plan, command.steps)))
-            words = self._loading.words(state, wanted, into)
+            words = self._loader.words(state, wanted, into)
             event, results = make_conditions_event(state, plan, command.steps, words)
         for result in gently(results):
             into.ref(result.to_json())
         into.events.append(event)
 
     def _find_conflicts(self, state: JobState, into: PendingWrites) -> None:
-        words = self._loading.words(state, results_in(state), into)
+        words = self._loader.words(state, results_in(state), into)
         event, payload = find_conflicts(state, words)
         if payload:
             into.ref(payload)
@@ -402,13 +402,13 @@ class DecisionRecorder:
             case IssueFactCheck():
                 self._issue_fact_check(state, command, into)
             case TakeFactCheck():
-                words = self._loading.words(state, [command.result], into)
+                words = self._loader.words(state, [command.result], into)
                 into.events.append(apply_fact_check(state, command, words))
             case _:
                 assert_never(command)
 
     def _check_gates(self, state: JobState, command: CheckGates, into: PendingWrites) -> None:
-        words = self._loading.words(state, gates_want(state), into)
+        words = self._loader.words(state, gates_want(state), into)
         event, vetoes = check_gates(state, words, may_send_back=command.may_send_back)
         if vetoes is not None:
             into.ref(vetoes.to_json())
@@ -423,7 +423,7 @@ class DecisionRecorder:
         )
         if text is not None:
             into.ref(text)
-        task = fact_check_task(self._loading.text(state, state.submitted.request))
+        task = fact_check_task(self._loader.text(state, state.submitted.request))
         handoff = fact_check_handoff(
             state, spec, digest, command.attempt, task=task, schema=fact_check_schema()
         )
@@ -438,7 +438,7 @@ class DecisionRecorder:
         parts = parts_of(state)
         if not parts:
             return None
-        words = self._loading.words(state, (*parts, *results_for_answer(state)), into)
+        words = self._loader.words(state, (*parts, *results_for_answer(state)), into)
         label = None
         if OFFLINE_MODEL in state.models:
             label = OFFLINE_LABEL

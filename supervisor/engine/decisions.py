@@ -94,17 +94,17 @@ class DecisionMaker:
         attempts: Attempts,
         role_runner: RoleRunner,
         states: StateCache,
-        preparing: DecisionRecorder,
+        recorder: DecisionRecorder,
         dispatcher: Dispatcher,
     ) -> None:
         self._store = store
         self._library = attempts.library
         self._role_runner = role_runner
         self._states = states
-        self._preparing = preparing
+        self._recorder = recorder
         self._dispatcher = dispatcher
-        self._closing = CostForecast(
-            attempts.models, prices_from(attempts.settings), preparing.fact_checker
+        self._cost_forecast = CostForecast(
+            attempts.models, prices_from(attempts.settings), recorder.fact_checker
         )
         self._lease_s = attempts.settings.lease_s
 
@@ -121,7 +121,7 @@ class DecisionMaker:
         for _ in range(MOST_DECISIONS + len(state.steps)):
             recorded = len(prepared.events)
             for command in decide(later, seen, now):
-                self._preparing.record(later, command, prepared)
+                self._recorder.record(later, command, prepared)
             if more := _damaged(later, prepared) - damaged:
                 damaged |= more
                 prepared = self._without_results(state, damaged)
@@ -143,7 +143,7 @@ class DecisionMaker:
         """Begin a decision with the failure of steps whose stored results cannot be read."""
         log.error("results cannot be read", job_id=state.job_id, steps=sorted(damaged))
         prepared = PendingWrites()
-        self._preparing.record(state, AbandonSteps(tuple(sorted(damaged)), UNREADABLE), prepared)
+        self._recorder.record(state, AbandonSteps(tuple(sorted(damaged)), UNREADABLE), prepared)
         return prepared
 
     def commit(
@@ -151,14 +151,14 @@ class DecisionMaker:
         decision: Decision,
         evaluation: EvaluationLease,
         *,
-        thinks_here: bool,
+        runs_role_here: bool,
         insists: bool = False,
     ) -> CommittedDecision:
         """Commit a decision, and claim the role's handoff that it issues if this process runs the
         handoff.
 
         Args:
-            thinks_here: True if this process runs the role.
+            runs_role_here: True if this process runs the role.
             insists: see `Commit`.
 
         Raises:
@@ -166,7 +166,7 @@ class DecisionMaker:
         """
         commit = replace(self._commit(decision, decision.before, evaluation), insists=insists)
         ready = None
-        if thinks_here:
+        if runs_role_here:
             ready = self._ready(decision, evaluation)
         if ready is None:
             return self._made(decision, self._store.journal.commit(commit))
@@ -207,8 +207,8 @@ class DecisionMaker:
     def _following(
         self, made: CommittedDecision, end: FinishRequest, evaluation: EvaluationLease
     ) -> tuple[Decision, Commit, PreparedAttempt | None] | None:
-        """Return the decision on a result that the journal does not hold yet, with its commit and
-        the role's attempt that it issues. None: no decision follows, or it failed.
+        """Return the decision on a result that the journal does not hold yet, its commit, and the
+        role's attempt that it issues. None: no decision follows, or it failed.
         """
         try:
             now = self._store.connection.now()
@@ -245,7 +245,7 @@ class DecisionMaker:
         fields = {
             "status": later.status.value,
             **waiting_fields(before, later),
-            **self._closing.fields(later),
+            **self._cost_forecast.fields(later),
         }
         return Commit(
             job_id=before.job_id,
@@ -274,10 +274,10 @@ class DecisionMaker:
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Observations:
         """Read facts that the journal does not hold.
 
-        These are the served specialists with their load and effects, and the standings of the
-        suspect handoffs and of the open handoffs of roles and child jobs.
+        These are the served specialists with their load and effects. They are also the standings of
+        the suspect handoffs, and of the open handoffs of roles and child jobs.
         """
-        served = self._preparing.briefing.there(state)
+        served = self._recorder.briefs.usable_specialists(state)
         loads: dict[str, SpecialistLoad] = {}
         for name, specialist in served.items():
             capability = specialist.spec.capability

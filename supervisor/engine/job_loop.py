@@ -80,14 +80,14 @@ class JobLoop:
         self._webhooks = webhooks
         self._end_tasks = end_tasks
         self._attempts = attempts
-        self._preparing = DecisionRecorder(store, attempts.library)
+        self._recorder = DecisionRecorder(store, attempts.library)
         self._children = ChildJobs(store, attempts.library, dispatcher)
         self._states = StateCache(store.journal)
-        self._deciding = DecisionMaker(
-            store, attempts, role_runner, self._states, self._preparing, dispatcher
+        self._decision_maker = DecisionMaker(
+            store, attempts, role_runner, self._states, self._recorder, dispatcher
         )
-        self._giving_up = FailureGuard(store, self._states, dispatcher)
-        self._together = WakeUpCoalescer()
+        self._failure_guard = FailureGuard(store, self._states, dispatcher)
+        self._wake_ups = WakeUpCoalescer()
 
     def __call__(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
         """Evaluate the job until no more decisions follow.
@@ -98,27 +98,27 @@ class JobLoop:
         Raises:
             StoreUnavailable: Redis cannot be reached. The sweeper wakes the job again.
         """
-        with self._together.place(job_id, suspects) as place:
-            if place is not None:  # otherwise another thread handles this wake-up
-                self._look_at(job_id, place)
+        with self._wake_ups.turn(job_id, suspects) as ticket:
+            if ticket is not None:  # otherwise another thread handles this wake-up
+                self._look_at(job_id, ticket)
 
-    def _look_at(self, job_id: JobId, place: WakeUpTicket) -> None:
+    def _look_at(self, job_id: JobId, ticket: WakeUpTicket) -> None:
         evaluation = self._store.evaluation_leases.at(job_id)
         try:
             with self._attempts.leases.shown(evaluation.sign_of_life):
-                self._advance(job_id, place, evaluation)
+                self._advance(job_id, ticket, evaluation)
         except (StoreUnavailable, Interrupted):
             evaluation.interrupted()
             raise
         except TooManyEvaluators as why:
             log.warning("not looked at", job_id=job_id, why=str(why))
         except PoisonJob:
-            self._giving_up.froze(evaluation)
+            self._failure_guard.froze(evaluation)
         except Exception as error:  # noqa: BLE001 - `stumbled` logs it and limits the number of tries
-            self._giving_up.stumbled(evaluation, error)
+            self._failure_guard.stumbled(evaluation, error)
 
-    def _advance(self, job_id: JobId, place: WakeUpTicket, evaluation: EvaluationLease) -> None:
-        state, suspects = self._states.load(job_id, evaluation.begin), place.suspects
+    def _advance(self, job_id: JobId, ticket: WakeUpTicket, evaluation: EvaluationLease) -> None:
+        state, suspects = self._states.load(job_id, evaluation.begin), ticket.suspects
         if state is None:
             log.warning("no such job", job_id=job_id)
             self._store.journal.set_due(job_id, None, 0)
@@ -126,7 +126,7 @@ class JobLoop:
         while (known := state) is not None:
             try:
                 state = self._step(
-                    known, suspects, evaluation, place, insists=conflicts >= TRIES_TO_END
+                    known, suspects, evaluation, ticket, insists=conflicts >= TRIES_TO_END
                 )
                 suspects = ()
             except VersionConflict:
@@ -164,7 +164,7 @@ class JobLoop:
         state: JobState,
         suspects: Sequence[HandoffId],
         evaluation: EvaluationLease,
-        place: WakeUpTicket,
+        ticket: WakeUpTicket,
         *,
         insists: bool,
     ) -> JobState | None:
@@ -176,7 +176,7 @@ class JobLoop:
         Args:
             insists: see `Commit`.
         """
-        decision = self._deciding.decide(state, suspects)
+        decision = self._decision_maker.decide(state, suspects)
         prepared, later = decision.prepared, decision.state
         if not prepared.events:
             # The turn ends before the effects: a role may run for minutes, and other threads may
@@ -184,29 +184,31 @@ class JobLoop:
             self._store.journal.set_due(
                 state.job_id, decision.due_at, state.version, evaluation.name
             )
-            place.over()
+            ticket.over()
             return self._grown(later, self._execute(later, prepared.effects, evaluation))
         with self._role_runner.slot(wanted=prepared.role is not None) as is_free:
-            made = self._deciding.commit(decision, evaluation, thinks_here=is_free, insists=insists)
+            made = self._decision_maker.commit(
+                decision, evaluation, runs_role_here=is_free, insists=insists
+            )
             while made.role is not None:
-                grown = self._carried_out(made, evaluation, place)
+                grown = self._carried_out(made, evaluation, ticket)
                 following, recorded = self._run_role_here(made, made.role, evaluation)
                 if following is None:
                     return self._grown(made.state, [*grown, recorded])
                 made = following
-        grown = self._carried_out(made, evaluation, place)
+        grown = self._carried_out(made, evaluation, ticket)
         if role := made.prepared.role:
             self._delegate_role(made.state, role.handoff, role.text)
         return self._grown(made.state, grown)
 
     def _carried_out(
-        self, made: CommittedDecision, evaluation: EvaluationLease, place: WakeUpTicket
+        self, made: CommittedDecision, evaluation: EvaluationLease, ticket: WakeUpTicket
     ) -> list[Sequence[Recorded] | None]:
         """Publish the messages of a committed decision and execute its effects. Return the new
         events of each effect.
         """
         self._publish(made.state.job_id, made.prepared)
-        place.over()
+        ticket.over()
         if made.dropped:
             standings = self._store.jobs.handoffs(made.state.job_id, made.dropped[:MOST_TOLD])
             held: list[HandoffId] = []
@@ -232,7 +234,7 @@ class JobLoop:
 
         def finish(claim: Claim, end: FinishRequest) -> FinishReply:
             nonlocal following
-            finished, following = self._deciding.commit_with_end(made, claim, end, evaluation)
+            finished, following = self._decision_maker.commit_with_end(made, claim, end, evaluation)
             return finished
 
         ended = self._role_runner.run(role.ready, role.claim, finish)
@@ -276,7 +278,7 @@ class JobLoop:
         match effect:
             case PublishAgain():
                 log.warning("published again", handoffs=list(effect.handoffs), job_id=state.job_id)
-                outgoing = self._preparing.outgoing(state, effect.handoffs)
+                outgoing = self._recorder.outgoing(state, effect.handoffs)
                 if self._dispatcher.publish_again(state.job_id, outgoing):
                     self._store.jobs.sent(state.job_id, effect.handoffs)
                 return None
@@ -305,7 +307,7 @@ class JobLoop:
         """Run the role in this process, or send it to the roles queue if no role slot is free.
         Return the new events of the journal, or None if there are none.
         """
-        outgoing = self._preparing.outgoing(state, [handoff_id])
+        outgoing = self._recorder.outgoing(state, [handoff_id])
         if not outgoing:
             return None
         handoff, text = outgoing[0].handoff, outgoing[0].text

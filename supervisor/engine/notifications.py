@@ -110,7 +110,7 @@ class Webhooks:
 
     def deliver(self, state: JobState, attempt: int) -> None:
         """Report the end of the job, with one try. The body holds the id, status and reason of the job
-        and the number of the try. The receiver reads the result through the API.
+        and the number of the try. The receiver must ask for the result.
         """
         assert state.ended is not None
         body = json.dumps(

@@ -120,11 +120,11 @@ class PayloadLoader:
 class RoleBriefs:
     """Writes the brief of each role. A role sees only its own context and no other role's messages."""
 
-    def __init__(self, store: Store, loading: PayloadLoader) -> None:
+    def __init__(self, store: Store, loader: PayloadLoader) -> None:
         self._store = store
-        self._loading = loading
+        self._loader = loader
 
-    def there(self, state: JobState) -> Mapping[str, ServedSpecialist]:
+    def usable_specialists(self, state: JobState) -> Mapping[str, ServedSpecialist]:
         """Return the served specialists that this job may use, by name."""
         allowed, served = state.submitted.specialists, self._store.presence.served()
         if not allowed:
@@ -138,7 +138,7 @@ class RoleBriefs:
     def _candidates(self, state: JobState) -> list[Candidate]:
         """Return the served specialists as planners see them."""
         candidates: list[Candidate] = []
-        for name, specialist in self.there(state).items():
+        for name, specialist in self.usable_specialists(state).items():
             spec = specialist.spec
             candidates.append(Candidate(name, spec.description, spec.tools, specialist.queued))
         return candidates
@@ -158,12 +158,10 @@ class RoleBriefs:
             case "planner":
                 return self._planning(state, request, into)
             case "replanner":
-                plan, candidates = self._loading.plan(state, into), self._with_a_team(state)
+                plan, candidates = self._loader.plan(state, into), self._with_a_team(state)
                 return replanning(state, request, plan, candidates, self._known(state))
             case "judge":
-                return judge_task(
-                    state, self._loading.words(state, payloads_for_judge(state), into)
-                )
+                return judge_task(state, self._loader.words(state, payloads_for_judge(state), into))
             case "assessor":
                 return self._assessment(state, request, into)
             case _:
@@ -182,7 +180,7 @@ class RoleBriefs:
 
     def _needs(self, state: JobState, request: str, into: PendingWrites) -> RoleTask:
         """Return the planner's task to resolve the questions of steps."""
-        plan = self._loading.plan(state, into)
+        plan = self._loader.plan(state, into)
         asking: dict[StepId, BlobRef] = {}
         with_result: list[StepId] = []
         for step_id, step in state.steps.items():
@@ -190,7 +188,7 @@ class RoleBriefs:
                 with_result.append(step_id)
                 if step.status is StepStatus.IN_NEED:
                     asking[step_id] = step.result
-        words = self._loading.words(state, asking.values(), into)
+        words = self._loader.words(state, asking.values(), into)
         needs: dict[str, str] = {}
         for step_id, ref in asking.items():
             needs[str(step_id)] = words.result(ref).needs or ""
@@ -202,8 +200,8 @@ class RoleBriefs:
 
     def _assessment(self, state: JobState, request: str, into: PendingWrites) -> RoleTask:
         """Return the assessor's task to review a round of results."""
-        plan = self._loading.plan(state, into)
-        words = self._loading.words(state, payloads_for_disputes(state), into)
+        plan = self._loader.plan(state, into)
+        words = self._loader.words(state, payloads_for_disputes(state), into)
         conflicts = [dispute.brief() for dispute in disputes_of(state, words)]
         left = max(0, state.submitted.limits.max_rounds - state.reworks)
         number = len(state.rounds_now) + 1
@@ -213,11 +211,11 @@ class RoleBriefs:
 
     def _synthesis(self, state: JobState, request: str, into: PendingWrites) -> RoleTask:
         """Return the synthesizer's task to write the answer."""
-        plan = self._loading.plan(state, into)
+        plan = self._loader.plan(state, into)
         refs = [*results_for_answer(state)]
         if state.turned_down:
             refs.append(state.turned_down)
-        words = self._loading.words(state, refs, into)
+        words = self._loader.words(state, refs, into)
         open_points: Sequence[str] = ()
         verdict = None
         if state.last_round:
@@ -230,7 +228,7 @@ class RoleBriefs:
         gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]
         conflicts = [dispute.brief() for dispute in disputes_of(state, words)]
         text = synthesis_brief(request, plan, gaps, open_points, vetoes, conflicts)
-        return text, usable_sinks(state), self._loading.answer_schema(state)
+        return text, usable_sinks(state), self._loader.answer_schema(state)
 
     def _first_plan(self, state: JobState, request: str) -> RoleTask:
         """Return the planner's task to make the first plan of a job."""
@@ -250,20 +248,20 @@ class RoleBriefs:
         submitted = state.submitted
         earlier_request = None
         if submitted.after:
-            earlier_request = self._loading.text(state, submitted.after.request)
+            earlier_request = self._loader.text(state, submitted.after.request)
         return JobContext(submitted.given, earlier_request)
 
     def _rejected(self, state: JobState) -> list[RejectedPlanBrief]:
         """Return the plans that the user rejected, with the user's notes."""
 
         def plan(ref: BlobRef) -> Plan:
-            return Plan.from_json(self._loading.text(state, ref))
+            return Plan.from_json(self._loader.text(state, ref))
 
         briefs: list[RejectedPlanBrief] = []
         for rejected in state.rejected_plans:
             note = ""
             if rejected.note:
-                note = self._loading.text(state, rejected.note)
+                note = self._loader.text(state, rejected.note)
             own = None
             if rejected.own_plan:
                 own = plan(rejected.own_plan)

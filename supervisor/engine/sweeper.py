@@ -69,7 +69,8 @@ class Sweeper:
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
     def start(self, node: Callable[[], Node | None] = lambda: None) -> None:
-        """Start the thread, and wait at most `FOUND_WITHIN_S` for the first announcement.
+        """Start the thread, and wait at most `FOUND_WITHIN_S` for its first try to announce the
+        supervisor.
 
         Args:
             node: returns the facts that the supervisor announces about itself.
@@ -88,7 +89,7 @@ class Sweeper:
             self._thread.join(WITHDRAWN_WITHIN_S)
 
     def sweep(self) -> int:
-        """Wake each job that is due. Return the number of the jobs."""
+        """Wake each job that is due, and each job that no supervisor has begun. Return their number."""
         return self._sweep()[0]
 
     def announce(self) -> None:

@@ -26,7 +26,7 @@ store keeps the writes consistent.
 class _Line:
     """Wake-ups of one job."""
 
-    looking: threading.Lock = field(default_factory=threading.Lock)
+    evaluating: threading.Lock = field(default_factory=threading.Lock)
     waiting: dict[HandoffId, None] | None = None
     """Suspects of the waiting wake-up and of the wake-ups that joined it; None if no thread waits.
     """
@@ -37,7 +37,7 @@ class WakeUpTicket:
 
     def __init__(
         self,
-        together: WakeUpCoalescer,
+        coalescer: WakeUpCoalescer,
         job_id: JobId,
         line: _Line,
         suspects: Sequence[HandoffId],
@@ -45,7 +45,7 @@ class WakeUpTicket:
         holds: bool,
     ) -> None:
         self.suspects = suspects
-        self._together = together
+        self._coalescer = coalescer
         self._job_id = job_id
         self._line = line
         self._holds = holds
@@ -54,7 +54,7 @@ class WakeUpTicket:
         """End the turn, so that the waiting thread begins. A second call has no effect."""
         if self._holds:
             self._holds = False
-            self._together.go_on(self._job_id, self._line)
+            self._coalescer.end_turn(self._job_id, self._line)
 
 
 class WakeUpCoalescer:
@@ -66,7 +66,7 @@ class WakeUpCoalescer:
         self._lock = threading.Lock()
 
     @contextmanager
-    def place(
+    def turn(
         self, job_id: JobId, suspects: Sequence[HandoffId] = ()
     ) -> Iterator[WakeUpTicket | None]:
         """Wait until no other thread evaluates the job, or for `most_s` seconds, and yield the turn.
@@ -83,25 +83,25 @@ class WakeUpCoalescer:
             return
         holds = False
         try:
-            holds = line.looking.acquire(timeout=self._most_s)
+            holds = line.evaluating.acquire(timeout=self._most_s)
         finally:
             with self._lock:
                 wanted, line.waiting = tuple(line.waiting or ()), None
                 # The other thread ended its turn just after the timeout of this thread.
-                if not holds and not line.looking.locked():
+                if not holds and not line.evaluating.locked():
                     self._lines.pop(job_id, None)
-        place = WakeUpTicket(self, job_id, line, wanted, holds=holds)
+        ticket = WakeUpTicket(self, job_id, line, wanted, holds=holds)
         try:
-            yield place
+            yield ticket
         finally:
-            place.over()
+            ticket.over()
 
-    def go_on(self, job_id: JobId, line: _Line) -> None:
+    def end_turn(self, job_id: JobId, line: _Line) -> None:
         """End the turn of a thread that holds the lock, and wake the waiting thread."""
         with self._lock:
             if line.waiting is None:
                 del self._lines[job_id]
-            line.looking.release()
+            line.evaluating.release()
 
     @property
     def jobs(self) -> int:

@@ -180,7 +180,9 @@ class NeedsFormat:
         return added
 
     def _there(self, added: _Added, raw: ResolutionAnswer) -> str:
-        """Return the specialist of a helper step. An unknown one is replaced, with a note."""
+        """Return the specialist of a helper step. The generalist replaces an unknown specialist, with a
+        note.
+        """
         name = name_of(raw.specialist or "-")
         if name in self.specialists:
             return name
@@ -190,8 +192,8 @@ class NeedsFormat:
         return all_rounder(self.specialists)
 
     def _without_repeats(self, added: _Added) -> None:
-        """Remove helper steps that repeat steps of the plan, merge those that repeat each other, and
-        remove those beyond `room`.
+        """Remove helper steps that repeat steps of the plan, merge helper steps that repeat each other,
+        and remove helper steps beyond `room`.
         """
         needy = {helper.id: step for step, helper in added.by.items()}
         for repeat in repeats_in(tuple(added.by.values()), self.earlier):
@@ -212,8 +214,8 @@ class NeedsFormat:
 
 
 def needs_format_of_schema(schema: Mapping[str, Any], state: JobState, plan: Plan) -> NeedsFormat:
-    """Return the format of a handoff with this `NeedsFormat.schema`: for its steps and specialists, and
-    not for those that are served now.
+    """Return the answer format of a handoff with this `NeedsFormat.schema`, for the steps and
+    specialists in the schema.
     """
     offered = _item_of(schema).get("specialist", {}).get("enum", ())
     return NeedsFormat(

@@ -234,7 +234,7 @@ class PatchFormat:
         asked.change.append(Step(**fields))
 
     def _offered(self, asked: _Asked, name: str) -> str:
-        """Return the specialist of this name. One that is not offered is replaced, with a note."""
+        """Return the specialist of this name, or the generalist with a note if it is not offered."""
         if name in self.specialists:
             return name
         asked.notes.append(

@@ -122,7 +122,7 @@ class ClaimSubject:
 
 
 def matter_of(subject: str, attribute: str) -> ClaimSubject:
-    """Return the noun phrase of a subject and an attribute. Text in parentheses does not count."""
+    """Return the noun phrase of a subject and an attribute. Parentheses in the subject are left out."""
     subject = re.sub(r"\([^)]*\)", " ", subject)
     words = _words(_turned(_phrased(attribute)))
     kept = [
@@ -150,8 +150,10 @@ def is_same(first: ClaimSubject, second: ClaimSubject) -> bool:
 
 
 def _same_name(ours: list[str], theirs: list[str]) -> bool:
-    """Return whether the names match: they have the same words; one has the initials or the last words
-    of the other ("Curie" for "Marie Curie"); or one is the other with at most three more letters.
+    """Return whether the names match.
+
+    They match if they have the same words, or if one has the initials or the last words of the other
+    ("Curie" for "Marie Curie"). One word may also be another word with up to three more letters.
     """
     if sorted(ours) == sorted(theirs):
         return True

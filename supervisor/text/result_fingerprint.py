@@ -96,9 +96,9 @@ class EarlierClaims:
     def like(self, claim: Claim) -> list[Claim]:
         """Return the claims that say the same as a claim.
 
-        For a comparable claim, these are the claims with the same value, unit and date, and with the
-        same attribute of the same thing. For another claim, these are the claims that are not
-        comparable, have all of its words, and share its names and relations.
+        A comparable claim finds claims with the same value, unit and date of the same attribute of the
+        same thing. Another claim finds claims that are not comparable either, have all words of the
+        claim, and share its names and relations.
         """
         if claim.is_comparable:
             matter = _matter(claim)
@@ -127,8 +127,10 @@ class EarlierClaims:
 
 
 def _sense(text: str) -> tuple[object, ...]:
-    """Return the properties that two texts with the same words must share to mean the same: names,
-    words that can reverse a statement, and the order of the words if the text relates two things.
+    """Return the properties that two texts with the same words must share to mean the same.
+
+    These are names, words that can reverse a statement, and the order of the words if the text
+    relates two things.
     """
     words = _letters(text)
     return find_names(text), words & _TURNS, stems_in(text) if words & _RELATIONS else ()

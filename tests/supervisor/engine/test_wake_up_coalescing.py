@@ -30,18 +30,18 @@ def test_a_third_caller_joins_the_waiting_one_while_another_evaluates() -> None:
     together, seen = WakeUpCoalescer(), list[Sequence[HandoffId]]()
 
     def second() -> None:
-        with together.place(JOB, [B]) as place:
+        with together.turn(JOB, [B]) as place:
             assert place is not None
             seen.append(place.suspects)
 
-    with together.place(JOB, [A]) as first:
+    with together.turn(JOB, [A]) as first:
         assert first is not None
         seen.append(first.suspects)
         other = threading.Thread(target=second)
         other.start()
         wait_until(lambda: waits(together), what="the second one waits")
         for suspects in ([C], [], [B]):
-            with together.place(JOB, suspects) as place:
+            with together.turn(JOB, suspects) as place:
                 assert place is None
     other.join()
 
@@ -51,23 +51,23 @@ def test_a_third_caller_joins_the_waiting_one_while_another_evaluates() -> None:
 
 def test_a_caller_that_has_decided_delays_no_other() -> None:
     together = WakeUpCoalescer()
-    with together.place(JOB) as first:
+    with together.turn(JOB) as first:
         assert first is not None
         first.over()
-        with together.place(JOB) as second:
+        with together.turn(JOB) as second:
             assert second is not None
             first.over()
-            with together.place(new_job_id()) as another_job:
+            with together.turn(new_job_id()) as another_job:
                 assert another_job is not None
             assert together.jobs == 1
 
 
 def test_the_next_caller_evaluates_in_parallel_after_a_hang() -> None:
     together = WakeUpCoalescer(most_s=0.01)
-    with together.place(JOB), together.place(JOB, [B]) as second:
+    with together.turn(JOB), together.turn(JOB, [B]) as second:
         assert second is not None
         assert second.suspects == (B,)
-        with together.place(JOB, [C]) as third:
+        with together.turn(JOB, [C]) as third:
             assert third is not None
             assert third.suspects == (C,)
     assert together.jobs == 0
@@ -75,9 +75,9 @@ def test_the_next_caller_evaluates_in_parallel_after_a_hang() -> None:
 
 def test_after_a_failure_the_next_caller_evaluates() -> None:
     together = WakeUpCoalescer(most_s=60)
-    with pytest.raises(KeyError), together.place(JOB):
+    with pytest.raises(KeyError), together.turn(JOB):
         raise KeyError
-    with together.place(JOB) as next_one:
+    with together.turn(JOB) as next_one:
         assert next_one is not None
 
 
@@ -99,7 +99,7 @@ def test_an_evaluation_sees_every_write_before_its_wake_up() -> None:
         for n in range(200):
             with lock:
                 written.append(200 * thread + n)
-            with together.place(JOB) as place:
+            with together.turn(JOB) as place:
                 if place is not None:
                     looks.append(1)
                     read.update(list(written))
