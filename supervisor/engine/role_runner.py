@@ -118,7 +118,6 @@ class RoleRunner:
         Args:
             evaluation: the name of the evaluation that issues the handoff; see `ClaimRequest.look`.
         """
-        role = handoff.assigned_to
 
         def fit(
             _handoff: AgentHandoff,
@@ -126,56 +125,55 @@ class RoleRunner:
             loaded: LoadedPayloads,
             books: JobDocuments,
         ) -> AgentSetup:
-            if role == "synthesizer":
-                reading = EnvelopeFormat(
-                    handoff.step_id,
-                    handoff.expected_output_format,
-                    books.sources,
-                    loaded.known_claims(),
-                )
-                return AgentSetup(reading, answer_rules=ENVELOPE_RULES, streams_draft=True)
-            if role in (REPLANNER, "planner") and state.plan is not None:
-                texts = self._attempts.library.payloads(state.job_id, [state.plan.plan.digest])
-                plan = Plan.from_json(texts[state.plan.plan.digest])
-                if role == "planner":
-                    needs = needs_format_of_schema(handoff.expected_output_format, state, plan)
-                    return AgentSetup(needs, answer_rules="")
-                found: dict[StepId, str] = {}
-                for step_id, result in loaded.results.items():
-                    found[step_id] = status_of_result(result)
-                patches = patch_format_of_schema(
-                    handoff.expected_output_format,
-                    plan,
-                    found,
-                    may_ask=state.submitted.approvals.are_wanted,
-                )
-                return AgentSetup(patches, answer_rules="")
-            return AgentSetup(_reading(role, state, handoff), answer_rules="")
+            return self._agent_setup(state, handoff, loaded, books)
 
         def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
-            request = state.submitted.request
-            digests = [request.digest]
-            acts: Collection[str] = ()
-            if role == "planner":
-                acts = acting(self._attempts.store.presence.served())
-                if state.plan:
-                    digests.append(state.plan.plan.digest)
-            texts = self._attempts.library.payloads(
-                state.job_id,
-                digests,
-                results=[ref.digest for ref in earlier_results(handoff, state)],
-            )
-            words = ResultTexts(texts)
-            events, payloads = outcome_of(
-                handoff, state, result, texts[request.digest], words, acts
-            )
-            return Consequences(events, payloads)
+            return self._consequences(state, handoff, result)
 
-        ready = self._attempts.ready(text, handoff, fit, conclude, own=read_role_once(role))
+        own = read_role_once(handoff.assigned_to)
+        ready = self._attempts.ready(text, handoff, fit, conclude, own=own)
         return replace(ready, claiming=replace(ready.claiming, look=evaluation))
 
+    def _agent_setup(
+        self, state: JobState, handoff: AgentHandoff, loaded: LoadedPayloads, books: JobDocuments
+    ) -> AgentSetup:
+        """Return the answer format of a role, and the rules for its answer."""
+        role, schema = handoff.assigned_to, handoff.expected_output_format
+        if role == "synthesizer":
+            envelope = EnvelopeFormat(handoff.step_id, schema, books.sources, loaded.known_claims())
+            return AgentSetup(envelope, answer_rules=ENVELOPE_RULES, streams_draft=True)
+        if state.plan is None or role not in (REPLANNER, "planner"):
+            return AgentSetup(_answer_format(role, state, handoff), answer_rules="")
+        texts = self._attempts.library.payloads(state.job_id, [state.plan.plan.digest])
+        plan = Plan.from_json(texts[state.plan.plan.digest])
+        if role == "planner":
+            return AgentSetup(needs_format_of_schema(schema, state, plan), answer_rules="")
+        found: dict[StepId, str] = {}
+        for step_id, result in loaded.results.items():
+            found[step_id] = status_of_result(result)
+        may_ask = state.submitted.approvals.are_wanted
+        patches = patch_format_of_schema(schema, plan, found, may_ask=may_ask)
+        return AgentSetup(patches, answer_rules="")
 
-def _reading(role: str, state: JobState, handoff: AgentHandoff) -> AnswerFormat:
+    def _consequences(
+        self, state: JobState, handoff: AgentHandoff, result: HandoffResult
+    ) -> Consequences:
+        """Return the events that follow from the result of a role, and their payloads."""
+        request = state.submitted.request
+        digests = [request.digest]
+        acts: Collection[str] = ()
+        if handoff.assigned_to == "planner":
+            acts = acting(self._attempts.store.presence.served())
+            if state.plan:
+                digests.append(state.plan.plan.digest)
+        earlier = [ref.digest for ref in earlier_results(handoff, state)]
+        texts = self._attempts.library.payloads(state.job_id, digests, results=earlier)
+        words = ResultTexts(texts)
+        events, payloads = outcome_of(handoff, state, result, texts[request.digest], words, acts)
+        return Consequences(events, payloads)
+
+
+def _answer_format(role: str, state: JobState, handoff: AgentHandoff) -> AnswerFormat:
     """Return the answer format of a router, a first planner, a judge or an assessor."""
     match role:
         case "router":
