@@ -129,10 +129,13 @@ def matter_of(subject: str, attribute: str) -> ClaimSubject:
         word for word in words if word.casefold() not in _FILLERS and word.casefold() != "name"
     ] or [word for word in words if word.casefold() != "name"]
     about = [word for word in _words(_turned(_phrased(subject))) if word.casefold() not in _TITLES]
-    names = frozenset(
-        _stem(word) for word in about if any(char.isupper() or char.isdigit() for char in word)
-    )
+    names = frozenset(_stem(word) for word in about if _is_name(word))
     return ClaimSubject(tuple(dict.fromkeys(map(_stem, (*about, *kept)))), names, attribute)
+
+
+def _is_name(word: str) -> bool:
+    """Return whether a word has a capital letter or a digit."""
+    return any(char.isupper() or char.isdigit() for char in word)
 
 
 def is_same(first: ClaimSubject, second: ClaimSubject) -> bool:
