@@ -59,7 +59,7 @@ def values_of(kind: type[StrEnum]) -> list[str]:
 
 
 def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON Schema of an object with exactly these properties, all of them required."""
+    """Return the JSON Schema of an object that has exactly these properties."""
     return {
         "type": "object",
         "properties": properties,

@@ -1,5 +1,5 @@
-"""The judge's second brief, and its answer: who is right about a point that a reviewer repeats, the
-reviewer or the writer.
+"""The judge's second brief, about points that a reviewer repeats, and its answer: whether the writer or
+the reviewer is right.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def judge_task(
 
 
 def is_arbitration(schema: Mapping[str, Any]) -> bool:
-    """Return whether the handoff with this schema asks who is right, the writer or the reviewer."""
+    """Return whether the handoff with this schema asks whether the writer or the reviewer is right."""
     return bool(points_of_schema(schema))
 
 
