@@ -1,13 +1,13 @@
--- Append an event that commutes with everything, at any version.
+-- Append an event that commutes with all other events, at any version.
 -- KEYS job, due.  ARGV: event, fields (JSON object), statuses (JSON array; if not empty, the job
 -- must have one of them), then pairs of digest and compressed payload.
--- Returns the version; 0: there is no such job; -1: its status is another.
+-- Returns the new version; 0: there is no such job; -1: the job has none of the statuses.
 local job, due = KEYS[1], KEYS[2]
 local status, last, tally = unpack(redis.call('HMGET', job, 'status', 'version', 'tally'))
 if not status then return 0 end
 local statuses = cjson.decode(ARGV[3])
 local fits = #statuses == 0
-for _, one in ipairs(statuses) do fits = fits or one == status end
+for _, allowed in ipairs(statuses) do fits = fits or allowed == status end
 if not fits then return -1 end
 local at = now_ms()
 keep_payloads(job, ARGV, 4)

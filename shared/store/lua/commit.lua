@@ -1,21 +1,22 @@
 -- Compare-and-append: the only way in which a decision enters a journal.
--- KEYS job, due, jobs.  ARGV: a JSON object
---   expected, tip (ms of the last event that the decision has read | -1 any), events (number),
---     fields{}, issue[{id, queue, fields{}}],
---   drop[id], keep[id], groups{name: size}, due (ms | -1 none), created, keep_ms,
---   look (the evaluation that ends here, or ''), and optionally
+-- KEYS job, due, jobs.  ARGV: a JSON object with the fields
+--   expected (version of the journal that the decision has read), tip (Unix ms of its last event;
+--     -1: not compared), events (number), fields{} (of the job's hash), due (Unix ms | -1 none),
+--     keep_ms, look (the evaluation that ends here, or ''),
+-- and, where needed, the fields
+--   issue[{id, queue, fields{}}], groups{name: size}, drop[id], keep[id],
+--   created (1: this creates the job),
 --   score (accuracy of a quote, JSON),
---   regardless (1: valid after further results: it issues other steps, or ends the job without
---     them),
+--   regardless (1: the decision stays valid if only results have come since `expected`),
 --   claim (arguments of `claim`, for a handoff issued here),
---   ends (number of arguments of `finish`, for the handoff whose result led to the decision: its
---     events stand right after `expected`, before the events of the decision; it ends also if
---     nothing else is written),
+--   ends (number of arguments of `finish`, for the handoff whose result led to the decision: the
+--     events of that end come before those of the decision; the handoff ends even if the decision
+--     is refused),
 --   after (a job that must exist: otherwise nothing is written, and the returned version is -1),
 --   parent {job, handoff} (the handoff of another job that this job does from now on),
 --   ended (1: this ends the job),
---   cancels (the event for the journals of children whose handoffs are dropped)
--- then the arguments of `finish`, if any, then the events, then pairs of digest and compressed
+--   cancels (the event for the journals of children whose handoffs are dropped).
+-- Then the arguments of `finish`, if any, then the events, then pairs of digest and compressed
 -- payload.
 -- Returns {1, version, Unix ms, result of `claim`, result of `finish`, if any} or {0, current
 -- version, 0, false, result of `finish`}.
@@ -26,7 +27,8 @@ if c.after and redis.call('EXISTS', key_of(c.after)) == 0 then return { 0, -1, 0
 local last, tip, children, tally, status, looks = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally', 'status', 'looks'))
 local version = tonumber(last or 0)
 
--- Return whether only results came since the decision, in the same history.
+-- Return whether all events after `expected` are results, in the history that the decision has
+-- read.
 local function only_results_since()
   local MOST_RESULTS = 5000
   local entries = redis.call('XRANGE', job .. ':log', c.expected .. '-0', '+', 'COUNT', MOST_RESULTS)
@@ -52,8 +54,8 @@ if is_refused then return { 0, version, 0, false, ended } end
 local at = now_ms()
 local id, now = id_of(job), whole(at)
 
--- A child begins or continues with the claim of its parent's handoff, which holds until the child
--- has ended, and only while the parent needs it.
+-- A child job claims its parent's handoff when it begins. The claim has no lease and holds until
+-- the child has ended. If the parent no longer needs the handoff, nothing is written.
 if c.parent then
   local outer = key_of(c.parent.job)
   local h = outer .. ':h:' .. c.parent.handoff
@@ -64,7 +66,8 @@ if c.parent then
   redis.call('HSETNX', job, 'submitted_at', at)
 end
 
--- The wake-up makes the child's supervisor drop its handoffs, and with them its own children.
+-- Cancel an open child job. The due time wakes its supervisor, which drops the child's handoffs and
+-- so cancels the children of the child.
 local function cancel(child)
   local key = key_of(child)
   local f = redis.call('HMGET', key, 'status', 'cancelled', 'version', 'tally')
@@ -75,8 +78,8 @@ local function cancel(child)
   end
 end
 
--- Score of a new job in the list: its submission in Unix ms, and a fraction that orders jobs of the
--- same ms.
+-- Return the score of a new job in the list: its submission in Unix ms, plus a fraction that orders
+-- the jobs of one ms.
 local function place_in_list()
   local STEP = 1 / 1024 -- a score of 2^41 ms has room for 11 binary digits behind the point
   local newest = redis.call('ZREVRANGEBYSCORE', jobs, '(' .. whole(at + 1), now, 'WITHSCORES', 'LIMIT', '0', '1')
@@ -90,8 +93,8 @@ c.fields.looks = without(c.look, looks)
 version = append(job, version, ARGV, first_event, c.events, at, c.fields)
 local kept_ms, leaving = #issued > 0 and math.max(c.keep_ms, left_of(job)), {}
 local to_claim
--- Publishing takes about a millisecond each: the last of thousands is not late when the first are
--- claimed.
+-- Publishing a message takes about a millisecond. So the last of thousands of messages does not
+-- count as late.
 local PUBLISHING_MS = 2
 for place, handoff in ipairs(issued) do
   local h = job .. ':h:' .. handoff.id
@@ -130,7 +133,7 @@ for _, handoff in ipairs(drops) do
     if f[1] then forget(f[1], id .. '/' .. handoff) end
     if f[3] then redis.call('ZREM', 'handoff:held:' .. f[3], id .. '/' .. handoff) end
     if f[4] then lanes().leave_line(lanes().lane_of(f[4]), id .. '/' .. handoff) end
-    -- otherwise its siblings would wait for it
+    -- otherwise the chord would wait for it
     if f[2] then redis.call('HINCRBY', job, 'g:' .. f[2], '-1') end
     if f[5] then cancel(f[5]) end
   end
@@ -153,13 +156,14 @@ if c.score then
   local MOST_SCORES = 100
   keep_newest('handoff:scores', c.score, MOST_SCORES, PAST_KEPT_MS)
 end
-if c.parent then -- it belongs to a running job, and to no list of jobs
+if c.parent then -- a child job is not in the list of jobs
   send_off('supervisor', { now, id })
 elseif c.created then
   redis.call('ZADD', jobs, place_in_list(), id)
-  if c.fields.status == 'queued' then send_off('submissions', { now, id }) end -- it is announced next
+  if c.fields.status == 'queued' then send_off('submissions', { now, id }) end -- the client publishes it
 end
--- An ended job does not stay for its unused time, such as the weeks of an approval.
+-- Shorten the time to live of an ended job, its handoffs and its child jobs. Otherwise an ended job
+-- would stay for its unused time, such as the weeks of an approval.
 local function shorten(key, more, ms)
   for _, name in ipairs({ key, key .. ':log', key .. ':blob', key .. ':fetched' }) do redis.call('PEXPIRE', name, whole(ms)) end
   local AT_ONCE, from = 1000, '-'
@@ -183,7 +187,7 @@ local function shorten(key, more, ms)
 end
 
 stay_whole(job, children, c.keep_ms)
--- Webhooks and tasks at the end of a job are tried up to this time.
+-- Webhooks and tasks at the end of a job are retried for up to this time.
 local AFTER_END_MS = 2 * 3600 * 1000
 if c.ended and left_of(job) > c.keep_ms + AFTER_END_MS and not above(job) then
   shorten(job, children, math.max(c.keep_ms, AFTER_END_MS))

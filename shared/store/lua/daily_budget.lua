@@ -1,8 +1,8 @@
 -- Daily budget of a tenant and of the installation: spent, allowed, and needed for new work. Reads
 -- only.
 -- KEYS caps.  ARGV: tenant.  Returns {ms until the next day, the tenant's budget, the
--- installation's}; each is {tokens, usd, most tokens, most usd (0: no cap), needed tokens, needed
--- usd}
+-- installation's}; each is {spent tokens, spent usd, cap of tokens, cap of usd (0: no cap), needed
+-- tokens, needed usd}; `usd` is micro-dollars
 local caps = redis.call('HMGET', KEYS[1], 'tenant_day_tokens', 'tenant_day_usd', 'day_tokens', 'day_usd')
 local function book(key, most_tokens, most_usd)
   local b = redis.pcall('HMGET', key, 'input_tokens', 'output_tokens', 'usd', 'needed_tokens', 'needed_usd')

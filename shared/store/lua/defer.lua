@@ -1,8 +1,8 @@
--- Defer a claim whose next call must wait long for its provider: its slot is free, and the sweeper
--- publishes it again later. It does not count as a claim. Its checkpoints are stored already, and
--- it has no reservation.
+-- Defer a handoff whose next call must wait long for its provider. Its slot is free, and the
+-- sweeper publishes it again after the given time. The claim does not count. Its checkpoints are
+-- stored already, and it has no reservation.
 -- KEYS job, due.  ARGV: handoff, fence, ms, why, bucket ('' none).  Returns 1 | 0 (the claim is
--- lost)
+-- lost, or no job needs the handoff)
 local job, due, handoff, why = KEYS[1], KEYS[2], ARGV[1], ARGV[4]
 local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
 if gone(redis.call('HGET', job, 'version'), redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
@@ -11,7 +11,7 @@ local until_ms = at + tonumber(ARGV[3])
 give_back(h, 'throttled')
 redis.call('HSET', h, 'held', 1, 'parked', until_ms, 'doing', why)
 redis.call('ZADD', due, until_ms, member)
-if ARGV[5] ~= '' then -- it keeps its place in the line
+if ARGV[5] ~= '' then -- the handoff keeps its place in the line
   redis.call('HSET', h, 'lane', ARGV[5])
   local pacing = lanes()
   local lane = pacing.lane_of(ARGV[5])

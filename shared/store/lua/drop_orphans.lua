@@ -1,6 +1,7 @@
--- Drop messages without a job from an unserved queue. A message that has moved stays.
--- KEYS queue.  ARGV: first and last position of a piece (-1: the next message to be taken), then in
--- turn positions (1: the first), messages, and their entries in the fair order ('' none).
+-- Drop messages without a job from an unserved queue. A message that is no longer at its position
+-- stays.
+-- KEYS queue.  ARGV: first and last position of a piece (-1: the next message to be taken), then
+-- for each message: position in the piece (1: the first), text, entry in the fair order ('' none).
 -- Returns the number of dropped messages
 local queue, first = KEYS[1], tonumber(ARGV[1])
 local GONE = '' -- no message is empty

@@ -1,9 +1,9 @@
 -- Add messages of jobs to their queue: each adds one element to the list, and its own place in the
 -- fair order of the queue. A worker that pops any element gets, by `dequeue`, the first message of
 -- that order.
--- A single message in an empty queue needs no order: its element holds it, which ALONE says, until
--- another message comes; then it gets its place, too. Until its claim, a worker that popped the
--- element may hold it.
+-- A single message in an empty queue needs no order. Its element ends with ALONE, and has no place
+-- until another message comes. Its entry in `handoff:out:QUEUE` stays until the claim, because a
+-- worker may have popped the element.
 -- The order is start-time fair queueing with messages of cost 1. Within a class of priority, the
 -- score of a message is the larger of the lowest waiting score and its tenant's next score, which
 -- then grows by one. So tenants take turns, each in its order of publication.
@@ -12,7 +12,7 @@
 -- Returns nothing
 local queue, is_first = KEYS[1], ARGV[1] == '1'
 local fair, out = 'handoff:fair:' .. queue, 'handoff:out:' .. queue
-local CLASS = 2 ^ 40 -- scores of a class; more than a class uses before it is empty and starts again
+local CLASS = 2 ^ 40 -- scores of a class; its scores start again when the queue was empty
 local ALONE = ' '
 
 local whose, lowest, nexts = {}, {}, {}
@@ -55,7 +55,7 @@ local other = waiting == 1 and redis.call('LINDEX', queue, 0)
 if other and string.sub(other, -1) == ALONE then
   local _, its = pcall(cjson.decode, other)
   local headers = type(its) == 'table' and type(its.headers) == 'table' and its.headers or {}
-  if headers['handoff-for'] then -- otherwise a foreign client has added it
+  if headers['handoff-for'] then -- otherwise another application has added it
     local alone = string.sub(other, 1, -2)
     redis.call('LSET', queue, 0, alone)
     place(headers['handoff-for'], its.properties.delivery_tag, alone, headers['handoff-first'])

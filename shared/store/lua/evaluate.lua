@@ -1,9 +1,10 @@
 -- Begin an evaluation of a job, and read the journal after a version; or end an evaluation that no
--- other script ends; or send the heartbeat of a long evaluation.
+-- other script ends; or store the heartbeat of a long evaluation.
 -- KEYS job, due, log.  ARGV: evaluation, 'end'; or evaluation, 'lives'; or evaluation, 'begin',
 -- version, most events, most evaluations, frozen_ms, together_ms, lease_ms.
--- Returns {verdict, entries}. Verdicts: ok | frozen (that many evaluations never ended) | crowded
--- (the most evaluations run now, and the job is due again soon). The last two have no entries.
+-- Returns {verdict, entries}. Verdicts: ok | frozen (too many evaluations never ended) | crowded
+-- (as many evaluations as may run have not ended, and the job is due again soon). Only `ok` has
+-- entries.
 local job, due, log = KEYS[1], KEYS[2], KEYS[3]
 local name = ARGV[1]
 if ARGV[2] == 'end' then
@@ -17,7 +18,8 @@ end
 local most, frozen, together, lease = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local at = now_ms()
 
--- Count the times that are further apart than `within`; closer times count together with the first.
+-- Count the groups of times. A time within `within` ms after the first time of a group belongs to
+-- it.
 local function counted(times, within)
   local count, since = 0, nil
   for _, heard in ipairs(times) do

@@ -1,7 +1,8 @@
 -- Find jobs and their child jobs by the beginning of their id. Reads only, and a bounded part of
 -- the list.
--- KEYS jobs.  ARGV: score to begin below ('+inf', or '(' and a score), most jobs to read, prefix.
--- Returns {score to continue at ('' at the end of the list), ids, the newest first}. Jobs that
+-- KEYS jobs.  ARGV: score to start from ('+inf', or '(' and a score to start below), most jobs to
+-- read, prefix.
+-- Returns {score to continue from ('' at the end of the list), ids, the newest first}. Jobs that
 -- retention has removed do not match.
 local jobs, most, prefix = KEYS[1], tonumber(ARGV[2]), ARGV[3]
 local entries = redis.call('ZREVRANGEBYSCORE', jobs, ARGV[1], '-inf', 'WITHSCORES', 'LIMIT', '0', ARGV[2])

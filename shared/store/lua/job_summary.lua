@@ -2,10 +2,11 @@
 -- only, and a bounded part.
 -- KEYS job, due, jobs.  ARGV: most events of the tail, most bytes of an event, most due entries to
 -- search, most handoffs to read, then the fields of the job's hash; the first is asked_last.
--- Returns {Unix ms, submitted (Unix ms) or '', values of the fields, first event, tail, running
--- handoffs, deferred handoffs, 1 if there may be more (or 0), subject of the newest question ('' if
--- it was answered)}. Each event is {version, Unix ms, event, '' if it is too long and not the
--- first}, oldest first. Returns nothing if there is no such job.
+-- Returns {Unix ms, submitted (Unix ms, or '' if the job is not in the list), values of the fields,
+-- {first event}, tail (oldest first), running handoffs, deferred handoffs, 1 if there may be more
+-- handoffs (or 0), subject of the newest question ('' if it was answered)}. Each event is {version,
+-- Unix ms, event}. The text of an event that is too long is '', except for the first event. Returns
+-- nothing if there is no such job.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local most_bytes, most_due, most_asked = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if redis.call('EXISTS', job) == 0 then return false end
@@ -13,20 +14,21 @@ local at, id = now_ms(), id_of(job)
 local fields = redis.call('HMGET', job, unpack(ARGV, 5))
 local question = fields[1] and redis.call('HGET', job, 'approval:' .. fields[1]) or ''
 
-local function told(entries)
-  local found = {}
+local function events_of(entries)
+  local events = {}
   for n, entry in ipairs(entries) do
     local event = entry[2][2]
     local version = string.match(entry[1], '^%d+')
-    found[n] = { version, entry[2][4], (#event <= most_bytes or version == '1') and event or '' }
+    events[n] = { version, entry[2][4], (#event <= most_bytes or version == '1') and event or '' }
   end
-  return found
+  return events
 end
-local first = told(redis.call('XRANGE', job .. ':log', '-', '+', 'COUNT', 1))
-local newest, tail = told(redis.call('XREVRANGE', job .. ':log', '+', '-', 'COUNT', ARGV[1])), {}
+local first = events_of(redis.call('XRANGE', job .. ':log', '-', '+', 'COUNT', 1))
+local newest, tail = events_of(redis.call('XREVRANGE', job .. ':log', '+', '-', 'COUNT', ARGV[1])), {}
 for n = #newest, 1, -1 do tail[#tail + 1] = newest[n] end
 
--- A running handoff has a lease, and a deferred handoff a time, in the future.
+-- The due time of a running handoff is the end of its lease; that of a deferred handoff is the end
+-- of its deferral. Both are in the future.
 local runs, parked, asked = {}, {}, 0
 local members = redis.call('ZRANGEBYSCORE', due, at, '+inf', 'LIMIT', 0, most_due)
 local more = #members == most_due and 1 or 0
@@ -47,7 +49,7 @@ for _, member in ipairs(members) do
     end
   end
 end
--- A handoff of a child job is claimed for the child, without a lease.
+-- A handoff that a child job does is claimed by the child and has no lease, so it is never due.
 for child in string.gmatch(redis.call('HGET', job, 'children') or '', '%S+') do
   if asked == most_asked then
     more = 1

@@ -1,10 +1,11 @@
--- Record a message that this process cannot read. Another version wrote it if the store has issued
--- it: then it is left to that version for a while, and after that it waits for a person. The letter
--- is kept in the same step, so that no handoff is on hold without a letter.
+-- Record a message that this process cannot read. If the store has issued it, a process of another
+-- version wrote it. Then it is left to processes of that version for patience_ms, and after that
+-- the handoff is on hold. The letter is stored in the same step, so that no handoff is on hold
+-- without a letter.
 -- KEYS job, due, dead.  ARGV: handoff, digest of the message, patience_ms, the letter, most
 -- letters, seconds to keep them.
--- Returns 'unknown' (not issued) | 'over' (no job needs it) | 'left' (the sweeper publishes it
--- again) | 'dead' (on hold until `retry`)
+-- Returns 'unknown' (not issued) | 'over' (the handoff runs, or has ended) | 'left' (the sweeper
+-- publishes it again) | 'dead' (on hold until `handoff dead requeue`)
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
 local f = redis.call('HMGET', h, 'state', 'digest', 'queue', 'unread')

@@ -1,7 +1,7 @@
 -- List the jobs that match a filter, the newest first. Reads only, and a bounded part of the list.
--- KEYS jobs.  ARGV: score to begin below ('+inf', or '(' and a score), most jobs to read, most jobs
--- to return, tenant or '' (any), then statuses (none: any).
--- Returns {score to continue at ('' at the end of the list), matching jobs}. Jobs that retention
+-- KEYS jobs.  ARGV: score to start from ('+inf', or '(' and a score to start below), most jobs to
+-- read, most jobs to return, tenant or '' (any), then statuses (none: any).
+-- Returns {score to continue from ('' at the end of the list), matching jobs}. Jobs that retention
 -- has removed do not match.
 local jobs, most, tenant = KEYS[1], tonumber(ARGV[3]), ARGV[4]
 local wanted, is_any = {}, #ARGV == 4

@@ -1,12 +1,12 @@
--- Note that the messages of lost or new handoffs were sent: from now on they wait in their queues.
--- Before this note every sweep finds them again, because the sender may have died.
--- KEYS job, due.  ARGV: handoff...
+-- Note that the messages of lost handoffs were sent: from now on they wait in their queues. Before
+-- this note, sweeps find these handoffs again, because the sender may have died.
+-- KEYS job, due.  ARGV: handoff...  Returns 1 | 0 (there is no such job)
 local job, due = KEYS[1], KEYS[2]
 if redis.call('EXISTS', job) == 0 then return 0 end
 for _, handoff in ipairs(ARGV) do
   local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
   local f = redis.call('HMGET', h, 'state', 'lost', 'queue')
-  if f[1] == 'issued' and f[2] and f[3] then -- or it was claimed in the meantime
+  if f[1] == 'issued' and f[2] and f[3] then -- otherwise it was claimed in the meantime
     redis.call('HDEL', h, 'lost')
     redis.call('ZREM', due, member)
     redis.call('ZADD', 'handoff:waiting:' .. f[3], now_ms(), member)

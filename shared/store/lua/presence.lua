@@ -1,12 +1,11 @@
--- Live processes, paused roles, and the handoffs that wait for a missing or paused role. Reads
--- only.
--- KEYS serving, queues, paused.  ARGV: last position to read in each queue, from 0 (-1: all), then
--- `job` (the queues are read) or `job/handoff`...
--- Returns {served queues, `queue/job/handoff` of waiting handoffs, role and pause of each paused
--- role}
+-- Served queues, paused roles, and the handoffs that wait for a missing or paused role. Reads only.
+-- KEYS serving, queues, paused.  ARGV: last position to read in each waiting set, from 0 (-1: all),
+-- then members: `job` (the sets are searched for its handoffs) or `job/handoff`.
+-- Returns {served queues, `role/job/handoff` of each waiting handoff, role and pause of each paused
+-- role in turn}
 local serving, queues, paused = KEYS[1], KEYS[2], redis.call('HGETALL', KEYS[3])
 local jobs, handoffs = {}, {}
-local served, names, found = { roles = true }, {}, {} -- a process that serves `roles` is a supervisor
+local served, names, found = { roles = true }, {}, {} -- only supervisors serve `roles`; never reported
 for n = 2, #ARGV do
   local asked = ARGV[n]
   if string.find(asked, '/', 1, true) then handoffs[#handoffs + 1] = asked else jobs[asked] = true end
@@ -14,7 +13,7 @@ end
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', serving, now_ms(), '+inf')) do
   local queue = string.match(member, '^(.-)/')
   if queue and not served[queue] then names[#names + 1] = queue end
-  if queue then served[queue] = true end -- a member without a slash is no announcement
+  if queue then served[queue] = true end -- a member without a slash is not an announcement
 end
 local function look(waiting, whom)
   for _, member in ipairs(handoffs) do

@@ -1,5 +1,6 @@
--- Empty a queue by hand. The sweeper publishes the messages that a job still needs.
--- KEYS queue.  Returns the number of messages
+-- Delete all messages of a queue, for an operator. The sweeper publishes those that a job still
+-- needs again.
+-- KEYS queue.  Returns the number of deleted messages
 local queue = KEYS[1]
 local fair, count, at = 'handoff:fair:' .. queue, redis.call('LLEN', queue), whole(now_ms())
 for _, entry in ipairs(redis.call('ZRANGE', fair, 0, -1)) do

@@ -1,6 +1,7 @@
--- Note that a role's handoff will be sent to a queue. It counts as lost until `sent` confirms it.
--- KEYS job, due.  ARGV: handoff, queue, bump_ms.  Returns 1 (send it) | 0 (it waits there already,
--- or cannot be sent)
+-- Note that a role's handoff will be sent to a queue. It counts as lost until `mark_sent` confirms
+-- it.
+-- KEYS job, due.  ARGV: handoff, queue, bump_ms (time until the sweeper finds it again).
+-- Returns 1 (send it) | 0 (it waits in a queue already, runs, or has ended)
 local job, due, handoff, queue = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local h = job .. ':h:' .. handoff
 local f = redis.call('HMGET', h, 'state', 'queue', 'lost')

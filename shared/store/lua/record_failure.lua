@@ -1,5 +1,5 @@
--- Record a failed evaluation. The next evaluation comes later each time, and failures are counted
--- until the journal grows.
+-- Record a failed evaluation. The delay until the next evaluation doubles with each failure, from 2
+-- s on. A new event in the journal starts the count again.
 -- KEYS job, due.  ARGV: most ms until the next evaluation, evaluation that ends here ('' none).
 -- Returns the failures in a row; 0: there is no such job
 local job, due = KEYS[1], KEYS[2]

@@ -1,5 +1,7 @@
--- Hand back a claim at a deploy. Its message goes back to its queue, and the claim does not count.
--- KEYS job, due.  ARGV: handoff, fence, used (JSON or '').  Returns 1 | 0
+-- Hand back a claim, because its process ends. The claim does not count, and its process puts the
+-- message back into the queue.
+-- KEYS job, due.  ARGV: handoff, fence, used (JSON or '').  Returns 1 | 0 (the claim is lost, or no
+-- job needs the handoff)
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff
 if gone(redis.call('HGET', job, 'version'), redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end

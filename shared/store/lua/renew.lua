@@ -1,6 +1,6 @@
--- Renew a lease, with a heartbeat.
--- KEYS job, due.  ARGV: handoff, fence, lease_ms, doing ('' keeps), compressed draft ('' keeps),
--- keep_ms, deadline (ms | 0).
+-- Renew a lease, and store the heartbeat.
+-- KEYS job, due.  ARGV: handoff, fence, lease_ms, doing ('': unchanged), compressed draft ('':
+-- unchanged), keep_ms, deadline (Unix ms | 0).
 -- Returns 'ok' | 'lost' | 'dropped' | 'cancelled'
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff

@@ -1,8 +1,10 @@
 -- Record a provider's answer to a call: accepted, with its limits, or refused.
--- KEYS bucket.  ARGV: job/handoff, JSON {lane, window, asked_at (Unix ms), limits{NAME: [limit,
--- remaining]} or
---   the same and why, retry_after (ms; -1: none given), first, longest, most (ms), dice (0 to 1)}.
---     Returns 1
+-- KEYS bucket.  ARGV: job/handoff, then a JSON object with
+--   lane, window (ms), asked_at (Unix ms), limits{NAME: [limit, remaining]},
+-- and for a refusal also
+--   why, retry_after (ms; -1: none given), first (ms of the first backoff), longest (ms of the
+--     longest backoff), most (ms that calls wait at most), dice (random, 0 to 1).
+-- Returns 1
 local member, said = ARGV[1], cjson.decode(ARGV[2])
 local pacing = lanes()
 local lane, window, at = pacing.lane_of(said.lane), said.window, now_ms()

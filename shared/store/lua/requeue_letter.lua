@@ -1,4 +1,5 @@
--- Make a handoff whose message was a dead letter lost to its queue again: the next sweep finds it.
+-- Mark a handoff as lost whose message was a dead letter, so that the next sweep finds it. A
+-- handoff of a paused role stays on hold.
 -- KEYS job, due.  ARGV: handoff.  Returns 'ok' | 'unknown' | 'over' (it runs, or has ended)
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff

@@ -1,5 +1,5 @@
--- Running handoffs, and deferred handoffs, which hold no slot. Reads only.
--- KEYS due, waiting...: the supervisors' queues (a job with a wake-up is not due).  ARGV: most
+-- Running handoffs, and deferred handoffs, which have no slot. Reads only.
+-- KEYS due, waiting sets of the supervisors' queues (a job with a wake-up is not due).  ARGV: most
 -- handoffs to read.
 -- Returns {Unix ms, open jobs, jobs that wait for a person, {job, handoff, role, deferred until
 -- (Unix ms) or '', worker, doing, turns, first claimed (Unix ms)}...}
@@ -10,8 +10,8 @@ local function count(id)
   jobs[id] = true
   open = open + 1
 end
--- An ended job is due, too, until its end is reported.
-local function look_at(id)
+-- Count a due job if it is open. An ended job is due until its end is reported.
+local function count_if_open(id)
   local f = redis.call('HMGET', key_of(id), 'status', 'asks', 'asked_last')
   if f[1] and f[1] ~= 'queued' and f[1] ~= 'running' then return end
   count(id)
@@ -22,7 +22,7 @@ for n = 2, #KEYS do
 end
 for _, member in ipairs(redis.call('ZRANGE', due, 0, -1)) do
   local job, handoff = string.match(member, '^(.-)/(.+)$')
-  if job then count(job) else look_at(member) end
+  if job then count(job) else count_if_open(member) end
   if handoff and read < most then
     read = read + 1
     local f = redis.call('HMGET', key_of(job) .. ':h:' .. handoff, 'state', 'role', 'parked', 'worker', 'doing', 'turns', 'started_at')

@@ -1,7 +1,8 @@
--- Set the daily caps. KEYS caps.  ARGV: time at which a supervisor set them (Unix ms; '': now),
--- then pairs of field and value.
--- The latest caps win; older caps are restored if Redis has lost them, or has restored older data.
--- Returns the time at which the valid caps were set.
+-- Set the daily caps. The latest caps win. A supervisor sends the time at which it first set its
+-- caps, so that they come back if Redis has lost them or has restored older data.
+-- KEYS caps.  ARGV: time at which these caps were first set (Unix ms; '': now), then pairs of field
+-- and value.
+-- Returns the time of these caps (Unix ms); if newer or equal caps are stored, they stay valid.
 local held, at = tonumber(redis.call('HGET', KEYS[1], 'since') or 0), tonumber(ARGV[1])
 if at and at <= held then return at end
 at = at or math.max(now_ms(), held + 1)

@@ -1,15 +1,15 @@
 -- Set the time at which the sweeper must evaluate a job again. If an event came since the decision,
--- that event has set the time.
--- KEYS job, due.  ARGV: version of the decision, due (ms | -1 never), evaluation that ends here (''
--- none).
--- Returns 1 | 0
+-- the time of that event stays; if there is none, the sweeper evaluates the job in a second.
+-- KEYS job, due.  ARGV: version of the decision, due (Unix ms | -1 never), evaluation that ends
+-- here ('' none).
+-- Returns 1 | 0 (an event came since)
 local job, due = KEYS[1], KEYS[2]
 local id = id_of(job)
 local version, status, looks = unpack(redis.call('HMGET', job, 'version', 'status', 'looks'))
 looked_at(id, status)
 end_look(job, ARGV[3], looks)
 if tonumber(version or 0) ~= tonumber(ARGV[1]) then
-  -- the new event may rely on a time that the sweep has used up
+  -- a sweep may have removed the time that the new event has set
   redis.call('ZADD', due, 'NX', now_ms() + 1000, id)
   return 0
 end

@@ -1,9 +1,10 @@
--- Find the work that a time limit or a lost message makes necessary. It is taken and noted in one
--- step, so that any number of sweepers share the work. It stays due until a process acts: a claim,
--- or `sent`. So a wake-up may be lost, or die with its receiver.
--- KEYS due, queues.  ARGV: most, bump_ms, grace_ms, lease_ms.
--- Returns {`job` and `job/handoff` members for the supervisor's queue, jobs for the submissions,
--- whether more may be due (1|0)}
+-- Find the work that a time limit or a lost message makes necessary. The script finds and notes it
+-- in one step, so that any number of sweepers share the work. The work stays due until a process
+-- claims the handoff or runs `mark_sent`. So a wake-up may be lost, or its receiver may die.
+-- KEYS due, queues.  ARGV: most entries of each kind, bump_ms (time until a wake-up or a lost
+-- handoff is found again), grace_ms (time that a message may be in no queue), lease_ms.
+-- Returns {`job` and `job/handoff` members for the supervisor's queue, jobs for the queue of
+-- submissions, whether more may be due (1|0)}
 local due, queues = KEYS[1], KEYS[2]
 local most, bump, grace = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local at = now_ms()
@@ -11,6 +12,7 @@ hear(at, tonumber(ARGV[4]))
 local WAITING = 'handoff:waiting:'
 local found, fresh, woken = {}, {}, {}
 
+-- Return the state of a handoff; nil if the member is a job.
 local function standing(member)
   local job, handoff = string.match(member, '^(.-)/(.+)$')
   if not job then return nil end
@@ -23,8 +25,9 @@ local function standing(member)
     has_lapsed = not is_over and f[1] == 'running' and lease <= at, is_issued = not is_over and f[1] == 'issued' }
 end
 
--- The process is dead or treated as dead: the call in flight is charged at its upper bound, so that
--- siblings no longer wait for the budget, and the old claim is refused from now on.
+-- End the claim of a process that is dead or treated as dead. The call in flight is charged at its
+-- upper bound, so that other handoffs no longer wait for the budget. The old claim is refused from
+-- now on.
 local function abandon(one)
   settle(one.key, one.h, nil)
   count_lost(one.h)
@@ -33,7 +36,8 @@ local function abandon(one)
   one.is_issued = true
 end
 
--- A job that has not begun is announced again, so that thousands of such jobs do not wait in front
+-- Note that a job will be woken, and return the list of results that it belongs to. A job that has
+-- not begun goes to the queue of submissions, so that thousands of such jobs do not wait in front
 -- of the wake-ups.
 local function note_wake_up(job, status)
   local is_fresh = status == 'queued'
@@ -46,8 +50,8 @@ local function is_woken(job)
   return redis.call('ZSCORE', WAITING .. 'supervisor', job) or redis.call('ZSCORE', WAITING .. 'submissions', job)
 end
 
--- Return whether this sweep may wake the job. A woken job that was not evaluated yet keeps its
--- turn.
+-- Wake the job of a lost handoff, unless a wake-up waits already. Returns whether the handoff can
+-- be reported with a wake-up of this sweep.
 local function may_wake(job)
   if woken[job] then return true end
   if is_woken(job) then return false end
@@ -55,9 +59,9 @@ local function may_wake(job)
   return true
 end
 
--- Repair a queue with fewer elements than messages: a worker that popped an element died before it
--- took a message. Entries that no job needs, because a version without the fair order has run them,
--- are removed. Returns whether the queue is empty.
+-- Repair a queue with fewer elements than messages: a worker popped an element and died before it
+-- took a message. An element is added for each missing one. Entries that no job needs are removed,
+-- because a version without the fair order has run them. Returns whether the queue is empty.
 local function even_up(queue)
   local fair, elements = 'handoff:fair:' .. queue, redis.call('LLEN', queue)
   local missing = redis.call('ZCARD', fair) - elements
@@ -74,15 +78,16 @@ local function even_up(queue)
   return elements == 0 and missing <= 0
 end
 
--- Return whether the element that was added to an empty queue, and holds its message, still exists.
+-- Return whether the next element of the queue is the message of this member, without a place in
+-- the fair order.
 local function is_alone_in(queue, member)
   local ALONE, element = ' ', redis.call('LINDEX', queue, -1) or ''
   return string.sub(element, -1) == ALONE and string.find(element, '"' .. member .. '"', 1, true)
 end
 
--- Find lost entries of a queue's waiting set: too long with their sender or receiver, or in an
--- empty queue. Age alone proves nothing. An entry that was claimed or evaluated in the meantime is
--- in no process's hands.
+-- Find lost entries of a queue's waiting set: entries that a sender or receiver has for longer than
+-- `within` ms, and older entries of an empty queue. Age alone proves nothing. An entry that was
+-- claimed or evaluated in the meantime is not in the waiting set.
 local function lost_in(queue, within)
   local out, waiting, lost = 'handoff:out:' .. queue, WAITING .. queue, {}
   local is_empty = even_up(queue)
@@ -144,7 +149,7 @@ for _, queue in ipairs(redis.call('HKEYS', queues)) do
       forget(queue, member)
       redis.call('ZADD', due, at + bump, member)
       found[#found + 1] = member
-    elseif #lost >= most then -- its job will be evaluated; until then it does not delay other jobs
+    elseif #lost >= most then -- its job will be evaluated; until then, other jobs' entries come first
       redis.call('ZADD', 'handoff:out:' .. queue, 'XX', at, member)
     end
   end

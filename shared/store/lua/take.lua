@@ -1,16 +1,19 @@
--- Pop elements and take their messages in one round trip, for a worker that expects some.
--- KEYS queues, of which the first with an element counts.  ARGV: most elements for each, and no
--- more than a quarter of the waiting ones, so that other processes get their share.
--- Returns {queue, messages, element, elements left in it}. element: the last popped one, which has
--- no place in the order any more, or never had one, and may be anything: the caller passes it to
--- `dequeue`; false if there is none. Returns nothing if all queues are empty
+-- Pop elements and take their messages in one round trip, for a worker that expects several.
+-- KEYS queues; only the first queue with an element is read.  ARGV: most elements of each queue. No
+-- call takes more than a quarter of the elements, so that other processes get their share.
+-- Returns {queue, messages, element, elements left in the queue}. `element`: the last popped
+-- element if its message has no place in the fair order, else false. The caller passes it to
+-- `dequeue`.
+-- Returns nothing if all queues are empty
 for n, queue in ipairs(KEYS) do
   local messages, element, waiting = {}, false, redis.call('LLEN', queue)
   local most = math.min(tonumber(ARGV[n]), math.ceil(waiting / 4))
   while #messages < most and not element do
     local frame = redis.call('RPOP', queue)
-    -- kombu's JSON: a user's data is in base64, or has its quotes escaped. A pattern that is tried
-    -- at every position of a message takes as long as all the rest.
+    -- This is kombu's JSON: a user's data is in base64, or has its quotes escaped, so it cannot
+    -- match.
+    -- A pattern that is tried at each position of a message takes as long as the rest of the
+    -- script.
     local _, at = string.find(frame, '"handoff-for": "', 1, true)
     local member = at and string.match(frame, '^([^"\\%s]+)"', at + 1)
     _, at = string.find(frame, '"delivery_tag": "', 1, true)

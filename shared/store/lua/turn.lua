@@ -1,12 +1,12 @@
 -- A turn in one round trip: store checkpoints, settle the last call, reserve the next one, renew
--- the lease, read a cancel.
--- KEYS job, due.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (ms | 0), used (JSON or ''),
--- upper bound (JSON or ''), doing, number of checkpoints that the claim knows to be stored, number
--- of new ones that are a tool's answer, 1 if the new ones are progress after lost claims (or 0),
--- checkpoint...
+-- the lease, and check for a cancel and a pause.
+-- KEYS job, due.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (Unix ms | 0), used (JSON or
+-- ''), upper bound of the next call (JSON or ''), doing, number of checkpoints that the claim knows
+-- to be stored, number of new checkpoints that are a tool's answer, 1 if the new checkpoints are
+-- progress after lost claims (or 0), then the new checkpoints.
 -- A repeated call after a lost answer changes no budget (a bucket may count one call too many). If
--- fewer checkpoints are stored than the claim knows, Redis has restored older data, and the next
--- claim must begin there.
+-- the number of stored checkpoints is not the one that the claim knows, Redis has restored older
+-- data, and the claim is lost. The next claim continues from the stored checkpoints.
 -- Returns {'ok', share that `admit` took...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'}
 -- | {'wait'} | {'pace', ms, why} | {'limit', level, name}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
@@ -23,8 +23,9 @@ if stored ~= known and not (new > 0 and stored == known + new) then return { 'lo
 if new > 0 and stored == known then
   redis.call('RPUSH', t, unpack(ARGV, 12))
   redis.call('PEXPIRE', t, whole(keep))
-  -- Progress shows that this handoff did not cause the lost claims, because a handoff that freezes
-  -- its process writes nothing. Reading a last reply may be the cause.
+  -- Progress shows that this handoff did not cause the lost claims: a handoff that freezes its
+  -- process writes nothing. A last reply is not progress, because reading it may freeze the
+  -- process.
   if f[5] ~= '1' and ARGV[11] == '1' then redis.call('HSET', h, 'claims', '1') end
   if tools > 0 then redis.call('HINCRBY', h, 'tools', tools) end
   if used then
@@ -45,9 +46,9 @@ local at = now_ms()
 hear(at, lease)
 redis.call('HSET', h, 'lease', whole(at + lease), 'beat', whole(at), 'doing', ARGV[8])
 if f[4] then redis.call('HDEL', h, 'lost') end
-if worst then -- the next call may take a while; the sweeper reads the lease at its old end
+if worst then -- the next call may take long; at the old end of the lease, the sweeper reads the new end
   stay(job, h, keep)
-  local no, level_or_ms, why_not, taken = let_go(job, h, worst, member, at)
+  local no, level_or_ms, why_not, taken = admit_call(job, h, worst, member, at)
   if no == 'wait' then return { 'wait' } end
   if no == 'pace' then return { 'pace', level_or_ms, why_not } end
   if no then return { 'limit', level_or_ms, no } end

@@ -1,4 +1,4 @@
--- End a role's pause. Its held handoffs become lost, and the next sweep finds them.
+-- End a role's pause. Its held handoffs are marked as lost, and the next sweep finds them.
 -- KEYS due, paused, held.  ARGV: role.  Returns the number of held handoffs; -1: the role was not
 -- paused.
 local due, paused, held = KEYS[1], KEYS[2], KEYS[3]

@@ -1,23 +1,24 @@
 -- Part of the scripts that admit a model call, after budgets and rate limits.
 
--- Return the ms that a handoff has waited for its provider: since `waits_since` (Unix ms) while it
--- waits, with or without a slot, plus earlier waits in `waited`.
+-- Return the ms that a handoff has waited for its provider, and the start of the current wait (Unix
+-- ms; false if it does not wait). The total is the current wait plus the earlier waits in the field
+-- `waited`. A handoff waits with or without a slot.
 local function waited(h, at)
   local f = redis.call('HMGET', h, 'waits_since', 'waited')
   return tonumber(f[2] or 0) + math.max(0, at - tonumber(f[1] or at)), f[1]
 end
 
 -- Admit a call if its upper bound fits the budget and its bucket allows it. Returns nil, nil, nil
--- and the taken share; or the refusal: the result of `reserve` (and the owner of the limit), or
--- 'pace', ms and the reason.
-local function let_go(job, h, worst, member, at)
+-- and the taken share (nil if the call has no bucket); or the refusal: the result of `reserve` (and
+-- the owner of the limit), or 'pace', the ms to wait and the reason.
+local function admit_call(job, h, worst, member, at)
   local no, level = reserve(job, h, worst)
   if no or not worst.pace then return no, level end
   local ms, taken_or_why = lanes().admit(worst.pace, member, at)
   if not ms then
-    local so_long, waits = waited(h, at)
+    local waited_ms, waits = waited(h, at)
     if waits then
-      redis.call('HSET', h, 'waited', whole(so_long))
+      redis.call('HSET', h, 'waited', whole(waited_ms))
       redis.call('HDEL', h, 'waits_since')
     end
     return nil, nil, nil, taken_or_why

@@ -1,17 +1,19 @@
--- Part of the scripts that keep or read budgets. There are four levels: a handoff, its job, its
--- tenant's day, the installation's day. A child job has two more above it: the parent's handoff
--- that it does, and the parent. Each level is a hash with the spent amounts (turns, input_tokens,
--- output_tokens, usd) and, above the handoff, the reserved amounts (reserved_turns,
--- reserved_tokens, reserved_usd). `usd` is whole micro-dollars; a price of -1 is unknown. A day
--- also has needed_tokens and needed_usd: the amount that a refused handoff needed to begin.
+-- Part of the scripts that keep or read budgets. There are five levels, as in `Level` of
+-- `types/errors.py`: a handoff, its job, the jobs above a child job, the tenant's day, and the
+-- installation's day. Each budget is a hash with the spent amounts (turns, input_tokens,
+-- output_tokens, usd). Jobs and days also have the reserved amounts (reserved_turns,
+-- reserved_tokens, reserved_usd). The parent's handoff that a child job does has spent amounts
+-- only.
+-- `usd` is whole micro-dollars; a price of -1 is unknown. A day also has needed_tokens and
+-- needed_usd: the amount that a refused handoff needed to begin.
 
 local DAY_MS = 24 * 3600 * 1000
-local DAY_KEPT_MS = 3 * DAY_MS -- calls at midnight end long before that, and yesterday can still be read
+local DAY_KEPT_MS = 3 * DAY_MS -- after the end of the day; a call at midnight ends long before that
 local DAY = 'handoff:day:'
 
--- Return the reservation of a handoff: the upper bound of its call, and the day that holds the
--- reservation; false if there is none. It is read once in a script, unless the caller passes the
--- fields.
+-- Reservations of handoffs: the upper bound of the call, and the day that holds the reservation;
+-- false if there is none. Redis is read once in a script, or not at all if the caller has the
+-- fields and passes them to `know_reservation`.
 local reservations = {}
 local function know_reservation(h, turns, input, output, usd, day)
   reservations[h] = turns
@@ -24,13 +26,13 @@ local function reservation_of(h)
   return know_reservation(h, unpack(redis.call('HMGET', h, 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day')))
 end
 
--- Days since 1970 in UTC, by Redis's clock.
+-- Return the number of today in days since 1970 (UTC), by Redis's clock.
 local function today()
   return string.format('%d', math.floor(now_ms() / DAY_MS))
 end
 
--- A handoff and its job; then the parent's handoff that this job does, and the parent, and so on
--- up.
+-- Return the pairs of job and handoff that a call is charged to, the innermost first. Each further
+-- pair is the parent of the job before it, and the parent's handoff that this job does.
 local function levels_of(job, h)
   local levels = {}
   while job do
@@ -40,12 +42,12 @@ local function levels_of(job, h)
   return levels
 end
 
--- Budgets of one day: the tenant's and the installation's.
+-- Return the keys of the budgets of one day: the tenant's and the installation's.
 local function days(job, day)
   return DAY .. day .. ':' .. job_of(job).tenant, DAY .. day
 end
 
--- Keys that hold the reservation of a handoff.
+-- Return the keys of all budgets that hold the reservation of a handoff.
 local function set_aside_at(levels, tenant, installation)
   local keys = { tenant, installation }
   for _, level in ipairs(levels) do keys[#keys + 1] = level.job end
@@ -56,7 +58,8 @@ local function add_to_job(key, field, more)
   return redis.call('HINCRBY', key, field, more)
 end
 
--- An unreadable figure of a day starts again at zero; otherwise it would stop every job of the day.
+-- Add to a field of a day, and return the sum. An unreadable figure starts again at zero; otherwise
+-- it would stop every job of the day.
 local function add_to_day(key, field, more)
   local sum = redis.pcall('HINCRBY', key, field, more)
   if type(sum) ~= 'table' then return sum end
@@ -65,8 +68,8 @@ local function add_to_day(key, field, more)
   return tonumber(more)
 end
 
--- Add the same amounts (field and increment in turn) to all given budgets: an increment costs Redis
--- less than a read and a write. A new day's budget is kept for three days after its end.
+-- Add the same amounts to all given budgets. `changes`: field and increment in turn. An increment
+-- costs Redis less than a read and a write. The budget of a day expires three days after its end.
 local function count_up(keys, changes)
   for _, key in ipairs(keys) do
     local is_day = string.sub(key, 1, #DAY) == DAY
@@ -78,14 +81,15 @@ local function count_up(keys, changes)
   end
 end
 
--- Changes of a budget when a call's upper bound is reserved, or released (`times` -1).
+-- Return the changes of a budget when a call's upper bound is reserved (`times` 1) or released
+-- (`times` -1).
 local function set_aside(worst, times)
   local changes = { 'reserved_turns', whole(times * worst.turns), 'reserved_tokens', whole(times * (worst.input + worst.output)) }
   if worst.usd > 0 then changes[5], changes[6] = 'reserved_usd', whole(times * worst.usd) end
   return changes
 end
 
--- Changes of a budget by the used amounts.
+-- Return the changes of a budget by the used amounts.
 local function spent(used)
   local changes = { 'turns', whole(used.turns), 'input_tokens', whole(used.input), 'output_tokens', whole(used.output) }
   if used.usd > 0 then changes[7], changes[8] = 'usd', whole(used.usd) end
@@ -111,7 +115,8 @@ local function unreserve(job, h)
 end
 
 -- Replace a handoff's reservation by the used amounts, in the budget of the day of the reservation.
--- `used` nil: the upper bound, because the call was in flight; no turns: the call was never made.
+-- `used` nil: the upper bound is charged, because the call was in flight. `used.turns` 0: nothing
+-- is charged, because the call was never made.
 local function settle(job, h, used)
   local worst = reservation_of(h)
   used = used or worst
@@ -131,9 +136,10 @@ local function settle(job, h, used)
   if worst then forget_reservation(h) end
 end
 
--- Return whether an amount fits one limit of a level (0 or false: no limit), given the fields of
--- its budget. Returns nil (it fits), 'wait' (it may fit after other reservations are released), or
--- the name of the limit that it can never keep, the requested amount and the rest.
+-- Check an amount against one limit of a level. `most`: the limit (0 or false: none); `reserved`,
+-- `used`, `used_too`: the fields of its budget. Returns nil (it fits), 'wait' (it may fit after
+-- other reservations are released), or the name of the limit that it can never keep, the requested
+-- amount and the rest.
 local function over(key, limit, most, more, reserved, used, used_too)
   most = tonumber(most or 0)
   if most <= 0 then return nil end
@@ -143,7 +149,7 @@ local function over(key, limit, most, more, reserved, used, used_too)
   return is + figure(b[1], 0) + more > most and 'wait' or nil
 end
 
--- The same check for all limits of a level.
+-- Check a call against all limits of a level. A limit that it can never keep comes before 'wait'.
 local function misfit(key, worst, max_turns, max_tokens, max_usd)
   local waits, asked, left = over(key, 'max_turns', max_turns, 1, 'reserved_turns', 'turns')
   if waits and waits ~= 'wait' then return waits, asked, left end
@@ -156,11 +162,12 @@ local function misfit(key, worst, max_turns, max_tokens, max_usd)
   return waits or no
 end
 
--- Note a call that does not fit the rest of a day, with any releases. If its handoff could not even
--- begin, the amount is noted, and no new job is accepted while less than that is left
--- (`daily_budget.py`). Of several such calls the smallest counts, while it would not fit either.
--- Closing roles do not count, because they read all results and say nothing about the start of a
--- job.
+-- Note the amount of a call that does not fit the rest of a day, even after all reservations are
+-- released. Only the first call of a handoff is noted. No new job is accepted while less than that
+-- amount is left (`daily_budget.py`). Of several such calls the smallest counts, as long as it does
+-- not fit either.
+-- Closing roles do not count: they read all results, and their calls are larger than those that
+-- start a job.
 local function note_need(day, h, closes, name, wanted, left)
   if wanted < 0 or closes or tonumber(redis.call('HGET', h, 'turns') or 0) > 0 then return end
   local field = string.gsub(name, '^max_', 'needed_')
@@ -170,12 +177,14 @@ local function note_need(day, h, closes, name, wanted, left)
   redis.call('PEXPIRE', day, whole(DAY_MS + DAY_KEPT_MS))
 end
 
--- Limits of a job for this handoff: a reserve is kept for the roles that end the job.
+-- Return a limit of a job without the reserve that is kept for its closing roles; at least 1.
 local function less(job, most, kept)
   kept = most and redis.call('HGET', job, kept)
   return kept and math.max(1, most - kept) or most
 end
 
+-- Return the limits of a job in turns, tokens and micro-dollars for one handoff. Only a closing
+-- role may use the reserve.
 local function limits_of(job, closes)
   local f = redis.call('HMGET', job, 'max_turns', 'max_tokens', 'max_usd')
   if closes then return f[1], f[2], f[3] end

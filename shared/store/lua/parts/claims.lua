@@ -1,9 +1,9 @@
 -- Part of the scripts that claim: the exclusive right to run one handoff, for one lease.
 -- Arguments: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms |
--- 0), upper bound of the first call (JSON or ''), fence: a word that only this claim knows. A
--- repeated call after a lost answer is the same claim.
--- `fresh`: digest and role, if the same script issues the handoff in the expected state of the job:
--- no other process can have touched it.
+-- 0), upper bound of the first call (JSON or ''), fence: a random word that only this claim knows.
+-- A call that is repeated after a lost answer is the same claim.
+-- `fresh`: digest and role of a handoff that the same script issues. No other process can have
+-- touched that handoff.
 -- Returns {verdict, reserved (1|0), checkpoints, share that `admit` took, first claim (Unix ms),
 -- earlier claims that ended without progress}. Verdicts: granted | exhausted | parked | paused |
 -- busy | duplicate | cancelled | unknown. The last six have only the first three values. Claims
@@ -36,7 +36,7 @@ local function claim(job, due, order, fresh)
 
   if is_taken_over then count_lost(h) end -- before a sweep has found it
   claims = tonumber(claims or 0)
-  if is_again then claims = claims - 1 end -- its first call has not been made, so nothing is in flight
+  if is_again then claims = claims - 1 end -- the caller has not had its answer, so no call is in flight
   if reserved_turns and is_again then unreserve(job, h) elseif reserved_turns then settle(job, h) end
   reservations[h] = false
 
@@ -65,6 +65,6 @@ local function claim(job, due, order, fresh)
   local checkpoints = fresh and {} or redis.call('LRANGE', t, '0', '-1')
   if #checkpoints > 0 then redis.call('PEXPIRE', t, whole(keep)) end
   local no, _, _, taken = 'not asked', nil, nil, nil
-  if worst and verdict == 'granted' and #checkpoints == 0 then no, _, _, taken = let_go(job, h, worst, member, at) end
+  if worst and verdict == 'granted' and #checkpoints == 0 then no, _, _, taken = admit_call(job, h, worst, member, at) end
   return { verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(began), claims }
 end

@@ -1,8 +1,8 @@
 -- Part of the scripts that begin or end an evaluation of a job. The field `looks` of the job's hash
--- has an entry LOOK:MS for each evaluation that began after the last one that ended, in order, with
--- its last heartbeat. `evaluation_lease.py` describes the rules.
+-- has an entry ID:MS for each evaluation that began after the last one that ended, in order. MS is
+-- the time of its last heartbeat (Unix ms). `evaluation_lease.py` describes the rules.
 
--- `text`: the field as it is.
+-- Return the noted evaluations, from the text of the field or false.
 local function looks_of(text)
   local looks = {}
   if not text then return looks end
@@ -25,8 +25,8 @@ local function is_among(looks, name)
   return false
 end
 
--- Note the evaluation. A repeated note is the same evaluation. '' notes nothing. `looks`: the noted
--- evaluations, if they are known.
+-- Note the evaluation. A repeated note changes nothing, and the name '' notes nothing. `looks`: the
+-- noted evaluations if the caller has read them.
 local function begin_look(job, name, at, looks)
   if name == '' then return end
   looks = looks or looks_of(redis.call('HGET', job, 'looks'))
@@ -35,8 +35,8 @@ local function begin_look(job, name, at, looks)
   redis.call('HSET', job, 'looks', written(looks))
 end
 
--- Return whether the noted evaluation continues. While a role's handoff runs in its place it is not
--- noted, and the claim stands for it.
+-- Store a heartbeat of a noted evaluation. An evaluation without a note gets none: while the
+-- supervisor runs a role's handoff itself, the claim replaces the note.
 local function heard_of(job, name, at)
   local looks = looks_of(redis.call('HGET', job, 'looks'))
   if not is_among(looks, name) then return end
@@ -46,8 +46,8 @@ local function heard_of(job, name, at)
   redis.call('HSET', job, 'looks', written(looks))
 end
 
--- End an evaluation: earlier ones no longer count against the job. Returns the new field, '' to
--- remove it, or nil to keep it.
+-- Return the field without this evaluation and all earlier ones; '' if none is left; nil if the
+-- evaluation is not noted, and the field stays.
 local function without(name, text)
   if name == '' then return nil end
   local looks = looks_of(text)
@@ -56,6 +56,7 @@ local function without(name, text)
   return written(looks)
 end
 
+-- Remove the notes of this evaluation and of all earlier ones.
 local function end_look(job, name, text)
   put(job, { looks = without(name, text) })
 end

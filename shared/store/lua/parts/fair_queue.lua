@@ -1,8 +1,9 @@
--- Part of the scripts that take a message for an element of a queue's list: the first message of
--- the queue's fair order. A process of a version without the order may have added the element
--- without a place. If a handoff still needs its message, the sweeper publishes that again.
--- popped_tag, popped_member: delivery tag of the element's message, and its member. Returns the
--- message ('': the element's own message); nothing if no message waits
+-- Part of the scripts that exchange a popped element of a queue's list for the first message of the
+-- queue's fair order. A process of a version without the order may have added the element without a
+-- place in it. If a handoff still needs the message of such an element, the sweeper publishes it
+-- again.
+-- `popped_tag`, `popped_member`: delivery tag of the element's message, and its member.
+-- Returns the first message ('': it is the element's own); false if no message has a place.
 local function first_of(queue, popped_tag, popped_member)
   local fair, CLASS = 'handoff:fair:' .. queue, 2 ^ 40
   local taken = redis.call('ZPOPMIN', fair)
@@ -11,7 +12,7 @@ local function first_of(queue, popped_tag, popped_member)
   local member, tag = string.match(entry, '^(%S+) (.+)$')
   local text = redis.call('HGET', fair .. ':messages', entry)
   redis.call('HDEL', fair .. ':messages', entry)
-  -- A tenant whose next score is the default one is not stored.
+  -- A tenant whose next score is at most the lowest waiting score needs no entry.
   local base = math.floor(tonumber(taken[2]) / CLASS) * CLASS
   local from, to = whole(base), whole(base + CLASS)
   local lowest = redis.call('ZRANGEBYSCORE', fair, '(' .. from, '(' .. to, 'WITHSCORES', 'LIMIT', '0', '1')[2]

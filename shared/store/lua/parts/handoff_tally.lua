@@ -1,12 +1,12 @@
 -- Part of the scripts that write journals: the numbers of a job's handoffs, for readers that cannot
--- read thousands of events. `tally` of the job's hash: the counted version, then the numbers of
--- handoffs that were issued, ended ok, partial, needs_input and failed, and were dropped. If
--- another version has written without counting, the tally stays behind, because no count is better
--- than a wrong one.
+-- read thousands of events. The field `tally` of the job's hash has the counted version of the
+-- journal, then the numbers of handoffs that were issued, ended ok, partial, needs_input and
+-- failed, and were dropped. A process of another version may append events and not count them. Then
+-- the tally is not updated any more, because no count is better than a wrong one.
 local TALLIED = { 'version', 'issued', 'ok', 'partial', 'needs_input', 'failed', 'dropped' }
 
--- Return the tally that was written up to `version`, with further events and handoffs; nil if there
--- is none.
+-- Return the text of a tally after `events` more events and the handoffs in `more`. Returns nil if
+-- `tally` does not count up to `version`.
 local EMPTY = '0 0 0 0 0 0 0'
 local function tally_on(tally, version, events, more)
   local counts = { string.match(tally or EMPTY, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$') }
@@ -19,8 +19,8 @@ local function tally_on(tally, version, events, more)
   return table.concat(counts, ' ')
 end
 
--- `failed_last` and `dropped_last` of the job's hash: the newest failed and dropped handoffs, the
--- newest last. Read only when there is a new one.
+-- Return the new text of the field `failed_last` or `dropped_last` of the job's hash: the ids of
+-- its newest failed or dropped handoffs, the newest last.
 local MOST_NOTED = 20
 local function noted(job, field, new)
   local all = {}

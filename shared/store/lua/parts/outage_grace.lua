@@ -1,16 +1,16 @@
 -- Part of the scripts that keep or check leases: time in which no process could reach Redis does
 -- not count against a lease.
--- `handoff:silence`: heard (time of the last such script); since and until of the last outage (Unix
--- ms); times.
+-- `handoff:silence` has the fields heard (time of the last call of such a script), since and until
+-- (start of the last outage, and end of its grace), all in Unix ms, and times (outages in a row).
 
--- Parts of a lease. Supervisors sweep eight times in a lease, so a quarter of a lease without a
--- sweep is an outage. A lease has two thirds left when an outage begins, and a live process renews
--- it within a third after Redis is back (`leases.py`).
+-- Both are parts of a lease. Supervisors sweep eight times in a lease, so a quarter of a lease
+-- without a sweep is an outage. A lease has two thirds left when an outage begins, and a live
+-- process renews it within a third after Redis is back (`leases.py`).
 local QUIET, GRACE = 1 / 4, 1 / 2
 local MOST_IN_A_ROW = 3 -- otherwise a Redis with rare calls would keep dead claims forever
 
--- Note a call, and an outage if there was none for a while. Redis cannot tell whether it was
--- stopped, unreachable, full or cut off, or whether its clients were.
+-- Note the time of a call. If the last call was longer ago than QUIET, note an outage. Redis cannot
+-- tell whether it was stopped, unreachable, full or cut off, or whether its clients were.
 local function hear(at, lease)
   local heard = figure(redis.call('HGET', 'handoff:silence', 'heard'), at)
   if at - heard > lease * QUIET then
@@ -24,8 +24,8 @@ local function hear(at, lease)
   redis.call('HSET', 'handoff:silence', 'heard', whole(at))
 end
 
--- Return the real end of a lease. A lease that was valid when the outage began stays valid until
--- its holder has had time to renew it. Call only after the call was noted.
+-- Return the real end of a lease (Unix ms). A lease that was valid when the outage began stays
+-- valid until its holder has had time to renew it. A script calls `hear` first.
 local silence
 local function end_of(ends)
   silence = silence or redis.call('HMGET', 'handoff:silence', 'since', 'until')

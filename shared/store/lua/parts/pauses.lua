@@ -1,12 +1,12 @@
 -- Part of the scripts that a pause stops: the kill switch of a role.
 
--- Return the role of a handoff if it is paused.
+-- Return the role if it is paused, else nil.
 local function if_paused(role)
   if role and redis.call('HEXISTS', 'handoff:paused', role) == 1 then return role end
   return nil
 end
 
--- Put the handoff on hold until the role is unpaused: it is in no queue, and the sweeper does not
+-- Put a handoff on hold until its role is resumed. It waits in no queue, and the sweeper does not
 -- find it.
 local function hold(job, due, handoff, role)
   local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff

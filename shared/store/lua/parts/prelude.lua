@@ -14,13 +14,14 @@ local function figure(text, otherwise)
   return number
 end
 
-local said_ms -- the time stands still while a script runs
+-- Return the time in Unix ms by Redis's clock. It stays the same while a script runs.
+local read_ms
 local function now_ms()
-  if not said_ms then
+  if not read_ms then
     local t = redis.call('TIME')
-    said_ms = t[1] * 1000 + math.floor(t[2] / 1000)
+    read_ms = t[1] * 1000 + math.floor(t[2] / 1000)
   end
-  return said_ms
+  return read_ms
 end
 
 -- Set fields of a hash at once; '' removes a field.
@@ -37,11 +38,11 @@ local function put(key, fields)
   if #removed > 0 then redis.call('HDEL', key, unpack(removed)) end
 end
 
--- Append events to the journal at `version`, and set the other changes of the job's hash. Entry n
--- has the stream id n-0, so a version is a place in the stream. Version and time of the last event
--- are the tip of the journal. Two different histories have different tips, also after a restore of
--- older data. Returns the version.
--- `all`: holds `count` events from position `from` on.
+-- Append events to the journal after `version`, and set `fields` in the job's hash. Entry n has the
+-- stream id n-0, so a version is a place in the stream. Version and time of the last event are the
+-- tip of the journal. Two different histories have different tips, also after a restore of older
+-- data. Returns the new version.
+-- `all` has `count` events from position `from` on.
 local function append(job, version, all, from, count, at, fields)
   local log, now, last = job .. ':log', whole(at), version + count
   for n = 1, count do redis.call('XADD', log, whole(version + n) .. '-0', 'e', all[from + n - 1], 't', now) end
@@ -50,8 +51,8 @@ local function append(job, version, all, from, count, at, fields)
   return last
 end
 
--- Store pairs of digest and compressed payload, from this position of `all` on. An existing payload
--- is the same.
+-- Store pairs of digest and compressed payload, from position `from` of `all` to its end. A payload
+-- that is stored already has the same content.
 local MOST_AT_ONCE = 1000 -- values in one command: Lua's stack has room for a few thousand
 local function keep_payloads(job, all, from)
   for first = from, #all, MOST_AT_ONCE do
@@ -59,10 +60,10 @@ local function keep_payloads(job, all, from)
   end
 end
 
--- Return facts of a job that every action needs, as they are when a script first asks: its version
--- (nil: there is no such job), whether it was cancelled, its parent (`job/handoff`), its tenant.
--- They are read once: no script asks for a fact before `commit` changes it, and only the existence
--- of a version is used.
+-- Return facts of a job: its version (nil: there is no such job), whether it was cancelled, its
+-- parent (`job/handoff`), its tenant. A script reads them once, so they are those of its first
+-- question. No script asks for a fact before `commit` changes it, and callers use the version only
+-- to see whether the job exists.
 local jobs_read = {}
 local function job_of(job)
   local known = jobs_read[job]
@@ -74,19 +75,19 @@ local function job_of(job)
   return known
 end
 
--- Return why this claim may not write: nil (it may), 'lost' (another claim has or has ended the
--- handoff) or 'dropped' (no job needs it). `version`: of the job; `f`: fence and state of the
--- handoff. A deleted or expired job must not be written to: its hash would come back alone, and
--- forever.
+-- Return why this claim may not write: nil (it may), 'lost' (the handoff has another claim, has
+-- none, or has ended) or 'dropped' (no job needs it). `version`: of the job; `f`: fence and state
+-- of the handoff. A script must not write to a deleted or expired job: its hash would exist again,
+-- incomplete and without expiry.
 local function gone(version, f, fence)
   if not version or f[2] == 'dropped' then return 'dropped' end
   if f[1] ~= fence or f[2] ~= 'running' then return 'lost' end
   return nil
 end
 
--- Record a claim that ended without a result in `stints` of the handoff's hash: holder, from and
--- until (Unix ms), and the end: lost | back (handed back) | parked | held. One line each, the
--- newest last.
+-- Record a claim that ended without a result, as a line of the field `stints` of the handoff's
+-- hash, the newest last. A line has the beginning and the end (Unix ms), the reason of the end, and
+-- the holder. `how` is a value of `ClaimEnd`: lost | back | throttled | held.
 local MOST_STINTS = 20
 local function note_stint(h, until_ms, how)
   local f = redis.call('HMGET', h, 'claimed_at', 'worker', 'stints')
@@ -98,8 +99,8 @@ local function note_stint(h, until_ms, how)
   redis.call('HDEL', h, 'claimed_at')
 end
 
--- End a claim without a result and without fault: it does not count, and its later messages are
--- refused.
+-- End a claim without a result and without fault. It does not count as a claim, and later messages
+-- with its fence are refused. `how`: see `note_stint`.
 local function give_back(h, how)
   note_stint(h, whole(now_ms()), how)
   redis.call('HINCRBY', h, 'claims', '-1')
@@ -107,8 +108,8 @@ local function give_back(h, how)
   redis.call('HSET', h, 'state', 'issued', 'lease', '0')
 end
 
--- End a claim whose process is dead or treated as dead. Returns the number of lost claims. The last
--- heartbeat counts as its end.
+-- Count and record a claim whose process is dead or treated as dead. The last heartbeat counts as
+-- its end.
 local function count_lost(h)
   redis.call('HINCRBY', h, 'lost_claims', '1')
   note_stint(h, redis.call('HGET', h, 'beat') or whole(now_ms()), 'lost')
@@ -130,9 +131,9 @@ local function id_of(job)
   return string.sub(job, #'handoff:{' + 1, -2)
 end
 
-local PAST_KEPT_MS = 90 * 24 * 3600 * 1000 -- basis of quotes
+local PAST_KEPT_MS = 90 * 24 * 3600 * 1000 -- of the history that quotes are computed from
 
--- Push to a list of the newest items, the newest first.
+-- Push a text to a list that keeps the newest `most` texts, the newest first.
 local function keep_newest(list, text, most, keep_ms)
   local length = redis.pcall('LPUSH', list, text)
   if type(length) == 'table' then -- the key is not a list: start again
@@ -143,8 +144,8 @@ local function keep_newest(list, text, most, keep_ms)
   redis.call('PEXPIRE', list, whole(keep_ms))
 end
 
--- Return the parent of a child job and its handoff there; nil if there is none, or it is gone. Read
--- once in a script.
+-- Return the keys of a child job's parent and of the parent's handoff that the child does; nil if
+-- the job has no parent, or the parent is gone. Both are read once in a script.
 local function above(job)
   local known = job_of(job)
   if known.parent then
@@ -157,7 +158,7 @@ local function above(job)
   return known.outer, known.outer_h
 end
 
--- Cancel the children of a cancelled job.
+-- Return whether the job or any job above it was cancelled.
 local function is_cancelled(job)
   while job do
     if job_of(job).cancelled then return true end
@@ -166,20 +167,20 @@ local function is_cancelled(job)
   return false
 end
 
--- Return how long the data of a running job must stay: its retention begins at its deadline (Unix
--- ms; 0: it has none).
+-- Return the ms that the data of a running job must stay: until the deadline (Unix ms; 0: there is
+-- none), and then for the retention `keep_ms`.
 local function keep_from_now(keep_ms, deadline)
   return tonumber(keep_ms) + math.max(0, tonumber(deadline) - now_ms())
 end
 
--- Return the ms that keys have left, read once; -2: there is no such key. An extension never
--- shortens, and returns whether it changed the time.
+-- Return the ms until a key expires, read once in a script; -2: there is no such key.
 local times_left = {}
 local function left_of(key)
   times_left[key] = times_left[key] or redis.call('PTTL', key)
   return times_left[key]
 end
 
+-- Extend the time to live of a key to `ms`, and never shorten it. Returns whether it was extended.
 local function prolong(key, ms)
   local left = left_of(key)
   local is_short = left ~= -2 and left < ms
@@ -190,8 +191,8 @@ local function prolong(key, ms)
   return is_short
 end
 
--- Extend a job, and one of its handoffs, if any. Journal and payloads live as long as the job's
--- hash.
+-- Extend the time to live of a job and of one of its handoffs (nil: none). Journal and payloads
+-- live as long as the job's hash.
 local function stay(job, h, ms)
   if prolong(job, ms) then
     redis.call('PEXPIRE', job .. ':log', whole(ms))
@@ -200,7 +201,8 @@ local function stay(job, h, ms)
   if h then prolong(h, ms) end
 end
 
--- Extend a job with all its descendants, and their fetched pages. Claims extend these, too.
+-- Extend a job, all its child jobs at any depth, and their fetched pages. A claim extends the
+-- fetched pages of its job, too.
 local function stay_whole(job, children, ms)
   stay(job, nil, ms)
   prolong(job .. ':fetched', ms)
@@ -215,8 +217,9 @@ local function decoded(text)
   return cjson.decode(text)
 end
 
--- Note handoffs or a wake-up that will be published to this queue. Until they are in the queue,
--- their sender is responsible for them. `entries`: time (Unix ms) and member, in turn.
+-- Note handoffs or wake-ups that their sender will publish to this queue. While they are in no
+-- queue, the sorted set `handoff:out:QUEUE` has them, too. `entries`: time (Unix ms) and member, in
+-- turn.
 local function send_off(queue, entries)
   for first = 1, #entries, MOST_AT_ONCE do
     local last = math.min(first + MOST_AT_ONCE - 1, #entries)
@@ -232,7 +235,7 @@ local function forget(queue, member)
 end
 
 -- Note that a supervisor has evaluated a job with this status, so that its wake-up no longer waits.
--- Only a job that has not begun may be announced.
+-- Only a job that has not begun can have an entry in the queue of submissions.
 local function looked_at(id, status)
   forget('supervisor', id)
   if not status or status == 'queued' then forget('submissions', id) end

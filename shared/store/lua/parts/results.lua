@@ -1,19 +1,21 @@
--- Part of the scripts that end a handoff: the first writer wins, and the consequences of the result
--- enter the journal with it.
--- Arguments: handoff, fence, keep_ms, silence_ms, result digest, used (JSON or ''), number of
--- events, urgent (1|0), keeps its turns (1|0), evaluation that continues from here or '', the
--- result's status, the calls' share of their bucket (JSON or 'null'), number of further checkpoints
--- to keep, then the events, the checkpoints, and pairs of digest and compressed payload.
--- Returns {'ok', open parts of the group, version, Unix ms, wake the supervisor before the group is
--- done (1|0)} | {'lost'} | {'dropped'}
+-- Part of the scripts that end a handoff. The first writer wins, and its events enter the journal
+-- in the same step.
+-- Arguments: handoff, fence, keep_ms, silence_ms (time until the sweeper wakes a job whose chord
+-- body did not come), result digest, used (JSON or ''), number of events, urgent (1|0), keeps its
+-- turns (1|0), evaluation that continues after this end ('' none), the result's status, the calls'
+-- share of their bucket (JSON or 'null'), number of further checkpoints to keep, then the events,
+-- the checkpoints, and pairs of digest and compressed payload.
+-- Returns {'ok', open parts of the group (-1: it has no group), version, Unix ms, wake the
+-- supervisor before the group is done (1|0)} | {'lost'} | {'dropped'}
 local function finish(job, due, order)
   local handoff, fence = order[1], order[2]
   local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
   local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns')
   local group, counts = known[4], known[5]
 
-  -- A result that is not urgent is usable. Count it for the fan-ins that need only some results,
-  -- and return whether one may continue now.
+  -- Add `more` to the count of each fan-in that needs only some results. Returns whether one of
+  -- these fan-ins has enough results to continue. An urgent result is not usable, and is not
+  -- counted.
   local function has_enough(more)
     local enough = false
     for fan_in, from in pairs(counts and cjson.decode(counts) or {}) do
@@ -52,8 +54,8 @@ local function finish(job, due, order)
   if order[9] == '1' then redis.call('PEXPIRE', t, order[3]) else redis.call('DEL', t) end
   redis.call('ZREM', due, id .. '/' .. handoff)
   begin_look(job, order[10], at)
-  -- Sample for quotes and for the use of slots: micro-dollars (null: unknown price), milliseconds,
-  -- those that it waited for its provider, turns, and their share of the bucket.
+  -- Sample for quotes and for the use of slots: end (Unix ms), micro-dollars (null: unknown price),
+  -- ms since the first claim, ms of waiting for the provider, turns, and their share of the bucket.
   local MOST_SAMPLES = 200
   local role = known[3]
   if role then
@@ -68,8 +70,8 @@ local function finish(job, due, order)
   local wakes = order[8] == '1' or has_enough(1)
   if group then left = redis.call('HINCRBY', job, 'g:' .. group, '-1') end
   if group or known[6] then
-    -- The worker or the child wakes the supervisor now if the body of the chord would be too late.
-    -- If that fails, the sweeper does.
+    -- The last part of a chord starts its body, and a result that wakes makes its sender wake the
+    -- supervisor. If the message is lost, the sweeper wakes the job after silence_ms.
     if left <= 0 or wakes then redis.call('ZADD', due, 'LT', at + tonumber(order[4]), id) end
   end
   stay(job, h, keep)
