@@ -23,7 +23,11 @@ from handoff_queue.shared.store.finish_request import (
 from handoff_queue.shared.store.payloads import pack, payload_arguments
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import Connection, retry_until_answered
-from handoff_queue.shared.store.script_arguments import keep_of, order_of, worst_of
+from handoff_queue.shared.store.script_arguments import (
+    json_argument,
+    retention_arguments,
+    worst_case_argument,
+)
 from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
     ModelCallFailed,
@@ -159,7 +163,7 @@ class Claim:
             )
         if answer[0] == b"pace":
             return Wait(int(answer[1]) / 1000, answer[2].decode())
-        self.pacing.let_go(expected, answer[1:])
+        self.pacing.record_admission(expected, answer[1:])
         self._check_lease()
         return None
 
@@ -207,15 +211,15 @@ class Claim:
         """
         if self._interrupted is not None:
             raise self._interrupted
-        if self.drain.over:
+        if self.drain.is_over:
             raise Draining(f"{self.handoff_id} goes back to its queue")
 
     def renew(self) -> None:
         """Renew the lease, and check that the claim holds."""
-        self.heed(self.connection.script("renew", *self.renewal()))
+        self.apply_answer(self.connection.script("renew", *self.renewal()))
 
     def renewal(self) -> tuple[list[str], list[Any]]:
-        """Return the keys and arguments of `renew.lua`. The caller passes its answer to `heed`."""
+        """Return the keys and arguments of `renew.lua`. The caller passes its answer to `apply_answer`."""
         self._beaten_at = time.monotonic()
         draft, self._unsent_draft = self._unsent_draft, ""
         shown = pack(draft) if draft else ""
@@ -225,7 +229,7 @@ class Claim:
             int(self.lease_s * 1000),
             self._doing,
             shown,
-            *keep_of(self.keep_s, self.deadline),
+            *retention_arguments(self.keep_s, self.deadline),
         ]
 
     def end(
@@ -238,7 +242,7 @@ class Claim:
         """
         text, used = (
             result.to_json(),
-            self._used([item for item, _ in self._unwritten]) or self._air,
+            self._used([item for item, _ in self._unwritten]) or self._open_charge,
         )
         if self.keeps_turns:
             kept = [as_stored for _, as_stored in self._unwritten]
@@ -259,7 +263,7 @@ class Claim:
             int(self.keeps_turns),
             self.look,
             result.status.value,
-            self.pacing.took(result.usage),
+            self.pacing.usage_of_lane(result.usage),
             len(kept),
         ]
         return FinishRequest(
@@ -274,19 +278,21 @@ class Claim:
 
     def finish(self, end: FinishRequest) -> FinishReply:
         """Store the end of the handoff. The first writer wins; a later one gets `Interrupted`."""
-        return self.ended(end, self._insisted("finish", end.order))
+        return self.reply_to_finish(end, self._run_until_answered("finish", end.order))
 
-    def ended(self, end: FinishRequest, answer: Sequence[Any]) -> FinishReply:
+    def reply_to_finish(self, end: FinishRequest, answer: Sequence[Any]) -> FinishReply:
         """Return the store's reply to this end, from the answer of either script."""
         if answer[0] != b"ok":
-            self.heed(answer[0])
+            self.apply_answer(answer[0])
         return end.finished(answer)
 
     def release(self) -> None:
         """Hand it back: it does not count as a claim."""
         with suppress(Interrupted):
             self.write_down()
-        self.connection.script("release", self._keys, [self.handoff_id, self.fence, self._air])
+        self.connection.script(
+            "release", self._keys, [self.handoff_id, self.fence, self._open_charge]
+        )
 
     def park(self, seconds: float, why: str) -> bool:
         """Release the handoff for some seconds; the release does not count as a claim.
@@ -297,15 +303,15 @@ class Claim:
         return bool(self.connection.script("defer", self._keys, order))
 
     @property
-    def _air(self) -> str:
+    def _open_charge(self) -> str:
         """Return the charge for a reservation that is open when the claim ends.
 
         It is zero if the call that the claim came with was never made. The empty string stands for
         the worst case: a call was made and not settled.
         """
         if self.reserved:
-            return order_of(
-                {"turns": 0, "input": 0, "output": 0, "usd": 0} | self.pacing.back(None)
+            return json_argument(
+                {"turns": 0, "input": 0, "output": 0, "usd": 0} | self.pacing.returned_share(None)
             )
         return ""
 
@@ -331,19 +337,26 @@ class Claim:
             self._check_claim()
             written = [*self._unwritten, *((item, pack(item.to_json())) for item in new)]
             items = [item for item, _ in written]
-            lease_ms, keep = int(self.lease_s * 1000), keep_of(self.keep_s, self.deadline)
+            lease_ms, keep = (
+                int(self.lease_s * 1000),
+                retention_arguments(self.keep_s, self.deadline),
+            )
             order = [self.handoff_id, self.fence, lease_ms, *keep, self._used(items)]
-            order += [worst_of(worst, self.pacing.order(expected)), self._doing, self._stored]
+            order += [
+                worst_case_argument(worst, self.pacing.admission_arguments(expected)),
+                self._doing,
+                self._stored,
+            ]
             order += [
                 sum(isinstance(item, ToolObserved) for item in items),
                 int(gets_further),
                 *(as_stored for _, as_stored in written),
             ]
-            answer: list[Any] = self._insisted("turn", order)
+            answer: list[Any] = self._run_until_answered("turn", order)
             if answer[0] not in (b"lost", b"dropped"):
                 self._stored += len(items)
                 self._unwritten.clear()
-            self.heed(answer[0])
+            self.apply_answer(answer[0])
             return answer
 
     def _used(self, checkpoints: Sequence[Checkpoint]) -> str:
@@ -366,9 +379,9 @@ class Claim:
         else:
             cut = {}
         used = {"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd}
-        return order_of(used | cut | self.pacing.back(usage))
+        return json_argument(used | cut | self.pacing.returned_share(usage))
 
-    def _insisted(self, script: str, order: Sequence[Any]) -> Any:
+    def _run_until_answered(self, script: str, order: Sequence[Any]) -> Any:
         """Run the script until Redis answers. Paid work is worth the wait, and the fence decides
         whether the work is still wanted.
 
@@ -379,7 +392,7 @@ class Claim:
 
         def is_worth_it() -> bool:
             in_time = self.deadline is None or self.connection.now() < self.deadline + LATE_S
-            return in_time and not self.drain.over and time.monotonic() < until
+            return in_time and not self.drain.is_over and time.monotonic() < until
 
         def say() -> Any:
             self._beaten_at = time.monotonic()
@@ -388,7 +401,7 @@ class Claim:
         return retry_until_answered(say, is_worth_it)
 
     def _check_drain(self) -> None:
-        if self.drain.asked:
+        if self.drain.has_begun:
             raise Draining(f"{self.handoff_id} goes back to its queue")
 
     def _check_lease(self) -> None:
@@ -396,14 +409,14 @@ class Claim:
         process may hold the claim by now, and both would make the same call.
         """
         if time.monotonic() - self.held_at > self.lease_s:
-            self.heed(b"lost")
+            self.apply_answer(b"lost")
 
     def _check_claim(self) -> None:
         """Check the claim as `check` does, but ignore a drain: paid work is stored in any case."""
         if self._interrupted is not None:
             raise self._interrupted
 
-    def heed(self, answer: bytes) -> None:
+    def apply_answer(self, answer: bytes) -> None:
         """Read the store's answer about this claim.
 
         Raises:

@@ -13,33 +13,32 @@ class ClaimEnd(StrEnum):
     LOST = "lost"
     """The process died."""
     BACK = "back"
-    """Handed back, because its process was told to end."""
+    """The claim was handed back, because its process shuts down."""
     THROTTLED = "throttled"
-    """Given up until the rate limits of its provider allow a call."""
+    """The handoff was deferred until the rate limits of its provider allow a call."""
     HELD = "held"
     """The role was paused."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastClaim:
-    """A claim of the past. Times are Unix seconds."""
+    """A claim of a handoff. Times are Unix seconds."""
 
     worker: str
     began_at: float
     ended_at: float | None
     """End of the claim, or None while it holds. A lost claim ends at its last heartbeat."""
     left: str = ""
-    """See `ClaimEnd`; empty: it holds, or has ended with a result."""
+    """A `ClaimEnd`; empty if the claim holds or has ended with a result."""
 
     def lasted_s(self, now: float) -> float:
         """Return the duration in seconds, up to `now` for an open claim."""
         return max(0.0, (self.ended_at if self.ended_at is not None else now) - self.began_at)
 
 
-def stints_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
-    """Return the claims that ended without a result, in order, from a handoff's hash.
-
-    At most the newest 20 are kept.
+def past_claims_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
+    """Return the claims that ended without a result, in order, from a handoff's hash. The store keeps
+    the newest 20.
     """
     lines = []
     for line in fields.get(b"stints", b"").decode().splitlines():

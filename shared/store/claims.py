@@ -24,7 +24,7 @@ from handoff_queue.shared.store.redis.connection import (
     in_our_words,
     retry_until_answered,
 )
-from handoff_queue.shared.store.script_arguments import keep_of, worst_of
+from handoff_queue.shared.store.script_arguments import retention_arguments, worst_case_argument
 from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
 from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.events import Recorded
@@ -122,7 +122,7 @@ class Claims:
             VersionConflict: see `Journal.commit`.
         """
         asked_at = time.monotonic()
-        answer = self._journal.say(commit, claim=self._order(wanted))
+        answer = self._journal.run_commit(commit, claim=self._order(wanted))
         return records_of_commit(commit, answer), self._claim(wanted, answer[3], asked_at)
 
     def end_and_commit(
@@ -138,10 +138,10 @@ class Claims:
             Interrupted: its claim holds no more; nothing was written.
         """
         asked_at = time.monotonic()
-        answer = self._journal.say(
+        answer = self._journal.run_commit(
             commit, claim=self._order(wanted) if wanted else (), end=end.order
         )
-        finished = claim.ended(end, answer[4])
+        finished = claim.reply_to_finish(end, answer[4])
         if not answer[0]:
             return FinishedWithCommit(finished)
         next_one = None
@@ -177,9 +177,11 @@ class Claims:
         }
 
     def _order(self, wanted: ClaimRequest) -> list[Any]:
-        keep = keep_of(self._settings.retention_s, wanted.deadline)
+        keep = retention_arguments(self._settings.retention_s, wanted.deadline)
         first, lease_ms = (
-            worst_of(wanted.first, self._pacing(wanted).order(wanted.expected)),
+            worst_case_argument(
+                wanted.first, self._pacing(wanted).admission_arguments(wanted.expected)
+            ),
             int(self._settings.lease_s * 1000),
         )
         return [
@@ -209,7 +211,7 @@ class Claims:
         taken, began_ms, earlier = more or ((), 0, 0)
         pacing = self._pacing(wanted)
         if reserved:
-            pacing.let_go(wanted.expected, taken)
+            pacing.record_admission(wanted.expected, taken)
         is_claimed = verdict in (b"granted", b"exhausted")
         if is_claimed:
             checkpoints, unreadable = _read(stored_checkpoints)

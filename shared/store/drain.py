@@ -1,5 +1,5 @@
-"""Shutting down without losing or repeating anything: first no new turns, then, when the grace
-is over, no more waiting either.
+"""The drain of a process that shuts down. It starts no new turn, and it stops its running turns
+after a grace.
 """
 
 from __future__ import annotations
@@ -8,24 +8,25 @@ import time
 
 
 class Drain:
-    """Set once, read by every thread of the process."""
+    """State of the drain. One thread sets it once, and every thread of the process reads it."""
 
     def __init__(self) -> None:
         self._over_at: float | None = None
+        """Monotonic time at which the grace ends; None before the drain."""
 
     def begin(self, grace_s: float) -> None:
         """Begin the drain: no handoff starts another turn, and after `grace_s` seconds the running
-        turns are cut.
+        turns are stopped. Later calls change nothing.
         """
         if self._over_at is None:
             self._over_at = time.monotonic() + grace_s
 
     @property
-    def asked(self) -> bool:
-        """The process is to end: finish the turn, start no other."""
+    def has_begun(self) -> bool:
+        """Return whether the drain has begun: each handoff ends its turn and starts no other."""
         return self._over_at is not None
 
     @property
-    def over(self) -> bool:
-        """The grace is over: cut what still runs."""
+    def is_over(self) -> bool:
+        """Return whether the grace is over: running turns are stopped."""
         return self._over_at is not None and time.monotonic() >= self._over_at

@@ -1,9 +1,10 @@
 """Evaluation leases: how often supervisors began to evaluate a job and did not finish.
 
 A supervisor evaluates a job outside any claim. If the evaluation freezes the process, no claim
-counts the failure. So the script that reads the journal notes the evaluation in the job's hash. The
-script that ends the evaluation (`commit`, `due` or `stumble`) removes the note. Wake-ups, messages,
-webhooks and reports to a parent job happen later and are not part of the evaluation.
+counts the failure. So the script that reads the journal (`evaluate.lua`) notes the evaluation in the
+job's hash. The script that ends the evaluation (`commit.lua`, `set_due.lua` or `record_failure.lua`)
+removes the note. Wake-ups, messages, webhooks and reports to a parent job happen later and are not
+part of the evaluation.
 
 A role's handoff that runs in the supervisor's own process has a claim. The next decision is
 normally part of that claim. If it cannot be stored with the result, the script that ends the
@@ -16,18 +17,18 @@ heartbeat by Redis's clock. This time usually is the beginning of the evaluation
   without an end.
 - An evaluation is given up after `FROZEN_AFTER_LEASES` leases without a heartbeat. The watchdog
   ends a frozen process just after that. A frozen process and a killed process look the same. Time
-  in which Redis was unreachable does not count (`parts/outage_grace.lua`). The thread that renews leases sends
-  a heartbeat for an evaluation that takes longer than a third of a lease.
+  in which Redis was unreachable does not count (`parts/outage_grace.lua`). The thread that renews
+  leases sends a heartbeat for an evaluation that takes longer than a third of a lease.
 - All evaluations that began before the first one was given up count as one failure. Otherwise a
   machine that is switched off would end its jobs. After `MAX_LOOKS` failures the job ends.
-- Before an evaluation is given up, its wake-up counts as lost, and others begin. There are at most
-  `MAX_LOOKS`, and evaluations within `TOGETHER_S` count as one. After such failures one evaluation
-  at a time tests whether the job still freezes its process. One at a time tries to end the job.
-  Further evaluations do not begin.
+- Before an evaluation is given up, its wake-up counts as lost, and other evaluations begin. At most
+  `MAX_LOOKS` run at once, and evaluations within `TOGETHER_S` count as one.
+- After a failure, one evaluation at a time tests whether the job still freezes its process. After
+  `MAX_LOOKS` failures, one evaluation at a time tries to end the job. Further evaluations do not
+  begin.
 
-A supervisor that gets SIGTERM finishes its evaluation first. An evaluation that lost Redis or was
-interrupted says so when Redis answers again. If it never does, the next evaluation that ends
-removes the note.
+A supervisor that gets SIGTERM finishes its evaluation first. An evaluation that was interrupted
+removes its own note if Redis answers. Otherwise the next evaluation that ends removes the note.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ from handoff_queue.shared.types.events import Recorded
 from handoff_queue.shared.types.ids import JobId, new_word
 
 TOGETHER_S = 0.5
-"""Between looks that wake-ups of one moment have led to; while too many may be frozen, the
-next one is tried as soon.
+"""Seconds within which evaluations count as one, because several wake-ups of one moment cause them.
+While too many evaluations may be frozen, the next one is tried after this time.
 """
 
 
@@ -61,22 +62,23 @@ class EvaluationLease:
     lease_s: float
     job_id: JobId
     name: str = field(default_factory=new_word)
-    """A word that only this look knows; the scripts that end it are told."""
+    """Random id of the evaluation."""
 
     def begin(self, after: int = 0) -> list[Recorded]:
-        """Note it, and read the events after a version, oldest first. Said again, it is the
-        same look.
+        """Note the evaluation, and return the events after a version, oldest first. A repeated call
+        is the same evaluation.
 
         Raises:
-            LooksFrozen: `MAX_LOOKS` times in a row none came to its end. This one is noted.
-            LooksCrowded: as many as may be are at it just now. It is not noted, and the job is
-            due again soon.
+            PoisonJob: evaluations of the job failed to end `MAX_LOOKS` times in a row. This one is
+                noted.
+            TooManyEvaluators: as many evaluations as may run have not ended. This one is not noted,
+                and the job is due again soon.
         """
         most = [READ_AT_MOST, MAX_LOOKS]
         times_ms: list[int] = []
         for seconds in (self.lease_s * FROZEN_AFTER_LEASES, TOGETHER_S, self.lease_s):
             times_ms.append(int(seconds * 1000))
-        verdict, entries = self._say("begin", after, *most, *times_ms)
+        verdict, entries = self._evaluate("begin", after, *most, *times_ms)
         if verdict == b"frozen":
             raise PoisonJob(
                 f"the evaluations of {self.job_id} never ended, {MAX_LOOKS} times in a row"
@@ -93,23 +95,24 @@ class EvaluationLease:
         return recorded + self.journal.read(self.job_id, recorded[-1].version)
 
     @property
-    def sign_of_life(self) -> ScriptCall:
-        """Return the heartbeat of the evaluation, for `Leases`."""
-        return self._names, [self.name, "lives"]
+    def heartbeat(self) -> ScriptCall:
+        """Return the keys and arguments of `evaluate.lua` for a heartbeat, which `Leases` sends."""
+        return self._keys, [self.name, "lives"]
 
     def interrupted(self) -> None:
-        """Remove the note of an evaluation that was interrupted through no fault of the job.
-        Without Redis this has no effect.
+        """Remove the note, because the evaluation was interrupted through no fault of the job. If
+        Redis is unreachable, the note stays.
         """
         with suppress(StoreUnavailable):
-            self._say("end")
+            self._evaluate("end")
 
-    def _say(self, *order: Any) -> Sequence[Any]:
-        answer: Sequence[Any] = self.connection.script("evaluate", self._names, [self.name, *order])
+    def _evaluate(self, *order: Any) -> Sequence[Any]:
+        """Run `evaluate.lua` for this evaluation, and return its answer."""
+        answer: Sequence[Any] = self.connection.script("evaluate", self._keys, [self.name, *order])
         return answer
 
     @property
-    def _names(self) -> list[str]:
+    def _keys(self) -> list[str]:
         return [keys.job(self.job_id), keys.DUE, keys.log(self.job_id)]
 
 

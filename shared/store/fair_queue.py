@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from handoff_queue.shared.store.redis.script import Script, source_of
 
 FIRST = "handoff-first"
-"""Header of a message that other messages have overtaken. It goes before all messages of the same
-priority in its queue.
+"""Header of a message that other messages have overtaken. It goes before all messages of its
+priority class.
 """
 FOR = "handoff-for"
 """Header with the job or handoff of a message, as the sorted sets name it: `job`, or `job/handoff`.
@@ -26,18 +25,19 @@ A message without the header has no place in the order.
 """
 
 ALONE = b" "
-"""Suffix of an element whose message has no place in the order, and is taken as it is. JSON may end
-with a space.
+"""Suffix of the only element of a queue. Its message has no place in the order until another message
+comes. JSON may end with a space.
 """
 
 
-ENQUEUE, DEQUEUE, TAKE, PURGE = (
-    Script(source_of(name)) for name in ("enqueue", "dequeue", "take", "purge")
-)
+ENQUEUE = Script(source_of("enqueue"))
+DEQUEUE = Script(source_of("dequeue"))
+TAKE = Script(source_of("take"))
+PURGE = Script(source_of("purge"))
 
 
 def is_for(message: Mapping[str, Any]) -> str | None:
-    """Return the entry of a message in the order, or None if it has no place."""
+    """Return the job or handoff of a message, from its header `FOR`; None without a valid header."""
     member = (message.get("headers") or {}).get(FOR)
     if isinstance(member, str) and member and not member[0].isspace():
         return member
@@ -45,7 +45,7 @@ def is_for(message: Mapping[str, Any]) -> str | None:
 
 
 def entry_of(message: Mapping[str, Any]) -> str | None:
-    """Return the name of a message in the order, or None if it has no place."""
+    """Return the name of a message in the fair order, or None if its header names no job."""
     member = is_for(message)
     return member and f"{member} {message['properties']['delivery_tag']}"
 
@@ -53,26 +53,30 @@ def entry_of(message: Mapping[str, Any]) -> str | None:
 def enqueue_order(
     queue: str, messages: Sequence[Mapping[str, Any]], *, is_first: bool
 ) -> list[Any]:
-    """Number of keys, keys and arguments of `enqueue.lua`."""
-    each: list[tuple[str | None, Any, str]] = []
+    """Return the number of keys, the keys and the arguments of `enqueue.lua`.
+
+    Args:
+        is_first: True to put the messages before all others of their priority class.
+    """
+    order: list[Any] = [1, queue, int(is_first)]
     for message in messages:
-        each.append((is_for(message), message["properties"]["delivery_tag"], json.dumps(message)))
-    return [1, queue, int(is_first), *chain.from_iterable(each)]
+        order += (is_for(message), message["properties"]["delivery_tag"], json.dumps(message))
+    return order
 
 
 def take_order(queues: Mapping[str, int]) -> list[Any]:
-    """Return keys and arguments of `take.lua`.
+    """Return the number of keys, the keys and the arguments of `take.lua`.
 
     Args:
-        queues: most messages to take, by queue.
+        queues: most messages to take from each queue, by name.
     """
     return [len(queues), *queues, *queues.values()]
 
 
 def dequeue_order(queue: str, popped: Mapping[str, Any]) -> list[Any]:
-    """Return keys and arguments of `dequeue.lua`.
+    """Return the number of keys, the keys and the arguments of `dequeue.lua`.
 
     Args:
-        popped: content of the element of the list.
+        popped: message of the element that was popped from the list.
     """
     return [1, queue, popped["properties"]["delivery_tag"], is_for(popped)]

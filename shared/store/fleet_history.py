@@ -20,7 +20,7 @@ Factor = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
 
 
 class _Lane(BaseModel):
-    """Tokens that a handoff took of a lane's limits; None: the provider does not count them."""
+    """Tokens of a handoff that count for the limits of its rate-limit bucket."""
 
     name: str
     input: Count | None
@@ -44,7 +44,9 @@ class _Score(BaseModel):
 
 
 class History:
-    """Reads. `finish.lua` and `commit.lua` write, and say how many are kept."""
+    """The samples and scores that the store keeps. Reads only: `parts/results.lua` writes the samples
+    and `commit.lua` the scores.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -52,14 +54,17 @@ class History:
     def read(
         self, roles: Iterable[str]
     ) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
-        """Return the samples of each specialist or role, and the scores, the newest first.
+        """Return the samples by specialist or role, and the scores, the newest first.
 
         A sample is `{at, usd, ms, waited_ms, turns, lane}`. `at` is the end of the handoff in Unix
-        milliseconds. `usd` is in micro-dollars, or None if unknown. `ms` is its duration, and
-        `waited_ms` the part that it waited for its provider. `lane` is the use of one bucket's rate
-        limits: `{name, input, output}` in tokens, or None without limits.
+        milliseconds. `usd` is in micro-dollars, or None if unknown. `ms` is the time since its first
+        claim, and `waited_ms` the part that it waited for its provider. `lane` is its share of one
+        bucket's rate limits: `{name, input, output}` in tokens, or None without limits.
 
-        Entries that cannot be read are skipped: no job depends on these statistics.
+        Entries that cannot be read are skipped, because no job depends on these statistics.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
         """
         names = sorted(set(roles))
         with in_our_words():
@@ -68,11 +73,10 @@ class History:
                 pipe.lrange(keys.history(name), 0, -1)
             pipe.lrange(keys.SCORES, 0, -1)
             *samples, scores = pipe.execute()
-        read = {
-            name: readable(stored, _read_sample, keys.history(name))
-            for name, stored in zip(names, samples, strict=True)
-        }
-        return read, readable(scores, _read_score, keys.SCORES)
+        samples_by_name: dict[str, list[dict[str, Any]]] = {}
+        for name, stored in zip(names, samples, strict=True):
+            samples_by_name[name] = readable(stored, _read_sample, keys.history(name))
+        return samples_by_name, readable(scores, _read_score, keys.SCORES)
 
 
 def _read_sample(text: bytes) -> dict[str, Any]:

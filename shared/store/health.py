@@ -19,11 +19,11 @@ class RedisFacts:
     """Facts that Redis reports about itself."""
 
     version: tuple[int, ...]
-    """(7, 0, 15); () where it does not say."""
+    """For example (7, 0, 15); () if Redis does not report it."""
     is_primary: bool
     append_only: bool
     eviction: str
-    """maxmemory-policy."""
+    """The `maxmemory-policy`, or `unknown`."""
     max_memory_bytes: int
     """0: no limit."""
     used_memory_bytes: int
@@ -36,33 +36,30 @@ class QueueDepth:
     queue: str
     messages: int
     wanted: int
-    """Handoffs of jobs that wait for a claim there. Fewer than messages: the rest belongs to
-    jobs that have ended.
+    """Handoffs that wait in the queue for a claim. If there are more messages than that, the rest
+    belongs to jobs that have ended.
     """
 
 
 class Health:
-    """Changes nothing."""
+    """Reads the state of Redis, and changes nothing."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def facts(self) -> RedisFacts:
-        """Return the facts from INFO, and the settings from CONFIG where it is allowed.
+        """Return the facts from INFO, and the settings from CONFIG if Redis allows it.
 
         Raises:
             StoreUnavailable: Redis cannot be reached, or refuses the client.
-            UnusableRedis: it is a cluster.
+            UnusableRedis: Redis is a cluster.
         """
         with in_our_words():
             info: dict[str, Any] = self._connection.redis.info()
         _refuse_a_cluster(info)
+        version_parts = str(info.get("redis_version", "")).split(".")
         return RedisFacts(
-            version=tuple(
-                int(part)
-                for part in str(info.get("redis_version", "")).split(".")
-                if part.isdigit()
-            ),
+            version=tuple(map(int, filter(str.isdigit, version_parts))),
             is_primary=info.get("role", "master") == "master",
             append_only=self._setting("appendonly") == "yes"
             or bool(int(info.get("aof_enabled", 0))),
@@ -73,7 +70,7 @@ class Health:
         )
 
     def refuse_a_cluster(self) -> None:
-        """Raise `UnusableRedis` if Redis is a cluster. Return if Redis does not allow the question."""
+        """Raise `UnusableRedis` if Redis is a cluster. Do nothing if Redis does not allow INFO."""
         with in_our_words(), suppress(redis.exceptions.NoPermissionError):
             _refuse_a_cluster(self._connection.redis.info("cluster"))
 
@@ -92,10 +89,10 @@ class Health:
         return None
 
     def no_room(self, mark: float) -> str | None:
-        """Return the reason to refuse new work, or None if there is room.
+        """Return the reason to refuse new jobs if Redis uses more memory than the mark, else None.
 
         Args:
-            mark: part of maxmemory, from 0 to 1. Without a maxmemory there is always room.
+            mark: part of maxmemory, from 0 to 1. Redis without a maxmemory always has room.
         """
         with in_our_words():
             info: dict[str, Any] = self._connection.redis.info("memory")
@@ -118,20 +115,13 @@ class Health:
     def depths(self) -> list[QueueDepth]:
         """Return the depth of every queue to which a handoff was ever published, by name."""
         with in_our_words():
-            queues = sorted(
-                name.decode(errors="replace") for name in self._connection.redis.hkeys(keys.QUEUES)
-            )
+            queues = sorted(map(keys.name_in, self._connection.redis.hkeys(keys.QUEUES)))
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
                 pipe.llen(queue)
                 pipe.zcard(keys.WAITING + queue)
-            counts: list[int] = []
-            for count in pipe.execute():
-                counts.append(int(count))
-        depths: list[QueueDepth] = []
-        for values in zip(queues, counts[::2], counts[1::2], strict=True):
-            depths.append(QueueDepth(*values))
-        return depths
+            counts = list(map(int, pipe.execute()))
+        return list(map(QueueDepth, queues, counts[::2], counts[1::2]))
 
     def _setting(self, name: str) -> str | None:
         """Return a setting, or None if a hosted Redis or an ACL refuses CONFIG."""

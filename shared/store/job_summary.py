@@ -108,7 +108,7 @@ class JobSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class HandoffBooks:
+class HandoffRecord:
     """The hash of one handoff."""
 
     standing: HandoffStanding
@@ -179,22 +179,22 @@ class JobSummaries:
 
     def handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
-    ) -> dict[HandoffId, HandoffBooks]:
+    ) -> dict[HandoffId, HandoffRecord]:
         """Return the existing handoffs among the given ones, in one round trip."""
-        handoffs: dict[HandoffId, HandoffBooks] = {}
+        handoffs: dict[HandoffId, HandoffRecord] = {}
         for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items():
-            handoffs[handoff_id] = _books(fields)
+            handoffs[handoff_id] = _record_of(fields)
         return handoffs
 
 
-def _books(fields: dict[bytes, bytes]) -> HandoffBooks:
+def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
     def text(name: bytes) -> str | None:
         if name in fields:
             return fields[name].decode()
         return None
 
     child = text(b"child")
-    return HandoffBooks(
+    return HandoffRecord(
         standing=handoff_standing(fields),
         assigned_to=text(b"role") or "",
         message=text(b"digest") or "",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim_history import PastClaim, stints_of
+from handoff_queue.shared.store.claim_history import PastClaim, past_claims_of
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField
@@ -355,7 +355,7 @@ def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
         worker=fields.get(b"worker", b"").decode(),
         claims=number(b"claims"),
         lost_claims=number(b"lost_claims"),
-        stints=stints_of(fields),
+        stints=past_claims_of(fields),
         claimed_at=seconds(b"claimed_at") if b"claimed_at" in fields else seconds(b"again_at"),
         turns=number(b"turns"),
         tool_calls=number(b"tools"),

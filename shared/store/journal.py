@@ -10,7 +10,7 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.payloads import payload_arguments
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
-from handoff_queue.shared.store.script_arguments import order_of
+from handoff_queue.shared.store.script_arguments import json_argument
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
     StoreError,
@@ -39,7 +39,7 @@ READ_AT_MOST_OF_EACH = 200
 """Events of one job in one round trip that reads several jobs."""
 
 
-STUMBLE_AT_MOST_MS = 300_000
+LONGEST_RETRY_DELAY_MS = 300_000
 """Between two looks at a job that cannot be carried on by this version: another one, or a
 person, may mend it.
 """
@@ -101,9 +101,9 @@ class Journal:
             VersionConflict: the journal is not at `expected`, or the parent's handoff was
                 abandoned; nothing was written.
         """
-        return records_of_commit(commit, self.say(commit))
+        return records_of_commit(commit, self.run_commit(commit))
 
-    def say(
+    def run_commit(
         self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
     ) -> Sequence[Any]:
         """Run `commit.lua` and return its answer.
@@ -178,7 +178,7 @@ class Journal:
             | ({"ends": len(end)} if end else {})
         )
         return [keys.job(commit.job_id), keys.DUE, keys.JOBS], [
-            order_of(order),
+            json_argument(order),
             *end,
             *(event.to_json() for event in commit.events),
             *payload_arguments(commit.payloads),
@@ -327,14 +327,14 @@ class Journal:
             due_ms = int(due_at * 1000)
         self._connection.script("set_due", [keys.job(job_id), keys.DUE], [version, due_ms, look])
 
-    def stumble(self, job_id: JobId, look: str = "") -> int:
+    def record_failure(self, job_id: JobId, look: str = "") -> int:
         """Record a failed evaluation. The sweeper wakes the job again, with a growing delay.
 
         Returns the number of failures in a row without a new event; 0 if the job does not exist.
         """
         return int(
             self._connection.script(
-                "record_failure", [keys.job(job_id), keys.DUE], [STUMBLE_AT_MOST_MS, look]
+                "record_failure", [keys.job(job_id), keys.DUE], [LONGEST_RETRY_DELAY_MS, look]
             )
         )
 
@@ -348,7 +348,7 @@ def records_of_commit(commit: Commit, answer: Sequence[Any]) -> list[Recorded]:
     is_done, version, at_ms, *_ = answer
     if not is_done:
         raise _conflict(commit, version)
-    return in_place(commit.events, int(version), int(at_ms) / 1000)
+    return with_versions(commit.events, int(version), int(at_ms) / 1000)
 
 
 def _conflict(commit: Commit, version: Any) -> StoreError:
@@ -359,7 +359,7 @@ def _conflict(commit: Commit, version: Any) -> StoreError:
     return VersionConflict(f"{commit.job_id} is at version {version}, not {commit.expected}")
 
 
-def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Recorded]:
+def with_versions(events: Sequence[Event], last_version: int, at: float) -> list[Recorded]:
     """Return events that were appended together with their versions; the last has `last_version`."""
     first = last_version - len(events) + 1
     recordeds: list[Recorded] = []

@@ -1,5 +1,5 @@
-"""Every Redis key of the store. `{job}` is a hash tag, so that all keys of one job have the same
-slot.
+"""All Redis keys of the store. The job id in a key is a hash tag (`{ID}`). A comment gives the type
+of the key, and `member -> score` or `field -> value`.
 """
 
 from __future__ import annotations
@@ -9,37 +9,35 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 PREFIX = "handoff:"
 
 DUE = f"{PREFIX}due"
-"""zset: `job` or `job/handoff` -> Unix ms at which the sweeper must look at it."""
+"""zset: `job` or `job/handoff` -> Unix ms at which the sweeper must evaluate it."""
 JOBS = f"{PREFIX}jobs"
 """zset: job -> Unix ms of its submission, with a fraction that orders the jobs of one
 millisecond. `lua/commit.lua` writes it.
 """
 SERVING = f"{PREFIX}serving"
-"""zset: `queue/process` -> Unix ms until which that process says that it serves that queue. A
-supervisor serves `supervisor`.
+"""zset: `queue/process` -> Unix ms at which the announcement expires that the process serves the
+queue. A supervisor serves `supervisor`.
 """
 QUEUES = f"{PREFIX}queues"
-"""hash: queue to which handoffs are sent -> 0."""
+"""hash: queue to which a handoff was ever sent -> 0."""
 WAITING = f"{PREFIX}waiting:"
 """+ queue, zset: `job/handoff` that was published and not yet claimed -> Unix ms of its
-publication. For `supervisor` and `submissions`: `job` that was woken and not looked at since
+publication. For `supervisor` and `submissions`: `job` that was woken and not evaluated since
 -> Unix ms of its wake-up.
 """
 OUT = f"{PREFIX}out:"
-"""+ queue, zset: entries that a process will publish or has taken -> time (Unix ms).
-`lua/enqueue.lua` and `lua/dequeue.lua` write it, too.
-"""
+"""+ queue, zset: members of `WAITING` that a process will publish or has taken -> time (Unix ms)."""
 FAIR = f"{PREFIX}fair:"
-"""+ queue, zset: `job/handoff TAG` or `job TAG` of a message that waits in the queue -> its
-place in the fair order. `:messages`, hash: the same -> the message. `:next`, zset: a tenant ->
-the place of its next message. `lua/enqueue.lua` and `lua/dequeue.lua` write them.
+"""+ queue, zset: `job/handoff TAG` or `job TAG` of a message in the queue -> its place in the fair
+order; TAG is the delivery tag. With `:messages`, hash: the same -> the message. With `:next`, zset:
+tenant -> the place of its next message. `lua/enqueue.lua` and `lua/parts/fair_queue.lua` write them.
 """
 SILENCE = f"{PREFIX}silence"
-"""hash: the last lease message to Redis, and the last period in which no process could reach Redis
-(Unix ms). `parts/outage_grace.lua` writes it.
+"""hash: time of the last call of a script that checks leases, and the last period in which no
+process could reach Redis (Unix ms). `parts/outage_grace.lua` writes it.
 """
 PAUSED = f"{PREFIX}paused"
-"""hash: role -> since when and why, until it is resumed."""
+"""hash: paused role -> its `Pause` as JSON."""
 HELD = f"{PREFIX}held:"
 """+ role, zset: `job/handoff` that waits for the role to be resumed -> Unix ms at which it was
 held.
@@ -47,15 +45,17 @@ held.
 ORPHANS = f"{PREFIX}orphans"
 """string: the random word of the supervisor that repairs unserved queues."""
 CAPS = f"{PREFIX}caps"
-"""hash: day_tokens, day_usd, tenant_day_tokens, tenant_day_usd: the most in a day, if there is
-such a cap; since: when the supervisor that started last said so (Unix ms).
+"""hash: the caps of a day that are set (day_tokens, day_usd, tenant_day_tokens, tenant_day_usd; money
+in micro-dollars), and since (Unix ms at which the caps were set).
 """
 DEAD = f"{PREFIX}dead"
-"""list: messages that did not parse, newest first."""
+"""list: dead letters, the newest first."""
 SCORES = f"{PREFIX}scores"
-"""list: how quotes turned out, the newest first. `commit.lua` writes it."""
+"""list: accuracy of quotes, the newest first. `commit.lua` writes it."""
 NOTHING = f"{PREFIX}nothing"
-"""A key that never exists: zero bytes are written to it to see whether Redis takes writes."""
+"""A key that never exists. `Health.refusal` writes zero bytes to it to see whether Redis accepts
+writes.
+"""
 
 
 def job(job_id: JobId) -> str:
@@ -84,14 +84,14 @@ def blobs(job_id: JobId) -> str:
 
 
 def draft(handoff_id: HandoffId) -> str:
-    """Return the field of `blobs` with a handoff's draft; `renew.lua`, `finish.lua` and
-    `commit.lua` write and remove it.
+    """Return the field of `blobs` with a handoff's draft. `renew.lua` writes the draft;
+    `parts/results.lua` and `commit.lua` remove it.
     """
     return f"draft:{handoff_id}"
 
 
 def fetched(job_id: JobId) -> str:
-    """hash: URL -> the page that was fetched for this job, as a Document."""
+    """hash: URL -> the page that was fetched for this job, as a `Document` in JSON."""
     return f"{job(job_id)}:fetched"
 
 
@@ -101,35 +101,40 @@ def document(digest: str) -> str:
 
 
 def pace(lane: str) -> str:
-    """hash: capacity of a rate-limit bucket; `:line` and `:alive`, zsets: waiting claims.
-    `parts/rate_limiter.lua` writes them.
+    """hash: limits and state of a rate-limit bucket. With `:line` and `:alive`, zsets: waiting
+    calls. `parts/rate_limiter.lua` writes them.
     """
     return f"{PREFIX}pace:{lane}"
 
 
 LANES = f"{PREFIX}lanes"
-"""zset: lane -> Unix ms until which its hash is kept. `parts/rate_limiter.lua` writes it."""
+"""zset: rate-limit bucket -> Unix ms at which its hash expires. `parts/rate_limiter.lua` writes it."""
 
 
 def day(number: int | str, tenant: str | None = None) -> str:
-    """hash: usage of a day, counted from 1970 in UTC, of all jobs or of one tenant's jobs.
-    `parts/budgets.lua` keeps it.
+    """hash: usage of all jobs, or of one tenant's jobs, on one day. `number`: days since 1970 in UTC.
+    `parts/budgets.lua` writes it.
     """
     return f"{PREFIX}day:{number}{f':{tenant}' if tenant else ''}"
 
 
 def worker(worker_id: str) -> str:
-    """string: announcement of one worker."""
+    """string: `Announcement` of one worker as JSON."""
     return f"{PREFIX}worker:{worker_id}"
 
 
 def supervisor(worker_id: str) -> str:
-    """string: the node name and the broker of one supervisor."""
+    """string: `Node` of one supervisor as JSON."""
     return f"{PREFIX}supervisor:{worker_id}"
 
 
 def history(role: str) -> str:
-    """list: cost and duration of a specialist's or role's handoffs, the newest first. `finish.lua`
-    writes it.
+    """list: cost and duration of a specialist's or role's handoffs, the newest first.
+    `parts/results.lua` writes it.
     """
     return f"{PREFIX}history:{role}"
+
+
+def name_in(stored: bytes) -> str:
+    """Return a stored name. A byte that is not UTF-8 becomes a replacement character."""
+    return stored.decode(errors="replace")

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.claim import Claim
@@ -19,11 +18,11 @@ from handoff_queue.shared.types.errors import Interrupted, StoreError
 
 RENEWALS_PER_LEASE = 3
 SIGN_EVERY_S = 4.0
-"""Longest interval of renewals, in seconds. A renewal is a heartbeat, and `watch` promises a
-heartbeat of each handoff within 5 s.
+"""Longest interval between renewals, in seconds. A renewal is a heartbeat, and `handoff watch`
+promises a heartbeat of each handoff within 5 s.
 """
 SILENCE_PER_LEASE = 0.25
-"""Part of a lease that a renewal waits for Redis. It is shorter than the interval, so that two
+"""Part of a lease for which a renewal waits for Redis. It is shorter than the interval, so that two
 renewals fit into a lease.
 """
 RETRY_PER_LEASE = 1 / 12
@@ -44,21 +43,21 @@ def retries_every_s(lease_s: float) -> float:
 
 
 class Leases:
-    """The claims that this process holds. Their renewals have a separate connection: they never
-    wait for other threads' calls.
+    """The thread that renews the leases of this process and sends the heartbeats of its evaluations.
+    It has a separate connection, so that it never waits for calls of other threads.
     """
 
     def __init__(self, redis_url: str, lease_s: float, *, watchdog: bool) -> None:
-        """Start without leases.
+        """Make the thread without starting it.
 
         Args:
-            watchdog: True to end the process if it freezes; its parent starts it again.
+            watchdog: True to end the process if it freezes. Its parent process starts it again.
         """
         self._connection = Connection(redis_url, timeout_s=lease_s * SILENCE_PER_LEASE)
         self._lease_s = lease_s
         self._watchdog = watchdog
         self._held: dict[int, Claim] = {}
-        self._shown: dict[int, tuple[ScriptCall, float]] = {}
+        self._evaluations: dict[int, tuple[ScriptCall, float]] = {}
         """Heartbeats of evaluations, with the monotonic time at which each began."""
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -84,35 +83,36 @@ class Leases:
                 del self._held[id(claim)]
 
     @contextmanager
-    def shown(self, sign_of_life: ScriptCall) -> Iterator[None]:
+    def evaluating(self, heartbeat: ScriptCall) -> Iterator[None]:
         """Send this heartbeat until the block ends, so that a long evaluation does not count as
-        frozen. A block that ends before the first renewal costs nothing.
+        frozen. No heartbeat is sent in the first third of a lease.
 
         Args:
-            sign_of_life: keys and arguments of `evaluate.lua`.
+            heartbeat: keys and arguments of `evaluate.lua`.
         """
         with self._lock:
-            self._shown[id(sign_of_life)] = (sign_of_life, time.monotonic())
+            self._evaluations[id(heartbeat)] = (heartbeat, time.monotonic())
         try:
             yield
         finally:
             with self._lock:
-                del self._shown[id(sign_of_life)]
+                del self._evaluations[id(heartbeat)]
 
     def _renew_for_ever(self) -> None:
-        self._show_life()
+        self._reset_watchdog()
         is_renewed = True
         while not self._stop.wait(
             renews_every_s(self._lease_s) if is_renewed else retries_every_s(self._lease_s)
         ):
             try:
-                self._show_life()
-                is_renewed = self._renew() and self._give_signs()
-            except BaseException:  # without this thread, every claim of the process is lost
+                self._reset_watchdog()
+                is_renewed = self._renew() and self._send_heartbeats()
+            except BaseException:  # without this thread, the process would lose all its claims
                 log.exception("leases not renewed")
         self._connection.close()
 
-    def _show_life(self) -> None:
+    def _reset_watchdog(self) -> None:
+        """Start the watchdog's time again. `faulthandler` ends the process when the time is over."""
         if self._watchdog:
             faulthandler.dump_traceback_later(
                 self._lease_s * FROZEN_AFTER_LEASES + renews_every_s(self._lease_s), exit=True
@@ -131,37 +131,40 @@ class Leases:
             answers = self._connection.script_for_each("renew", [claim.renewal() for claim in held])
         except StoreError as error:
             answers = [error] * len(held)
+        all_renewed = True
         for claim, answer in zip(held, answers, strict=True):
-            if not isinstance(answer, StoreError):
-                with suppress(
-                    Interrupted
-                ):  # the claim remembers it, for the thread that works on it
-                    claim.heed(answer)
+            if isinstance(answer, StoreError):
+                all_renewed = False
+                log.warning(
+                    "lease not renewed",
+                    job_id=claim.job_id,
+                    handoff_id=claim.handoff_id,
+                    why=str(answer),
+                )
                 continue
-            log.warning(
-                "lease not renewed",
-                job_id=claim.job_id,
-                handoff_id=claim.handoff_id,
-                why=str(answer),
-            )
-        return not any(isinstance(answer, StoreError) for answer in answers)
+            with suppress(Interrupted):  # the claim raises it again in the thread that works on it
+                claim.apply_answer(answer)
+        return all_renewed
 
-    def _give_signs(self) -> bool:
+    def _send_heartbeats(self) -> bool:
         """Send the heartbeats of all long evaluations in one round trip. Return False if one
         failed.
         """
         before = time.monotonic() - self._lease_s / RENEWALS_PER_LEASE
+        heartbeats: list[ScriptCall] = []
         with self._lock:
-            signs: list[tuple[list[str], list[Any]]] = []
-            for sign, began in self._shown.values():
+            for heartbeat, began in self._evaluations.values():
                 if began <= before:
-                    signs.append(sign)
-        if not signs:
+                    heartbeats.append(heartbeat)
+        if not heartbeats:
             return True
         try:
-            answers = self._connection.script_for_each("evaluate", signs)
+            answers = self._connection.script_for_each("evaluate", heartbeats)
         except StoreError as error:
             answers = [error]
-        for why in (str(answer) for answer in answers if isinstance(answer, StoreError)):
-            log.warning("no sign of life given", why=why)
-        return not any(isinstance(answer, StoreError) for answer in answers)
+        all_sent = True
+        for answer in answers:
+            if isinstance(answer, StoreError):
+                all_sent = False
+                log.warning("heartbeat of an evaluation not sent", why=str(answer))
+        return all_sent

@@ -32,7 +32,7 @@ class Pause(Message):
 
 
 class Pauses:
-    """The pauses that hold now."""
+    """The pauses of all roles."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -62,23 +62,20 @@ class Pauses:
         """Return the names of the paused roles."""
         with in_our_words():
             roles = self._connection.redis.hkeys(keys.PAUSED)
-        items: set[str] = set()
-        for role in roles:
-            items.add(role.decode(errors="replace"))
-        return frozenset(items)
+        return frozenset(map(keys.name_in, roles))
 
 
 def pauses_in(stored: Mapping[bytes, bytes]) -> dict[str, Pause]:
-    """Return the pauses that Redis stores, by role."""
+    """Return the stored pauses by role, in the order of the roles."""
     pauses: dict[str, Pause] = {}
     for role, text in sorted(stored.items()):
-        pauses[role.decode(errors="replace")] = pause_in(text)
+        pauses[keys.name_in(role)] = pause_in(text)
     return pauses
 
 
 def pause_in(text: bytes) -> Pause:
-    """Return the stored pause. An unreadable one still holds: its time is 0, and its reason
-    says that it cannot be read.
+    """Return a stored pause. An unreadable pause still holds: its time is 0, and its reason is
+    `UNREADABLE`.
     """
     try:
         return Pause.from_json(text)

@@ -1,13 +1,14 @@
 """Repair of Celery's queues: messages of deleted jobs are dropped from queues without a worker.
 
-A worker takes each message to its end, so served queues need no repair. The messages carry the text
-of their tasks. A message without its job has no effect for any worker. All other messages stay.
+A worker consumes each message of its queues, so served queues need no repair. A message has the text
+of its task, so a queue of orphans takes much memory. A message whose job is deleted has no effect.
+All other messages stay.
 """
 
 from __future__ import annotations
 
 import json
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any
 
 from handoff_queue.shared.store import keys
@@ -17,17 +18,17 @@ from handoff_queue.shared.store.redis.connection import Connection, in_our_words
 from handoff_queue.shared.types.ids import JobId, is_job_id, new_word
 
 LOOKED_AT = 200
-"""Messages of a queue at a time: some milliseconds of Redis, the more the further from their
-taking end they stand, and half a megabyte.
+"""Messages of a queue that one call checks. They take some milliseconds of Redis's time, more at
+the far end of a long queue, and half a megabyte.
 """
 MINE_FOR_S = 60
-"""Seconds after its last piece during which one supervisor owns the repair. So not every supervisor
-reads the queues after a common restart.
+"""Seconds for which a supervisor owns the repair after its last call. So only one supervisor reads
+the queues after a common restart.
 """
 
 
 class QueueRepair:
-    """Reads unserved queues, one piece at a time."""
+    """Drops the orphans of unserved queues, some messages at a time."""
 
     def __init__(self, connection: Connection, roles: PresenceStore) -> None:
         self._connection = connection
@@ -40,6 +41,7 @@ class QueueRepair:
 
     @property
     def has_more(self) -> bool:
+        """Return whether the check of a queue is not complete."""
         return bool(self._passed)
 
     def drop_orphans(self) -> int:
@@ -52,16 +54,17 @@ class QueueRepair:
             return 0
         redis, served = self._connection.redis, self._roles.presence().queues
         with in_our_words():
-            known: set[Any] = set()
+            known: set[str] = set()
             for name in redis.hkeys(keys.QUEUES):
                 known.add(name.decode())
         unserved = sorted(known - served)
-        self._passed = {
-            queue: passed for queue, passed in self._passed.items() if queue in unserved
-        }
+        for queue in list(self._passed):
+            if queue not in unserved:
+                del self._passed[queue]
         return sum(map(self._drop_in, unserved))
 
     def _is_mine(self) -> bool:
+        """Return whether this supervisor owns the repair. Take it if no supervisor owns it."""
         redis = self._connection.redis
         with in_our_words():
             is_free = redis.set(keys.ORPHANS, self._name, nx=True, ex=MINE_FOR_S)
@@ -71,32 +74,40 @@ class QueueRepair:
         return True
 
     def _drop_in(self, queue: str) -> int:
-        passed, redis = self._passed.pop(queue, 0), self._connection.redis
+        """Check the next messages of a queue, and drop the orphans. Return their number."""
+        passed = self._passed.pop(queue, 0)
         with in_our_words():
-            frames = redis.lrange(queue, -passed - LOOKED_AT, -passed - 1)
-            messages = [_named(frame) for frame in frames]
-            named = list(dict.fromkeys(job_id for job_id, _ in messages if job_id))
-            pipe = redis.pipeline(transaction=False)
-            for job_id in named:
-                pipe.exists(keys.job(job_id))
-            gone = {
-                job_id for job_id, there in zip(named, pipe.execute(), strict=True) if not there
-            }
-        numbered = enumerate(zip(frames, messages, strict=True), start=1)
-        orphans = [
-            (place, frame, entry) for place, (frame, (job_id, entry)) in numbered if job_id in gone
-        ]
-        piece = [-passed - len(frames), -passed - 1]
-        dropped = (
-            self._connection.script(
-                "drop_orphans", [queue], [*piece, *chain.from_iterable(orphans)]
-            )
-            if orphans
-            else 0
-        )
+            frames = self._connection.redis.lrange(queue, -passed - LOOKED_AT, -passed - 1)
+        messages = list(map(_named, frames))
+        deleted_jobs = self._deleted(messages)
+        orphans: list[Any] = []
+        for place, (frame, (job_id, entry)) in enumerate(zip(frames, messages, strict=True), 1):
+            if job_id in deleted_jobs:
+                orphans += (place, frame, entry)
+        dropped = 0
+        if orphans:
+            piece = (-passed - len(frames), -passed - 1)
+            dropped = self._connection.script("drop_orphans", [queue], [*piece, *orphans])
         if len(frames) == LOOKED_AT:
             self._passed[queue] = passed + len(frames) - dropped
         return dropped
+
+    def _deleted(self, messages: Sequence[tuple[JobId | None, str]]) -> set[JobId]:
+        """Return the jobs of these messages that the store no longer has."""
+        job_ids: dict[JobId, None] = {}
+        for job_id, _ in messages:
+            if job_id:
+                job_ids[job_id] = None
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.exists(keys.job(job_id))
+            exist = pipe.execute()
+        deleted: set[JobId] = set()
+        for job_id, exists in zip(job_ids, exist, strict=True):
+            if not exists:
+                deleted.add(job_id)
+        return deleted
 
 
 def _named(frame: bytes) -> tuple[JobId | None, str]:

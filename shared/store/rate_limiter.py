@@ -52,7 +52,7 @@ class RateLimiter:
     """Bucket of the handoff's calls; empty if it has no limits."""
     taken: AdmittedCall | None = None
 
-    def order(self, expected: Expected | None) -> dict[str, Any]:
+    def admission_arguments(self, expected: Expected | None) -> dict[str, Any]:
         """Return the arguments of `admit`; empty if the bucket has no limits."""
         if expected is None:
             return {}
@@ -64,7 +64,7 @@ class RateLimiter:
         }
         return {"pace": asked | {"window": self._window_ms}}
 
-    def let_go(self, expected: Expected | None, answer: Sequence[int]) -> None:
+    def record_admission(self, expected: Expected | None, answer: Sequence[int]) -> None:
         """Record that the call may be made.
 
         Args:
@@ -77,7 +77,7 @@ class RateLimiter:
                 expected.lane, bool(limited), bool(ahead), at_ms, input_tokens, output_tokens
             )
 
-    def back(self, usage: Usage | None) -> dict[str, Any]:
+    def returned_share(self, usage: Usage | None) -> dict[str, Any]:
         """Return the share that goes back to the bucket after a call.
 
         None as usage means that the call was never made. A call that was cut off may have used its
@@ -100,7 +100,7 @@ class RateLimiter:
                 back |= {"mean": usage.output_tokens}
         return {"pace": back}
 
-    def took(self, usage: Usage) -> str:
+    def usage_of_lane(self, usage: Usage) -> str:
         """Return what all calls of a handoff took of their lane's limits, as JSON for
         `finish`; null: no provider counts them.
 

@@ -1,4 +1,4 @@
-"""Arguments of the scripts that claims run."""
+"""Arguments that several Lua scripts share."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pydantic_core import to_json
 from handoff_queue.shared.types.checkpoints import WorstCase
 
 
-def order_of(fields: Mapping[str, Any]) -> str:
-    """Return the fields as one JSON object, with pydantic's writer, which takes a third of the time
-    of Python's.
+def json_argument(fields: Mapping[str, Any]) -> str:
+    """Return the fields as one JSON object. pydantic's writer takes a third of the time of Python's
+    `json`.
     """
     return to_json(fields).decode()
 
 
-def keep_of(keep_s: int, deadline: float | None) -> tuple[int, int]:
-    """Return `keep_ms` and `deadline` of the scripts: a running job stays until its time is over,
-    and then for its retention.
+def retention_arguments(keep_s: int, deadline: float | None) -> tuple[int, int]:
+    """Return `keep_ms` and `deadline` (Unix ms; 0: none) of the scripts. A running job stays until
+    its deadline, and then for its retention of `keep_s` seconds.
     """
     return keep_s * 1000, int((deadline or 0) * 1000)
 
 
-def worst_of(worst: WorstCase | None, pace: Mapping[str, Any]) -> str:
-    """Return the worst case in the form of the scripts.
+def worst_case_argument(worst: WorstCase | None, pace: Mapping[str, Any]) -> str:
+    """Return the worst case of the next call as JSON, or '' if there is no call.
 
     Args:
-        pace: arguments from `RateLimiter.order`.
+        pace: the arguments for the rate limits, from `RateLimiter.admission_arguments`.
     """
     if worst is None:
         return ""
@@ -36,6 +36,6 @@ def worst_of(worst: WorstCase | None, pace: Mapping[str, Any]) -> str:
         usd = -1
     else:
         usd = worst.microusd
-    return order_of(
+    return json_argument(
         {"input": worst.input_tokens, "output": worst.output_tokens, "usd": usd, **pace}
     )

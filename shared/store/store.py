@@ -1,4 +1,6 @@
-"""The store as one thing: made once in a process, shared by its threads."""
+"""The store: one object for all data of jobs in Redis. A process makes it once, and its threads share
+it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from handoff_queue.shared.store.traces import Traces
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The store: all data of jobs in Redis."""
+    """The parts of the store, which share one connection pool."""
 
     connection: Connection
     journal: Journal
@@ -53,10 +55,10 @@ def open_store(
     drain: Drain | None = None,
     timeout_s: float = SOCKET_TIMEOUT_S,
 ) -> Store:
-    """Return the store without sending anything yet.
+    """Return the store. No command is sent yet.
 
     Args:
-        drain: set when this process shuts down.
+        drain: drain of this process; None for a process that makes no claims.
         timeout_s: seconds that Redis may be silent.
     """
     connection = Connection(redis_url, timeout_s=timeout_s)

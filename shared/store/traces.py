@@ -9,13 +9,13 @@ from handoff_queue.shared.types.ids import JobId
 
 
 class Traces:
-    """Reads the fields of jobs' hashes that say so."""
+    """The trace contexts of jobs. Reads only."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def kept(self, job_id: JobId) -> StoredTrace:
-        """Return the stored trace of a job.
+        """Return the trace context of a job and its parent job; both None for an unknown job.
 
         Raises:
             StoreUnavailable: Redis is unreachable.

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.store.job_summary import HandoffBooks, JobSummary
+from handoff_queue.shared.store.job_summary import HandoffRecord, JobSummary
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.events import (
@@ -200,7 +200,7 @@ def _read_payloads(
 
 
 def _short_form(
-    handoff_id: HandoffId, books: HandoffBooks, texts: Mapping[str, str]
+    handoff_id: HandoffId, books: HandoffRecord, texts: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the short form of a handoff. `task` and `why` are null if their payload is too
     long.

@@ -64,7 +64,7 @@ class FailureGuard:
             why=why,
             exc_info=not isinstance(error, HandoffError),
         )
-        times = self._store.journal.stumble(job_id, evaluation.name)
+        times = self._store.journal.record_failure(job_id, evaluation.name)
         if times == 1:
             self._store.dead_letters.add(
                 SUPERVISOR_QUEUE, f"{job_id} cannot be carried on: {why}", job_id

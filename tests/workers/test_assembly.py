@@ -65,7 +65,7 @@ def test_a_signal_during_the_build_of_the_worker_takes_effect_afterwards(once: _
     building.join(10)
 
     assert not building.is_alive()
-    assert once().process.drain.asked
+    assert once().process.drain.has_begun
 
 
 def test_the_threads_of_a_worker_are_patient_about_the_interpreter_lock(

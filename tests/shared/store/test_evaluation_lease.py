@@ -75,7 +75,7 @@ def test_an_evaluation_that_begins_twice_counts_once(store: Store, job_id: JobId
     assert count_unfinished_evaluations(store, job_id) == 1
 
 
-@pytest.mark.parametrize("how", ["commit", "due", "stumble", "interrupted"])
+@pytest.mark.parametrize("how", ["commit", "due", "record_failure", "interrupted"])
 def test_a_completed_evaluation_removes_itself_and_earlier_ones(
     store: Store, job_id: JobId, how: str
 ) -> None:
@@ -94,8 +94,8 @@ def test_a_completed_evaluation_removes_itself_and_earlier_ones(
             )
         case "due":
             store.journal.set_due(job_id, None, 1, look=ending.name)
-        case "stumble":
-            store.journal.stumble(job_id, look=ending.name)
+        case "record_failure":
+            store.journal.record_failure(job_id, look=ending.name)
         case _:
             ending.interrupted()
 
@@ -221,7 +221,7 @@ def test_a_long_evaluation_gives_signs_of_life(redis_url: str) -> None:
     frozen.begin()
     began = heard_of(store, job_id)
 
-    with leases.shown(slow.sign_of_life):
+    with leases.evaluating(slow.heartbeat):
         later = FROZEN_AFTER_LEASES * lease_s * 1000
         wait_until(
             lambda: heard_of(store, job_id)[slow.name] > began[slow.name] + later,
@@ -233,12 +233,12 @@ def test_a_long_evaluation_gives_signs_of_life(redis_url: str) -> None:
     store.connection.close()
 
 
-def test_a_sign_of_life_restores_no_removed_evaluation(store: Store, job_id: JobId) -> None:
+def test_a_heartbeat_restores_no_removed_evaluation(store: Store, job_id: JobId) -> None:
     look = store.evaluation_leases.at(job_id)
     look.begin()
     look.interrupted()
 
-    store.connection.script("evaluate", *look.sign_of_life)
+    store.connection.script("evaluate", *look.heartbeat)
 
     assert count_unfinished_evaluations(store, job_id) == 0
 
