@@ -75,9 +75,8 @@ class EvaluationLease:
                 and the job is due again soon.
         """
         most = [READ_AT_MOST, MAX_LOOKS]
-        times_ms: list[int] = []
-        for seconds in (self.lease_s * FROZEN_AFTER_LEASES, TOGETHER_S, self.lease_s):
-            times_ms.append(int(seconds * 1000))
+        frozen_s = self.lease_s * FROZEN_AFTER_LEASES
+        times_ms = [int(frozen_s * 1000), int(TOGETHER_S * 1000), int(self.lease_s * 1000)]
         verdict, entries = self._evaluate("begin", after, *most, *times_ms)
         if verdict == b"frozen":
             raise PoisonJob(

@@ -1,5 +1,5 @@
-"""Summary of a job that can be read at once at any size: its usage, the ends of its journal, and
-some of its handoffs.
+"""Summary of a job of any size in one round trip: its usage, the first and last events of its
+journal, and some of its handoffs.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 HEAD_EVENTS = 20
 """First events of a journal that are searched for the router's decision."""
 TAIL_EVENTS = 100
-"""Last events of a journal that are read: enough for the latest event of each shown handoff, and
-about 50 KB.
+"""Last events of a journal that are read. They have about 50 KB, and the latest event of each shown
+handoff is among them.
 """
 MOST_EVENT_BYTES = 16_000
-"""Bytes of an event that is read. The event of a plan of thousands of steps has a megabyte."""
+"""Size of the largest event that is read. The event of a plan of thousands of steps has a megabyte."""
 MOST_DUE = 5_000
 """Due entries of all jobs that are searched for running handoffs of this job: 1 ms of Redis's time.
 """
 MOST_AT_WORK = 500
-"""Running handoffs of the job whose state is read: 1 ms of Redis's time."""
+"""Due handoffs of the job whose state is read: 1 ms of Redis's time."""
 
 _BOOKS = (
     "asked_last",
@@ -61,7 +61,9 @@ _BOOKS = (
         "parent",
     ),
 )
-"""Fields of a job's hash, which has one more for each chord, and so thousands."""
+"""Fields of a job's hash that are read. The hash also has a field for each chord, so it can have
+thousands of fields.
+"""
 _SHORT = ("tally", "plan_short", "failed_last", "dropped_last")
 
 
@@ -93,14 +95,14 @@ class JobSummary:
     tally: HandoffTally | None
     """None if an older version that does not count has written part of the journal."""
     plan: str
-    """Summary of a large plan as JSON; '' if the plan is small or unknown."""
+    """Summary of a large plan as JSON; '' if the plan is small or unknown, or if `tally` is None."""
     failed: tuple[HandoffId, ...]
-    """The newest that failed, or needed something; the newest last."""
+    """Handoffs with the status `failed` or `needs_input`: the newest 20, the newest last."""
     dropped: tuple[HandoffId, ...]
     running: tuple[HandoffId, ...]
     parked: tuple[HandoffId, ...]
     is_cut: bool
-    """True if there may be more handoffs in the two lists."""
+    """True if there may be more running or parked handoffs."""
     first: Recorded
     """The submission."""
     tail: tuple[Recorded, ...]
@@ -114,17 +116,19 @@ class HandoffRecord:
     standing: HandoffStanding
     assigned_to: str
     message: str
-    """The digest of its AgentHandoff."""
+    """Digest of its `AgentHandoff`."""
     result: str | None
-    """Status of the handoff's HandoffResult, or None if there is no result."""
+    """Digest of its `HandoffResult`, or None if there is no result yet."""
     status: str | None
     """Status of the result, or None if there is no result yet."""
     group: str | None
+    """Chord that it belongs to, or None."""
     child: JobId | None
+    """Child job that does it, or None."""
 
 
 class JobSummaries:
-    """Reads only."""
+    """Reads summaries of jobs."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -142,25 +146,23 @@ class JobSummaries:
         if not answer or not answer[3]:
             raise UnknownJob.named(job_id)
         at_ms, submitted_ms, values, first, tail, running, parked, more, question = answer
-        fields = {
-            name.encode(): value
-            for name, value in zip((*_BOOKS, *_SHORT), values, strict=True)
-            if value is not None
-        }
+        fields: dict[bytes, bytes] = {}
+        for name, value in zip((*_BOOKS, *_SHORT), values, strict=True):
+            if value is not None:
+                fields[name.encode()] = value
         if question:
             fields[b"approval:" + fields[b"asked_last"]] = question
         job = job_standing(job_id, fields, float(submitted_ms or 0))
-        short = {name: fields.get(name.encode(), b"").decode() for name in _SHORT}
-        tally = _tally(short["tally"], job.version)
+        tally = _tally(fields.get(b"tally", b"").decode(), job.version)
         return JobSummary(
             at=int(at_ms) / 1000,
             job=job,
             tally=tally,
-            plan=short["plan_short"] if tally else "",
-            failed=tuple(map(HandoffId, short["failed_last"].split())),
-            dropped=tuple(map(HandoffId, short["dropped_last"].split())),
-            running=tuple(HandoffId(raw_id.decode()) for raw_id in running),
-            parked=tuple(HandoffId(raw_id.decode()) for raw_id in parked),
+            plan=fields.get(b"plan_short", b"").decode() if tally else "",
+            failed=tuple(map(handoff_id_in, fields.get(b"failed_last", b"").split())),
+            dropped=tuple(map(handoff_id_in, fields.get(b"dropped_last", b"").split())),
+            running=tuple(map(handoff_id_in, running)),
+            parked=tuple(map(handoff_id_in, parked)),
             is_cut=bool(more),
             first=_events(first)[0],
             tail=_events(tail),
@@ -187,6 +189,11 @@ class JobSummaries:
         return handoffs
 
 
+def handoff_id_in(stored: bytes) -> HandoffId:
+    """Return the handoff id that Redis stores as these bytes."""
+    return HandoffId(stored.decode())
+
+
 def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
     def text(name: bytes) -> str | None:
         if name in fields:
@@ -207,16 +214,16 @@ def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
 
 def _tally(text: str, version: int) -> HandoffTally | None:
     """Return the tally if it covers the whole journal, else None."""
-    if text:
-        counted_to, *counts = map(int, text.split())
-    else:
-        counted_to, *counts = (-1,)
-    if counted_to == version:
+    if not text:
+        return None
+    counted_version, *counts = map(int, text.split())
+    if counted_version == version:
         return HandoffTally(*counts)
     return None
 
 
 def _events(entries: Sequence[Any]) -> tuple[Recorded, ...]:
+    """Return the events of a summary without those that are too long, whose text is empty."""
     events: list[Recorded] = []
     for version, at, event in entries:
         if event:

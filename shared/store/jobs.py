@@ -1,5 +1,5 @@
-"""Jobs as a whole: how they stand, which there are, how their handoffs stand, and what time
-makes necessary.
+"""Jobs outside their journals: the standing of jobs and handoffs, the list of jobs, and the sweep
+that finds due work.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField
 
 SWEEP_AT_MOST = 200
+"""Entries of each kind that one sweep reads."""
 ACTED_WITHIN_S = 1.5
 """Seconds for which a wake-up in no queue counts as on its way to a supervisor. After that time the
 sweeper finds its job again. With two sweeps of a second each, this fits into the 5 s after a
 lost lease within which a handoff runs again.
 """
 FORGET_AT_ONCE = 1_000
-"""Jobs in one round trip."""
+"""Jobs in one round trip of `forget_older_than`."""
 LOOK_AT = 500
-"""Jobs of the list that Redis looks at in one script: about a millisecond of its time."""
+"""Jobs of the list that one script reads: about a millisecond of Redis's time."""
 LOST_AFTER_S = 5.0
-"""A message that is in no queue is on its way there, or to a claim, for at most this long."""
+"""Seconds for which a message in no queue counts as on its way to the queue or to a claim. After
+that time it counts as lost.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,10 @@ class HandoffStanding:
     """State of one handoff in the store. Times are Unix seconds."""
 
     state: str
+    """issued, running, done or dropped."""
     lease_until: float | None = None
     lost: bool = False
+    """True if its message or its claim was lost, and the sweeper must publish it again."""
     held: bool = False
     """True while its role is paused, its message is a dead letter, or it is deferred."""
     parked_until: float | None = None
@@ -62,6 +67,7 @@ class HandoffStanding:
     cut_microusd: int = 0
     """The upper-bound part of these figures, as in `Usage`."""
     doing: str = ""
+    """Its current activity, or the reason of its deferral."""
     issued_at: float | None = None
     started_at: float | None = None
     finished_at: float | None = None
@@ -70,7 +76,7 @@ class HandoffStanding:
 
 @dataclass(frozen=True, slots=True)
 class JobStanding:
-    """The hash of one job: its status and its usage."""
+    """Standing of one job: its status and its usage. Times are Unix seconds."""
 
     job_id: JobIdField
     status: JobStatus
@@ -93,11 +99,11 @@ class JobStanding:
     approval: str = ""
     """Subject of the approval that the job waits for; empty if it does not wait."""
     asked_at: float | None = None
-    """Time since which it waits for a person, in Unix seconds; None if it does not."""
+    """Time since which it waits for a person; None if it does not wait."""
     teams_lack: str = ""
-    """Resource that the sub-teams of the plan get too little from; empty if there is enough."""
+    """Limit that leaves too little for the sub-teams of the plan; empty if there is enough."""
     parent: JobId | None = None
-    """The job whose step it does, if it is a child."""
+    """The parent of a child job, or None."""
     children: tuple[JobId, ...] = ()
     """Child jobs that run steps of this job, in the order of the steps' assignment. Some may not
     have begun.
@@ -127,15 +133,15 @@ class SweepResult:
     """Findings of one sweep."""
 
     due: dict[JobId, list[HandoffId]]
-    """Jobs that need a look, each with the handoffs that something may be wrong with."""
+    """Jobs that a supervisor must evaluate, each with its handoffs that may be lost."""
     fresh: tuple[JobId, ...] = ()
-    """Jobs that no supervisor has begun. They are announced again."""
+    """Jobs that no supervisor has begun. They are put into the queue of submissions again."""
     more: bool = False
-    """True if there may be more such jobs."""
+    """True if more entries may be due."""
 
 
 class Jobs:
-    """Facts about jobs outside their journals."""
+    """The jobs of the store, without their journals."""
 
     def __init__(self, connection: Connection, lease_s: float) -> None:
         self._connection = connection
@@ -149,26 +155,28 @@ class Jobs:
                 pipe.hgetall(keys.job(job_id))
                 pipe.zscore(keys.JOBS, job_id)
             answers = pipe.execute()
-        return [
-            job_standing(job_id, fields, submitted or 0.0)
-            for job_id, fields, submitted in zip(job_ids, answers[::2], answers[1::2], strict=True)
-            if fields
-        ]
+        standings: list[JobStanding] = []
+        for job_id, fields, submitted in zip(job_ids, answers[::2], answers[1::2], strict=True):
+            if fields:
+                standings.append(job_standing(job_id, fields, submitted or 0.0))
+        return standings
 
     def tenant(self, job_id: JobId) -> str:
-        """Return the tenant of a job; the default one for a job that is not there any more."""
+        """Return the tenant of a job; the default tenant if the job does not exist."""
         with in_our_words():
             tenant = self._connection.redis.hget(keys.job(job_id), "tenant")
         return tenant.decode() if tenant else DEFAULT_TENANT
 
     def newest(self, count: int, where: JobFilter = EVERY_JOB) -> list[JobId]:
-        """Return the jobs that match, the newest first; at most `count`."""
+        """Return at most `count` jobs that match the filter, the newest first."""
         return list(islice(self.matching(where, count), count))
 
     def matching(self, where: JobFilter, count: int = LOOK_AT) -> Iterator[JobId]:
-        """Yield the jobs that match, the newest first, one page of the list in each round trip.
+        """Yield the jobs that match the filter, the newest first. Each round trip reads one page of
+        the list.
 
-        `count`: how many the caller needs at most of each page.
+        Args:
+            count: most matching jobs to return from one page.
         """
         if where != EVERY_JOB:
             look_at = LOOK_AT
@@ -181,19 +189,19 @@ class Jobs:
             order = [place, look_at, count, where.tenant, *sorted(where.statuses)]
             go_on, entries = self._connection.script("list_jobs", [keys.JOBS], order)
             place = go_on.decode()
-            for job_id in entries:
-                yield JobId(job_id.decode())
+            yield from map(job_id_in, entries)
 
     def beginning_with(self, prefix: str, most: int) -> list[JobId]:
-        """Return jobs, and child jobs, with an id that begins so; at most `most`, the newest first."""
+        """Return at most `most` jobs and child jobs with an id that begins with the prefix, the
+        newest first.
+        """
         job_ids: list[JobId] = []
         place = "+inf"
         while place and len(job_ids) < most:
             order = [place, LOOK_AT, prefix]
             go_on, names = self._connection.script("find_jobs", [keys.JOBS], order)
             place = go_on.decode()
-            for name in names:
-                job_ids.append(JobId(name.decode()))
+            job_ids.extend(map(job_id_in, names))
         return job_ids[:most]
 
     def handoffs(
@@ -206,20 +214,26 @@ class Jobs:
         return handoffs
 
     def delete(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
-        """Remove everything of an ended job but the documents, which other jobs may use."""
+        """Delete all data of an ended job except its documents, which other jobs may use.
+
+        Args:
+            handoff_ids: all handoffs of the job.
+        """
+        names = [keys.job(job_id), keys.log(job_id), keys.blobs(job_id), keys.fetched(job_id)]
+        due_members: list[str] = [job_id]
+        for handoff_id in handoff_ids:
+            names += [keys.handoff(job_id, handoff_id), keys.turns(job_id, handoff_id)]
+            due_members.append(f"{job_id}/{handoff_id}")
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
-            names = [keys.job(job_id), keys.log(job_id), keys.blobs(job_id), keys.fetched(job_id)]
-            for handoff_id in handoff_ids:
-                names += [keys.handoff(job_id, handoff_id), keys.turns(job_id, handoff_id)]
             pipe.unlink(*names)
             pipe.zrem(keys.JOBS, job_id)
-            pipe.zrem(keys.DUE, job_id, *(f"{job_id}/{handoff_id}" for handoff_id in handoff_ids))
+            pipe.zrem(keys.DUE, *due_members)
             pipe.execute()
 
     def queue(self, job_id: JobId, handoff_id: HandoffId, queue: str) -> bool:
-        """Note that a role's handoff will be sent to this queue. Return False if it waits in the
-        queue already or a process has claimed it.
+        """Note that a role's handoff will be sent to this queue. Return False if it must not be sent:
+        it waits in a queue already, a process has claimed it, or it has ended.
         """
         order = [handoff_id, queue, int(ACTED_WITHIN_S * 1000)]
         return bool(self._connection.script("queue_role", [keys.job(job_id), keys.DUE], order))
@@ -252,34 +266,42 @@ class Jobs:
             suspects = due.setdefault(JobId(job_id), [])
             if handoff_id:
                 suspects.append(HandoffId(handoff_id))
-        return SweepResult(due, tuple(JobId(member.decode()) for member in fresh), bool(more))
+        return SweepResult(due, tuple(map(job_id_in, fresh)), bool(more))
 
     def forget_older_than(self, unix_s: float) -> None:
-        """Drop jobs from the list that retention has removed. An open job may be older."""
-        redis, left = self._connection.redis, 0
+        """Remove jobs from the list that were submitted before this time and that retention has
+        deleted. Older jobs that still exist stay.
+        """
+        redis, remaining = self._connection.redis, 0
         with in_our_words():
             while old := redis.zrange(
-                keys.JOBS, "-inf", unix_s * 1000, byscore=True, offset=left, num=FORGET_AT_ONCE
+                keys.JOBS, "-inf", unix_s * 1000, byscore=True, offset=remaining, num=FORGET_AT_ONCE
             ):
                 pipe = redis.pipeline(transaction=False)
                 for job_id in old:
                     pipe.exists(keys.job(job_id.decode()))
-                gone = [
-                    job_id for job_id, there in zip(old, pipe.execute(), strict=True) if not there
-                ]
-                left += len(old) - len(gone)
-                if gone:
-                    redis.zrem(keys.JOBS, *gone)
+                deleted: list[bytes] = []
+                for job_id, exists in zip(old, pipe.execute(), strict=True):
+                    if not exists:
+                        deleted.append(job_id)
+                remaining += len(old) - len(deleted)
+                if deleted:
+                    redis.zrem(keys.JOBS, *deleted)
+
+
+def job_id_in(member: bytes) -> JobId:
+    """Return the job id that Redis stores as this member."""
+    return JobId(member.decode())
 
 
 def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
     """Return the standing of a job from the fields of its hash.
 
-    A job that waits for a person's answer has the status `waiting`, also while its other steps run.
-    `waits_for_person` in `parts/prelude.lua` is the same rule for the filter of the list.
+    An open job that waits for a person's answer has the status `waiting`, also while its other steps
+    run. `waits_for_person` in `parts/prelude.lua` is the same rule for the filter of the list.
 
     Args:
-        submitted_ms: score of the job in the list of jobs; 0 for a job that is in no list.
+        submitted_ms: score of the job in the list of jobs; 0 for a job that is not in the list.
     """
 
     def number(name: bytes) -> int:
@@ -327,11 +349,11 @@ def hashes_of(
         for handoff_id in handoff_ids:
             pipe.hgetall(keys.handoff(job_id, handoff_id))
         answers = pipe.execute()
-    return {
-        handoff_id: fields
-        for handoff_id, fields in zip(handoff_ids, answers, strict=True)
-        if fields
-    }
+    hashes: dict[HandoffId, dict[bytes, bytes]] = {}
+    for handoff_id, fields in zip(handoff_ids, answers, strict=True):
+        if fields:
+            hashes[handoff_id] = fields
+    return hashes
 
 
 def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:

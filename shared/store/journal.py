@@ -1,4 +1,4 @@
-"""A job's journal: read it, add a decision to it (compare-and-append), add a fact to it."""
+"""Journals of jobs: read events, commit a decision (compare-and-append), append a fact."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ READ_AT_MOST_OF_EACH = 200
 
 
 LONGEST_RETRY_DELAY_MS = 300_000
-"""Between two looks at a job that cannot be carried on by this version: another one, or a
-person, may mend it.
+"""Longest time between two evaluations of a job whose evaluations fail. A process of another version
+or an operator may repair the job in that time.
 """
 
 
@@ -51,33 +51,34 @@ class Commit:
 
     job_id: JobId
     expected: int
-    """The version that the decision was made on."""
+    """The version of the journal that the decision was made on."""
     events: Sequence[Event]
     tip: float | None = None
-    """Time of the last event, in Unix seconds. Together with the version it identifies the history
-    after a restore of Redis. None: not compared.
+    """Time of the event at `expected`, in Unix seconds. Together with the version it identifies the
+    history after a restore of Redis. None: not compared.
     """
     fields: Mapping[str, str | int] = field(default_factory=dict)
-    """Fields of the job's hash: status, limits. One set to '' is removed."""
+    """Fields to set in the job's hash, such as its status and limits. A field set to '' is removed."""
     payloads: Sequence[str] = ()
-    """Payloads that the events refer to by digest."""
+    """Texts that the events refer to by digest."""
     drop: Sequence[HandoffId] = ()
-    """Handoffs that must not be claimed any more, nor go on."""
+    """Handoffs that end now: no process may claim or continue them."""
     keep: Sequence[HandoffId] = ()
-    """Handoffs that must stay as long as the job does."""
+    """Handoffs whose data must stay as long as the job."""
     due_at: float | None = None
-    """Unix time in seconds at which the sweeper must look at the job again; None: never."""
+    """Unix time in seconds at which the sweeper must evaluate the job again; None: never."""
     creates: bool = False
+    """True if the commit creates the job."""
     score: str | None = None
     """Accuracy of the job's quote as JSON, which adjusts later quotes."""
     parent: tuple[JobId, HandoffId] | None = None
-    """The handoff of another job that this one is there to do from now on. It is claimed with
-    the commit, in this job's name.
+    """The handoff of another job that this job does from now on. The commit claims the handoff for
+    this job.
     """
     after: JobId | None = None
-    """A job that must be there; None: none must."""
+    """A job that must exist, or None."""
     look: str = ""
-    """The look that comes to its end with it; empty: none does."""
+    """Id of the evaluation that ends with the commit; empty if none."""
     insists: bool = False
     """True to end the job without the results that arrived since the decision. In a job of
     thousands of steps there is always a newer result.
@@ -100,6 +101,7 @@ class Journal:
         Raises:
             VersionConflict: the journal is not at `expected`, or the parent's handoff was
                 abandoned; nothing was written.
+            StoreRefusesWrites: the job `after` does not exist; nothing was written.
         """
         return records_of_commit(commit, self.run_commit(commit))
 
@@ -112,8 +114,8 @@ class Journal:
         handoff may have run for minutes, and the wake-up of that result has had no effect.
 
         Args:
-            claim: request to claim a handoff that the commit issues.
-            end: request to finish the handoff whose result led to the decision.
+            claim: arguments that claim a handoff which the commit issues.
+            end: arguments that finish the handoff whose result led to the decision.
         """
         answer: Sequence[Any] = self._connection.script("commit", *self._order(commit, claim, end))
         return answer
@@ -125,70 +127,53 @@ class Journal:
         Raises:
             StoreUnavailable: it is unknown which decisions were written.
         """
-        answers = self._connection.script_for_each(
-            "commit", [self._order(each) for each in commits]
-        )
-        store_errors: list[StoreError | None] = []
+        answers = self._connection.script_for_each("commit", list(map(self._order, commits)))
+        errors: list[StoreError | None] = []
         for commit, answer in zip(commits, answers, strict=True):
             if isinstance(answer, StoreError):
-                store_errors.append(answer)
+                errors.append(answer)
             elif answer[0]:
-                store_errors.append(None)
+                errors.append(None)
             else:
-                store_errors.append(_conflict(commit, answer[1]))
-        return store_errors
+                errors.append(_conflict(commit, answer[1]))
+        return errors
 
     def _order(
         self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
     ) -> tuple[list[str], list[Any]]:
         """Return keys and arguments of `commit.lua`."""
-        issued = [event for event in commit.events if isinstance(event, HandoffIssued)]
-        groups: dict[str, int] = {}
-        for event in issued:
-            if event.group:
-                groups[event.group] = groups.get(event.group, 0) + 1
-        order = (
-            {
-                "expected": commit.expected,
-                "tip": -1 if commit.tip is None else round(commit.tip * 1000),
-                "events": len(commit.events),
-                "fields": dict(commit.fields),
-                "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
-                "keep_ms": self._keep_ms + sum(map(_takes_ms, commit.events)),
-                "look": commit.look,
-            }
-            | ({"issue": [_issue(event) for event in issued], "groups": groups} if issued else {})
-            | (
-                {"drop": list(commit.drop), "cancels": CancelRequested(by=commit.job_id).to_json()}
-                if commit.drop
-                else {}
-            )
-            | ({"keep": list(commit.keep)} if commit.keep else {})
-            | ({"regardless": 1} if not end and _regardless(commit) else {})
-            | ({"created": 1} if commit.creates else {})
-            | ({"ended": 1} if _ends_job(commit) else {})
-            | ({"after": commit.after} if commit.after else {})
-            | ({"score": commit.score} if commit.score else {})
-            | (
-                {"parent": dict(zip(("job", "handoff"), commit.parent, strict=True))}
-                if commit.parent
-                else {}
-            )
-            | ({"claim": claim} if claim else {})
-            | ({"ends": len(end)} if end else {})
-        )
+        order: dict[str, Any] = {
+            "expected": commit.expected,
+            "tip": -1 if commit.tip is None else round(commit.tip * 1000),
+            "events": len(commit.events),
+            "fields": dict(commit.fields),
+            "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
+            "keep_ms": self._keep_ms + sum(map(_takes_ms, commit.events)),
+            "look": commit.look,
+        }
+        order |= _issues_of(commit)
+        order |= _optional_fields(commit)
+        if not end and _regardless(commit):
+            order["regardless"] = 1
+        if claim:
+            order["claim"] = claim
+        if end:
+            order["ends"] = len(end)
         return [keys.job(commit.job_id), keys.DUE, keys.JOBS], [
             json_argument(order),
             *end,
-            *(event.to_json() for event in commit.events),
+            *json_of_events(commit.events),
             *payload_arguments(commit.payloads),
         ]
 
     def append(
         self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None
     ) -> int:
-        """Append an event at any version. A field set to '' is removed. The sweeper evaluates the
-        job a second later.
+        """Append an event at any version, and return the new version. The sweeper evaluates the job
+        a second later.
+
+        Args:
+            fields: fields to set in the job's hash. A field set to '' is removed.
 
         Raises:
             UnknownJob: the job does not exist.
@@ -202,22 +187,17 @@ class Journal:
         fields: Mapping[str, str | int] | None = None,
         payloads: Sequence[str] = (),
     ) -> int:
-        """Append an event and its payloads unless the job has ended. Return the version, or 0 if
+        """Append an event and its payloads unless the job has ended. Return the new version, or 0 if
         the job has ended.
 
         Raises:
             UnknownJob: the job does not exist.
         """
-        return max(
-            0,
-            self._append(
-                job_id,
-                event,
-                fields,
-                [status.value for status in JobStatus if not status.ended],
-                payloads,
-            ),
-        )
+        open_statuses: list[str] = []
+        for status in JobStatus:
+            if not status.ended:
+                open_statuses.append(status.value)
+        return max(0, self._append(job_id, event, fields, open_statuses, payloads))
 
     def _append(
         self,
@@ -243,12 +223,11 @@ class Journal:
         recorded: list[Recorded] = []
         while True:
             with in_our_words():
-                part = self._connection.redis.xrange(
+                entries = self._connection.redis.xrange(
                     keys.log(job_id), min=f"{after + 1}-0", count=READ_AT_MOST
                 )
-            for entry in part:
-                recorded.append(parse_stream_entry(entry))
-            if len(part) < READ_AT_MOST:
+            recorded.extend(map(parse_stream_entry, entries))
+            if len(entries) < READ_AT_MOST:
                 return recorded
             after = recorded[-1].version
 
@@ -259,11 +238,11 @@ class Journal:
             for job_id in job_ids:
                 pipe.xrange(keys.log(job_id), count=1)
             answers = pipe.execute()
-        return {
-            job_id: parse_stream_entry(entries[0]).event
-            for job_id, entries in zip(job_ids, answers, strict=True)
-            if entries
-        }
+        first_events: dict[JobId, Event] = {}
+        for job_id, entries in zip(job_ids, answers, strict=True):
+            if entries:
+                first_events[job_id] = parse_stream_entry(entries[0]).event
+        return first_events
 
     def follow(self, job_id: JobId, after: int, wait_s: float) -> list[Recorded]:
         """Return the events after a version, and wait up to `wait_s` seconds for the first one."""
@@ -273,12 +252,10 @@ class Journal:
                 block=max(1, int(wait_s * 1000)),
                 count=READ_AT_MOST,
             )
-        if answer:
-            recordeds: list[Recorded] = []
-            for entry in answer[0][1]:
-                recordeds.append(parse_stream_entry(entry))
-            return recordeds
-        return []
+        if not answer:
+            return []
+        _, entries = answer[0]
+        return list(map(parse_stream_entry, entries))
 
     def follow_each(
         self, positions: Mapping[JobId, int], wait_s: float
@@ -297,28 +274,28 @@ class Journal:
             StoreUnavailable: see `in_our_words`.
         """
         streams: dict[str, str] = {}
-        for job_id, version in positions.items():
-            streams[keys.log(job_id)] = f"{version}-0"
-        prefix = self._connection.prefix
         jobs: dict[bytes, JobId] = {}
-        for position in positions:
-            jobs[f"{prefix}{keys.log(position)}".encode()] = position
+        for job_id, version in positions.items():
+            key = keys.log(job_id)
+            streams[key] = f"{version}-0"
+            jobs[f"{self._connection.prefix}{key}".encode()] = job_id
         with in_our_words():
             answer = self._connection.waiting.xread(
                 streams, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST_OF_EACH
             )
-        mapping: dict[JobId, list[Recorded] | MalformedMessage] = {}
+        events_by_job: dict[JobId, list[Recorded] | MalformedMessage] = {}
         for stream, entries in answer or ():
-            mapping[jobs[stream]] = _parsed(entries)
-        return mapping
+            events_by_job[jobs[stream]] = _parsed(entries)
+        return events_by_job
 
     def set_due(self, job_id: JobId, due_at: float | None, version: int, look: str = "") -> None:
         """Set the time at which the sweeper must evaluate the job again.
 
-        Nothing changes if the journal is no longer at `version`: a result that arrived in the
-        meantime has set its own time.
+        If the journal is no longer at `version`, the time stays: the event that arrived in the
+        meantime has set it.
 
         Args:
+            due_at: Unix time in seconds, or None for never.
             look: id of the evaluation that ends with this call; empty if none.
         """
         if due_at is None:
@@ -328,9 +305,13 @@ class Journal:
         self._connection.script("set_due", [keys.job(job_id), keys.DUE], [version, due_ms, look])
 
     def record_failure(self, job_id: JobId, look: str = "") -> int:
-        """Record a failed evaluation. The sweeper wakes the job again, with a growing delay.
+        """Record a failed evaluation. The sweeper wakes the job again after a delay that doubles with
+        each failure.
 
         Returns the number of failures in a row without a new event; 0 if the job does not exist.
+
+        Args:
+            look: id of the evaluation that ends with this call; empty if none.
         """
         return int(
             self._connection.script(
@@ -343,7 +324,7 @@ def records_of_commit(commit: Commit, answer: Sequence[Any]) -> list[Recorded]:
     """Return the events of a commit with their versions, by the script's answer.
 
     Raises:
-        VersionConflict: see `Journal.commit`.
+        VersionConflict, StoreRefusesWrites: see `Journal.commit`.
     """
     is_done, version, at_ms, *_ = answer
     if not is_done:
@@ -352,6 +333,7 @@ def records_of_commit(commit: Commit, answer: Sequence[Any]) -> list[Recorded]:
 
 
 def _conflict(commit: Commit, version: Any) -> StoreError:
+    """Return the error of a refused commit, from the version in the answer of `commit.lua`."""
     if int(version) < 0:
         return StoreRefusesWrites(
             f"{commit.job_id} was not written, because {commit.after} is not there"
@@ -360,18 +342,65 @@ def _conflict(commit: Commit, version: Any) -> StoreError:
 
 
 def with_versions(events: Sequence[Event], last_version: int, at: float) -> list[Recorded]:
-    """Return events that were appended together with their versions; the last has `last_version`."""
+    """Return events that were appended together, with their versions. `last_version` is the version
+    of the last event.
+    """
     first = last_version - len(events) + 1
-    recordeds: list[Recorded] = []
+    recorded: list[Recorded] = []
     for version, event in enumerate(events, start=first):
-        recordeds.append(Recorded(version, at, event))
-    return recordeds
+        recorded.append(Recorded(version, at, event))
+    return recorded
+
+
+def json_of_events(events: Sequence[Event]) -> list[str]:
+    """Return the events as the scripts append them."""
+    texts: list[str] = []
+    for event in events:
+        texts.append(event.to_json())
+    return texts
+
+
+def _issues_of(commit: Commit) -> dict[str, Any]:
+    """Return the handoffs that a commit issues and the sizes of their groups, for `commit.lua`."""
+    issued: list[dict[str, Any]] = []
+    groups: dict[str, int] = {}
+    for event in commit.events:
+        if not isinstance(event, HandoffIssued):
+            continue
+        issued.append(_issue(event))
+        if event.group:
+            groups[event.group] = groups.get(event.group, 0) + 1
+    if issued:
+        return {"issue": issued, "groups": groups}
+    return {}
+
+
+def _optional_fields(commit: Commit) -> dict[str, Any]:
+    """Return the fields for `commit.lua` that only some commits need."""
+    fields: dict[str, Any] = {}
+    if commit.drop:
+        fields["drop"] = list(commit.drop)
+        fields["cancels"] = CancelRequested(by=commit.job_id).to_json()
+    if commit.keep:
+        fields["keep"] = list(commit.keep)
+    if commit.creates:
+        fields["created"] = 1
+    if _ends_job(commit):
+        fields["ended"] = 1
+    if commit.after:
+        fields["after"] = commit.after
+    if commit.score:
+        fields["score"] = commit.score
+    if commit.parent:
+        parent, handoff = commit.parent
+        fields["parent"] = {"job": parent, "handoff": handoff}
+    return fields
 
 
 def _regardless(commit: Commit) -> bool:
-    """Return whether the commit is valid after further results."""
-    is_last = commit.insists and _ends_job(commit)
-    return is_last or (bool(commit.events) and all(map(_hands_out, commit.events)))
+    """Return whether the commit is valid even if results have arrived since the decision."""
+    is_forced_end = commit.insists and _ends_job(commit)
+    return is_forced_end or (bool(commit.events) and all(map(_hands_out, commit.events)))
 
 
 def _ends_job(commit: Commit) -> bool:
@@ -379,15 +408,17 @@ def _ends_job(commit: Commit) -> bool:
 
 
 def _hands_out(event: Event) -> bool:
-    """Return whether the event only concerns steps that no worker has claimed."""
+    """Return whether the event only starts work on steps: it issues the handoff of a step, or tries
+    failed steps again. Such an event does not depend on the results of other steps.
+    """
     return isinstance(event, StepsTriedAgain) or (
         isinstance(event, HandoffIssued) and event.group is not None and not event.is_fact_check
     )
 
 
 def _takes_ms(event: Event) -> int:
-    """Return the time in milliseconds that the work after an event may take. The job's retention
-    begins after it.
+    """Return the time in ms that a job may take after an event. Its retention begins after that
+    time.
     """
     match event:
         case JobSubmitted():
@@ -399,6 +430,9 @@ def _takes_ms(event: Event) -> int:
 
 
 def _issue(event: HandoffIssued) -> dict[str, Any]:
+    """Return an issued handoff in the form of `commit.lua`. A handoff without a group has no queue,
+    because the supervisor runs it.
+    """
     fields: dict[str, str | int] = {"digest": event.handoff.digest, "role": event.assigned_to}
     if event.max_microusd:
         fields |= {"max_usd": event.max_microusd}
@@ -407,9 +441,10 @@ def _issue(event: HandoffIssued) -> dict[str, Any]:
     if event.child:
         fields |= {"child": event.child.job_id}
     if event.counts:
-        fields |= {
-            "counts": json.dumps({counted.fan_in: counted.wakes_from for counted in event.counts})
-        }
+        counts: dict[str, int] = {}
+        for counted in event.counts:
+            counts[counted.fan_in] = counted.wakes_from
+        fields |= {"counts": json.dumps(counts)}
     if event.group is None:
         return {"id": event.handoff_id, "fields": fields}
     queue = queue_of(event.assigned_to)
@@ -423,17 +458,19 @@ def _issue(event: HandoffIssued) -> dict[str, Any]:
 def _parsed(
     entries: Sequence[tuple[bytes, dict[bytes, bytes]]],
 ) -> list[Recorded] | MalformedMessage:
+    """Return the events, or the error of the first event that this version cannot read."""
     try:
-        recordeds: list[Recorded] = []
-        for entry in entries:
-            recordeds.append(parse_stream_entry(entry))
-        return recordeds
+        return list(map(parse_stream_entry, entries))
     except MalformedMessage as error:
         return error
 
 
 def parse_stream_entry(entry: tuple[bytes, dict[bytes, bytes]]) -> Recorded:
-    """Parse an entry of the stream: its id, and its fields."""
+    """Parse an entry of a journal's stream, which is its id and its fields.
+
+    Raises:
+        MalformedMessage: this version cannot read the event.
+    """
     entry_id, fields = entry
     return Recorded(
         version=int(entry_id.split(b"-")[0]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import starmap
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fleet_history import MOST
@@ -14,15 +14,14 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.shared.types.rate_limits import Allowance
 
 MOST_AT_WORK = 5_000
-"""Handoffs that are read, the first to be looked at by the sweeper first: some 20 ms of
-Redis's time. Where more are out, whether at work, parked or lost, those at work among these
-are told.
+"""Due handoffs whose state is read, the earliest due time first: about 20 ms of Redis's time. If more
+handoffs are due, the load reports only the running and deferred handoffs among these.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RunningHandoff:
-    """A handoff that has a slot, or that waits for its provider and has given its slot back."""
+    """A handoff that has a slot, or a deferred handoff, which waits for its provider without a slot."""
 
     job_id: JobId
     handoff_id: HandoffId
@@ -42,9 +41,9 @@ class QueueBacklog:
     """Backlog in the queue of one role."""
 
     handoffs: int
-    """Published, or held while the role is paused, and not claimed."""
+    """Handoffs that are published, or held while the role is paused, and not claimed."""
     since: float | None
-    """Time at which the oldest message was published."""
+    """Time since which the oldest handoff waits; None if none waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class RateLimitBucket:
     """A rate-limit bucket: one model under one account, as its provider counts calls."""
 
     account: str
-    """A digest."""
+    """Digest of provider, address and key."""
     model: str
     limits: Mapping[str, Allowance]
     """Limits by name: requests, input, output (tokens), each in a window; empty: the provider names
@@ -61,8 +60,9 @@ class RateLimitBucket:
     refused_until: float | None
     """Time before which the provider takes no call; None if it takes calls."""
     why: str
+    """Reason of the last refusal."""
     waiting: int
-    """Calls that stand in its line."""
+    """Calls that wait in its line."""
 
     @property
     def name(self) -> str:
@@ -76,9 +76,10 @@ class FleetLoad:
 
     at: float
     open_jobs: int
-    """Begun, or asked for, and not ended."""
+    """Jobs that were submitted and have not ended."""
     supervisors: int
     at_work: tuple[RunningHandoff, ...]
+    """Running and deferred handoffs."""
     waiting: Mapping[str, QueueBacklog] = field(default_factory=dict)
     """Backlog by queue, also of unserved queues. Queues are specialists, and `roles` for the roles
     of the supervisor.
@@ -91,16 +92,17 @@ class FleetLoad:
     paused: Set[str] = frozenset()
     """Paused roles, served or not."""
     waiting_jobs: int = 0
-    """The open jobs that wait for a person."""
+    """Open jobs that wait for a person."""
 
     def busy(self, queue: str) -> int:
-        """Return the number of slots that run messages of this queue."""
+        """Return the number of slots that run handoffs of this queue."""
         total = 0
         for handoff in self.at_work:
             total += queue_of(handoff.role) == queue and handoff.parked_until is None
         return total
 
     def throttled(self, queue: str) -> int:
+        """Return the number of deferred handoffs of this queue."""
         total = 0
         for handoff in self.at_work:
             total += queue_of(handoff.role) == queue and handoff.parked_until is not None
@@ -113,7 +115,7 @@ class FleetLoadReader:
     def __init__(self, connection: Connection, window_s: float) -> None:
         self._connection = connection
         self.window_s = window_s
-        """The time that a provider's limits are given for."""
+        """Seconds of the window that a provider's limits refer to."""
 
     def now(self) -> FleetLoad:
         """Return the current load, in four round trips at any size.
@@ -123,7 +125,7 @@ class FleetLoadReader:
         """
         at_ms, open_jobs, waiting_jobs, entries = self._connection.script(
             "running_handoffs",
-            [keys.DUE, *(keys.WAITING + queue for queue in (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))],
+            [keys.DUE, keys.WAITING + SUPERVISOR_QUEUE, keys.WAITING + SUBMISSIONS_QUEUE],
             [MOST_AT_WORK],
         )
         at = int(at_ms) / 1000
@@ -136,28 +138,26 @@ class FleetLoadReader:
             pipe.llen(keys.DEAD)
             pipe.info("memory")
             serving, queues, paused, lanes, dead, memory = pipe.execute()
-        members: list[Any] = []
+        served: list[str] = []
         for member in serving:
-            members.append(member.decode(errors="replace").partition("/")[0])
-        roles = {*members, *(queue.decode(errors="replace") for queue in queues)} - {
-            SUPERVISOR_QUEUE,
-            SUBMISSIONS_QUEUE,
-        }
+            served.append(keys.name_in(member).partition("/")[0])
+        roles = {*served, *map(keys.name_in, queues)} - {SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE}
         return FleetLoad(
             at=at,
             open_jobs=int(open_jobs),
             waiting_jobs=int(waiting_jobs),
-            supervisors=members.count(SUPERVISOR_QUEUE),
-            at_work=tuple(_at_work(*entry) for entry in entries),
+            supervisors=served.count(SUPERVISOR_QUEUE),
+            at_work=tuple(starmap(_at_work, entries)),
             waiting=self._waiting(sorted(roles)),
-            paused=frozenset(role.decode(errors="replace") for role in paused),
-            lanes=self._lanes([lane.decode(errors="replace") for lane in lanes], at),
+            paused=frozenset(map(keys.name_in, paused)),
+            lanes=self._lanes(list(map(keys.name_in, lanes)), at),
             dead_letters=int(dead),
             used_memory_bytes=int(memory.get("used_memory", 0)),
             max_memory_bytes=int(memory.get("maxmemory", 0)),
         )
 
     def _waiting(self, roles: list[str]) -> dict[str, QueueBacklog]:
+        """Return the backlog of each role's queue, in one round trip."""
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
@@ -165,14 +165,19 @@ class FleetLoadReader:
                     pipe.zcard(waiting)
                     pipe.zrange(waiting, 0, 0, withscores=True)
             answers = iter(pipe.execute() if roles else [])
-        backlogs = {}
+        backlogs: dict[str, QueueBacklog] = {}
         for role in roles:
-            counts, oldest = zip(*((next(answers), next(answers)) for _ in range(2)), strict=True)
-            since = min((score / 1000 for scores in oldest for _, score in scores), default=None)
-            backlogs[role] = QueueBacklog(sum(map(int, counts)), since)
+            published, oldest_published = next(answers), next(answers)
+            held, oldest_held = next(answers), next(answers)
+            waiting_since: list[float] = []
+            for _, score_ms in (*oldest_published, *oldest_held):
+                waiting_since.append(score_ms / 1000)
+            since = min(waiting_since, default=None)
+            backlogs[role] = QueueBacklog(int(published) + int(held), since)
         return backlogs
 
     def _lanes(self, names: list[str], at: float) -> tuple[RateLimitBucket, ...]:
+        """Return the rate-limit buckets of these names, in one round trip."""
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
@@ -182,14 +187,19 @@ class FleetLoadReader:
                 answers = pipe.execute()
             else:
                 answers = []
-        return tuple(
-            self._lane(name, fields, int(line), at)
-            for name, fields, line in zip(names, answers[::2], answers[1::2], strict=True)
-        )
+        buckets: list[RateLimitBucket] = []
+        for name, fields, line in zip(names, answers[::2], answers[1::2], strict=True):
+            buckets.append(self._lane(name, fields, int(line), at))
+        return tuple(buckets)
 
     def _lane(
         self, name: str, fields: Mapping[bytes, bytes], line: int, at: float
     ) -> RateLimitBucket:
+        """Return a bucket from the fields of its hash, with its refill up to `at`.
+
+        Args:
+            line: number of waiting calls.
+        """
         account, _, model = name.partition(":")
         until = _figure(fields, "until") / 1000
         limits = {}
@@ -209,7 +219,7 @@ class FleetLoadReader:
 
 
 def _figure(fields: Mapping[bytes, bytes], name: str) -> float:
-    """Return a stored figure of a lane; 0: there is none, or it is no finite number."""
+    """Return a stored figure of a bucket; 0 if it is missing or not a number up to `MOST`."""
     try:
         figure = float(fields.get(name.encode(), b"0"))
     except ValueError:
@@ -229,6 +239,7 @@ def _at_work(
     turns: bytes,
     since: bytes,
 ) -> RunningHandoff:
+    """Return a handoff from an entry of the answer of `running_handoffs.lua`."""
     return RunningHandoff(
         job_id=JobId(job.decode()),
         handoff_id=HandoffId(handoff.decode()),
