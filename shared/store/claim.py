@@ -20,6 +20,7 @@ from handoff_queue.shared.store.finish_request import (
     FinishReply,
     FinishRequest,
 )
+from handoff_queue.shared.store.journal import json_of_events
 from handoff_queue.shared.store.payloads import pack, payload_arguments
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import Connection, retry_until_answered
@@ -51,20 +52,21 @@ from handoff_queue.shared.types.handoff import HandoffResult, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import RateLimitWait, is_news
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateLimits, Wait
+from handoff_queue.shared.types.usage import Usage
 
 BEAT_EVERY_S = 2.0
-"""Seconds between two heartbeats of a handoff: 500 running handoffs make 250 small round trips a
-second.
+"""Seconds between two heartbeats of a handoff without a change. 500 running handoffs make 250 small
+round trips a second.
 """
 NEWS_EVERY_S = 0.4
 """Least seconds between two heartbeats with a change: another activity, or more text of the answer.
 """
 RESERVE_RETRY_S = 0.2
-"""Between two tries while other reservations of the job are out."""
+"""Seconds between two tries to reserve while other reservations use up the budget."""
 OUTAGE_S = 900.0
 """Seconds that a claim waits for an unreachable Redis, if the handoff has that much time left."""
 LATE_S = 60.0
-"""Seconds after the handoff's own deadline in which a claim may still store its last results."""
+"""Seconds after the handoff's deadline in which a claim may store its last results."""
 
 
 class ClaimVerdict(StrEnum):
@@ -72,24 +74,28 @@ class ClaimVerdict(StrEnum):
 
     GRANTED = "granted"
     EXHAUSTED = "exhausted"
-    """Granted for one purpose: to end it as failed; it was claimed too often."""
+    """The claim is granted only to end the handoff as failed, because it was claimed too often."""
     PARKED = "parked"
     """The handoff waits for its provider, and its message came too early."""
     PAUSED = "paused"
     """The role is paused: the handoff waits until an operator resumes the role."""
     BUSY = "busy"
-    """Another worker has it, and is alive."""
+    """Another process has the claim, and its lease is valid."""
     DUPLICATE = "duplicate"
     """The handoff has ended, or no job needs it."""
     CANCELLED = "cancelled"
+    """The job, or a job above it, was cancelled."""
     UNKNOWN = "unknown"
-    """The store has no such handoff with this content: forged, or deleted."""
+    """The store has no such handoff with this message: the job was deleted, or the message is
+    forged.
+    """
 
 
 @dataclass(slots=True)
 class Claim:
-    """A granted claim. Implements `shared.agent.checkpoint_store.CheckpointStore`. All methods
-    raise `Interrupted` after the claim is lost.
+    """The claim of this process on one handoff. It implements
+    `shared.agent.checkpoint_store.CheckpointStore`. Its methods raise `Interrupted` after the claim
+    is lost.
     """
 
     connection: Connection
@@ -101,17 +107,17 @@ class Claim:
     verdict: ClaimVerdict
     pacing: RateLimiter
     look: str = ""
-    """Evaluation that continues when the handoff has finished: see `ClaimRequest`."""
+    """Id of the evaluation that continues when the handoff has ended: see `ClaimRequest`."""
     checkpoints: tuple[Checkpoint, ...] = ()
     unreadable: str | None = None
-    """Reason why the checkpoints of earlier claims cannot be read. The handoff can only be ended
-    then.
+    """Reason why the checkpoints of earlier claims cannot be read, or None. With a reason, the handoff
+    can only be ended.
     """
     reserved: bool = False
-    """The first call's worst case was set aside with the claim."""
+    """True if the claim has reserved the first call's worst case, until `reserve` uses it."""
     drain: Drain = field(default_factory=Drain)
     deadline: float | None = None
-    """The handoff's; Unix time in seconds, by Redis's clock."""
+    """Deadline of the handoff, in Unix seconds by Redis's clock."""
     ends_at: float | None = None
     """Unix time at which the work must end: the deadline, or earlier if the handoff's seconds run
     out. A claim does not wait for budget after this time.
@@ -119,11 +125,11 @@ class Claim:
     started_at: float | None = None
     """Time of the handoff's first claim, or None if there was none."""
     is_first: bool = True
-    """True if no earlier claim was lost. After a lost claim each checkpoint is stored at once, so
-    that a crash does not cost one call each time.
+    """True if no earlier claim ended without progress. Otherwise each checkpoint is stored at once,
+    so that repeated crashes do not repeat the same call.
     """
     keeps_turns: bool = False
-    """True if the turns stay as long as the job, for readers of its trace."""
+    """True if the checkpoints stay as long as the job, for readers of its trace."""
     _interrupted: Interrupted | None = None
     _beaten_at: float = field(default_factory=time.monotonic)
     held_at: float = field(default_factory=time.monotonic)
@@ -131,9 +137,9 @@ class Claim:
     _doing: str = "starting"
     _unsent_draft: str = ""
     _stored: int = field(init=False)
-    """Checkpoints that are known to be in the store."""
+    """Number of checkpoints that are known to be in the store."""
     _unwritten: list[tuple[Checkpoint, bytes]] = field(default_factory=list)
-    """Later checkpoints, in the store's form, that wait for the next message to the store."""
+    """Later checkpoints, each with its stored form, that wait for the next message to the store."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -176,11 +182,12 @@ class Claim:
         self.pacing.refused(why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
-        """Store the checkpoints before this returns, unless they may wait."""
+        """Store the checkpoints. If they may wait and no earlier claim was lost, the next message to
+        the store has them.
+        """
         if may_wait and self.is_first:
             self._check_claim()
-            for item in checkpoints:
-                self._unwritten.append((item, pack(item.to_json())))
+            self._unwritten.extend(map(_packed, checkpoints))
         else:
             self._turn(checkpoints, gets_further=not may_wait)
 
@@ -196,18 +203,16 @@ class Claim:
         changed, self._doing = is_news(doing, self._doing), doing
         self._unsent_draft = draft or self._unsent_draft
         if since >= (NEWS_EVERY_S if changed or draft else BEAT_EVERY_S):
-            with suppress(
-                StoreUnavailable
-                # The call in flight is paid for: the next checkpoint waits for Redis, and the fence
-                # decides
-            ):
+            # Without Redis the work goes on, because the call in flight is paid for. The next
+            # checkpoint waits for Redis, and the fence decides whether it is stored.
+            with suppress(StoreUnavailable):
                 self.renew()
 
     def check(self) -> None:
         """Check the claim without a round trip.
 
         Raises:
-            Interrupted: the claim is known to be lost.
+            Interrupted: the claim is known to be lost, or the grace of the drain is over.
         """
         if self._interrupted is not None:
             raise self._interrupted
@@ -215,7 +220,11 @@ class Claim:
             raise Draining(f"{self.handoff_id} goes back to its queue")
 
     def renew(self) -> None:
-        """Renew the lease, and check that the claim holds."""
+        """Renew the lease.
+
+        Raises:
+            Interrupted: the claim is lost.
+        """
         self.apply_answer(self.connection.script("renew", *self.renewal()))
 
     def renewal(self) -> tuple[list[str], list[Any]]:
@@ -238,56 +247,53 @@ class Claim:
         """Return the request that ends this handoff, for `finish`.
 
         Args:
-            payloads: digests that the events refer to, in addition to the result.
+            events: events that enter the journal with the result.
+            payloads: texts that the events refer to by digest, in addition to the result.
         """
-        text, used = (
-            result.to_json(),
-            self._used([item for item, _ in self._unwritten]) or self._open_charge,
-        )
-        if self.keeps_turns:
-            kept = [as_stored for _, as_stored in self._unwritten]
-        else:
-            kept = []
-        silence_ms, is_urgent = int(CHORD_SILENCE_S * 1000), int(result.status in URGENT)
+        text = result.to_json()
+        unwritten, stored_forms = _unzipped(self._unwritten)
+        kept = stored_forms if self.keeps_turns else []
         order = [
             self.handoff_id,
             self.fence,
             self.keep_s * 1000,
-            silence_ms,
+            int(CHORD_SILENCE_S * 1000),
             ref(text).digest,
-            used,
+            self._used(unwritten) or self._open_charge,
             len(events),
-            is_urgent,
-        ]
-        order += [
+            int(result.status in URGENT),
             int(self.keeps_turns),
             self.look,
             result.status.value,
             self.pacing.usage_of_lane(result.usage),
             len(kept),
+            *json_of_events(events),
+            *kept,
+            *payload_arguments((text, *payloads)),
         ]
-        return FinishRequest(
-            events,
-            (
-                *order,
-                *(event.to_json() for event in events),
-                *kept,
-                *payload_arguments((text, *payloads)),
-            ),
-        )
+        return FinishRequest(events, tuple(order))
 
     def finish(self, end: FinishRequest) -> FinishReply:
-        """Store the end of the handoff. The first writer wins; a later one gets `Interrupted`."""
+        """Store the end of the handoff.
+
+        Raises:
+            Interrupted: the claim is lost, or another process has ended the handoff.
+        """
         return self.reply_to_finish(end, self._run_until_answered("finish", end.order))
 
     def reply_to_finish(self, end: FinishRequest, answer: Sequence[Any]) -> FinishReply:
-        """Return the store's reply to this end, from the answer of either script."""
+        """Return the reply to the request `end`, from the answer of `finish.lua`, or from that part
+        of the answer of `commit.lua`.
+
+        Raises:
+            Interrupted: the store refused the request.
+        """
         if answer[0] != b"ok":
             self.apply_answer(answer[0])
         return end.finished(answer)
 
     def release(self) -> None:
-        """Hand it back: it does not count as a claim."""
+        """Hand the claim back after storing its waiting checkpoints. It does not count as a claim."""
         with suppress(Interrupted):
             self.write_down()
         self.connection.script(
@@ -295,19 +301,19 @@ class Claim:
         )
 
     def park(self, seconds: float, why: str) -> bool:
-        """Release the handoff for some seconds; the release does not count as a claim.
+        """Defer the handoff for some seconds. The claim ends and does not count.
 
-        Returns False if this process no longer held the claim.
+        Returns False if this process no longer had the claim.
         """
         order = [self.handoff_id, self.fence, int(seconds * 1000), why, self.pacing.lane]
         return bool(self.connection.script("defer", self._keys, order))
 
     @property
     def _open_charge(self) -> str:
-        """Return the charge for a reservation that is open when the claim ends.
+        """Return the charge for a reservation that is open when the claim ends, as JSON.
 
-        It is zero if the call that the claim came with was never made. The empty string stands for
-        the worst case: a call was made and not settled.
+        It is zero if the claim reserved the first call, and the call was not made. The empty string
+        means the worst case, because a call was made and not settled.
         """
         if self.reserved:
             return json_argument(
@@ -330,44 +336,45 @@ class Claim:
         """Run `turn.lua` and return its answer.
 
         Args:
+            new: checkpoints to store after those that wait.
+            worst: worst case of the next call to reserve, or None.
+            expected: expected use of the provider's rate limits by that call, or None.
             gets_further: True if new checkpoints are progress, so that earlier lost claims no
                 longer count.
+
+        Raises:
+            Interrupted: the claim is lost.
         """
         with self._lock:
             self._check_claim()
-            written = [*self._unwritten, *((item, pack(item.to_json())) for item in new)]
-            items = [item for item, _ in written]
-            lease_ms, keep = (
+            checkpoints, stored_forms = _unzipped([*self._unwritten, *map(_packed, new)])
+            used = self._used(checkpoints)
+            pace = self.pacing.admission_arguments(expected)
+            order = [
+                self.handoff_id,
+                self.fence,
                 int(self.lease_s * 1000),
-                retention_arguments(self.keep_s, self.deadline),
-            )
-            order = [self.handoff_id, self.fence, lease_ms, *keep, self._used(items)]
-            order += [
-                worst_case_argument(worst, self.pacing.admission_arguments(expected)),
+                *retention_arguments(self.keep_s, self.deadline),
+                used,
+                worst_case_argument(worst, pace),
                 self._doing,
                 self._stored,
-            ]
-            order += [
-                sum(isinstance(item, ToolObserved) for item in items),
+                sum(isinstance(checkpoint, ToolObserved) for checkpoint in checkpoints),
                 int(gets_further),
-                *(as_stored for _, as_stored in written),
+                *stored_forms,
             ]
             answer: list[Any] = self._run_until_answered("turn", order)
             if answer[0] not in (b"lost", b"dropped"):
-                self._stored += len(items)
+                self._stored += len(checkpoints)
                 self._unwritten.clear()
             self.apply_answer(answer[0])
             return answer
 
     def _used(self, checkpoints: Sequence[Checkpoint]) -> str:
-        """Return the usage of the model call in these checkpoints, or '' if there is no call. There
-        is at most one call, because each is settled before the next is made.
+        """Return the usage of the model call in these checkpoints as JSON, or '' if there is no call.
+        There is at most one call, because each is settled before the next is made.
         """
-        usage = None
-        for item in checkpoints:
-            if isinstance(item, ModelReplied | ModelCallFailed):
-                usage = item.usage
-                break
+        usage = _usage_in(checkpoints)
         if usage is None:
             return ""
         if usage.cost_microusd is None:
@@ -382,11 +389,12 @@ class Claim:
         return json_argument(used | cut | self.pacing.returned_share(usage))
 
     def _run_until_answered(self, script: str, order: Sequence[Any]) -> Any:
-        """Run the script until Redis answers. Paid work is worth the wait, and the fence decides
-        whether the work is still wanted.
+        """Run the script until Redis answers. Paid work is worth the wait. If another process has
+        taken over, the fence refuses the message.
 
         Raises:
-            StoreUnavailable: the handoff's time, or this process's time, is over.
+            StoreUnavailable: Redis did not answer within `OUTAGE_S`, by `LATE_S` after the deadline,
+                or until the grace of the drain was over.
         """
         until = time.monotonic() + OUTAGE_S
 
@@ -394,33 +402,39 @@ class Claim:
             in_time = self.deadline is None or self.connection.now() < self.deadline + LATE_S
             return in_time and not self.drain.is_over and time.monotonic() < until
 
-        def say() -> Any:
+        def run() -> Any:
             self._beaten_at = time.monotonic()
             return self.connection.script(script, self._keys, list(order))
 
-        return retry_until_answered(say, is_worth_it)
+        return retry_until_answered(run, is_worth_it)
 
     def _check_drain(self) -> None:
+        """Raise `Draining` if the drain has begun."""
         if self.drain.has_begun:
             raise Draining(f"{self.handoff_id} goes back to its queue")
 
     def _check_lease(self) -> None:
-        """Renew the lease if this process was stopped since the last answer of the store. Another
-        process may hold the claim by now, and both would make the same call.
+        """Treat the claim as lost if the store has not confirmed it for a lease, for example because
+        this process was stopped. Another process may have the claim now, and both would make the same
+        call.
+
+        Raises:
+            LeaseLost: the lease may be over.
         """
         if time.monotonic() - self.held_at > self.lease_s:
             self.apply_answer(b"lost")
 
     def _check_claim(self) -> None:
-        """Check the claim as `check` does, but ignore a drain: paid work is stored in any case."""
+        """Check the claim like `check`, but ignore the drain: paid work is stored in any case."""
         if self._interrupted is not None:
             raise self._interrupted
 
     def apply_answer(self, answer: bytes) -> None:
-        """Read the store's answer about this claim.
+        """Apply the status in a script's answer to this claim. `ok` confirms the claim; other
+        statuses, such as `wait`, change nothing.
 
         Raises:
-            Interrupted: the claim no longer holds.
+            Interrupted: the claim is lost.
         """
         if answer == b"ok":
             self.held_at = self._beaten_at
@@ -433,3 +447,28 @@ class Claim:
         elif answer == b"cancelled":
             self._interrupted = Cancelled(f"{self.job_id} was cancelled")
         self._check_claim()
+
+
+def _packed(checkpoint: Checkpoint) -> tuple[Checkpoint, bytes]:
+    """Return a checkpoint with its stored form."""
+    return checkpoint, pack(checkpoint.to_json())
+
+
+def _unzipped(
+    packed: Sequence[tuple[Checkpoint, bytes]],
+) -> tuple[list[Checkpoint], list[bytes]]:
+    """Return the checkpoints, and their stored forms."""
+    checkpoints: list[Checkpoint] = []
+    stored_forms: list[bytes] = []
+    for checkpoint, stored_form in packed:
+        checkpoints.append(checkpoint)
+        stored_forms.append(stored_form)
+    return checkpoints, stored_forms
+
+
+def _usage_in(checkpoints: Sequence[Checkpoint]) -> Usage | None:
+    """Return the usage of the first model call in these checkpoints, or None if there is no call."""
+    for checkpoint in checkpoints:
+        if isinstance(checkpoint, ModelReplied | ModelCallFailed):
+            return checkpoint.usage
+    return None

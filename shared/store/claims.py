@@ -1,5 +1,5 @@
-"""Makes claims: for a handoff whose message arrived, or together with the commit that issues the
-handoff.
+"""Granting of claims: for a handoff whose message arrived, or together with the commit that issues
+the handoff.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.rate_limits import Expected
 
 MAX_CLAIMS = 3
-"""A handoff that was claimed this often and never got further takes its process down: it fails
-instead of freezing the next one.
+"""Claims of a handoff without progress. A handoff that was claimed this often probably freezes its
+process, so the next claim ends it as failed.
 """
 MAX_LOOKS = MAX_CLAIMS
-"""Evaluations of a job that may fail to end (`evaluation_lease.py`), like lost claims of a handoff.
-"""
+"""Evaluations of a job that may fail to end before the job fails (`evaluation_lease.py`)."""
 CLAIM_PATIENCE_S = 3.0
 """Seconds for which a claim is repeated while Redis does not answer. Most restarts take less, and a
 repeated claim counts once.
@@ -52,18 +51,18 @@ class ClaimRequest:
     job_id: JobId
     handoff_id: HandoffId
     digest: Digest
-    """Digest of its message. Only a message that equals the stored one byte for byte is run."""
+    """Digest of its message. The store refuses a message that is not byte for byte the issued one."""
     worker: str
     first: WorstCase | None = None
-    """The worst case of the first model call, set aside in the same round trip where that is
-    possible.
+    """Worst case of the first model call, which is reserved in the same round trip if the budget
+    allows it. None: nothing is reserved.
     """
     expected: Expected | None = None
     """Expected use of the provider's rate limits by the first call, or None if the provider has no
     known limits.
     """
     deadline: float | None = None
-    """The handoff's; Unix time in seconds."""
+    """Deadline of the handoff, in Unix seconds."""
     max_seconds: int | None = None
     """Seconds that the handoff may take, counted from its first claim."""
     look: str = ""
@@ -79,11 +78,11 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class FinishedWithCommit:
-    """A handoff that has ended, and the commit that went along with its end."""
+    """A handoff that has ended, and the commit in the same script."""
 
     finished: FinishReply
     recorded: tuple[Recorded, ...] = ()
-    """The events of the commit; none: it was a conflict."""
+    """Events of the commit; empty if the commit was a conflict."""
     claim: Claim | None = None
     """Claim on the handoff that the commit issued, if the caller asked for one."""
 
@@ -100,10 +99,10 @@ class Claims:
         self._drain = drain
 
     def claim(self, wanted: ClaimRequest) -> Claim:
-        """Try to get the handoff. The claim that comes back says by its verdict whether it is one.
+        """Try to claim the handoff. The verdict of the returned claim says whether it was granted.
 
         Raises:
-            StoreUnavailable: for `CLAIM_PATIENCE_S`.
+            StoreUnavailable: Redis did not answer within `CLAIM_PATIENCE_S`.
         """
         asked_at = time.monotonic()
         until = asked_at + CLAIM_PATIENCE_S
@@ -116,7 +115,7 @@ class Claims:
     def commit_and_claim(
         self, commit: Commit, wanted: ClaimRequest
     ) -> tuple[list[Recorded], Claim]:
-        """Commit a decision and claim a handoff that it issues, in one round trip and all at once.
+        """Commit a decision and claim a handoff that it issues, in one script.
 
         Raises:
             VersionConflict: see `Journal.commit`.
@@ -128,14 +127,17 @@ class Claims:
     def end_and_commit(
         self, claim: Claim, end: FinishRequest, commit: Commit, wanted: ClaimRequest | None
     ) -> FinishedWithCommit:
-        """End a handoff, commit the decision that was made on its result, and claim another
-        that this issues (None: it is not to be), in one round trip. `commit.expected`: the
-        version before that end. Where the commit would be a `VersionConflict`, it is none, and
-        the
-        handoff has ended all the same.
+        """End a handoff, commit the decision on its result, and claim a handoff that the decision
+        issues, in one script. If the commit is a conflict, the handoff ends, and no error is raised.
+
+        Args:
+            claim: claim on the handoff that ends.
+            end: from `Claim.end`.
+            commit: its `expected` is the version before the end of the handoff.
+            wanted: request for the next handoff, or None.
 
         Raises:
-            Interrupted: its claim holds no more; nothing was written.
+            Interrupted: the claim is lost; nothing was written.
         """
         asked_at = time.monotonic()
         answer = self._journal.run_commit(
@@ -150,8 +152,8 @@ class Claims:
         return FinishedWithCommit(finished, tuple(records_of_commit(commit, answer)), next_one)
 
     def of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
-        """Return the claim of a child job on its parent's handoff, which `Journal.commit` made, so
-        that the child can end the handoff with a result.
+        """Return the claim of a child job on its parent's handoff, so that the child can end that
+        handoff with a result. `Journal.commit` has made the claim in the store.
         """
         wanted = ClaimRequest(job_id, handoff_id, digest="", worker=child, fence=child)
         return self._claim(wanted, (b"granted", 0, ()), time.monotonic())
@@ -159,39 +161,34 @@ class Claims:
     def turns(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, tuple[Checkpoint, ...]]:
-        """Return the stored turns of the given handoffs, in one round trip. Turns of another
-        version are left out.
+        """Return the stored checkpoints of the given handoffs, in one round trip. Handoffs without
+        checkpoints, or with checkpoints that this version cannot read, are left out.
         """
+        if not handoff_ids:
+            return {}
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             for handoff_id in handoff_ids:
                 pipe.lrange(keys.turns(job_id, handoff_id), 0, -1)
-            if handoff_ids:
-                checkpoints = [_read(stored)[0] for stored in pipe.execute()]
-            else:
-                checkpoints = []
-        return {
-            handoff_id: turns
-            for handoff_id, turns in zip(handoff_ids, checkpoints, strict=True)
-            if turns
-        }
+            answers = pipe.execute()
+        turns: dict[HandoffId, tuple[Checkpoint, ...]] = {}
+        for handoff_id, stored_checkpoints in zip(handoff_ids, answers, strict=True):
+            checkpoints, _ = _read(stored_checkpoints)
+            if checkpoints:
+                turns[handoff_id] = checkpoints
+        return turns
 
     def _order(self, wanted: ClaimRequest) -> list[Any]:
-        keep = retention_arguments(self._settings.retention_s, wanted.deadline)
-        first, lease_ms = (
-            worst_case_argument(
-                wanted.first, self._pacing(wanted).admission_arguments(wanted.expected)
-            ),
-            int(self._settings.lease_s * 1000),
-        )
+        """Return the arguments of `claim` in `parts/claims.lua`."""
+        pace = self._pacing(wanted).admission_arguments(wanted.expected)
         return [
             wanted.handoff_id,
             wanted.digest,
             wanted.worker,
-            lease_ms,
+            int(self._settings.lease_s * 1000),
             MAX_CLAIMS,
-            *keep,
-            first,
+            *retention_arguments(self._settings.retention_s, wanted.deadline),
+            worst_case_argument(wanted.first, pace),
             wanted.fence,
         ]
 
@@ -207,6 +204,11 @@ class Claims:
         )
 
     def _claim(self, wanted: ClaimRequest, answer: Sequence[Any], asked_at: float) -> Claim:
+        """Return the claim for the script's answer.
+
+        Args:
+            asked_at: monotonic time at which the request was sent.
+        """
         verdict, reserved, stored_checkpoints, *more = answer
         taken, began_ms, earlier = more or ((), 0, 0)
         pacing = self._pacing(wanted)
@@ -244,17 +246,23 @@ class Claims:
 
 
 def _earlier(first: float | None, second: float | None) -> float | None:
-    return min((at for at in (first, second) if at is not None), default=None)
+    """Return the earlier of two times. None is later than any time."""
+    if first is None:
+        return second
+    if second is None:
+        return first
+    return min(first, second)
 
 
 def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], str | None]:
-    """Return the checkpoints and None, or no checkpoints and the reason why they cannot be read.
-    Another version may have written them, and a granted claim must be ended in any case.
+    """Return the checkpoints and None, or no checkpoints and the reason why they cannot be read. The
+    error is returned and not raised, because the process must end its claim in any case.
     """
+    checkpoints: list[Checkpoint] = []
     try:
-        return tuple(
-            checkpoint_adapter.validate_json(unpack(item)) for item in stored_checkpoints
-        ), None
+        for stored in stored_checkpoints:
+            checkpoints.append(checkpoint_adapter.validate_json(unpack(stored)))
+        return tuple(checkpoints), None
     except ValidationError as error:
         return (), problems_of(error)
     except (ValueError, UnreadablePayload) as error:

@@ -15,8 +15,8 @@ from handoff_queue.shared.types.usage import cost_usd, microusd
 
 @dataclass(frozen=True, slots=True)
 class DailyCaps:
-    """The most in a day; money is micro-dollars. None: no cap. Fields are named as `parts/budgets.lua`
-    reads them.
+    """Caps of a day; money is micro-dollars. None: no cap. `parts/budgets.lua` reads them under the
+    names of these fields.
     """
 
     day_tokens: int | None = None
@@ -37,8 +37,8 @@ def caps_from(settings: Settings) -> DailyCaps:
 
 @dataclass(frozen=True, slots=True)
 class DaySpending:
-    """Spending and cap of one day. A cap of 0 means no cap. The fields have the order of the answer
-    of `daily_budget.lua`.
+    """Spending of one day, and its caps. A cap of 0 means no cap. The fields have the order of the
+    answer of `daily_budget.lua`.
     """
 
     tokens: int
@@ -46,14 +46,16 @@ class DaySpending:
     most_tokens: int
     most_microusd: int
     needed_tokens: int = 0
-    """Tokens that a handoff's first call asked for and did not get. 0: no call was refused today.
+    """Tokens that the first call of a handoff needed and did not get; 0 if no such call was refused
+    today.
     """
     needed_microusd: int = 0
+    """The same in money."""
 
     @property
     def reached(self) -> str:
-        """Return the cap that leaves too little for new work, with its spending; '' if each cap
-        leaves enough as far as is known.
+        """Return the spending and the cap that leaves too little for a new job; '' if each cap leaves
+        enough as far as is known.
         """
         if self.most_microusd and self._left_microusd < max(1, self.needed_microusd):
             return self._money + self.need
@@ -63,8 +65,8 @@ class DaySpending:
 
     @property
     def need(self) -> str:
-        """Return the amount that did not fit into the rest of the day; '' if nothing is left, or if
-        no call was too large.
+        """Return the part of a message with the amount that did not fit into the rest of the day; ''
+        if nothing is left, or if no call was too large.
         """
         if 0 < self._left_microusd < self.needed_microusd:
             return f", and a call may need {_dollars(self.needed_microusd)}"
@@ -73,7 +75,7 @@ class DaySpending:
         return ""
 
     def __str__(self) -> str:
-        """Return `$0.5 of $2, 1,200 tokens`: a figure without a cap stands alone."""
+        """Return the spending with its caps, such as `$0.5 of $2, 1,200 tokens`."""
         return f"{self._money}, {self._tokens}"
 
     @property
@@ -105,50 +107,46 @@ class DaySpending:
 
 @dataclass(frozen=True, slots=True)
 class TodaysBudgets:
-    """The books of this day for all jobs together, and for those of one tenant."""
+    """Spending of today: of all jobs, and of the jobs of one tenant."""
 
     installation: DaySpending
     tenant: DaySpending
     left_s: float
+    """Seconds until the next day begins."""
 
     @property
     def more(self) -> str:
-        """Return the time at which the next day begins."""
+        """Return the part of a message that says when the next day begins."""
         return f"there is more at 00:00 UTC, in {_duration(self.left_s)}"
 
 
 class DailyBudgets:
-    """The books above those of jobs."""
+    """The daily budgets in the store."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def set_caps(self, caps: DailyCaps, since_ms: int | None = None) -> int:
-        """Set the caps for all processes at once. Return the time of the valid caps, in Unix ms by
-        Redis's clock.
+        """Set the caps for all processes. Return the time of these caps, in Unix ms by Redis's clock.
 
         Args:
-            since_ms: time at which these caps were first set; they are restored if Redis has no
-                newer caps.
+            since_ms: time at which these caps were first set, or None for now. With a time, the caps
+                are set only if Redis has no caps of that time or a later one.
         """
-        given: list[str | Any] = []
-        for name, most in asdict(caps).items():
-            if most is not None:
-                given += (name, most)
-        return int(
-            self._connection.script(
-                "set_caps", [keys.CAPS], ["" if since_ms is None else since_ms, *given]
-            )
-        )
+        order: list[Any] = ["" if since_ms is None else since_ms]
+        for name, cap in asdict(caps).items():
+            if cap is not None:
+                order += (name, cap)
+        return int(self._connection.script("set_caps", [keys.CAPS], order))
 
     def today(self, tenant: str) -> TodaysBudgets:
-        """Return the budgets of today, in one round trip."""
+        """Return the spending of today, in one round trip."""
         left_ms, of_tenant, of_all = self._connection.script("daily_budget", [keys.CAPS], [tenant])
         return TodaysBudgets(DaySpending(*of_all), DaySpending(*of_tenant), int(left_ms) / 1000)
 
     def spent_up(self, tenant: str) -> str | None:
-        """Return in one line which cap of today is spent or leaves too little for a new job, and
-        when the next day begins; None if there is enough.
+        """Return one line with the cap of today that is spent or leaves too little for a new job, and
+        the time at which the next day begins; None if there is enough.
         """
         today = self.today(tenant)
         for spent, whose in (

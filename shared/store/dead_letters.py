@@ -1,4 +1,4 @@
-"""Dead letters: messages and events that no process could read, with the reason.
+"""Dead letters: messages that a process could not read, with the reason.
 
 A process of another version may have written a handoff that this process cannot read. The store
 knows whether it issued that message. If so, the message is not a dead letter yet, because workers
@@ -24,16 +24,19 @@ Entry = TypeVar("Entry")
 
 
 def readable(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) -> list[Entry]:
-    """Return the entries of a Redis key that `read` can read. The others are skipped, and one
-    log line counts them.
+    """Return the entries of a Redis key that `read` can parse. The other entries are skipped, and one
+    log line has their number.
 
     `read` refuses an entry with MalformedMessage, ValueError, KeyError, TypeError or
     RecursionError.
+
+    Args:
+        key: name of the Redis key, for the log.
     """
     entries, unreadable = [], 0
-    for item in stored:
+    for text in stored:
         try:
-            entries.append(read(item))
+            entries.append(read(text))
         except (MalformedMessage, ValueError, KeyError, TypeError, RecursionError):
             unreadable += 1
     if unreadable:
@@ -46,6 +49,7 @@ def readable(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) 
 
 
 KEEP_AT_MOST = 1_000
+"""Dead letters that the store keeps."""
 PATIENCE_S = 60.0
 """Seconds that a handoff is left to workers of another version. A rolling deploy takes about that
 time.
@@ -55,7 +59,7 @@ MOST_BODY_CHARS = 65_536
 small. The store has the full text of a handoff.
 """
 _ID_CHARS = 8
-"""Characters of a digest in an id. Among 1,000 letters the chance of a clash is 1 in 8,600."""
+"""Hexadecimal digits of an id. Among 1,000 letters the chance of a clash is 1 in 8,600."""
 
 
 class DeadLetter(Message):
@@ -66,12 +70,15 @@ class DeadLetter(Message):
     queue: str
     reason: str
     body: str
-    """The message's argument, as it came, or the message itself: its beginning, where it is long.
+    """The argument of the message, or the message itself. Only the first `MOST_BODY_CHARS` characters
+    of a long text are kept.
     """
 
     @property
     def id(self) -> str:
-        """A name that stays, while its place in the list changes with each letter that comes in."""
+        """Return the id of the letter: the beginning of its digest. It does not depend on the place
+        of the letter in the list.
+        """
         return self.content_digest[:_ID_CHARS]
 
 
@@ -83,6 +90,7 @@ class DeadLetters:
         self._keep_s = keep_s
 
     def add(self, queue: str, reason: str, body: str) -> None:
+        """Add a dead letter for a message of this queue."""
         self._add(self._letter(queue, reason, body))
 
     def unread(self, queue: str, reason: str, body: str, patience_s: float = PATIENCE_S) -> bool:
@@ -151,11 +159,14 @@ class DeadLetters:
             )
 
     def newest(self, count: int = KEEP_AT_MOST) -> list[DeadLetter]:
+        """Return at most `count` letters, the newest first.
+
+        Raises:
+            MalformedMessage: this version cannot read one of the letters.
+        """
         with in_our_words():
-            dead_letters: list[DeadLetter] = []
-            for text in self._connection.redis.lrange(keys.DEAD, 0, count - 1):
-                dead_letters.append(DeadLetter.from_json(text))
-            return dead_letters
+            stored = self._connection.redis.lrange(keys.DEAD, 0, count - 1)
+        return list(map(DeadLetter.from_json, stored))
 
     def drop(self, letter: DeadLetter) -> bool:
         """Delete the letter. Return False if another process or retention had deleted it."""
@@ -174,13 +185,13 @@ class DeadLetters:
 
 
 def storable(text: str) -> str:
-    """Return the text with each lone surrogate written as an escape, because it has no bytes."""
+    """Return the text with each lone surrogate as an escape, because UTF-8 has no bytes for it."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def handoff_in(body: str) -> tuple[JobId, HandoffId, str] | None:
-    """Return job, handoff and the handoff's text, from that text or from a Celery message around
-    it; None if the body is neither.
+    """Return the ids of job and handoff and the text of the handoff. The body is that text, or the
+    body of a Celery message with it. Return None if the body is neither.
     """
     try:
         value = json.loads(body)

@@ -1,5 +1,5 @@
-"""Payloads, stored by their digest. Each job has a hash for its payloads. All jobs share the
-texts of documents.
+"""Payloads, stored by their digest. Each job has a hash for its payloads. The texts of documents are
+stored once for all jobs.
 """
 
 from __future__ import annotations
@@ -19,24 +19,28 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 
 COMPRESS_FROM = 1_000
-"""Bytes. For a shorter handoff or result, zlib saves 0.2 KB and takes 20 microseconds."""
+"""Bytes from which a payload is compressed. For a shorter handoff or result, zlib saves 0.2 KB and
+takes 20 microseconds.
+"""
 SMALL_BYTES = 32_000
 SMALL_WINDOW, SMALL_MEMORY = 13, 6
 """zlib's window and memory level for small payloads. They need 64 KB for each payload; the defaults
 need 256 KB and save a few bytes. Their allocation takes ten times as long as the compression.
 """
 MOST_BYTES = 256_000_000
-"""The longest payload that is decompressed. The longest documents have 20 MB by default, see
-HANDOFF_MAX_DOCUMENT_BYTES; zlib data can be 1,000 times as long as it is stored.
+"""Bytes of the longest payload that is decompressed. The longest documents have 20 MB by default (see
+HANDOFF_MAX_DOCUMENT_BYTES). zlib data can be 1,000 times as long as it is stored.
 """
 REMEMBERED_CHARS = 50_000
-"""Characters of a payload whose compressed form the process keeps for the next job."""
+"""Characters up to which the process keeps the compressed form of a payload for the next job."""
 UPLOAD_CHARS = 4_000_000
-"""Documents' characters in one round trip."""
+"""Characters of documents after which a round trip is full."""
 
 
 def pack(text: str) -> bytes:
-    """Pack a text for storage. The first byte says how the rest is stored."""
+    """Return the stored form of a text. The first byte is `=` before plain UTF-8, or `z` before zlib
+    data.
+    """
     raw = text.encode()
     if len(raw) < COMPRESS_FROM:
         return b"=" + raw
@@ -51,7 +55,7 @@ def unpack(stored: bytes, most_bytes: int = MOST_BYTES) -> str:
     decompressed.
 
     Raises:
-        UnreadablePayload: it is longer, cut off, not zlib data, or not UTF-8.
+        UnreadablePayload: the payload is longer, cut off, not zlib data, or not UTF-8.
     """
     try:
         raw = _raw(stored, most_bytes)
@@ -63,8 +67,10 @@ def unpack(stored: bytes, most_bytes: int = MOST_BYTES) -> str:
 
 
 def _raw(stored: bytes, most_bytes: int) -> bytes:
-    """Return the stored bytes without their first one, decompressed to `most_bytes` + 1 bytes
-    at most.
+    """Return the content of a stored payload. At most `most_bytes` + 1 bytes are decompressed.
+
+    Raises:
+        UnreadablePayload: the zlib data is cut off.
     """
     if stored[:1] != b"z":
         return stored[1:]
@@ -79,7 +85,7 @@ def proven(digest: str, stored: bytes, most_bytes: int = MOST_BYTES) -> str:
     """Return the text of a stored payload after a check against the digest that it is stored under.
 
     Raises:
-        UnreadablePayload: it cannot be unpacked, or it is another text.
+        UnreadablePayload: the payload cannot be unpacked, or its text has another digest.
     """
     try:
         text = unpack(stored, most_bytes)
@@ -108,11 +114,11 @@ def _stored(text: str) -> tuple[str, bytes]:
 
 
 _stored_again = lru_cache(maxsize=256)(_stored)
-"""Compresses the instructions of roles and specialists once, because each job stores them."""
+"""`_stored` with a cache, because each job stores the instructions of roles and specialists."""
 
 
 class PayloadStore:
-    """Content-addressed payloads."""
+    """The payloads of jobs, the texts of documents, and the pages that were fetched for jobs."""
 
     def __init__(self, connection: Connection, keep_s: int) -> None:
         self._connection = connection
@@ -127,20 +133,23 @@ class PayloadStore:
         Args:
             job_id: The job that the payloads belong to.
             digests: Payloads that must be readable.
-            results: More payloads. The text is '' for a payload that is gone or damaged: such
+            results: More payloads. The text is '' for a payload that is missing or damaged: such
                 a result is a failed step, and must not stop its job.
 
         Raises:
-            StoreError: a payload of `digests` is not there.
-            UnreadablePayload: a stored text of `digests` does not match its digest, or cannot
-            be unpacked.
+            StoreError: a payload of `digests` is missing.
+            UnreadablePayload: a payload of `digests` cannot be unpacked, or its text has another
+                digest.
         """
         wanted = list(dict.fromkeys((*digests, *results)))
         if not wanted:
             return {}
         with in_our_words():
             stored = dict(zip(wanted, self._redis.hmget(keys.blobs(job_id), wanted), strict=True))
-        missing = [digest[:12] for digest in digests if stored[digest] is None]
+        missing: list[str] = []
+        for digest in digests:
+            if stored[digest] is None:
+                missing.append(digest[:12])
         if missing:
             raise StoreError(f"payloads of {job_id} are gone: {', '.join(missing)}")
         must_be_readable = {*digests}
@@ -161,30 +170,28 @@ class PayloadStore:
         """Return the texts of at most `most_bytes` bytes, in two round trips; missing, longer and
         unreadable texts are left out.
         """
-        name, wanted = keys.blobs(job_id), list(dict.fromkeys(digests))
+        blobs, wanted = keys.blobs(job_id), list(dict.fromkeys(digests))
+        if not wanted:
+            return {}
+        small: list[str] = []
         with in_our_words():
             pipe = self._redis.pipeline(transaction=False)
             for digest in wanted:
-                pipe.hstrlen(name, digest)
-            asked = [
-                digest
-                for digest, size in zip(wanted, pipe.execute() if wanted else [], strict=True)
-                if 0 < size <= most_bytes
-            ]
-            if asked:
-                stored = self._redis.hmget(name, asked)
-            else:
-                stored = []
-        texts = {}
-        for digest, value in zip(asked, stored, strict=True):
+                pipe.hstrlen(blobs, digest)
+            for digest, size in zip(wanted, pipe.execute(), strict=True):
+                if 0 < size <= most_bytes:
+                    small.append(digest)
+            stored = self._redis.hmget(blobs, small) if small else []
+        texts: dict[str, str] = {}
+        for digest, value in zip(small, stored, strict=True):
             if value is not None:
                 with suppress(UnreadablePayload):
                     texts[digest] = proven(digest, value, most_bytes)
         return texts
 
     def draft(self, job_id: JobId, handoff_id: HandoffId) -> str:
-        """Return the answer that a handoff is writing; '' before it begins, after it has
-        ended, and if the draft cannot be read.
+        """Return the answer that a handoff is writing; '' if there is no draft, or if it cannot be
+        read.
         """
         with in_our_words():
             stored = self._redis.hget(keys.blobs(job_id), keys.draft(handoff_id))
@@ -195,25 +202,30 @@ class PayloadStore:
         except UnreadablePayload:
             return ""
 
-    # Documents: the same, for all jobs together.
+    # Texts of documents, which all jobs share.
 
     def missing_documents(self, digests: Sequence[str], work_s: float) -> set[str]:
-        """Return the digests without a stored text. Keep the stored texts for the `work_s`
-        seconds of a job and the retention time.
+        """Return the digests without a stored text. Extend the retention of the other texts by the
+        `work_s` seconds that a job may take.
         """
         missing: set[str] = set()
         for start in range(0, len(digests), 1_000):
             part = digests[start : start + 1_000]
-            flags = self._connection.script(
-                "extend_ttl",
-                [keys.document(digest) for digest in part],
-                [1000 * self._stay_s(work_s)],
+            exist = self._connection.script(
+                "extend_ttl", list(map(keys.document, part)), [1000 * self._stay_s(work_s)]
             )
-            missing.update(digest for digest, there in zip(part, flags, strict=True) if not there)
+            for digest, exists in zip(part, exist, strict=True):
+                if not exists:
+                    missing.add(digest)
         return missing
 
     def put_new_documents(self, texts: Mapping[str, str], work_s: float) -> None:
-        """Store the missing texts by digest; see `put_documents`."""
+        """Store the texts that are missing, in round trips of about `UPLOAD_CHARS` characters.
+
+        Args:
+            texts: texts by digest.
+            work_s: seconds that the job may take.
+        """
         batch: dict[str, str] = {}
         for digest in sorted(self.missing_documents(list(texts), work_s)):
             batch[digest] = texts[digest]
@@ -224,7 +236,9 @@ class PayloadStore:
             self.put_documents(batch, work_s)
 
     def put_documents(self, texts: Mapping[str, str], work_s: float) -> None:
-        """Store the missing texts, for the same time."""
+        """Store the texts by digest for `work_s` seconds and the retention time. A text that is
+        stored already stays unchanged.
+        """
         with in_our_words():
             pipe = self._redis.pipeline(transaction=False)
             for digest, text in texts.items():
@@ -235,35 +249,39 @@ class PayloadStore:
         """Return the texts by digest; missing texts are left out.
 
         Raises:
-            UnreadablePayload: a stored text does not match its digest, or cannot be unpacked.
+            UnreadablePayload: a stored text cannot be unpacked, or has another digest.
         """
         if not digests:
             return {}
         with in_our_words():
-            stored = self._redis.mget([keys.document(digest) for digest in digests])
-        return {
-            digest: proven(digest, value)
-            for digest, value in zip(digests, stored, strict=True)
-            if value is not None
-        }
+            stored = self._redis.mget(list(map(keys.document, digests)))
+        texts: dict[str, str] = {}
+        for digest, value in zip(digests, stored, strict=True):
+            if value is not None:
+                texts[digest] = proven(digest, value)
+        return texts
 
-    # Pages that were fetched for one job: documents that it alone may cite.
+    # Pages that were fetched for one job, which only that job may cite.
 
     def put_fetched(self, job_id: JobId, document: Document, text: str, work_s: float) -> None:
-        """Store the text, and remember the page under its URL."""
+        """Store the text of a fetched page, and the page under its URL.
+
+        Args:
+            work_s: seconds that the job may take.
+        """
         self.missing_documents([document.digest], work_s)
         self.put_documents({document.digest: text}, work_s)
         with in_our_words():
             pages = keys.fetched(job_id)
-            stay_s = max(
-                self._stay_s(work_s), self._redis.ttl(pages)
-            )  # others of the job may need them for longer
+            # other handoffs of the job may need the pages for longer
+            stay_s = max(self._stay_s(work_s), self._redis.ttl(pages))
             pipe = self._redis.pipeline(transaction=False)
             pipe.hset(pages, document.path, document.to_json())
             pipe.expire(pages, stay_s)
             pipe.execute()
 
     def _stay_s(self, work_s: float) -> int:
+        """Return the seconds for which a document is stored."""
         return self._keep_s + math.ceil(work_s)
 
     def fetched(self, job_id: JobId) -> list[Document]:

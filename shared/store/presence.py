@@ -1,6 +1,6 @@
 """Presence: the specialists that live workers serve, and whether a supervisor runs.
 
-Each process announces itself with an expiry, so a dead process is forgotten.
+Each process announces itself again and again. The announcement of a dead process expires.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal
 
 from handoff_queue.shared.store import keys
@@ -21,8 +22,8 @@ from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 ANNOUNCED_FOR_S = 15
-"""Seconds that an announcement holds; a process repeats it every third of that time. This equals
-the default lease, so a dead worker is missed at about the same time as its handoffs.
+"""Seconds that an announcement is valid; a process repeats it every third of that time. This equals
+the default lease, so the announcement of a dead worker expires at about the same time as its claims.
 """
 FOUND_WITHIN_S = 5.0
 """Seconds that a starting process waits for its own announcement before it reports that it is
@@ -33,11 +34,11 @@ WITHDRAWN_WITHIN_S = 2.0
 announcement expires.
 """
 GOOD_FOR_S = 1.0
-"""Seconds for which a process uses a reading again."""
+"""Seconds for which a process uses the served specialists that it has read."""
 
 
 MOST_ANNOUNCED_BYTES = 8 * 2**20
-"""An announcement that is longer is not read. One with 100 specialists of the longest
+"""Size of the largest announcement that is read. An announcement of 100 specialists with the longest
 instructions has 6 MB.
 """
 
@@ -65,25 +66,26 @@ class ServedSpecialist:
     models: tuple[str, ...] = ()
     paused: Pause | None = None
     effects: frozenset[str] = frozenset()
-    """The tools of the specialist that are not safe to repeat, or its Celery task if that is not.
+    """The tools of the specialist that are not safe to repeat, or its Celery task if that task is not
+    safe to repeat.
     """
 
 
 def acting(served: Mapping[str, ServedSpecialist]) -> frozenset[str]:
-    """Return the specialists that have a tool with effects."""
-    items: set[str] = set()
-    for name, served_specialist in served.items():
-        if served_specialist.effects:
-            items.add(name)
-    return frozenset(items)
+    """Return the specialists that have a tool or a task with effects."""
+    names: set[str] = set()
+    for name, specialist in served.items():
+        if specialist.effects:
+            names.add(name)
+    return frozenset(names)
 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """The live processes at one moment, and the handoffs that wait for a missing one."""
+    """The served queues at one moment, and the handoffs that wait for a missing or paused role."""
 
     queues: frozenset[str]
-    """Queues that a process serves: names of specialists, and `supervisor`."""
+    """Queues that a live process serves: names of specialists, and `supervisor`."""
     unclaimed: Mapping[JobId, Mapping[HandoffId, str]] = field(default_factory=dict)
     """Handoffs of the requested jobs that wait for an unserved specialist or a paused role, with
     the name of that role.
@@ -101,7 +103,7 @@ class PresenceStore:
         self._served: dict[str, ServedSpecialist] = {}
 
     def announce(self, announcement: Announcement) -> None:
-        """Say that this worker is there, for another `ANNOUNCED_FOR_S`."""
+        """Announce this worker for another `ANNOUNCED_FOR_S`."""
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.set(keys.worker(announcement.worker), announcement.to_json(), ex=ANNOUNCED_FOR_S)
@@ -119,8 +121,8 @@ class PresenceStore:
     def announce_supervisor(self, name: str, node: Node | None = None) -> int:
         """Announce this supervisor for another `ANNOUNCED_FOR_S`.
 
-        Return the time since which the caps of a day hold, Unix ms by Redis's clock, as
-        `Days.set_caps` did; 0: there are no caps.
+        Return the time at which the caps of a day were set, in Unix ms by Redis's clock, as
+        `DailyBudgets.set_caps` stored it; 0 if Redis has no caps.
         """
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
@@ -129,12 +131,12 @@ class PresenceStore:
             self._serve(pipe, [f"{SUPERVISOR_QUEUE}/{name}"])
             pipe.hget(keys.CAPS, "since")
             since = pipe.execute()[-1] or b"0"
-        return (
-            int(since) if since.isdigit() else 0
-        )  # unreadable: this supervisor sets its caps again
+        if since.isdigit():
+            return int(since)
+        return 0  # the time is unreadable: this supervisor sets its caps again
 
     def withdraw_supervisor(self, name: str) -> None:
-        """Take the announcement of this supervisor back: it begins nothing any more."""
+        """Withdraw the announcement of a supervisor that takes no more messages."""
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.zrem(keys.SERVING, f"{SUPERVISOR_QUEUE}/{name}")
@@ -142,6 +144,9 @@ class PresenceStore:
             pipe.execute()
 
     def _serve(self, pipe: Any, members: Sequence[str]) -> None:
+        """Add commands to the pipeline that announce members of `keys.SERVING` and remove expired
+        ones.
+        """
         now = self._connection.now()
         pipe.zremrangebyscore(keys.SERVING, "-inf", now * 1000)
         if members:
@@ -154,59 +159,64 @@ class PresenceStore:
         handoffs: Sequence[tuple[JobId, HandoffId]] = (),
         most: int | None = None,
     ) -> Presence:
-        """Return the live processes, and the waiting handoffs, in one round trip.
+        """Return the served queues, and the waiting handoffs, in one round trip.
 
-        A handoff is waiting if no live process serves its queue. Handoffs cost almost nothing. For
-        jobs, the script reads all messages of unserved queues, or the first `most` messages of
-        each.
+        A handoff waits if no live process serves its queue, or if its role is paused. To look up
+        `handoffs` costs almost nothing. For `job_ids`, the script reads all waiting handoffs of
+        unserved queues and paused roles, or the first `most` of each.
+
+        Args:
+            job_ids: jobs whose waiting handoffs are wanted.
+            handoffs: single handoffs that may wait.
         """
-        asked = [
-            most - 1 if most else -1,
-            *job_ids,
-            *(f"{job_id}/{handoff_id}" for job_id, handoff_id in handoffs),
-        ]
+        order: list[int | str] = [most - 1 if most else -1, *job_ids]
+        for job_id, handoff_id in handoffs:
+            order.append(f"{job_id}/{handoff_id}")
         served, waiting, paused = self._connection.script(
-            "presence", [keys.SERVING, keys.QUEUES, keys.PAUSED], asked
+            "presence", [keys.SERVING, keys.QUEUES, keys.PAUSED], order
         )
         unclaimed: dict[JobId, dict[HandoffId, str]] = {}
         for member in waiting:
-            queue, job_id, handoff_id = member.decode(errors="replace").split("/", 2)
-            unclaimed.setdefault(JobId(job_id), {})[HandoffId(handoff_id)] = queue
+            role, job, handoff = keys.name_in(member).split("/", 2)
+            unclaimed.setdefault(JobId(job), {})[HandoffId(handoff)] = role
         pauses = pauses_in(dict(zip(paused[::2], paused[1::2], strict=True)))
-        names = frozenset(queue.decode(errors="replace") for queue in served)
-        return Presence(names, unclaimed, pauses)
+        return Presence(frozenset(map(keys.name_in, served)), unclaimed, pauses)
 
     def announcements(self) -> list[Announcement]:
         """Return the announcements of the live workers. Announcements that this version cannot read
         are skipped.
         """
-        names = {name for queue, name in self._serving() if queue != SUPERVISOR_QUEUE}
-        stored = self._announced([keys.worker(name) for name in sorted(names)])
+        _, workers = self._live_names()
+        stored = self._announced(list(map(keys.worker, workers)))
         return readable(filter(None, stored), Announcement.from_json, keys.worker("*"))
 
     def processes(self) -> list[LiveProcess]:
         """Return the live workers and supervisors, by kind and name."""
-        serving = self._serving()
-        supervisors = sorted({name for queue, name in serving if queue == SUPERVISOR_QUEUE})
-        workers = sorted({name for queue, name in serving if queue != SUPERVISOR_QUEUE})
+        supervisors, workers = self._live_names()
         stored = iter(
             self._announced([*map(keys.supervisor, supervisors), *map(keys.worker, workers)])
         )
-        return [
-            *(LiveProcess("supervisor", name, _node_in(next(stored))) for name in supervisors),
-            *(LiveProcess("worker", name, _node_in(next(stored))) for name in workers),
-        ]
+        processes: list[LiveProcess] = []
+        for name in supervisors:
+            processes.append(LiveProcess("supervisor", name, _node_in(next(stored))))
+        for name in workers:
+            processes.append(LiveProcess("worker", name, _node_in(next(stored))))
+        return processes
 
-    def _serving(self) -> list[tuple[str, str]]:
-        """Return each queue with a live process that serves it."""
+    def _live_names(self) -> tuple[list[str], list[str]]:
+        """Return the names of the live supervisors and of the live workers, each in order."""
         now_ms = self._connection.now() * 1000
         with in_our_words():
             members = self._connection.redis.zrangebyscore(keys.SERVING, now_ms, "+inf")
-        parts = (member.decode(errors="replace").partition("/") for member in members)
-        items: list[tuple[str, str]] = []
-        for queue, _, name in parts:
-            items.append((queue, name))
-        return items
+        supervisors: set[str] = set()
+        workers: set[str] = set()
+        for member in members:
+            queue, _, name = keys.name_in(member).partition("/")
+            if queue == SUPERVISOR_QUEUE:
+                supervisors.add(name)
+            else:
+                workers.add(name)
+        return sorted(supervisors), sorted(workers)
 
     def _announced(self, announced_at: Sequence[str]) -> list[bytes | None]:
         """Return the value at each key; None if it is missing or larger than
@@ -220,14 +230,14 @@ class PresenceStore:
                 stored = pipe.execute()
             else:
                 stored = []
-        items: list[bytes | None] = []
+        announcements: list[bytes | None] = []
         for text in stored:
-            items.append(text if 0 < len(text) <= MOST_ANNOUNCED_BYTES else None)
-        return items
+            announcements.append(text if 0 < len(text) <= MOST_ANNOUNCED_BYTES else None)
+        return announcements
 
     def served(self) -> dict[str, ServedSpecialist]:
-        """Return each served specialist by name. If workers differ, the version that most workers
-        serve is returned.
+        """Return each served specialist by name, as read in the last `GOOD_FOR_S`. If workers serve
+        different versions, the version that most workers serve is returned.
         """
         if time.monotonic() - self._read_at >= GOOD_FOR_S:
             self._served = self._read()
@@ -235,6 +245,7 @@ class PresenceStore:
         return self._served
 
     def _read(self) -> dict[str, ServedSpecialist]:
+        """Read the served specialists from Redis, in two round trips."""
         by_name: dict[str, dict[str, list[tuple[Announcement, SpecialistSpec]]]] = {}
         for announcement in self.announcements():
             for spec in announcement.specialists:
@@ -252,37 +263,49 @@ class PresenceStore:
                 answers = pipe.execute()
             else:
                 answers = []
-        specialists = {}
+        specialists: dict[str, ServedSpecialist] = {}
         for name, depth, held, paused in zip(
             names, answers[::3], answers[1::3], answers[2::3], strict=True
         ):
-            digest, serving = max(by_name[name].items(), key=lambda item: (len(item[1]), item[0]))
-            everyone = [announcement for one in by_name[name].values() for announcement, _ in one]
+            versions = by_name[name]
+            digest, served_by = max(versions.items(), key=lambda item: (len(item[1]), item[0]))
+            _, spec = served_by[0]
+            workers: list[str] = []
+            models: set[str] = set()
+            slots = 0
+            announcements: list[Announcement] = []
+            for announcement, _ in chain.from_iterable(versions.values()):
+                announcements.append(announcement)
+                workers.append(announcement.worker)
+                models.add(announcement.model)
+                slots += max(0, announcement.slots - announcement.lost_slots)
             specialists[name] = ServedSpecialist(
-                spec=serving[0][1],
+                spec=spec,
                 digest=digest,
-                workers=tuple(sorted(one.worker for one in everyone)),
-                slots=sum(max(0, one.slots - one.lost_slots) for one in everyone),
+                workers=tuple(sorted(workers)),
+                slots=slots,
                 queued=int(depth) + int(held),
-                models=tuple(sorted({one.model for one in everyone})),
+                models=tuple(sorted(models)),
                 paused=pause_in(paused) if paused else None,
-                effects=_effects(serving[0][1], everyone),
+                effects=_effects(spec, announcements),
             )
         return specialists
 
 
 def _effects(spec: SpecialistSpec, announcements: Iterable[Announcement]) -> frozenset[str]:
-    """Return the tools of a specialist that a worker announces as not safe to repeat, or its task."""
+    """Return the task of a specialist if the task has an effect, else its tools that any worker
+    announces as not safe to repeat.
+    """
     if spec.task_with_effect is not None:
         return frozenset((spec.task_with_effect,))
-    named: set[str] = set()
+    tools: set[str] = set()
     for announcement in announcements:
-        for tool in announcement.effects:
-            named.add(tool)
-    return frozenset(named.intersection(spec.tools))
+        tools.update(announcement.effects)
+    return frozenset(tools.intersection(spec.tools))
 
 
 def _node_in(text: bytes | None) -> Node | None:
+    """Return the node in an announcement; None if it is missing or cannot be read."""
     try:
         return Node.from_json(text or b"")
     except MalformedMessage:
@@ -290,6 +313,7 @@ def _node_in(text: bytes | None) -> Node | None:
 
 
 def _members(announcement: Announcement) -> list[str]:
+    """Return the members of `keys.SERVING` for the specialists of a worker."""
     members: list[str] = []
     for spec in announcement.specialists:
         members.append(f"{spec.name}/{announcement.worker}")

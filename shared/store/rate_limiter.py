@@ -1,5 +1,5 @@
-"""The rate limiter of one claim's model calls: their share of a bucket's limits, and the provider's
-answers about these limits.
+"""Rate limiter of one claim's model calls: the share of a bucket's limits that each call takes, and
+the limits that the provider reports.
 
 All processes share a bucket (one model under one account) in Redis; `parts/rate_limiter.lua` has its
 rules. The script that reserves the budget of a call also admits the call. A bucket without limits
@@ -27,14 +27,15 @@ from handoff_queue.shared.types.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class AdmittedCall:
-    """Share of the limits that an admitted call has taken."""
+    """A call that the bucket has admitted, and its share of the limits."""
 
     lane: str
     is_limited: bool
+    """True if the bucket has limits."""
     goes_ahead: bool
     """True if the other calls wait for the provider's answer to this call."""
     at_ms: int
-    """Unix time, Redis's."""
+    """Time of the admission, in Unix ms by Redis's clock."""
     input_tokens: int
     output_tokens: int
 
@@ -47,28 +48,32 @@ class RateLimiter:
     member: str
     """`job/handoff`"""
     window_s: float
-    """The time that limits are given for."""
+    """Seconds of the window that the limits refer to."""
     lane: str = ""
-    """Bucket of the handoff's calls; empty if it has no limits."""
+    """Bucket of the handoff's calls; empty if the provider has no known limits."""
     taken: AdmittedCall | None = None
+    """The admitted call that has not ended, or None."""
 
     def admission_arguments(self, expected: Expected | None) -> dict[str, Any]:
-        """Return the arguments of `admit`; empty if the bucket has no limits."""
+        """Return the arguments of `admit` in `parts/rate_limiter.lua`; empty without an expected
+        share.
+        """
         if expected is None:
             return {}
         self.lane = expected.lane
-        asked = {
+        pace = {
             "lane": expected.lane,
+            "window": self._window_ms,
             "input": expected.input_tokens,
             "output": expected.output_tokens,
         }
-        return {"pace": asked | {"window": self._window_ms}}
+        return {"pace": pace}
 
     def record_admission(self, expected: Expected | None, answer: Sequence[int]) -> None:
         """Record that the call may be made.
 
         Args:
-            answer: the share that `admit` has taken; empty if the bucket has no limits.
+            answer: the second result of `admit`; empty if the call needed no admission.
         """
         self.taken = None
         if expected is not None and answer:
@@ -78,33 +83,33 @@ class RateLimiter:
             )
 
     def returned_share(self, usage: Usage | None) -> dict[str, Any]:
-        """Return the share that goes back to the bucket after a call.
+        """End the admitted call, and return the unused share that goes back to the bucket.
 
-        None as usage means that the call was never made. A call that was cut off may have used its
-        full share. Tokens read from a cache are free.
+        A call that was cut off may have used its full share. Tokens read from a cache do not count.
+
+        Args:
+            usage: usage of the call; None if the call was never made.
         """
         taken = self.taken
         self.taken = None
         if taken is None or not (taken.is_limited or taken.goes_ahead):
             return {}
-        back: dict[str, Any] = {"lane": taken.lane, "window": self._window_ms}
+        share: dict[str, Any] = {"lane": taken.lane, "window": self._window_ms}
         if usage is None:
-            back |= {"requests": 1, "input": taken.input_tokens, "output": taken.output_tokens}
+            share |= {"requests": 1, "input": taken.input_tokens, "output": taken.output_tokens}
         elif not usage.cut_calls:
-            read = usage.input_tokens - usage.cache_read_tokens
-            back |= {
-                "input": taken.input_tokens - read,
-                "output": taken.output_tokens - usage.output_tokens,
-            }
+            counted_input = usage.input_tokens - usage.cache_read_tokens
+            share["input"] = taken.input_tokens - counted_input
+            share["output"] = taken.output_tokens - usage.output_tokens
             if usage.output_tokens:
-                back |= {"mean": usage.output_tokens}
-        return {"pace": back}
+                share["mean"] = usage.output_tokens
+        return {"pace": share}
 
     def usage_of_lane(self, usage: Usage) -> str:
-        """Return what all calls of a handoff took of their lane's limits, as JSON for
-        `finish`; null: no provider counts them.
+        """Return the tokens of a handoff that count for the limits of its bucket, as JSON for the
+        sample of `finish`; null if the provider has no known limits.
 
-        Figures above `MOST` are cut: `History` could not read them.
+        Figures above `MOST` are cut, because `History` could not read them.
         """
         if not self.lane:
             return "null"
@@ -117,12 +122,12 @@ class RateLimiter:
         )
 
     def heard(self, limits: RateLimits) -> None:
-        """Record that the provider takes the call, with its limits. It is stored if other calls
-        wait for it, or if there are limits.
+        """Record that the provider takes the call, with its limits. This is stored if other calls
+        wait for the answer to this call, or if the provider reports limits.
         """
-        told = _limits(limits)
-        if self.taken is not None and (self.taken.goes_ahead or told):
-            self._tell(self.taken, {"limits": told})
+        reported = _limits(limits)
+        if self.taken is not None and (self.taken.goes_ahead or reported):
+            self._report(self.taken, {"limits": reported})
 
     def refused(self, why: str, retry_after_s: float | None, limits: RateLimits) -> None:
         """Record that the provider refuses calls now. All calls wait until the provider allows them
@@ -139,28 +144,27 @@ class RateLimiter:
             "longest": LONGEST_DELAY_S * 1000,
             "most": LONGEST_HOLD_S * 1000,
         }
-        flows_back = {
-            "input": self.taken.input_tokens,
-            "output": self.taken.output_tokens,
-        }  # with the call's end; the server took nothing
-        left = {
-            name: (limit, left - flows_back.get(name, 0))
-            for name, (limit, left) in _limits(limits).items()
-        }
+        # The provider took nothing from its limits, and the end of the call returns the share to the
+        # bucket. So the share is subtracted here.
+        share = {"input": self.taken.input_tokens, "output": self.taken.output_tokens}
+        remaining_limits: dict[str, tuple[int, int]] = {}
+        for name, (limit, remaining) in _limits(limits).items():
+            remaining_limits[name] = (limit, remaining - share.get(name, 0))
         report = {
             "why": why,
             "retry_after": wait_ms,
             "dice": random.random(),  # noqa: S311
             **backoff,
-            "limits": left,
+            "limits": remaining_limits,
         }
-        self._tell(self.taken, report)
+        self._report(self.taken, report)
 
-    def _tell(self, taken: AdmittedCall, report: dict[str, Any]) -> None:
+    def _report(self, taken: AdmittedCall, report: dict[str, Any]) -> None:
+        """Run `report_limits.lua`. Without Redis this has no effect: the call is paid for, and the
+        next reply reports the limits again.
+        """
         about = {"lane": taken.lane, "window": self._window_ms, "asked_at": taken.at_ms}
-        with suppress(
-            StoreUnavailable
-        ):  # the call is paid for, and worth more than this: the next reply says it again
+        with suppress(StoreUnavailable):
             self.connection.script(
                 "report_limits", [keys.pace(taken.lane)], [self.member, json.dumps(about | report)]
             )
@@ -171,11 +175,12 @@ class RateLimiter:
 
 
 def account_of(*parts: str | None) -> str:
-    """Return a name for an account from its provider, address and key, without revealing them."""
+    """Return a digest that names an account, from its provider, address and key."""
     return hashlib.sha256("\n".join(part or "" for part in parts).encode()).hexdigest()[:12]
 
 
 def _limits(limits: RateLimits) -> dict[str, tuple[int, int]]:
+    """Return limit and remaining amount of each reported rate limit, by the names of the bucket."""
     named: dict[str, Allowance | None] = {
         "requests": limits.requests,
         "input": limits.input_tokens,
