@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import re
 
 from handoff_queue.shared.types.errors import HandoffError
 
 
 class DocumentRefused(HandoffError):
-    """A file that cannot be read. The message completes "NAME ...": the fault, and how to fix it."""
+    """A file cannot be read. The message follows the name of the file: it has the fault and, where
+    possible, how to fix it.
+    """
 
 
 _BOMS = (
@@ -18,24 +21,32 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-"""UTF-32 before UTF-16: the mark of the one begins with the mark of the other."""
+"""Byte order marks and their encodings. UTF-32 comes before UTF-16, because its little-endian mark
+begins with that of UTF-16.
+"""
 _CONTROLS = dict.fromkeys([*range(9), 11, *range(14, 27), 28, 29, 30, 31, 127])
-"""C0 without tab, line feed, form feed, return and escape (terminal logs): no text has them in
-number.
+"""Control characters that are removed: DEL and C0 without tab, line feed, form feed, return and
+escape (which terminal logs contain).
 """
 _MOST_CONTROLS = 0.005
-"""Share of characters; a stray one in a long log is no reason to refuse it."""
+"""Largest share of control characters in a text. One control character is always accepted."""
 _MOST_HIGH_BYTES = 0.3
-"""Share of bytes above 127 in Western European text without UTF-8; more is another alphabet,
-which Latin-1 would garble.
+"""Largest share of bytes above 127 in Western European text without UTF-8. A text with more uses
+another alphabet, which Latin-1 would garble.
 """
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_C1_CONTROL = re.compile("[\x80-\x9f]")
+"""Control characters of Latin-1. In Windows-1252 their bytes are printable characters."""
 
 
 def decode(data: bytes, charset: str | None = None) -> str:
     """Decode bytes to text with `\\n` line ends, no byte order mark and no control characters.
 
     Args:
-        charset: encoding that the sender declares; it is used only if the bytes are valid in it.
+        charset: encoding that the sender declares. It is used if the bytes are valid in it and are not
+            UTF-8.
 
     Raises:
         DocumentRefused: the bytes are binary, or their encoding is unknown.
@@ -48,12 +59,15 @@ def tidy_text(text: str) -> str:
     which cannot be stored, shown or quoted.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
-    if any("\ud800" <= c <= "\udfff" for c in set(text)):
+    if _SURROGATE.search(text):
         return text.encode("utf-8", "replace").decode()
     return text
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
+    """Return the text of bytes in the first encoding that fits: that of the byte order mark, UTF-8,
+    `charset`, Latin-1 or Windows-1252.
+    """
     for mark, encoding in _BOMS:
         if data.startswith(mark):
             return _strictly(data, encoding)
@@ -70,7 +84,7 @@ def _decoded(data: bytes, charset: str | None) -> str:
     if high > _MOST_HIGH_BYTES * len(data):
         raise DocumentRefused("is binary, or text in an unknown encoding: save it as UTF-8")
     text = _checked(data.decode("latin-1"))
-    if any("\x80" <= character <= "\x9f" for character in text):
+    if _C1_CONTROL.search(text):
         try:
             return data.decode("cp1252")
         except UnicodeDecodeError:
@@ -81,6 +95,7 @@ def _decoded(data: bytes, charset: str | None) -> str:
 
 
 def _strictly(data: bytes, encoding: str) -> str:
+    """Return the text of bytes in the encoding of their byte order mark, or refuse them."""
     try:
         return _checked(data.decode(encoding).removeprefix("\ufeff"))
     except UnicodeDecodeError:

@@ -1,5 +1,5 @@
-"""Which files of a folder are documents, and their bytes: everything that touches the file
-system, and nothing that parses.
+"""Search for the documents of a folder, and reading of their bytes. This module uses the file system
+and parses nothing.
 """
 
 from __future__ import annotations
@@ -14,30 +14,31 @@ from handoff_queue.shared.documents.decoding import DocumentRefused
 from handoff_queue.shared.types.errors import InvalidDocuments
 
 LONGEST_PATH = 1_000
-"""Characters; as in `shared.types.handoff.Document`."""
+"""Characters of the longest path, as in `shared.types.handoff.Document`."""
 MACHINE_MADE = frozenset({"__pycache__", "node_modules"})
-"""Folders that never hold a user's documents; hidden folders (`.git`, `.venv`) are skipped as well.
-"""
+"""Folders without documents of a user. Hidden folders (`.git`, `.venv`) are skipped, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file to read, or the reason why it cannot be."""
+    """A file to read, or an entry that cannot be read."""
 
     path: str
-    """Relative to the folder, with forward slashes."""
+    """Path relative to the folder, with forward slashes."""
     real_path: Path
-    """Path with symbolic links resolved."""
+    """Path with symbolic links resolved; not resolved for an entry that cannot be read."""
     size: int
+    """Bytes."""
     refused: DocumentRefused | None = None
+    """Reason why the entry cannot be read, or None."""
 
 
 def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> list[FoundFile]:
-    """Return every visible file below a folder (or the one file), sorted by path.
+    """Return all visible files below a folder, or a single file, sorted by path.
 
     Raises:
-        InvalidDocuments: the folder is missing, something else, unreadable or empty, or holds
-            too many files.
+        InvalidDocuments: the path is missing, neither a folder nor a file, unreadable or empty, or
+            there are too many files.
     """
     if not folder.exists():
         raise InvalidDocuments(
@@ -45,18 +46,17 @@ def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> 
         )
     root = folder.resolve()
     if root.is_file():
-        return [_looked_at(root.name, root, root.parent, max_document_bytes)]
+        return [_checked_file(root.name, root, root.parent, max_document_bytes)]
     if not root.is_dir():
         raise InvalidDocuments(
             f"{folder} is neither a folder nor a regular file: give one of these to --docs"
         )
     files: list[FoundFile] = []
     for path, entry in _walked(root, folder):
-        files.append(
-            entry
-            if isinstance(entry, FoundFile)
-            else _looked_at(path, entry, root, max_document_bytes)
-        )
+        if isinstance(entry, FoundFile):
+            files.append(entry)
+        else:
+            files.append(_checked_file(path, entry, root, max_document_bytes))
         if len(files) > max_documents:
             raise InvalidDocuments(
                 f"{folder} holds more than {max_documents:,} files: give a smaller folder to --docs, or raise HANDOFF_MAX_DOCUMENTS"
@@ -69,11 +69,11 @@ def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> 
 
 
 def read_bytes(file: FoundFile, max_document_bytes: int) -> bytes:
-    """Return the content, never more than the limit, because the file may have changed since its
-    check.
+    """Return the content of a file. The file may have changed since its check, so its kind and size
+    are checked again.
 
     Raises:
-        DocumentRefused: the file cannot be read.
+        DocumentRefused: the file cannot be read, is not a regular file, or is too large.
     """
     try:
         descriptor = os.open(
@@ -91,12 +91,15 @@ def read_bytes(file: FoundFile, max_document_bytes: int) -> bytes:
 
 
 def _walked(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
-    """Yield files, and folders that could not be listed, below a folder. Folders behind links are
-    skipped.
+    """Yield the path and the entry of each file below a folder, and of each folder that cannot be
+    listed. A link to a folder inside `root` is skipped, because that folder is searched anyway.
+
+    Args:
+        shown: the folder as the user named it, for the error.
     """
-    waiting = [""]
-    while waiting:
-        below = waiting.pop()
+    folders = [""]
+    while folders:
+        below = folders.pop()
         try:
             entries = sorted(os.scandir(root / below), key=lambda entry: entry.name, reverse=True)
         except OSError as error:
@@ -114,21 +117,21 @@ def _walked(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
             else:
                 path = entry.name
             if entry.is_dir(follow_symlinks=False):
-                waiting.append(path)
+                folders.append(path)
             elif not (entry.is_symlink() and _leads_to_own_folder(Path(entry.path), root)):
                 yield path, Path(entry.path)
 
 
 def _leads_to_own_folder(link: Path, root: Path) -> bool:
-    """Return whether a link leads to a folder that is searched anyway."""
+    """Return whether a link leads to a folder inside `root`."""
     try:
         return link.is_dir() and link.resolve().is_relative_to(root)
     except (OSError, RuntimeError):
         return False
 
 
-def _looked_at(path: str, file: Path, root: Path, max_document_bytes: int) -> FoundFile:
-    """Return one file, checked without opening it."""
+def _checked_file(path: str, file: Path, root: Path, max_document_bytes: int) -> FoundFile:
+    """Check one file without opening it. Return the file, or the reason why it cannot be read."""
     size = 0
     try:
         real = file.resolve(strict=True)

@@ -1,5 +1,5 @@
-"""`--docs`: reads a folder or a file into a manifest and texts. If a file cannot be read, the error
-names every such file.
+"""Reading of the folder or file of `--docs` into a manifest and texts. A note or an error names the
+files that cannot be read.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.message import digest_of
 
 MAX_TOTAL_CHARS = 400_000_000
-"""Characters of one reading, which stays in memory until it is uploaded."""
+"""Most characters of all documents, which stay in memory until they are uploaded."""
 _NAMED = 5
-"""Files that an error names before it counts the rest."""
+"""Files that an error or a note names before it counts the rest."""
 _SKIP_HINT = "or leave such files out: no --strict-docs, or strict_documents=False in Python"
 
 
 @dataclass(frozen=True, slots=True)
 class FolderReading:
-    """Content of a folder."""
+    """The documents of a folder."""
 
     manifest: Manifest
     texts: Mapping[str, str]
-    """Digest to text: every document of the manifest, each text once."""
+    """Texts of the documents by digest."""
     notes: tuple[str, ...] = ()
     """Files that were left out, one line each, for the user."""
 
@@ -43,12 +43,15 @@ def read_folder(
     strict: bool = False,
 ) -> FolderReading:
     """Read all documents below a folder, or a single file. The same files always give the same
-    manifest.
+    manifest. A file that cannot be read is left out with a note.
+
+    Args:
+        strict: True to raise an error for a file that cannot be read.
 
     Raises:
-        InvalidDocuments: one line. The folder is missing, is empty, has too many files, or
-            holds nothing that can be read. A file that cannot be read is left out, with a
-            note; it is an error if `strict` is true, or if `folder` is that file.
+        InvalidDocuments: the folder is missing or empty, has too many files or too much text, or has
+            no document that can be read. With `strict`, or if `folder` is a single file: a file
+            cannot be read. The message is one line.
     """
     files = find_files(folder, max_document_bytes=max_document_bytes, max_documents=max_documents)
     documents: list[Document] = []
@@ -63,9 +66,7 @@ def read_folder(
             empty.append(file.path)
         else:
             digest = digest_of(outcome)
-            if digest in texts:
-                chars += 0
-            else:
+            if digest not in texts:
                 chars += len(outcome)
             texts[digest] = outcome
             documents.append(
@@ -83,9 +84,8 @@ def read_folder(
     if bad and (strict or folder.is_file()):
         raise InvalidDocuments(_complaint(folder, bad, len(files)))
     if not documents:
-        raise InvalidDocuments(
-            f"{folder} holds no document that can be read: {_listed(bad or [f'{path} is empty' for path in empty])}"
-        )
+        reasons = bad or [f"{path} is empty" for path in empty]
+        raise InvalidDocuments(f"{folder} holds no document that can be read: {_listed(reasons)}")
     manifest = Manifest(documents=tuple(sorted(documents, key=lambda document: document.path)))
     return FolderReading(manifest, texts, _notes(bad, empty))
 
@@ -93,7 +93,7 @@ def read_folder(
 def _outcomes(
     files: list[FoundFile], max_document_bytes: int
 ) -> Iterator[tuple[FoundFile, str | DocumentRefused]]:
-    """Yield each file with its text or its error. Heavy files come last, and one process reads
+    """Yield each file with its text or its error. Heavy files come last; a separate process reads
     them.
     """
     heavy: list[FoundFile] = []
@@ -104,10 +104,10 @@ def _outcomes(
             heavy.append(file)
         else:
             yield file, _text_or_reason(file, max_document_bytes)
-    outcomes = texts_elsewhere(
-        [HeavyFile(str(file.real_path), media_type_of(file.path)) for file in heavy]
-    )
-    yield from zip(heavy, outcomes, strict=True)
+    heavy_files: list[HeavyFile] = []
+    for file in heavy:
+        heavy_files.append(HeavyFile(str(file.real_path), media_type_of(file.path)))
+    yield from zip(heavy, texts_elsewhere(heavy_files), strict=True)
 
 
 def _text_or_reason(file: FoundFile, max_document_bytes: int) -> str | DocumentRefused:
@@ -120,6 +120,12 @@ def _text_or_reason(file: FoundFile, max_document_bytes: int) -> str | DocumentR
 
 
 def _complaint(folder: Path, bad: list[str], count: int) -> str:
+    """Return the error about files that cannot be read, in one line.
+
+    Args:
+        bad: names and faults of these files.
+        count: number of all files.
+    """
     if folder.is_file():
         return _one_line(bad[0])
     if len(bad) == 1:
@@ -127,14 +133,16 @@ def _complaint(folder: Path, bad: list[str], count: int) -> str:
     return f"{len(bad)} of {count} files in {folder} cannot be read: {_listed(sorted(bad))}. Fix them, {_SKIP_HINT}"
 
 
-def _listed(items: list[str]) -> str:
+def _listed(texts: list[str]) -> str:
+    """Return the first `_NAMED` texts and the number of the others, in one line."""
     rest = ""
-    if len(items) > _NAMED:
-        rest = f"; and {len(items) - _NAMED} more"
-    return _one_line("; ".join(items[:_NAMED]) + rest)
+    if len(texts) > _NAMED:
+        rest = f"; and {len(texts) - _NAMED} more"
+    return _one_line("; ".join(texts[:_NAMED]) + rest)
 
 
 def _notes(bad: list[str], empty: list[str]) -> tuple[str, ...]:
+    """Return the notes about files that were left out."""
     notes: list[str] = []
     for reason in sorted(bad)[:_NAMED]:
         notes.append(_one_line(f"left out: {reason}"))
@@ -146,7 +154,10 @@ def _notes(bad: list[str], empty: list[str]) -> tuple[str, ...]:
 
 
 def _one_line(text: str) -> str:
-    """Return a file name in one line. File names may hold line breaks and terminal escapes."""
-    return "".join(
-        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
-    )
+    """Return a text with a replacement character for each character that is not printable. File names
+    may contain line breaks and terminal escapes.
+    """
+    characters: list[str] = []
+    for character in text:
+        characters.append(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}")
+    return "".join(characters)

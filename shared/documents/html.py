@@ -30,15 +30,17 @@ _DROPPED = frozenset(
         "canvas",
     }
 )
-"""Elements without content for a reader: scripts, styles, navigation."""
+"""Elements that are left out with their content: scripts, styles, navigation, forms."""
 _BLOCKS = frozenset({
     "address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer",
     "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "ol", "p", "pre", "section", "summary", "table", "tr", "ul",
 })  # fmt: skip
 _TIGHT = frozenset({"li", "tr", "dt", "dd"})
-"""Blocks on separate lines, without an empty line between them."""
+"""Blocks on separate lines without an empty line between them."""
 _ONLY_MARK = re.compile(r"\s*(#{1,6}|-)\s*")
-"""`<li><p>`: the item's mark waits for the paragraph's text."""
+"""A line with only the mark of a heading or list item. In `<li><p>`, the mark waits for the text of
+the paragraph.
+"""
 _HEADING = re.compile(r"h[1-6]")
 _CHARSET = re.compile(
     rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([A-Za-z0-9_:.-]{2,40})""", re.IGNORECASE
@@ -46,7 +48,7 @@ _CHARSET = re.compile(
 
 
 def find_declared_charset(data: bytes) -> str | None:
-    """Return the encoding that the page declares in its first kilobyte, as browsers do."""
+    """Return the encoding that a page declares in its first 2,048 bytes, or None."""
     match = _CHARSET.search(data[:2048])
     if match:
         return match.group(1).decode("ascii")
@@ -54,13 +56,15 @@ def find_declared_charset(data: bytes) -> str | None:
 
 
 def html_text(markup: str) -> str:
-    """Return the text of a page: its title as a heading, then the body, or only its one `main`.
+    """Return the text of a page: its title as a heading, then its `main` element. A page without
+    exactly one `main` gives its whole body. If the text begins with a heading, the title is left out.
 
     Raises:
-        Refused: the package that parses HTML is not installed.
+        DocumentRefused: the package that parses HTML is not installed.
     """
     try:
-        from selectolax.lexbor import LexborHTMLParser  # a client without it reads other documents
+        # optional: a client without this package can read other documents
+        from selectolax.lexbor import LexborHTMLParser
     except ModuleNotFoundError:
         raise DocumentRefused(missing("selectolax", "is HTML, which", "documents")) from None
     tree = LexborHTMLParser(markup)
@@ -75,20 +79,25 @@ def html_text(markup: str) -> str:
 
 
 def _folded(text: str) -> str:
+    """Return the text with a single space for each run of white space."""
     return re.sub(r"\s+", " ", text).strip()
 
 
 class _Writer:
-    """Collects blocks while walking the tree without recursion: hostile pages nest deeper than
-    Python's stack.
+    """Writer of the text of a tree. It walks the tree without recursion, because hostile pages nest
+    deeper than Python's stack allows.
     """
 
     def __init__(self) -> None:
         self._done: list[str] = []
+        """Blocks, each with its separator."""
         self._line: list[str] = []
+        """Pieces of the current block. A piece `\\0` is a line break."""
         self._verbatim = 0
+        """Number of open `pre` elements."""
 
     def written(self, root: LexborNode) -> str:
+        """Return the text below a node."""
         node: LexborNode | None = root
         root_id = root.mem_id  # comparing nodes compares their whole HTML
         while node is not None:
@@ -109,7 +118,9 @@ class _Writer:
         return re.sub(r"\n{3,}", "\n\n", "".join(self._done)).strip()
 
     def _enter(self, node: LexborNode) -> LexborNode | None:
-        """Write the text before the node's children, and return the first child to continue with."""
+        """Write the text that comes before the children of a node. Return the first child, or None if
+        there is none or the node is left out.
+        """
         tag = node.tag or ""
         if node.is_text_node:
             self._line.append(node.text_content or "")
@@ -118,7 +129,7 @@ class _Writer:
             return None
         if tag == "br":
             self._line.append("\n" if self._verbatim else "\0")
-        if tag in ("td", "th") and any(piece.strip() for piece in self._line):
+        if tag in ("td", "th") and any(map(str.strip, self._line)):
             self._line.append(" | ")
         if tag in _BLOCKS:
             self._end_block("\n" if tag in _TIGHT else "\n\n", opening=True)
@@ -127,12 +138,19 @@ class _Writer:
         return node.first_child
 
     def _leave(self, node: LexborNode) -> None:
+        """End the block of a node after its children."""
         tag = node.tag or ""
         if tag in _BLOCKS and tag not in _DROPPED:
             self._end_block("\n" if tag in _TIGHT else "\n\n")
             self._verbatim -= tag == "pre"
 
     def _end_block(self, separator: str, *, opening: bool = False) -> None:
+        """End the current block, if it has text, with a separator.
+
+        Args:
+            opening: True if a block begins inside the current one. Then a current block with only a
+                mark stays open.
+        """
         raw = "".join(self._line)
         if opening and _ONLY_MARK.fullmatch(raw):
             return
@@ -140,7 +158,7 @@ class _Writer:
         if self._verbatim:
             text = raw.strip("\n")
         else:
-            text = "\n".join(_folded(line) for line in raw.split("\0")).strip()
+            text = "\n".join(map(_folded, raw.split("\0"))).strip()
         if text.strip() and not _ONLY_MARK.fullmatch(text):
             self._done.append(text + separator)
         elif self._done and separator == "\n\n" and not self._done[-1].endswith("\n\n"):
@@ -148,6 +166,7 @@ class _Writer:
 
 
 def _mark_of(tag: str) -> str:
+    """Return the Markdown mark at the beginning of a heading or list item; '' for other tags."""
     if _HEADING.fullmatch(tag):
         return "#" * int(tag[1]) + " "
     if tag == "li":

@@ -1,4 +1,4 @@
-"""Media types of documents by file name, and the first bytes of binary files."""
+"""Media types of documents by file name, and advice about files that are not text."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _BY_SUFFIX = {
     ".rs": "text/x-rust", ".java": "text/x-java", ".c": "text/x-c", ".h": "text/x-c", ".cpp": "text/x-c++", ".sql": "text/x-sql",
     ".sh": "text/x-shellscript", ".rb": "text/x-ruby", ".kt": "text/x-kotlin", ".swift": "text/x-swift", ".tex": "text/x-tex",
 }  # fmt: skip
-"""The host's own table of types (`mimetypes`) says video for .ts and differs from machine to
-machine.
+"""Media types by suffix. The host's table (`mimetypes`) is used only for other suffixes: it calls .ts
+a video, and differs between machines.
 """
 
 _OFFICE = frozenset(
@@ -54,8 +54,8 @@ _TEXT_SUFFIXES = ("+json", "+xml", "+yaml")
 
 
 def media_type_of(name: str) -> str:
-    """Return the media type by the suffix. An unknown suffix counts as plain text, and the bytes
-    decide later.
+    """Return the media type for the suffix of a file name. An unknown suffix counts as plain text;
+    decoding refuses a binary file later.
     """
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in _BY_SUFFIX:
@@ -82,7 +82,7 @@ def is_html(media_type: str) -> bool:
 
 
 def what_to_do_with_binary(name: str) -> str:
-    """Return an advice for a person about a file that is not text."""
+    """Return advice for a user about a file that is not text."""
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in _OFFICE:
         return "save it as PDF, Markdown or plain text"

@@ -1,4 +1,4 @@
-"""PDF to text. Only ever called in the reading process of `shared.documents.reader_process`."""
+"""Conversion of PDF to text. It runs only in the process of `shared.documents.reader_process`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ MOST_CHARS = 20_000_000
 
 
 def pdf_text(path: str) -> str:
-    """Return the text of all pages.
+    """Return the text of all pages of a PDF file.
 
     Raises:
-        Refused: for a reason that a person can act on.
+        DocumentRefused: the PDF is broken, encrypted, too long or without text, or the package
+            `pypdf` is not installed.
     """
     try:
         import pypdf
@@ -42,8 +43,9 @@ def pdf_text(path: str) -> str:
         pages: list[str] = []
         chars = 0
         for page in reader.pages:
-            pages.append(tidy_text(page.extract_text()).strip())
-            chars += len(pages[-1])
+            page_text = tidy_text(page.extract_text()).strip()
+            pages.append(page_text)
+            chars += len(page_text)
             if chars > MOST_CHARS:
                 raise DocumentRefused(
                     f"is a PDF with more than {MOST_CHARS:,} characters: split it"
@@ -54,7 +56,7 @@ def pdf_text(path: str) -> str:
         raise DocumentRefused(
             f"is a broken PDF ({type(error).__name__}): save it again with a PDF program, or leave it out"
         ) from None
-    text = "\n\n".join(page for page in pages if page)
+    text = "\n\n".join(filter(None, pages))
     if not text:
         raise DocumentRefused("is a PDF without text (scanned?): run text recognition on it first")
     return text

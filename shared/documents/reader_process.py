@@ -4,9 +4,9 @@ A PDF, or a page whose deep nesting needs minutes to parse, can crash or block t
 never a worker or the CLI. One process reads many files, one after another, with a time limit for
 each.
 
-`python -m shared.documents.reader_process` is that process. It reads files as JSON lines on stdin
-up to an empty line, and writes one JSON line to stdout for each. It ends when its stdin closes,
-because its parent is gone then.
+`python -m handoff_queue.shared.documents.reader_process SECONDS` is that process. It reads the files
+as JSON lines from stdin up to an empty line, and writes one JSON line to stdout for each. It ends
+when its stdin closes, because its parent has ended then.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from handoff_queue.shared.documents.media_types import PDF
 from handoff_queue.shared.documents.pdf import pdf_text
 
 TIMEOUT_S = 30
-"""Seconds for one file; a 1,000-page book takes about ten seconds."""
+"""Seconds for one file. A book of 1,000 pages takes about ten seconds."""
 MEMORY_BYTES = 1 << 30
-"""Address space of the reading process."""
+"""Bytes of address space that the reading process may use."""
 _MEND = "save it again with a PDF program, or leave it out"
 
 
@@ -48,8 +48,8 @@ class HeavyFile:
 def texts_elsewhere(
     files: Sequence[HeavyFile], *, timeout_s: int = TIMEOUT_S
 ) -> Iterator[str | DocumentRefused]:
-    """Yield the text or the error of each file, in the given order. A process that dies loses only
-    its current file.
+    """Yield the text or the error of each file, in the given order. If the process dies, only its
+    current file gives an error, and a new process reads the rest.
     """
     done = 0
     while done < len(files):
@@ -78,8 +78,8 @@ def text_elsewhere(
 
 
 def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | DocumentRefused]:
-    """Yield outcomes until the process has read all files or died. The outcome of the file that it
-    died of is the last one.
+    """Yield the outcomes of files until the process has read all files or has died. The last outcome
+    is then the error of the file that it was reading.
     """
     home = Path(__file__).parents[2]
     command = [
@@ -88,7 +88,7 @@ def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | D
         "handoff_queue.shared.documents.reader_process",
         str(timeout_s),
     ]
-    environment = {"PYTHONPATH": str(home), "PYTHONIOENCODING": "utf-8"}  # and no secrets
+    environment = {"PYTHONPATH": str(home), "PYTHONIOENCODING": "utf-8"}  # without secrets
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -100,9 +100,9 @@ def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | D
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(
-                "".join(json.dumps(asdict(file)) + "\n" for file in files).encode() + b"\n"
-            )
+            for file in files:
+                process.stdin.write(json.dumps(asdict(file)).encode() + b"\n")
+            process.stdin.write(b"\n")
             process.stdin.flush()
             for _ in files:
                 line = process.stdout.readline()
@@ -121,13 +121,14 @@ def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | D
 
 
 def _death_of(code: int, timeout_s: int) -> DocumentRefused:
+    """Return the error of the file at which the process ended with this exit code."""
     if code == -signal.SIGALRM:
         return DocumentRefused(f"takes longer than {timeout_s} s to read: {_MEND}")
     return DocumentRefused(f"crashes its reader (exit {code}): {_MEND}")
 
 
 def _answer(file: HeavyFile) -> dict[str, str]:
-    """Return the answer for one file. This runs in the reading process."""
+    """Return the text or the error of one file, in the reading process."""
     try:
         if file.media_type == PDF:
             return {"text": pdf_text(file.path)}
@@ -146,7 +147,7 @@ def _answer(file: HeavyFile) -> dict[str, str]:
 
 
 def _die_with_parent() -> None:
-    """End this process when its stdin closes: the parent keeps it open while it lives."""
+    """End this process when its stdin closes. The parent keeps it open until it ends."""
     while os.read(0, 65_536):
         pass
     os._exit(1)

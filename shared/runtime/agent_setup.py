@@ -1,5 +1,5 @@
-"""Setup of a handoff's run and the consequences of its result. Specialists and roles implement both
-differently.
+"""The set-up of a handoff's run, and the consequences of its result. Workers and supervisors provide
+different functions for both (`Fit`, `Conclude`).
 """
 
 from __future__ import annotations
@@ -21,22 +21,28 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 
 
 class Runner(Protocol):
-    """Does the work of one handoff under a claim. `shared.agent.loop.Agent` is one."""
+    """Object that does the work of one handoff under a claim, such as `shared.agent.loop.Agent`."""
 
     @property
     def model_name(self) -> str | None:
-        """The model that is asked for. None: no model runs."""
+        """Return the name of the model, or None if no model runs."""
         ...
 
     def first_call(self) -> tuple[WorstCase | None, Expected | None]:
-        """Return the most that the first model call can use, and its share of the rate limits."""
+        """Return the worst case of the first model call, and its expected share of the rate limits.
+        Each is None if it does not apply.
+        """
         ...
 
     def run(self, turns: CheckpointStore, ends_at: float | None) -> HandoffResult:
-        """Return the result. `ends_at`: Unix time in seconds at which the claim must end.
+        """Do the work, and return the result.
+
+        Args:
+            turns: the claim, which stores the checkpoints.
+            ends_at: Unix time in seconds at which the work must end; None: no limit.
 
         Raises:
-            Interrupted: the claim is gone; nothing more may be written.
+            Interrupted: the claim is lost; nothing more may be written.
             StoreError: checkpoints cannot be written.
         """
         ...
@@ -44,29 +50,34 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentSetup:
-    """Everything that a handoff's run needs except the model. It differs between specialists and
-    roles.
-    """
+    """The parts of a handoff's run, except the model, that differ between specialists and roles."""
 
     reading: AnswerFormat
+    """Format in which the answer is read."""
     tools: tuple[Tool, ...] = ()
     answer_rules: str = ENVELOPE_RULES
+    """Rules of the answer, which become part of the prompt."""
     streams_draft: bool = False
+    """True if heartbeats send the text of the answer while the model writes it."""
     runner: Runner | None = None
-    """Does the work in place of an agent. None: an agent does it."""
+    """Runner in place of an agent; None: an agent does the work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consequences:
-    """Events that follow from a result, and are stored in the same step as the result."""
+    """Events that follow from a result. The store writes them in the same step as the result."""
 
     events: tuple[Event, ...] = ()
     payloads: tuple[str, ...] = ()
+    """Texts that the events refer to by digest."""
 
 
 Fit = Callable[[AgentHandoff, SpecialistSpec, LoadedPayloads, JobDocuments], AgentSetup]
+"""Function that sets up the run of a handoff."""
 Conclude = Callable[[AgentHandoff, HandoffResult], Consequences]
+"""Function that returns the consequences of a result."""
 
 
 def nothing_follows(_handoff: AgentHandoff, _result: HandoffResult) -> Consequences:
+    """Return no consequences."""
     return Consequences()

@@ -1,7 +1,7 @@
-"""One attempt at a handoff, from its message to its stored result: for workers and for the
-supervisor's own roles.
+"""One attempt at a handoff, from its message to its stored result. Workers use it for specialists,
+and supervisors for roles.
 
-The attempt loads the payloads, claims the handoff, runs the agent loop and stores the result. It
+An attempt loads the payloads, claims the handoff, runs the agent loop and stores the result. It
 always ends in one of the ways of `AttemptEnd`.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.prices import prices_from
@@ -57,17 +57,18 @@ from handoff_queue.shared.types.handoff import (
     StopReason,
     failed_result,
 )
+from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.rate_limits import Expected
 from handoff_queue.shared.types.results import result_in
 from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
 
 AWAY_PAUSE_S = 1.0
-"""A worker whose store is away gives a message back no faster than this."""
+"""Seconds that a worker waits before it hands a message back because Redis is unreachable."""
 log = log_of(__name__)
 
 Finish = Callable[[Claim, FinishRequest], FinishReply]
-"""Tells the store. Raises `Interrupted` where the claim holds no more."""
+"""Function that stores the end of a handoff. It raises `Interrupted` if the claim is lost."""
 _First = tuple[WorstCase | None, Expected | None]
 """Upper bound of a handoff's first call, and its expected share of the rate limits."""
 _NO_CALL: _First = (None, None)
@@ -75,23 +76,23 @@ _NO_CALL: _First = (None, None)
 
 @dataclass(frozen=True, slots=True)
 class PreparedAttempt:
-    """A handoff that can be claimed and run here."""
+    """A handoff that this process can claim and end."""
 
     handoff: AgentHandoff
     claiming: ClaimRequest
     runner: Runner | HandoffResult
-    """A result: why it cannot be run."""
+    """The runner, or a failed result if this process cannot run the handoff."""
     conclude: Conclude
 
 
 @dataclass(slots=True)
 class Attempts:
-    """Runs attempts in this process; shared by its threads."""
+    """The attempts of this process. Its threads share this object."""
 
     store: Store
     settings: Settings
     worker: str
-    """This process's name, as Celery calls it."""
+    """Name of this process: host name and process id."""
     leases: Leases
     library: PayloadCache
     models: Models
@@ -105,15 +106,21 @@ class Attempts:
         *,
         own: SpecialistSpec | None = None,
     ) -> AttemptOutcome:
-        """Claim the handoff that the message `text` holds, and run it to its end. `own`: see
-        `ready`.
+        """Claim a handoff, and run it to its end.
 
-        Without a store nothing can be begun: the message goes back to its queue, after a
-        moment, so that a queue is not popped empty.
+        If Redis is unreachable before the claim, the message goes back to its queue. A pause before
+        that keeps the worker from emptying its queues in a loop.
+
+        Args:
+            text: text of the message.
+            handoff: the parsed message.
+            fit: function that sets up the run.
+            conclude: function that returns the consequences of the result.
+            own: see `ready`.
 
         Raises:
-            StoreUnavailable: later on; nothing is lost, for the lease runs out, and the
-            sweeper has it run again.
+            StoreUnavailable: Redis was unreachable after the claim. Nothing is lost: the lease
+                expires, and the sweeper publishes the handoff again.
         """
         try:
             ready = self.ready(text, handoff, fit, conclude, own=own)
@@ -134,38 +141,45 @@ class Attempts:
         *,
         own: SpecialistSpec | None = None,
     ) -> PreparedAttempt:
-        """Prepare the run of a handoff. Return a failed result if this process cannot run it.
+        """Prepare the run of a handoff. If this process cannot run it, the prepared attempt has a
+        failed result.
 
         An exception before the claim would cause endless retries, because only claims are counted.
 
         Args:
-            own: the agent's file in this process. The spec that the handoff refers to may only
-                narrow it, see `grant_spec`. None: the spec is taken as it is.
+            text: text of the message.
+            own: spec of the specialist's file in this process. The spec that the handoff refers to
+                may only narrow it, see `grant_spec`. None: the spec of the handoff is used unchanged.
 
         Raises:
-            StoreUnavailable: a payload could not be read now.
+            StoreUnavailable: Redis is unreachable.
         """
-        with logged_as(
-            job_id=handoff.job_id, handoff_id=handoff.handoff_id
-        ):  # another one may just be ended in this thread
-            runner, first = self._prepared(handoff, fit, own)
-        limits, whose = (
-            handoff.limits,
-            (handoff.job_id, handoff.handoff_id, digest_of(text), self.worker),
-        )
+        # the thread may be in the log context of another handoff, which it is just ending
+        with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
+            runner, (worst_case, expected) = self._prepared(handoff, fit, own)
         claiming = ClaimRequest(
-            *whose, *first, deadline=limits.deadline, max_seconds=limits.max_seconds
+            handoff.job_id,
+            handoff.handoff_id,
+            digest_of(text),
+            self.worker,
+            worst_case,
+            expected,
+            deadline=handoff.limits.deadline,
+            max_seconds=handoff.limits.max_seconds,
         )
         return PreparedAttempt(handoff, claiming, runner, conclude)
 
     def run(
         self, ready: PreparedAttempt, claim: Claim, finish: Finish = Claim.finish
     ) -> AttemptOutcome:
-        """Run it to its end under this claim, if it is one. `finish`: how the store is told.
+        """Run a prepared handoff to its end, if the claim was granted.
+
+        Args:
+            finish: function that stores the end.
 
         Raises:
-            StoreUnavailable: nothing is lost; the lease runs out, and the sweeper has it run
-            again.
+            StoreUnavailable: Redis is unreachable. Nothing is lost: the lease expires, and the
+                sweeper publishes the handoff again.
         """
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
             return AttemptOutcome(
@@ -192,21 +206,27 @@ class Attempts:
             return ended
 
     def _worked(self, claim: Claim, ready: PreparedAttempt) -> tuple[HandoffResult, Consequences]:
+        """Do the work, and return the result and its consequences. If the store fails, try to store
+        the waiting checkpoints, so that the next claim does not pay for the same calls again.
+        """
         try:
             return self._concluded(ready.handoff, self._result(claim, ready), ready.conclude)
         except StoreError:
-            claim.write_down()  # otherwise the next claim would pay for the same calls again
+            claim.write_down()
             raise
 
     def _result(self, claim: Claim, ready: PreparedAttempt) -> HandoffResult:
-        """Return the result, which says if a tool with effects may have run, under any claim."""
+        """Return the result of the handoff. It says whether a tool with effects may have run under
+        an earlier claim.
+        """
         result = self._own_result(claim, ready)
-        acted = any(isinstance(item, ToolCallStarted) for item in claim.so_far())
-        if acted:
-            return result.model_copy(update={"acted": True})
+        for checkpoint in claim.so_far():
+            if isinstance(checkpoint, ToolCallStarted):
+                return result.model_copy(update={"acted": True})
         return result
 
     def _own_result(self, claim: Claim, ready: PreparedAttempt) -> HandoffResult:
+        """Return the result of the runner, or a failed result if the runner must not run."""
         if claim.verdict is ClaimVerdict.EXHAUSTED:
             why = f"its worker died or froze {MAX_CLAIMS} times while running it"
             return failed_result(ready.handoff, why, StopReason.TOO_MANY_CLAIMS)
@@ -223,6 +243,11 @@ class Attempts:
     def _prepared(
         self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None
     ) -> tuple[Runner | HandoffResult, _First]:
+        """Return the runner and its first call, or a failed result and no call.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
         try:
             runner = self._runner(handoff, fit, own)
             return runner, runner.first_call()
@@ -241,6 +266,7 @@ class Attempts:
             ), _NO_CALL
 
     def _runner(self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None) -> Runner:
+        """Return the runner of a handoff: the one of its set-up, or an agent."""
         pinned, loaded = self._load(handoff)
         if own is not None:
             spec = grant_spec(pinned, own)
@@ -275,14 +301,18 @@ class Attempts:
         )
 
     def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, LoadedPayloads]:
-        """Load the specialist, the results and the manifest of a handoff, in one round trip. A
+        """Load the spec, the results and the manifest of a handoff, in one round trip. A missing or
         damaged result counts as failed.
 
         Raises:
-            StoreError: the specialist or the manifest is gone or damaged.
+            StoreError: the spec or the manifest is missing or damaged.
         """
-        refs = [item.result.digest for item in handoff.context]
-        previous = [item.previous.digest for item in handoff.feedback if item.previous]
+        result_digests: list[str] = []
+        for item in handoff.context:
+            result_digests.append(item.result.digest)
+        for feedback in handoff.feedback:
+            if feedback.previous:
+                result_digests.append(feedback.previous.digest)
         manifest = None
         for artifact in handoff.artifacts:
             if artifact.kind == "documents":
@@ -291,18 +321,21 @@ class Attempts:
         texts = self.library.payloads(
             handoff.job_id,
             [handoff.specialist, *([manifest] if manifest else [])],
-            results=[*refs, *previous],
+            results=result_digests,
         )
         spec = spec_from(texts[handoff.specialist])
-        return spec, LoadedPayloads(
-            results={
-                item.step_id: result_in(texts[item.result.digest]) for item in handoff.context
-            },
-            previous={digest: result_in(texts[digest]) for digest in previous},
-            manifest=self.library.manifest(texts[manifest])
-            if manifest
-            else LoadedPayloads().manifest,
-        )
+        results: dict[StepId, HandoffResult] = {}
+        for item in handoff.context:
+            results[item.step_id] = result_in(texts[item.result.digest])
+        previous: dict[str, HandoffResult] = {}
+        for feedback in handoff.feedback:
+            if feedback.previous:
+                digest = feedback.previous.digest
+                previous[digest] = result_in(texts[digest])
+        loaded = LoadedPayloads(results=results, previous=previous)
+        if manifest:
+            loaded = replace(loaded, manifest=self.library.manifest(texts[manifest]))
+        return spec, loaded
 
     def _finish(
         self,
@@ -312,6 +345,7 @@ class Attempts:
         followed: Consequences,
         finish: Finish,
     ) -> AttemptOutcome:
+        """Store the result with its consequences, and return the outcome."""
         text = result.to_json()
         finished = finished_event(result, self.worker, text)
         self.library.remember((text, *followed.payloads))
@@ -330,8 +364,8 @@ class Attempts:
     def _concluded(
         self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude
     ) -> tuple[HandoffResult, Consequences]:
-        """Return the result and its consequences. If our own code raises, return a failed result
-        and the consequences of the failure.
+        """Return the result and its consequences. If `conclude` raises an unexpected error, return a
+        failed result and its consequences.
         """
         try:
             return result, conclude(handoff, result)

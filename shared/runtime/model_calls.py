@@ -1,4 +1,4 @@
-"""The outcome of a process's newest model calls, for `handoff doctor`."""
+"""Outcomes of the newest model calls of a process, for `handoff doctor`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ MOST_NAME = 200
 
 @dataclass(slots=True)
 class ModelCallLog:
-    """Keeps, of each model that was called last, whether its newest calls succeeded. Threads
-    share it.
+    """Outcomes of the newest calls of each model. It keeps the `MOST_MODELS` models that were called
+    last. All threads of a process share it.
     """
 
     now: Callable[[], float] = time.time
+    """Function that returns Unix time in seconds."""
     _by_model: dict[str, ModelCalls] = field(default_factory=dict)
-    """The model that was called last stands last."""
+    """By name; the model that was called last comes last."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def newest(self) -> tuple[ModelCalls, ...]:
-        """Return the state of each model. The model of the newest call stands last."""
+        """Return the outcomes of each model. The model of the newest call comes last."""
         with self._lock:
             return tuple(self._by_model.values())
 
@@ -68,10 +69,11 @@ class RecordedModel:
     log: ModelCallLog
 
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
-        """Make the call. What `on_pulse` raises says nothing about the server, and is not recorded.
+        """Make the call, and record its outcome. An error of `on_pulse` is not recorded, because it
+        does not come from the server.
 
         Raises:
-            ModelError: as the model itself.
+            ModelError: raised by the model.
         """
         try:
             reply = self.model.reply(call, on_pulse)

@@ -19,14 +19,14 @@ MakeModel = Callable[[Settings], Model]
 
 
 def provider_models(settings: Settings) -> MakeModel:
-    """Return the function that makes the models of a process without other models.
+    """Return the function that makes the provider's models and the offline model.
 
     A process that will call a model runs this at its start. It imports the provider's SDK, which
-    takes more processor time than all other imports, and checks that these settings suffice for a
-    model.
+    takes more processor time than all other imports, and checks that the settings are enough to make
+    a model.
 
     Raises:
-        UserError: there is no key, or the provider lacks packages or settings.
+        UserError: there is no key, or packages or settings of the provider are missing.
     """
     if not settings.is_offline:
         import_module("genai_prices")
@@ -44,19 +44,23 @@ class Models:
     make: MakeModel | None = None
     """Function that makes a model; None: `provider_models`."""
     calls: ModelCallLog = field(default_factory=ModelCallLog)
-    """The outcome of the newest calls of this process."""
+    """Outcomes of the newest calls of this process."""
     _made: dict[bool, Model] = field(default_factory=dict)
+    """Models by whether they are the offline model."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def name_of(self, asked: str | None, spec: SpecialistSpec) -> str:
-        """Return the name of the model: the handoff's (`asked`), the spec's, or the default of its
-        tier. Without a key it is the offline model.
+        """Return the name of the model: that of the handoff, that of the spec, or the default of the
+        spec's tier. If the settings are offline, it is the offline model.
 
-        The reviewing roles use the reviewer model of the settings, if there is one, except with the
-        offline model.
+        The reviewing roles use the reviewer model of the settings, if there is one, unless the
+        handoff requests the offline model.
+
+        Args:
+            asked: name of the model that the handoff requests, or None.
 
         Raises:
-            MissingCredentials: a model was requested by name, and there is no key for it.
+            MissingCredentials: the settings are offline, and the handoff requests another model.
         """
         if not self.settings.is_offline:
             if (
@@ -77,7 +81,7 @@ class Models:
         return OFFLINE_MODEL
 
     def of(self, name: str) -> Model:
-        """Return the model of this name."""
+        """Return the client for the model of this name."""
         offline = name == OFFLINE_MODEL
         with self._lock:
             if offline not in self._made:

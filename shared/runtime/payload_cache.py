@@ -1,5 +1,5 @@
-"""Cache of payloads that a process has read from the store. The keys are digests, so no entry is
-ever stale.
+"""Cache of payloads that a process has read or written. The keys are digests, so an entry is never
+stale.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 
 PAYLOAD_CHARS = 32_000_000
+"""Characters of payloads that a process keeps in memory."""
 DOCUMENT_CHARS = 64_000_000
-"""Characters of each kind of payload that a process keeps in memory."""
+"""Characters of documents that a process keeps in memory."""
 MANIFESTS = 16
-"""Number of cached manifests, which are kept parsed."""
+"""Parsed manifests that a process keeps."""
 UNLIMITED_S = 3_600.0
+"""Seconds that a handoff without a deadline counts as having left."""
 
 
 class TextCache:
-    """Texts by their digest; the least recently used go first.
+    """Cache of texts by digest. It drops the least recently used text first.
 
-    `put` takes no digest from its caller. So a text is only ever found under its own digest.
+    `put` computes the digest itself, so a text can only be found under its own digest.
     """
 
     def __init__(self, most_chars: int) -> None:
@@ -55,16 +57,16 @@ class TextCache:
 
 @dataclass(slots=True)
 class JobDocuments:
-    """The documents of one job, for one running handoff: what its tools read, and where its
-    quotes are looked up.
-    """
+    """The documents of one job, for one running handoff."""
 
     tool_context: ToolContext
+    """Access of its tools to the documents."""
     sources: Sources
+    """Texts in which its quotes are looked up."""
 
 
 class PayloadCache:
-    """Shared by the threads of a process."""
+    """Payloads, documents and manifests in memory. The threads of a process share it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -76,31 +78,32 @@ class PayloadCache:
     def payloads(
         self, job_id: JobId, digests: Sequence[str], *, results: Sequence[str] = ()
     ) -> dict[str, str]:
-        """Return payloads of a job by digest; a round trip only for what this process has not seen.
+        """Return payloads of a job by digest. Only those that are not in the cache cost a round trip.
 
-        The arguments and errors are those of `Blobs.get`.
+        The arguments and errors are those of `PayloadStore.get`.
         """
-        known = {
-            digest: text
-            for digest in (*digests, *results)
-            if (text := self._payloads.get(digest)) is not None
-        }
+        known: dict[str, str] = {}
+        for digest in (*digests, *results):
+            text = self._payloads.get(digest)
+            if text is not None:
+                known[digest] = text
         fetched = self._store.payloads.get(
             job_id,
             [digest for digest in digests if digest not in known],
             results=[digest for digest in results if digest not in known],
         )
-        for text in filter(None, fetched.values()):
-            self._payloads.put(text)
+        self.remember(filter(None, fetched.values()))
         return known | fetched
 
     def remember(self, texts: Iterable[str]) -> None:
-        """Add payloads that this process writes itself, so that it need not fetch them."""
+        """Add payloads to the cache."""
         for text in texts:
             self._payloads.put(text)
 
     def manifest(self, text: str) -> Manifest:
-        """Return the manifest, parsed once: a manifest may name 10,000 documents."""
+        """Return the parsed manifest from the cache, or parse it. A manifest may name 10,000
+        documents.
+        """
         digest = digest_of(text)
         with self._lock:
             manifest = self._manifests.get(digest)
@@ -114,7 +117,7 @@ class PayloadCache:
         """Return the text of a document.
 
         Raises:
-            ToolFailed: the document has been removed, or its stored text does not match its digest.
+            ToolFailed: the document is no longer stored, or its stored text cannot be read.
         """
         text = self._documents.get(digest)
         if text is None:
@@ -130,16 +133,19 @@ class PayloadCache:
     def of_job(
         self, job_id: JobId, handoff_id: HandoffId, manifest: Manifest, deadline: float | None
     ) -> JobDocuments:
-        """Return the documents that one running handoff may read."""
+        """Return the documents that one running handoff may read.
+
+        Args:
+            deadline: deadline of the handoff, in Unix seconds; None: it has none.
+        """
         pages: list[Document] = []
         results: dict[str, str] = {}
         is_read = False
 
         def fetched() -> tuple[Document, ...]:
             nonlocal is_read
-            if (
-                not is_read
-            ):  # pages that other handoffs, or an earlier claim of this one, have fetched
+            if not is_read:
+                # pages that other handoffs, or an earlier claim of this handoff, have fetched
                 pages.extend(self._store.payloads.fetched(job_id))
                 is_read = True
             return tuple(pages)

@@ -1,5 +1,5 @@
-"""Resources of a process: the store, its leases, its drain. They are made when a worker starts,
-never on import.
+"""Resources of a supervisor or worker process: the store, its leases, its drain. They are made when
+the process starts, never on import.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from handoff_queue.shared.store.store import Store, open_store
 __all__ = ["Process", "redis_url_of", "start_process"]
 
 SWITCH_EVERY_S = 0.02
-"""Seconds that a thread waits for the interpreter lock before it requests it. With Python's default
-of 5 ms, hundreds of threads that wake at once spend a fifth of the processor time on requests. A
-longer wait saves no more (benchmarks/RESULTS.md).
+"""Seconds that a thread waits for the interpreter lock before it requests the lock. With Python's
+default of 5 ms, hundreds of threads that wake at once spend a fifth of the processor time on these
+requests. A longer wait saves no more (benchmarks/RESULTS.md).
 """
 YOUNG_OBJECTS = 10_000
 """Net number of new objects that starts the garbage collector. Python's default is 700 (3.13:
@@ -36,12 +36,12 @@ YOUNG_OBJECTS = 10_000
 processor time (benchmarks/RESULTS.md).
 """
 GENERATIONS = (YOUNG_OBJECTS, 10, 2)
-"""Thresholds of the collector. It examines all objects after every 200,000 new ones: cycles that
-live longer than a call can hold its texts.
+"""Thresholds of the collector. It examines all objects after every 200,000 new objects, because
+reference cycles that live longer than a model call can keep the call's texts in memory.
 """
 MOST_FILES = 65_536
-"""Open files of a process, where the system allows it. The usual default is 1,024, and each slot
-holds a connection to the model.
+"""Open files of a process, if the system allows it. The usual default is 1,024, and each slot has a
+connection to the model.
 """
 
 
@@ -55,16 +55,21 @@ class Process:
     drain: Drain
     attempts: Attempts
     name: str
+    """Host name and process id."""
 
 
 def start_process(
     service: str, settings: Settings, *, watchdog: bool, make_model: MakeModel | None = None
 ) -> Process:
-    """Open the store and start to renew leases. `service`: what this process is; `watchdog`:
-    end it if it freezes.
+    """Tune the interpreter, open the store, and start telemetry and the renewal of leases.
+
+    Args:
+        service: name of this kind of process in telemetry.
+        watchdog: True to end the process if it freezes.
+        make_model: function that makes the models; None: `provider_models`.
     """
     sys.setswitchinterval(SWITCH_EVERY_S)
-    _leave_to_itself_what_is_there()
+    _tune_garbage_collector()
     allow_files()
     drain = Drain()
     store = open_store(redis_url_of(settings), settings, drain=drain)
@@ -78,7 +83,7 @@ def start_process(
     return Process(settings, store, leases, drain, attempts, name)
 
 
-def _leave_to_itself_what_is_there() -> None:
+def _tune_garbage_collector() -> None:
     """Exclude imported objects from the garbage collector, and make collections rare. All threads
     stop during a collection, and its time grows with the number of objects.
     """

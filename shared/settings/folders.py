@@ -15,8 +15,8 @@ def expand_folder(folder: Path, setting: str) -> Path:
     there is no home folder.
 
     Raises:
-        UserError: there is no home folder; names `setting`, the variable or option that may
-        name another folder.
+        UserError: there is no home folder. The message names `setting`, the variable or option that
+            can name another folder.
     """
     try:
         return folder.expanduser()
@@ -36,8 +36,9 @@ def files_with_suffix(folder: Path, suffixes: Collection[str]) -> list[Path]:
         UserError: the folder cannot be listed.
     """
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
+        entries = sorted(folder.iterdir())
     except OSError as error:
         raise UserError(
             f"{folder} cannot be listed ({error.strerror}); name a folder that this user can read"
         ) from error
+    return [path for path in entries if path.suffix.lower() in suffixes]

@@ -77,8 +77,8 @@ READ_BY_CELERY = frozenset(
 `tests/shared/settings/test_foreign_environment.py` compares them with the installed source.
 """
 SET_BY_CELERY = frozenset(name for name in READ_BY_CELERY if name.startswith("CELERY_LOG_"))
-"""A worker sets these for its own children, for example for a tool that starts another worker:
-no reason to refuse.
+"""Variables that a worker sets for its child processes. A worker that a tool of another worker starts
+has them, so they are no reason to refuse.
 """
 NAME_A_BROKER = (
     "CELERY_BROKER_URL",
@@ -88,22 +88,22 @@ NAME_A_BROKER = (
     "BROKER_URL",
     "RESULT_BACKEND",
 )
-"""Variables by which other Celery applications are told their broker."""
+"""Variables in which other Celery applications expect the URL of their broker or result backend."""
 _SERVICE_LINK = re.compile(r"(?:tcp|udp|sctp)://")
 
 
 def forget_celery_variables(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Remove the variables that Celery would read. Our processes call it before they import Celery."""
+    """Remove the variables that Celery would read. Our processes call this before they import Celery."""
     for name in READ_BY_CELERY & set(environment):
         del environment[name]
 
 
 def forget_service_links(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Remove what Kubernetes has set for a service called flower: Flower reads FLOWER_PORT as
-    its own option.
+    """Remove the variables that Kubernetes sets for a service called flower. Otherwise Flower would
+    read FLOWER_PORT as its own option.
     """
-    for name in [name for name in environment if name.startswith("FLOWER_")]:
-        if _SERVICE_LINK.match(environment[name]):
+    for name in list(environment):
+        if name.startswith("FLOWER_") and _SERVICE_LINK.match(environment[name]):
             del environment[name]
 
 
@@ -114,13 +114,13 @@ def check_celery_command(module: str) -> None:
     service that imports the module keeps its environment.
 
     Raises:
-        UserError: a variable or an option would change how our app runs; the message names it.
+        UserError: a variable or an option would change how our app runs. The message names it.
     """
     context = _celery_command(module)
     if context is None:
         return
     forget_service_links()
-    context.auto_envvar_prefix = None  # or CELERY_WORKER_POOL would be read as --pool
+    context.auto_envvar_prefix = None  # otherwise click would read CELERY_WORKER_POOL as --pool
     for name in sorted((READ_BY_CELERY - SET_BY_CELERY) & set(os.environ)):
         raise UserError(
             f"the environment variable {name} changes how Celery runs this process: unset it, or use `handoff`"
@@ -133,11 +133,11 @@ def check_celery_command(module: str) -> None:
 
 
 def check_tls_variables() -> None:
-    """Check the files that OpenSSL and the model's client are told to use: each connection
-    would fail otherwise.
+    """Check the files that SSL_CERT_FILE and SSLKEYLOGFILE name. With a wrong file, each connection
+    would fail.
 
     Raises:
-        UserError: a file cannot be used; names the variable.
+        UserError: a file cannot be used. The message names the variable.
     """
     if certificates := os.environ.get("SSL_CERT_FILE"):
         try:
@@ -156,9 +156,7 @@ def check_tls_variables() -> None:
 
 
 def _celery_command(module: str) -> Any:
-    """Return click's context of `celery -A MODULE ...` in this process. None: it runs
-    something else.
-    """
+    """Return click's context if this process runs `celery -A MODULE ...`, else None."""
     if "celery.bin.celery" not in sys.modules:
         return None
     import click

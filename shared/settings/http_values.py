@@ -49,10 +49,10 @@ def check_header_value(value: str) -> None:
 
 
 def check_headers(text: str) -> None:
-    """Check `Name: value`, a header in each line.
+    """Check a text with one header `Name: value` in each line.
 
     Raises:
-        ValueError: a line is no header.
+        ValueError: a line is not a header.
     """
     for line in filter(str.strip, text.split("\n")):
         name, colon, value = line.partition(":")
@@ -79,9 +79,9 @@ def split_http_url(url: str) -> SplitResult:
     """Return the parts of an absolute http(s) URL.
 
     Raises:
-        ValueError: no request could be sent to it.
+        ValueError: no request can be sent to this URL.
     """
-    looks = "it looks like https://host.example/path"
+    example = "it looks like https://host.example/path"
     if not url or len(url) > MOST_URL_CHARS:
         raise ValueError(f"must have 1 to {MOST_URL_CHARS:,} characters")
     if not _VISIBLE.fullmatch(url) or " " in url:
@@ -92,11 +92,11 @@ def split_http_url(url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise ValueError(f"has a host or a port that does not exist; {looks}") from None
+        raise ValueError(f"has a host or a port that does not exist; {example}") from None
     if parts.scheme not in ("http", "https"):
-        raise ValueError(f"must begin with http:// or https://; {looks}")
+        raise ValueError(f"must begin with http:// or https://; {example}")
     if port == 0 or not has_possible_host(parts):
-        raise ValueError(f"has a host or a port that does not exist; {looks}")
+        raise ValueError(f"has a host or a port that does not exist; {example}")
     return parts
 
 
@@ -115,8 +115,8 @@ def has_possible_host(parts: SplitResult) -> bool:
 
 
 def proxy_of(scheme: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the variable that names the proxy for servers of this scheme, and its value.
-    None: there is no proxy.
+    """Return the variable that names the proxy for servers of this scheme, and its value; None if
+    there is no proxy.
     """
     for name in (f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"):
         if value := environment.get(name):
@@ -149,7 +149,11 @@ def _no_proxy(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_proxy(url: str, *, is_used: bool) -> None:
-    """Check the address of a proxy. HTTP clients take a proxy without a scheme as http."""
+    """Check the address of a proxy. HTTP clients treat an address without a scheme as http.
+
+    Args:
+        is_used: True if requests to the model's server use this proxy.
+    """
     if url != url.strip():
         raise ValueError("begins or ends with a space or a line break: remove it")
     if re.match(r"socks\w*://", url, re.IGNORECASE):

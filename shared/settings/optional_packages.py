@@ -1,4 +1,4 @@
-"""Optional packages of `handoff-queue`, and one clear line where they are not installed.
+"""Optional packages of `handoff-queue`, and the error for a package that is not installed.
 
 The base install is for programs that only submit jobs and read results. `pyproject.toml`
 declares the extras; a test compares them with `PACKAGES`.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
+from itertools import chain
 
 from handoff_queue.shared.types.errors import UserError
 
@@ -26,17 +27,18 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
         "selectolax",
     ),
 }
-"""Extra -> the import names of its packages."""
+"""Import names of the packages of each extra."""
 
 
 def check_extra(extra: str, purpose: str, install: str = "all") -> None:
-    """Refuse to go on without the packages of an extra.
+    """Check that the packages of an extra are installed.
 
-    `purpose`: the subject of the sentence, such as "handoff run". `install`: the extra that
-    the line recommends.
+    Args:
+        purpose: subject of the error message, such as "handoff run".
+        install: extra that the error message recommends.
 
     Raises:
-        UserError: a package is missing. The line names it, and the extra that has it.
+        UserError: a package is missing. The message names the package and `install`.
     """
     for package in PACKAGES[extra]:
         if find_spec(package) is None:
@@ -44,10 +46,15 @@ def check_extra(extra: str, purpose: str, install: str = "all") -> None:
 
 
 def missing(package: str, purpose: str, install: str) -> str:
-    """Return one line: the feature that needs the package, and how to install it."""
+    """Return an error message of one line about a missing package.
+
+    Args:
+        purpose: subject of the sentence: the feature that needs the package.
+        install: extra to install.
+    """
     return f"{purpose} needs the package {package}: install handoff-queue[{install}]"
 
 
 def is_optional(package: str) -> bool:
     """Return whether an extra installs this package."""
-    return any(package in packages for packages in PACKAGES.values())
+    return package in chain.from_iterable(PACKAGES.values())

@@ -24,7 +24,7 @@ _WHOLE = re.compile(
 
 
 def is_placeholder(secret: str) -> bool:
-    """Return whether a text stands for a secret and is none. Case and punctuation do not count."""
+    """Return whether a text is a placeholder for a secret. Case and punctuation do not count."""
     letters = re.sub(r"[\W_]", "", secret.casefold())
     if len(set(letters)) <= 1:  # "", "...", "xxxx"
         return True
@@ -35,8 +35,8 @@ def load_process_settings() -> Settings:
     """Return the settings of a supervisor, worker or Flower process.
 
     Raises:
-        UserError: a setting is wrong, or a secret is a placeholder. The text names the
-            variable, and never holds its value.
+        UserError: a setting is wrong, or a secret is a placeholder. The message names the variable,
+            and never has its value.
     """
     settings = load_settings()
     if settings.redis_url is not None:
@@ -59,8 +59,8 @@ def check_log_ins(log_ins: Iterable[str]) -> None:
     """Check the log-ins of Flower's page, each `user:password`.
 
     Raises:
-        UserError: a password is missing or a placeholder. The text names
-            FLOWER_BASIC_AUTH, and never holds its value.
+        UserError: a log-in is not `user:password`, or a password is a placeholder or equals the user.
+            The message names FLOWER_BASIC_AUTH, and never has its value.
     """
     for log_in in log_ins:
         user, _, password = log_in.partition(":")

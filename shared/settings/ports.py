@@ -1,4 +1,4 @@
-"""TCP ports of the loopback address, and one clear line for a port that a server cannot use."""
+"""TCP ports of the loopback address, and the error for a port that a server cannot use."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ LARGEST = 65_535
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server can listen on this port now.
-
-    Closing connections of its predecessor do not count.
+    """Return whether a server can listen on this port now. Connections of an earlier server that are
+    still closing do not count.
     """
     return _bind_error(port) is None
 
@@ -31,7 +30,7 @@ def check_port(port: int, advice: str) -> None:
     """Check that a server can listen on this port.
 
     Raises:
-        UserError: as `unusable_port` makes it.
+        UserError: the port cannot be used; see `unusable_port`.
     """
     if (error := _bind_error(port)) is not None:
         raise unusable_port(port, error, advice)
@@ -40,7 +39,8 @@ def check_port(port: int, advice: str) -> None:
 def unusable_port(port: int, error: OSError, advice: str) -> UserError:
     """Return the error that names the port and the reason.
 
-    `advice`: the end of the line; it names the setting that changes the port.
+    Args:
+        advice: end of the message, which names the setting that changes the port.
     """
     if error.errno == errno.EADDRINUSE:
         return UserError(f"port {port} is taken by another process: {advice}")

@@ -6,9 +6,9 @@ Pure.
     sentinel://user:password@host:26379/0?master_name=mymaster;sentinel://host2:26379
     redis://user:password@host:6379/0?prefix=billing
 
-The first part holds user, password, database and options; further parts name further sentinels.
-Options are those in `OPTIONS` and redis-py's TLS options. `ssl=true` means TLS to the sentinels and
-to the Redis that they name.
+The first part has user, password, database and options; further parts name further sentinels.
+`OPTIONS` has the options of each scheme. `ssl=true` means TLS to the sentinels and to the Redis that
+they name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FLAGS = {"true": True, "false": False}
 TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 TLS_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {
     **dict.fromkeys((*TLS_FILES, "ssl_ca_path")),
-    "ssl_cert_reqs": {kind: kind for kind in ("required", "optional", "none")},
+    "ssl_cert_reqs": {"required": "required", "optional": "optional", "none": "none"},
     "ssl_check_hostname": _FLAGS,
 }
 """TLS options and their allowed values; None: any value."""
@@ -68,16 +68,14 @@ class RedisAddress:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: Mapping[str, Any] | None = None
-    """redis-py's options of a TLS connection. Certificates are checked, if nothing else is
-    said. None: no TLS.
-    """
+    """redis-py's options of a TLS connection; None: no TLS. Certificates are checked by default."""
     master_name: str | None = None
     """Name of the master; None without sentinels."""
     sentinel_username: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
 
     prefix: str = ""
-    """Prefix of every key and of every control exchange, with a colon at its end; or empty."""
+    """Prefix of every key and of Celery's control exchanges, with a colon at its end; or empty."""
 
     @property
     def sentinel_options(self) -> dict[str, Any]:
@@ -96,20 +94,22 @@ class RedisAddress:
 
 
 def read_address(url: str) -> RedisAddress:
-    """Parse a URL.
+    """Return the address in a URL.
 
     Raises:
         ValueError: the URL is invalid. The message names options but no other part of the URL,
-            which holds a password.
+            which may have a password.
     """
     if len(url) > MOST_URL_CHARS:
         raise ValueError(f"must have at most {MOST_URL_CHARS:,} characters; {LOOKS}")
-    parts = [_split(part) for part in (url.split(";") if url.startswith("sentinel://") else [url])]
+    urls = url.split(";") if url.startswith("sentinel://") else [url]
+    parts = list(map(_split, urls))
     first, scheme = parts[0], parts[0].scheme
-    if any(part.scheme != scheme for part in parts):
-        raise ValueError(
-            "each of its parts, behind a ; too, must name a sentinel: sentinel://host:26379"
-        )
+    for part in parts:
+        if part.scheme != scheme:
+            raise ValueError(
+                "each of its parts, behind a ; too, must name a sentinel: sentinel://host:26379"
+            )
     if not re.fullmatch(r"/?[0-9]{0,9}", first.path):
         raise ValueError(f"its database, after the last slash, must be a number; {LOOKS}")
     options = _options(scheme, first.query)
@@ -129,9 +129,12 @@ def read_address(url: str) -> RedisAddress:
         port = SENTINEL_PORT
     else:
         port = REDIS_PORT
+    hosts: list[tuple[str, int]] = []
+    for part in parts:
+        hosts.append((part.hostname or "localhost", part.port or port))
     return RedisAddress(
         scheme=scheme,
-        hosts=tuple((part.hostname or "localhost", part.port or port) for part in parts),
+        hosts=tuple(hosts),
         database=int(first.path.strip("/") or 0),
         username=unquote(first.username or "") or None,
         password=unquote(first.password or "") or None,
@@ -144,6 +147,11 @@ def read_address(url: str) -> RedisAddress:
 
 
 def _split(part: str) -> SplitResult:
+    """Return the parts of one address.
+
+    Raises:
+        ValueError: the address is invalid.
+    """
     if not re.match(r"(?:rediss?|sentinel)://", part):
         raise ValueError(f"it must begin with redis://, rediss:// or sentinel://; {LOOKS}")
     if not part.isprintable() or " " in part:  # urlsplit would drop a line break
@@ -165,6 +173,11 @@ def _split(part: str) -> SplitResult:
 
 
 def _options(scheme: str, query: str) -> dict[str, Any]:
+    """Return the options after the `?` of a URL, with their values as redis-py takes them.
+
+    Raises:
+        ValueError: an option is unknown, empty, or has a wrong value.
+    """
     options, known = {}, OPTIONS[scheme]
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in known:

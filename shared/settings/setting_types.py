@@ -85,7 +85,7 @@ def check_name(value: str, most: int = MOST_NAME_CHARS) -> str:
     """Return the text if it is a line of 1 to `most` characters, without spaces around it.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the text has another form.
     """
     if not (value and value == value.strip() and value.isprintable() and len(value) <= most):
         raise ValueError(f"must be 1 to {most:,} characters on one line, without spaces around it")
@@ -104,15 +104,13 @@ def check_path(value: object) -> object:
 
 
 def _folders_in(value: Any) -> Any:
-    """Split a list as PATH writes it. A JSON list is also accepted."""
+    """Return the folders in a text: a list with the separator of PATH, or a JSON list. Another value
+    is returned unchanged.
+    """
     if not isinstance(value, str):
         return value
     if not value.lstrip().startswith("["):
-        folders: list[str] = []
-        for part in value.split(os.pathsep):
-            if part:
-                folders.append(part)
-        return folders
+        return list(filter(None, value.split(os.pathsep)))
     try:
         return json.loads(value)
     except ValueError:
@@ -122,20 +120,16 @@ def _folders_in(value: Any) -> Any:
 
 
 def _patterns_in(value: Any) -> Any:
-    """Split a list at its commas."""
+    """Return the patterns in a list with commas. Another value is returned unchanged."""
     if not isinstance(value, str):
         return value
-    patterns: list[str] = []
-    for part in value.split(","):
-        if part.strip():
-            patterns.append(part.strip())
-    return patterns
+    return list(filter(None, map(str.strip, value.split(","))))
 
 
 Duration = Annotated[float, BeforeValidator(seconds_in)]
 """Seconds. A text may have units, as `shared.text.durations` reads them: 500ms, 45s, 10m, 1h30m."""
 Interval = Annotated[Duration, Field(ge=0.01, le=DAY_S, allow_inf_nan=False)]
-"""Seconds between two actions, or until one is given up."""
+"""Seconds between two actions, or until an action times out."""
 WholeSeconds = Annotated[int, BeforeValidator(whole_seconds_in)]
 HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
 """A secret that is sent in an HTTP header."""

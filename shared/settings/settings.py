@@ -45,16 +45,20 @@ from handoff_queue.shared.types.limits import Depth, Dollars, Tokens
 from handoff_queue.shared.types.message import each_problem
 
 OFFLINE_MODEL = "offline"
-"""The name of the embedded, deterministic, extractive model: no key, no network."""
+"""Name of the built-in model that quotes documents. It is deterministic, and needs no key and no
+network.
+"""
 
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
-"""The SDK's own."""
+"""The default of Anthropic's SDK."""
 DEFAULT_REDIS_URL = "redis://localhost:6379/0"
-"""Celery's own habit; the CLI starts a private Redis instead where nothing is set."""
+"""The address of a Redis on this machine. `handoff run` and `handoff up` start a private Redis
+instead if the setting is missing.
+"""
 
 _PATHS = ("HANDOFF_HOME", "HANDOFF_READY_FILE", "HANDOFF_FAILPOINTS")
-"""Read by one command or one module each."""
+"""Variables with a path that are not settings. One command or module reads each."""
 _HEADERS_OF_PROVIDERS = ("ANTHROPIC_FOUNDRY_API_KEY", "AWS_BEARER_TOKEN_BEDROCK")
 _URLS_OF_PROVIDERS = (
     "ANTHROPIC_BEDROCK_BASE_URL",
@@ -62,7 +66,7 @@ _URLS_OF_PROVIDERS = (
     "ANTHROPIC_FOUNDRY_BASE_URL",
 )
 _MORE_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
-"""The SDK adds these to each request: `Name: value`, a line each."""
+"""Headers that the SDK adds to each request: `Name: value`, one in each line."""
 
 
 class Settings(BaseSettings):
@@ -227,28 +231,28 @@ class Settings(BaseSettings):
     @field_validator("specialists_dirs", "tools_dirs")
     @classmethod
     def _expanded(cls, folders: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
+        expanded: list[Path] = []
         try:
-            items: list[Path] = []
             for folder in folders:
-                items.append(expand_folder(folder, str(info.field_name)))
-            return tuple(items)
+                expanded.append(expand_folder(folder, str(info.field_name)))
         except UserError:
             raise ValueError(
                 "needs a home folder that does not exist: use an absolute path, or set HOME"
             ) from None
+        return tuple(expanded)
 
     @property
     def cache_folder(self) -> Path:
-        """Return `cache_dir` with its home folder.
+        """Return `cache_dir` with its `~` replaced by the home folder.
 
         Raises:
-            UserError: this user has no home folder; names HANDOFF_CACHE_DIR.
+            UserError: this user has no home folder. The message names HANDOFF_CACHE_DIR.
         """
         return expand_folder(self.cache_dir, "HANDOFF_CACHE_DIR")
 
     @property
     def is_offline(self) -> bool:
-        """Return whether the offline model answers."""
+        """Return whether the offline model is used."""
         if self.offline is not None:
             return self.offline
         return (
@@ -263,7 +267,7 @@ def load_settings() -> Settings:
     """Return the settings of this process.
 
     Raises:
-        UserError: naming the variables that are wrong, without their values.
+        UserError: variables are wrong. The message names them without their values.
     """
     try:
         settings = Settings()
@@ -279,7 +283,7 @@ def load_settings() -> Settings:
 
 
 def _problems_beside(settings: Settings) -> Iterator[str]:
-    """Name the variables that are no fields of the settings and that cannot be used."""
+    """Yield the faults of variables that are not fields of `Settings`."""
     for name in _PATHS:
         yield from _problem(name, check_path)
     if settings.is_offline:

@@ -1,14 +1,13 @@
-"""Warns of specialists that will work badly: a planner that cannot tell two apart,
-instructions that leave out what decides.
-
-Pure: specs in, remarks out. Nothing here stops a specialist from running.
+"""Warnings about specialists that will probably work badly, for example two specialists that a
+planner cannot tell apart, or instructions without an output format. Pure. A warning never stops a
+specialist from running.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
@@ -18,17 +17,19 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 
 OVERLAP = 0.25
 """Cosine of two descriptions (TF-IDF over the set, without their "not for" part) from which a
-planner would have to guess.
-Measured: built-in specialists and four of other trades reach at most 0.16; eight that reword a
-built-in one have 0.34 to 0.74 (tests/shared/specialists/test_lint.py).
+planner cannot tell them apart. Measured: built-in specialists and four specialists of other fields
+reach at most 0.16; eight rewordings of built-in specialists have 0.34 to 0.74
+(tests/shared/specialists/test_lint.py).
 """
 LONGEST_DESCRIPTION = 320
-"""Characters. The planner is shown all descriptions at every job."""
+"""Characters. The planner reads all descriptions for each job."""
 LONGEST_INSTRUCTIONS = 8_000
-"""Characters, about 2,000 tokens: they are paid at every turn of every handoff."""
+"""Characters, about 2,000 tokens. They are paid at every turn of every handoff."""
 
 
 class Rule(StrEnum):
+    """Name of a check, which stands at the end of its warning."""
+
     OVERLAP = "overlap"
     NO_BOUNDARY = "no-boundary"
     LONG_DESCRIPTION = "long-description"
@@ -55,14 +56,17 @@ class LintWarning:
 def lint(specs: Iterable[SpecialistSpec]) -> list[LintWarning]:
     """Return all warnings about a set of specialists that serve together, by name."""
     ordered = sorted(specs, key=lambda spec: spec.name)
-    warnings = [remark for spec in ordered for check in _CHECKS for remark in check(spec)]
-    warnings += _overlaps(ordered)
-    return sorted(warnings, key=lambda remark: (remark.specialist, remark.rule))
+    warnings: list[LintWarning] = []
+    for spec in ordered:
+        for check in _CHECKS:
+            warnings.extend(check(spec))
+    warnings.extend(_overlaps(ordered))
+    return sorted(warnings, key=lambda warning: (warning.specialist, warning.rule))
 
 
 def sections_of(instructions: str) -> dict[str, str]:
-    """Return the `## ` sections of a body by heading, each with its heading line. Text before the
-    first heading is under ''.
+    """Return the `## ` sections of the instructions by heading, each with its heading line. The text
+    before the first heading has the key ''.
     """
     lines_by_heading: dict[str, list[str]] = {"": []}
     heading, in_code = "", False
@@ -78,35 +82,42 @@ def sections_of(instructions: str) -> dict[str, str]:
 
 
 def similarity(descriptions: Sequence[str]) -> dict[tuple[int, int], float]:
-    """Return the cosine of each pair's TF-IDF vectors, 0 to 1: rare words weigh most."""
-    bags: list[frozenset[str]] = []
-    for text in descriptions:
-        bags.append(_words(_positive(text)))
-    in_how_many = Counter(word for bag in bags for word in bag)
-    rarity = {word: log((1 + len(bags)) / (1 + count)) + 1 for word, count in in_how_many.items()}
-    lengths = [sqrt(sum(rarity[word] ** 2 for word in bag)) or 1.0 for bag in bags]
-    mapping: dict[tuple[int, int], float] = {}
+    """Return the cosine of the TF-IDF vectors of each pair of descriptions, from 0 to 1. Rare words
+    weigh most.
+    """
+    bags = list(map(_described_work, descriptions))
+    document_counts: Counter[str] = Counter()
+    for bag in bags:
+        document_counts.update(bag)
+    weights: dict[str, float] = {}
+    for word, count in document_counts.items():
+        weights[word] = log((1 + len(bags)) / (1 + count)) + 1
+    norms: list[float] = []
+    for bag in bags:
+        norms.append(sqrt(_squared_weight(bag, weights)) or 1.0)
+    cosines: dict[tuple[int, int], float] = {}
     for a, b in combinations(range(len(bags)), 2):
-        mapping[(a, b)] = sum(rarity[word] ** 2 for word in bags[a] & bags[b]) / (
-            lengths[a] * lengths[b]
-        )
-    return mapping
+        cosines[a, b] = _squared_weight(bags[a] & bags[b], weights) / (norms[a] * norms[b])
+    return cosines
+
+
+def _squared_weight(words: Iterable[str], weights: Mapping[str, float]) -> float:
+    """Return the sum of the squared weights of these words."""
+    return sum(weights[word] ** 2 for word in words)
 
 
 def _overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[LintWarning]:
+    """Yield a warning for each pair of specialists with similar descriptions."""
     for (a, b), cosine in similarity([spec.description for spec in specs]).items():
-        if cosine >= OVERLAP:
-            shared = ", ".join(
-                sorted(
-                    _words(_positive(specs[a].description))
-                    & _words(_positive(specs[b].description))
-                )
-            )
-            message = (
-                f"its description overlaps with {specs[b].name}'s ({cosine:.2f}; both say: {shared}); "
-                "describe the work that only this one does"
-            )
-            yield LintWarning(specs[a].name, Rule.OVERLAP, message)
+        if cosine < OVERLAP:
+            continue
+        first, second = specs[a], specs[b]
+        words = _described_work(first.description) & _described_work(second.description)
+        message = (
+            f"its description overlaps with {second.name}'s ({cosine:.2f}; both say: {', '.join(sorted(words))}); "
+            "describe the work that only this one does"
+        )
+        yield LintWarning(first.name, Rule.OVERLAP, message)
 
 
 def _boundary(spec: SpecialistSpec) -> Iterator[LintWarning]:
@@ -127,24 +138,24 @@ def _lengths(spec: SpecialistSpec) -> Iterator[LintWarning]:
 def _sections(spec: SpecialistSpec) -> Iterator[LintWarning]:
     if spec.celery_task is not None:  # no model reads the instructions
         return
-    headings = [heading.lower() for heading in sections_of(spec.instructions)]
+    headings = "\n".join(sections_of(spec.instructions)).lower()
     for name, words in _WANTED_SECTIONS.items():
-        if not any(re.search(words, heading) for heading in headings):
+        if not re.search(words, headings):
             yield LintWarning(
                 spec.name, Rule.MISSING_SECTION, f"no section says {name}; add one (`## ...`)"
             )
 
 
 def _tools(spec: SpecialistSpec) -> Iterator[LintWarning]:
-    told = set(re.findall(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)+|now)`", spec.instructions))
-    for tool in sorted(told & _KNOWN_TOOLS - set(spec.tools)):
+    mentioned = set(re.findall(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)+|now)`", spec.instructions))
+    for tool in sorted(mentioned & _KNOWN_TOOLS - set(spec.tools)):
         yield LintWarning(
             spec.name,
             Rule.TOOL_NOT_GRANTED,
             f"is told to use `{tool}`, but its tools do not name it; add or drop it",
         )
-    if not spec.tools and not told and (wish := _SEARCHES.search(spec.instructions)):
-        message = f"is told to {wish.group(0).lower()!r}, but has no tools; name them in `tools` or drop it"
+    if not spec.tools and not mentioned and (search := _SEARCHES.search(spec.instructions)):
+        message = f"is told to {search.group(0).lower()!r}, but has no tools; name them in `tools` or drop it"
         yield LintWarning(spec.name, Rule.TOOL_NOT_GRANTED, message)
     for tool in spec.tools:
         if tool not in spec.instructions:
@@ -156,7 +167,7 @@ def _tools(spec: SpecialistSpec) -> Iterator[LintWarning]:
 
 _CHECKS = (_boundary, _lengths, _sections, _tools)
 _KNOWN_TOOLS = frozenset({"search_documents", "read_document", "web_search", "fetch_url", "now"})
-"""The built-in tools: other words in backticks may be anything."""
+"""The built-in tools. Other words in backticks need not be tools."""
 _NOT_FOR = re.compile(r"\bnot (?:for|to)\b", re.IGNORECASE)
 _SEARCHES = re.compile(
     r"(?<!not )(?<!never )\b(?:search|look up|browse|fetch|query) (?:for|the|through|it|them|all|each|every)\b",
@@ -179,24 +190,24 @@ _STOP_WORDS = frozenset(
 
 
 def _positive(description: str) -> str:
-    """Return the part of a description that claims work; "not for" starts the part that excludes
-    work.
+    """Return the part of a description that claims work. The part that excludes work begins with "not
+    for" or "not to".
     """
     return _NOT_FOR.split(description, maxsplit=1)[0]
 
 
-def _words(text: str) -> frozenset[str]:
-    words = re.findall(r"[^\W\d_]{3,}", text.lower())
-    items: set[str] = set()
-    for word in words:
+def _described_work(description: str) -> frozenset[str]:
+    """Return the stems of the words that claim work in a description, without stop words."""
+    stems: set[str] = set()
+    for word in re.findall(r"[^\W\d_]{3,}", _positive(description).lower()):
         if word not in _STOP_WORDS:
-            items.add(_stem(word))
-    return frozenset(items)
+            stems.add(_stem(word))
+    return frozenset(stems)
 
 
 def _stem(word: str) -> str:
-    """Return a rough stem, so that `compares` matches `comparing`. With the stems of
-    `shared.text.words` unrelated specialists reach 0.20 instead of 0.16, too near to OVERLAP.
+    """Return a rough stem, so that `compares` matches `comparing`. The stems of `shared.text.words`
+    would give unrelated specialists a cosine of up to 0.20 instead of 0.16, too close to `OVERLAP`.
     """
     for ending in ("ings", "ing", "ies", "es", "ed", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:

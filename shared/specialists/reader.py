@@ -1,13 +1,13 @@
-"""Reader of specialists' Markdown files. It is strict about errors that would show at run time, and
-lenient about form.
+"""Reader of specialists' Markdown files. It refuses faults that would show at run time, and accepts
+several forms of a value.
 
-The format is common for subagents: `tools` may be a list or `a, b`, and `model: inherit` is the
-default.
+The format is the common one of subagents: `tools` may be a list or a text such as `a, b`, and
+`model: inherit` means the default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
 
 FIELDS = tuple(name for name in SpecialistSpec.model_fields if name != "instructions")
+"""Fields of the front matter."""
 OF_AGENTS = (
     "capability",
     "model",
@@ -41,14 +42,15 @@ NOT_SPECIALISTS = frozenset({"readme.md"})
 def read_specialist(
     path: Path, *, tools: Collection[str] | None = None, reserved: Collection[str] = RESERVED
 ) -> SpecialistSpec:
-    """Read one file.
+    """Return the specialist of one file.
 
     Args:
         tools: names of existing tools; None: not checked.
         reserved: names that a specialist may not have. The supervisor's own roles pass ().
 
     Raises:
-        InvalidSpecialist: every fault in one line, with file, line, field and correction.
+        InvalidSpecialist: the file has faults. The message names each with its line, field and
+            correction.
     """
     parts = parse(path)
     values: dict[str, Any] = {}
@@ -56,7 +58,7 @@ def read_specialist(
         if key in FIELDS and value is not None:
             values[key] = _lenient(key, value)
     _resolve_alias(values)
-    wrong = [
+    faults = [
         *_wrong_keys(parts),
         *_wrong_schema(parts, values),
         *_wrong_tools(parts, values, tools),
@@ -64,37 +66,25 @@ def read_specialist(
         *_resolve_duration(parts, values),
     ]
     if values.get("name") in reserved:
-        wrong.append(
-            _wrong(
-                parts,
-                "name",
-                f"{values['name']} is reserved for the system itself; choose another name",
-            )
-        )
+        problem = f"{values['name']} is reserved for the system itself; choose another name"
+        faults.append(_fault(parts, "name", problem))
     if not parts.body:
-        wrong.append(
-            _Wrong(
-                parts.body_line,
-                "instructions",
-                "no instructions; write them below the front matter",
-            )
-        )
+        problem = "no instructions; write them below the front matter"
+        faults.append(_Fault(parts.body_line, "instructions", problem))
     spec: SpecialistSpec | None = None
     try:
         spec = SpecialistSpec(**values, instructions=parts.body)
     except ValidationError as error:
-        wrong += _wrong_values(parts, error, {fault.field for fault in wrong})
-    if wrong or spec is None:
-        first, *others = sorted(wrong, key=lambda fault: fault.line)
-        told = [
-            f"{path}:{first.line}: {first.what}",
-            *(f"{path.name}:{fault.line}: {fault.what}" for fault in others),
-        ]
-        raise InvalidSpecialist("; ".join(told))
+        faulty_fields: set[str] = set()
+        for fault in faults:
+            faulty_fields.add(fault.field)
+        faults += _wrong_values(parts, error, faulty_fields)
+    if faults or spec is None:
+        raise InvalidSpecialist(_message_of(path, faults))
     return spec
 
 
-class _Wrong(NamedTuple):
+class _Fault(NamedTuple):
     """A fault of a file."""
 
     line: int
@@ -103,14 +93,24 @@ class _Wrong(NamedTuple):
     """The fault and its correction."""
 
 
+def _message_of(path: Path, faults: Sequence[_Fault]) -> str:
+    """Return all faults of a file in one line, ordered by their lines."""
+    first, *others = sorted(faults, key=lambda fault: fault.line)
+    parts = [f"{path}:{first.line}: {first.what}"]
+    for fault in others:
+        parts.append(f"{path.name}:{fault.line}: {fault.what}")
+    return "; ".join(parts)
+
+
 def load_specialists(
     *folders: Path, tools: Collection[str] | None = None
 ) -> dict[str, SpecialistSpec]:
-    """Return every specialist of these folders by name, sorted. A later folder overrides an earlier
-    one.
+    """Return all specialists of these folders by name, in order of their names. A specialist of a
+    later folder replaces a specialist of the same name.
 
     Raises:
-        InvalidSpecialist: the first fault, or a name that one folder has twice.
+        InvalidSpecialist: a folder is missing, a file has faults, or two files of one folder have the
+            same name.
     """
     specialists: dict[str, SpecialistSpec] = {}
     for folder in folders:
@@ -127,10 +127,11 @@ def load_specialists(
 
 
 _TIER_OF_ALIAS = {"haiku": Tier.CHEAP, "sonnet": Tier.CAPABLE, "opus": Tier.CAPABLE}
-"""Subagent files name a family where we have a tier: the setting says which model that is today."""
+"""Families of models in subagent files, and their tiers. The settings name the model of a tier."""
 
 
 def _resolve_alias(values: dict[str, Any]) -> None:
+    """Remove the model `inherit`, and replace the name of a family by its tier."""
     match values.get("model"):
         case "inherit":
             del values["model"]
@@ -140,6 +141,7 @@ def _resolve_alias(values: dict[str, Any]) -> None:
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
+    """Yield the files of specialists in a folder, without hidden files and `NOT_SPECIALISTS`."""
     if not folder.is_dir():
         raise InvalidSpecialist(f"{folder}: no such folder; name a folder of Markdown files")
     for path in files_with_suffix(folder, {".md"}):
@@ -147,21 +149,21 @@ def _files_of(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _wrong_keys(parts: FrontMatter) -> Iterator[_Wrong]:
+def _wrong_keys(parts: FrontMatter) -> Iterator[_Fault]:
     for key in parts.fields:
         if key not in FIELDS:
             mend = suggestion(str(key), FIELDS, otherwise="remove it")
-            yield _wrong(parts, key, f"is not a known field; {mend}")
+            yield _fault(parts, key, f"is not a known field; {mend}")
     for key in ("name", "description"):
         if parts.fields.get(key) is None:
-            yield _Wrong(1, key, f"{key}: is missing; add a line `{key}: ...` to the front matter")
+            yield _Fault(1, key, f"{key}: is missing; add a line `{key}: ...` to the front matter")
 
 
 def _lenient(key: str, value: Any) -> Any:
-    """Convert equivalent forms of a value into the form that the strict type takes."""
+    """Return a value in the form that the strict type takes."""
     match key, value:
         case "tools", str():
-            return tuple(name.strip() for name in value.split(",") if name.strip())
+            return tuple(filter(None, map(str.strip, value.split(","))))
         case "tools", list():
             return tuple(value)
         case (("name" | "description" | "model"), str()):
@@ -172,46 +174,47 @@ def _lenient(key: str, value: Any) -> Any:
             return value
 
 
-def _wrong_schema(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Wrong]:
+def _wrong_schema(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
     try:
         check_schema(values.get("output_schema", {}))
     except BrokenSchema as error:
-        yield _wrong(parts, "output_schema", str(error))
+        yield _fault(parts, "output_schema", str(error))
 
 
 def _wrong_tools(
     parts: FrontMatter, values: Mapping[str, Any], tools: Collection[str] | None
-) -> Iterator[_Wrong]:
+) -> Iterator[_Fault]:
+    named: list[str] = []
     given = values.get("tools")
     if isinstance(given, tuple):
-        named = [name for name in given if isinstance(name, str)]
-    else:
-        named = []
+        for name in given:
+            if isinstance(name, str):
+                named.append(name)
     if len(set(named)) != len(named):
-        yield _wrong(parts, "tools", "a tool is named twice; name it once")
+        yield _fault(parts, "tools", "a tool is named twice; name it once")
     for name in dict.fromkeys(named):
         if tools is not None and name not in tools:
             mend = suggestion(name, sorted(tools), otherwise="add its file with --tools DIR")
-            yield _wrong(parts, "tools", f"there is no tool {name}; {mend}")
+            yield _fault(parts, "tools", f"there is no tool {name}; {mend}")
 
 
-def _resolve_duration(parts: FrontMatter, values: dict[str, Any]) -> Iterator[_Wrong]:
+def _resolve_duration(parts: FrontMatter, values: dict[str, Any]) -> Iterator[_Fault]:
     """Replace a duration by its seconds, or yield its fault."""
     if isinstance(text := values.get("max_seconds"), str):
         try:
             values["max_seconds"] = whole_seconds_of(text)
         except InvalidDuration as error:
-            yield _wrong(parts, "max_seconds", str(error))
+            yield _fault(parts, "max_seconds", str(error))
 
 
-def _wrong_task(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Wrong]:
+def _wrong_task(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
     """Yield faults of fields that exclude each other: a specialist is an agent, or a task of the
     host's Celery app.
     """
     if "celery_task" in values:
         for name in OF_AGENTS:
             if name in values:
-                yield _wrong(
+                yield _fault(
                     parts,
                     name,
                     "has no effect with celery_task, which calls no model; remove it",
@@ -219,14 +222,14 @@ def _wrong_task(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Wron
         return
     for name in ("celery_queue", "repeatable"):
         if name in values:
-            yield _wrong(
+            yield _fault(
                 parts, name, "belongs to celery_task; add celery_task, or remove this line"
             )
 
 
 def _wrong_values(
-    parts: FrontMatter, error: ValidationError, told: Collection[str]
-) -> Iterator[_Wrong]:
+    parts: FrontMatter, error: ValidationError, faulty_fields: Collection[str]
+) -> Iterator[_Fault]:
     """Yield the faults that pydantic finds, except for fields with an earlier fault."""
     hints = {
         "name": " (lower-case letters, digits, - and _, a letter first)",
@@ -235,15 +238,15 @@ def _wrong_values(
     }
     for where, what in each_problem(error):
         field = where[0]
-        if field not in told:
+        if field not in faulty_fields:
             if field == "instructions":
                 line = parts.body_line
             else:
                 line = parts.line_of(field)
-            yield _Wrong(
+            yield _Fault(
                 line, field, f"{'.'.join(where)}: {what}{hints.get(field, '')}; fix this field"
             )
 
 
-def _wrong(parts: FrontMatter, field: str, problem: str) -> _Wrong:
-    return _Wrong(parts.line_of(field), field, f"{field}: {problem}")
+def _fault(parts: FrontMatter, field: str, problem: str) -> _Fault:
+    return _Fault(parts.line_of(field), field, f"{field}: {problem}")

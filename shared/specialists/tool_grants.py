@@ -1,5 +1,5 @@
-"""The power that a process grants to an agent. The process's own specialist file decides, and a
-message from Redis may only narrow it.
+"""The tools, model and limits that a process grants to an agent. The specialist file of the process
+sets the maximum, and a message from Redis may only narrow it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ log = log_of(__name__)
 def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
     """Return the spec of a job, with no more power than this process's own file gives.
 
-    The tools are the tools that both specs name. Model, tier, Celery task and queue come from the
-    own file. Each limit is the lower one. A job that was planned while no worker announced the
-    specialist has a placeholder; then the own file is returned.
+    The tools are the tools that both specs name. Model, tier, Celery task, its queue and `repeatable`
+    come from this process's file. Each limit is the lower one. A job that was planned while no worker
+    announced the specialist has a placeholder. Then the spec of this process's file is returned.
+
+    Args:
+        pinned: spec of the job.
+        own: spec of this process's file.
 
     Raises:
         MalformedMessage: the spec belongs to another specialist.
@@ -30,11 +34,18 @@ def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
         raise MalformedMessage(f"the spec of {pinned.name} came with a handoff for {own.name}")
     if pinned == unannounced_spec(own.name):
         return own
-    if refused := [name for name in pinned.tools if name not in own.tools]:
-        log.warning("tools refused", specialist=own.name, tools=[name[:64] for name in refused[:8]])
+    granted: list[str] = []
+    refused: list[str] = []
+    for name in pinned.tools:
+        if name in own.tools:
+            granted.append(name)
+        else:
+            refused.append(name[:64])
+    if refused:
+        log.warning("tools refused", specialist=own.name, tools=refused[:8])
     return pinned.model_copy(
         update={
-            "tools": tuple(name for name in pinned.tools if name in own.tools),
+            "tools": tuple(granted),
             "model": own.model,
             "tier": own.tier,
             "max_turns": min(pinned.max_turns, own.max_turns),
@@ -49,7 +60,7 @@ def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
 
 
 def grant_limits(limits: HandoffLimits, own: SpecialistSpec) -> HandoffLimits:
-    """Return a handoff's limits, each no higher than the one in this process's own file."""
+    """Return a handoff's limits, each no higher than the limit in this process's own file."""
     if own.max_usd is None:
         most_microusd = None
     else:
@@ -65,4 +76,9 @@ def grant_limits(limits: HandoffLimits, own: SpecialistSpec) -> HandoffLimits:
 
 
 def _lowest(first: Number | None, second: Number | None) -> Number | None:
-    return min((value for value in (first, second) if value is not None), default=None)
+    """Return the lower of two limits. None is no limit."""
+    if first is None:
+        return second
+    if second is None:
+        return first
+    return min(first, second)

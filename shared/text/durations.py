@@ -95,13 +95,16 @@ def whole_seconds_in(value: object) -> object:
 
 
 def in_units(seconds: float) -> str:
-    """Return a duration as `seconds_of` reads it, in the longest unit that gives a whole number."""
+    """Return a duration as `seconds_of` reads it, in the longest unit up to days that gives a whole
+    number. It is rounded to milliseconds.
+    """
     milliseconds = round(seconds * 1_000)
     if milliseconds == 0:
         return "0s"
-    units = (unit for unit in _UNITS_MS if unit != "w" and milliseconds % _UNITS_MS[unit] == 0)
-    unit = next(units)
-    return f"{milliseconds // _UNITS_MS[unit]}{unit}"
+    for unit in ("d", "h", "m", "s"):
+        if milliseconds % _UNITS_MS[unit] == 0:
+            return f"{milliseconds // _UNITS_MS[unit]}{unit}"
+    return f"{milliseconds}ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,8 @@ class DurationRange:
     """True if a fraction of a second is refused."""
 
     def __call__(self, value: str | float) -> float:
-        """Return the seconds of a text; a number is the default of an option.
+        """Return the seconds of a text. A number, which is the default of an option, is returned
+        unchanged.
 
         Raises:
             InvalidDuration: the text is not a duration, or the duration is outside the bounds.

@@ -1,4 +1,4 @@
-"""Long work in one thread of a process whose others have little to do each, and that soon."""
+"""Pauses in the long work of one thread, so that the other threads of the process can run."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 AT_A_TIME = 8
-"""Items between two yields. If an item is a handoff to prepare or send, this is some milliseconds
-of work.
-"""
+"""Items between two pauses. To prepare or send as many handoffs takes some milliseconds."""
 PAUSE_S = 0.0002
-"""Seconds that give another thread time to wake up. Otherwise Python lets that thread wait for
-`process.SWITCH_EVERY_S` after each of its calls to Redis, and a small job makes dozens.
+"""Seconds of a pause, in which another thread can wake up. Without pauses, that thread would wait
+`process.SWITCH_EVERY_S` after each of its calls to Redis, and a small job makes dozens of calls.
 """
 
 
 def gently(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the items, and release the interpreter lock now and then; never for a few items."""
+    """Yield the items, and release the interpreter lock after every `AT_A_TIME` items."""
     for count, item in enumerate(items, start=1):
         yield item
         if count % AT_A_TIME == 0:

@@ -10,7 +10,7 @@ import snowballstemmer
 
 
 def count_of(count: int, word: str) -> str:
-    """Return `1 turn`, `2,310 tokens`, `3 processes`."""
+    """Return a count with its word, such as `1 turn`, `2,310 tokens` or `3 processes`."""
     if word.endswith("s"):
         plural = f"{word}es"
     else:
@@ -20,8 +20,9 @@ def count_of(count: int, word: str) -> str:
 
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """Return the stem of a word: filter, filters, filtering and filtered have the same stem. A new
-    stemmer is made for each call, because stemmers keep state and are not safe in threads.
+    """Return the English stem of a word: filter, filters, filtering and filtered have the same stem.
+
+    A new stemmer is made for each word, because stemmers keep state and are not safe in threads.
     """
     stemmed: str = snowballstemmer.stemmer("english").stemWord(word.lower())
     return stemmed
@@ -40,8 +41,11 @@ def close_names(
 ) -> list[str]:
     """Return the known names that are spelled like a name, the closest first.
 
-    Upper and lower case count as equal, and so do `_` and `-`. `alike`: the least similarity, from
-    0 to 1.
+    Upper and lower case count as equal, and so do `_` and `-`.
+
+    Args:
+        most: most names to return.
+        alike: least similarity of a name, from 0 to 1.
     """
     by_form: dict[str, str] = {}
     for candidate in list(dict.fromkeys(known))[:_COMPARED_NAMES]:
@@ -54,10 +58,12 @@ def close_names(
 
 
 def suggestion(name: str, known: Iterable[str], *, otherwise: str = "", most: int = 1) -> str:
-    """Return the end of an error about an unknown name.
+    """Return the end of an error message about an unknown name: `did you mean researcher?` if a known
+    name is close, else `there are: a, b`.
 
-    That is `did you mean researcher?` where a known name is close, else `there are: a, b`.
-    `otherwise` stands before the list, as in `remove it (there are: a, b)`.
+    Args:
+        otherwise: text before the list of names, as in `remove it (there are: a, b)`.
+        most: most close names to suggest.
     """
     names = list(dict.fromkeys(known))
     if close := close_names(name, names, most=most):
@@ -73,7 +79,7 @@ def _form(name: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return at most 30 names in one line."""
+    """Return at most `_MOST_LISTED` names in one line, and the number of the others."""
     if len(names) <= _MOST_LISTED:
         return ", ".join(names) or "none"
     return f"{', '.join(names[:_MOST_LISTED])} and {len(names) - _MOST_LISTED:,} more"

@@ -67,7 +67,9 @@ def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_that_ver
     for times in range(1, MOST_STUMBLES + 3):
         before = shell.store.connection.now()
         looked_at_again(shell, job_id, 1)
-        asked_at = redis.zscore(keys.DUE, job_id) / 1000 - min(2**times, LONGEST_RETRY_DELAY_MS / 1000)
+        asked_at = redis.zscore(keys.DUE, job_id) / 1000 - min(
+            2**times, LONGEST_RETRY_DELAY_MS / 1000
+        )
         assert before - 0.1 < asked_at < shell.store.connection.now() + 0.1, "ever more rarely"
 
     (letter,) = shell.store.dead_letters.newest()
