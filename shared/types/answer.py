@@ -1,4 +1,4 @@
-"""The answer of a job, as it leaves."""
+"""The answer of a job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Gap(Message):
     specialist: str
     why: str
     likely_microusd: NonNegativeInt | None = None
-    """The likely cost to fill the gap, estimated from the job's cost so far. None: no estimate."""
+    """The likely cost to fill the gap, estimated from the job's cost so far; None: no estimate."""
 
 
 class Answer(Message):
@@ -45,13 +45,13 @@ class Answer(Message):
     to_finish_microusd: NonNegativeInt | None = None
     """The likely cost to fill all gaps and to repeat the steps that depend on them."""
     open_points: tuple[str, ...] = ()
-    """The reviewer's remarks of the last round."""
+    """Remarks of the last review that did not lead to another round."""
     notes: tuple[str, ...] = ()
     method: AnswerMethod = AnswerMethod.NONE
 
     @property
     def content(self) -> StorableJson:
-        """The value of a job with an answer schema, or else the text."""
+        """Return the value of a job with an answer schema, or else the text."""
         if self.value is None:
             return self.text
         return self.value

@@ -1,7 +1,7 @@
-"""Characters that Unicode or UTF-16 can spell in two ways, and halves of characters.
+"""Characters that Unicode or UTF-16 can spell in two ways, and lone surrogates.
 
-Half of a character is a lone surrogate. JSON and file names can hold it. UTF-8 cannot, so
-nothing could store or send it.
+A lone surrogate is half of a character. JSON and file names can contain it. UTF-8 cannot, so no
+process can store or send it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def in_whole_characters(text: str) -> str:
 
 
 def all_in_whole_characters(value: Any) -> Any:
-    """Replace lone surrogates in all texts of plain data, also in names of fields."""
+    """Return plain data with `in_whole_characters` applied to all texts and names of fields."""
     if isinstance(value, str):
         return in_whole_characters(value)
     if isinstance(value, list | tuple):
         return type(value)(map(all_in_whole_characters, value))
     if isinstance(value, dict):
-        characters: dict[Any, Any] = {}
-        for name, item in value.items():
-            characters[all_in_whole_characters(name)] = all_in_whole_characters(item)
-        return characters
+        fields: dict[Any, Any] = {}
+        for name, field_value in value.items():
+            fields[all_in_whole_characters(name)] = all_in_whole_characters(field_value)
+        return fields
     return value

@@ -1,5 +1,5 @@
-"""The checkpoints of a handoff as stored: the parts of a conversation with a model, and the bounds
-of one call.
+"""The stored checkpoints of a handoff, which are the parts of its conversation with the model, and the
+upper bound of one call.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class ToolObserved(Message):
     text: str
     is_error: bool = False
     images: Annotated[tuple[ObservedImage, ...] | None, Unsaid] = None
-    """Shown behind the text. None: there are none."""
+    """Images that follow the text; None: there are no images."""
     source: Annotated[str | None, Unsaid] = None
-    """The name under which an answer may cite the text. None: it may not."""
+    """Name under which an answer may cite the text; None: an answer may not cite it."""
 
 
 class AgentPrompted(Message):
-    """A message from our own code to the model between turns: a fault to fix, or the last turn."""
+    """A message from the agent loop to the model between turns: a fault to fix, or the last turn."""
 
     kind: Literal["prompted"] = "prompted"
     text: str
@@ -59,7 +59,7 @@ class ToolCallStarted(Message):
 
 
 class ModelCallFailed(Message):
-    """A model call that gave no reply; it was a turn all the same."""
+    """A model call that gave no reply. It counts as a turn."""
 
     kind: Literal["call_failed"] = "call_failed"
     error: str
@@ -75,8 +75,8 @@ checkpoint_adapter: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint, config=NO_
 
 @dataclass(frozen=True, slots=True)
 class WorstCase:
-    """The most that one model call can use: reserved before it, settled after it. Whole
-    tokens, micro-dollars.
+    """Upper bound of one model call: whole tokens and micro-dollars. The store reserves it before the
+    call.
     """
 
     input_tokens: int

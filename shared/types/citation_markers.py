@@ -1,4 +1,4 @@
-"""Markers in an output, `[c1]` and `[step.c1]`: how its statements point to claims. Pure."""
+"""Markers in an output, such as `[c1]` and `[step.c1]`, that refer to claims. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from handoff_queue.shared.types.ids import StepId
 
 _NAME = r"(?:[a-z][a-z0-9_-]{0,47}\.)?c[0-9]{1,4}"
 MARKER = re.compile(rf"\[({_NAME}(?:\s*[,;]\s*{_NAME})*)\]")
-"""Claim ids in brackets: `[c1]`, `[find.c2, c3]`."""
+"""One or more claim ids in brackets: `[c1]`, `[find.c2, c3]`."""
 _ID = re.compile(rf"^\[?({_NAME}|[0-9]{{1,4}})\]?$")
 
 
 def qualify_claim_id(claim_id: str, step: StepId) -> str | None:
-    """Return the id with its step in front: `c1` -> `step.c1`, or None if it is not an id. A bare
-    number counts as an id.
+    """Return the id of a claim with its step, such as `step.c1` for `c1`, for `[c1]` and for `1`. An
+    id with a step is returned unchanged. Return None if the text is not an id.
     """
     match = _ID.match(claim_id.strip())
     if match is None:
@@ -32,29 +32,31 @@ def qualify_claim_id(claim_id: str, step: StepId) -> str | None:
 def qualify_markers(
     output: Any, step: StepId, known: Collection[str], dangling: list[str]
 ) -> tuple[Any, list[str]]:
-    """Return the output with every marker qualified, one id per bracket, and the ids in the order
-    of their first use.
+    """Return the output with each marker qualified, one id in each bracket, and the ids in the order
+    of their first use. Ids without a claim are removed.
 
-    Markers without a claim are removed, and their names are added to `dangling`.
+    Args:
+        known: qualified ids of the claims.
+        dangling: list to which ids without a claim are added.
     """
     used: dict[str, None] = {}
 
     def rename(match: re.Match[str]) -> str:
-        kept = []
-        for given in re.split(r"\s*[,;]\s*", match.group(1)):
-            name = qualify_claim_id(given, step)
+        markers: list[str] = []
+        for claim_id in re.split(r"\s*[,;]\s*", match.group(1)):
+            name = qualify_claim_id(claim_id, step)
             if name in known and name is not None:
                 used[name] = None
-                kept.append(f"[{name}]")
-            elif given not in dangling:
-                dangling.append(given)
-        return "".join(kept)
+                markers.append(f"[{name}]")
+            elif claim_id not in dangling:
+                dangling.append(claim_id)
+        return "".join(markers)
 
     return in_every_text(output, lambda text: MARKER.sub(rename, text)), list(used)
 
 
 def in_every_text(value: Any, replaced: Callable[[str], str]) -> Any:
-    """Return a JSON value with each text replaced, except keys."""
+    """Return a JSON value with `replaced` applied to each text, except keys."""
     if isinstance(value, str):
         return replaced(value)
     if isinstance(value, list):

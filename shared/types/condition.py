@@ -1,8 +1,8 @@
 """Conditions of steps: expressions over the results of earlier steps, and over the item of a
 repeated step.
 
-The text is parsed with `ast`, and each node is checked against a short list. No code runs:
-there are no calls but `len`, no operators but comparisons, `and`, `or`, `not` and `in`.
+`ast` parses the text, and each node is checked against a short list. The text never runs as code. The
+only function is `len`; the only operators are comparisons, `and`, `or`, `not` and `in`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, Final
@@ -23,17 +23,16 @@ from handoff_queue.shared.types.message import Message
 
 MOST_CHARS = 1_000
 MOST_NODES = 200
-"""Nodes of the tree. The number bounds the time of an evaluation, and the depth of the recursion.
-"""
+"""Most nodes of the tree. They bound the time of an evaluation and the depth of its recursion."""
 FIELDS: Final = ("output", "status", "confidence")
-"""The fields of a step that a condition can name."""
+"""Fields of a step that a condition can name."""
 ITEM: Final = "item"
 STEPS: Final = "steps"
 LITERALS: Final[Mapping[str, bool | None]] = {"true": True, "false": False, "null": None}
 RESERVED: Final = frozenset({ITEM, STEPS, "len", *LITERALS})
-"""Names that mean no step. Such a step is written `steps["item"]`."""
+"""Names that do not mean a step. A step with such a name is written `steps["item"]`."""
 _MOST_VALUES = 3
-"""Values that a reason names."""
+"""Most values that a reason names."""
 _VALUE_CHARS = 60
 _QUOTED = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'")
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*")
@@ -73,7 +72,7 @@ HELP = "use the steps' output, status and confidence with ==, !=, <, <=, >, >=, 
 
 
 class InvalidCondition(ValueError):
-    """The text is no condition. The message says why, in one line."""
+    """The text is not a condition. The message has the reason in one line."""
 
 
 class Undecided(Exception):
@@ -85,22 +84,23 @@ class When(Message):
 
     text: Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARS)]
     steps: dict[str, StepIdField] = Field(default_factory=dict)
-    """The steps that the text names, and their ids in the plan."""
+    """Step ids in the plan, by the names of the steps in the text."""
     item: str | dict[str, str] | None = None
     """Item of a repeated step: the line, the path, or the fields of the row that the text names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A text that was found to be a condition."""
+    """A valid condition."""
 
     text: str
     tree: ast.expr
     steps: tuple[str, ...]
-    """The steps that it names, each once."""
+    """Names of its steps, sorted, each once."""
     columns: tuple[str, ...]
-    """The fields of `item` that it names, each once."""
+    """Fields of `item` that it names, sorted, each once."""
     has_item: bool
+    """True if the condition names `item`."""
     has_whole_item: bool
     """True if the condition names `item` without a field."""
 
@@ -126,25 +126,21 @@ def condition_of(text: str) -> Condition:
     nodes = list(ast.walk(tree))
     if len(nodes) > MOST_NODES:
         raise InvalidCondition(f"it has more than {MOST_NODES} parts; make it shorter")
-    of_a_step = {
-        id(node.value) for node in nodes if isinstance(node, ast.Attribute) and _is_field(node)
-    }
-    inside = {id(node.value) for node in nodes if isinstance(node, ast.Attribute | ast.Subscript)}
-    functions = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    steps_with_field, containers, functions = _roles_of(nodes)
     for node in nodes:
         _check(node)
         if id(node) in functions:
             continue
         name = _step_named(node)
         if name is not None:
-            if id(node) not in of_a_step:
+            if id(node) not in steps_with_field:
                 advice = f"{_text(node)} is a step; write {_text(node)}.output or .status"
                 raise InvalidCondition(advice)
             steps[name] = None
         if isinstance(node, ast.Name) and node.id == ITEM:
             has_item = True
-            has_whole_item |= id(node) not in inside
-        if isinstance(node, ast.Name) and node.id == STEPS and id(node) not in inside:
+            has_whole_item |= id(node) not in containers
+        if isinstance(node, ast.Name) and node.id == STEPS and id(node) not in containers:
             raise InvalidCondition('steps is no value; write steps["the-step"].output')
         if column := _column(node):
             columns[column] = None
@@ -153,6 +149,26 @@ def condition_of(text: str) -> Condition:
     return Condition(
         text, tree, tuple(sorted(steps)), tuple(sorted(columns)), has_item, has_whole_item
     )
+
+
+def _roles_of(nodes: Sequence[ast.AST]) -> tuple[set[int], set[int], set[int]]:
+    """Return the ids of nodes by their role in another node: steps in front of one of `FIELDS`, values
+    in front of any field or index, and called functions.
+
+    Raises:
+        InvalidCondition: a step has another field.
+    """
+    steps_with_field: set[int] = set()
+    containers: set[int] = set()
+    functions: set[int] = set()
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and _is_field(node):
+            steps_with_field.add(id(node.value))
+        if isinstance(node, ast.Attribute | ast.Subscript):
+            containers.add(id(node.value))
+        if isinstance(node, ast.Call):
+            functions.add(id(node.func))
+    return steps_with_field, containers, functions
 
 
 def _parsed(text: str) -> ast.expr:
@@ -207,6 +223,7 @@ def _check(node: ast.AST) -> None:
 
 
 def _text(node: ast.AST) -> str:
+    """Return the text of a node, cut to 80 characters, for an error."""
     try:
         return f"{ast.unparse(node):.80}"
     except (ValueError, RecursionError):
@@ -214,7 +231,11 @@ def _text(node: ast.AST) -> str:
 
 
 def _is_field(node: ast.Attribute) -> bool:
-    """Return whether a node asks for `output`, `status` or `confidence`. Raises: InvalidCondition."""
+    """Return whether a node is the field `output`, `status` or `confidence` of a step.
+
+    Raises:
+        InvalidCondition: the node is another field of a step.
+    """
     if _step_named(node.value) is None:
         return False
     if node.attr not in FIELDS:
@@ -226,7 +247,7 @@ def _is_field(node: ast.Attribute) -> bool:
 
 
 def _step_named(node: ast.AST) -> str | None:
-    """Return the step that a node stands for: `name`, or `steps["name"]`."""
+    """Return the name of the step in a node `name` or `steps["name"]`; None for other nodes."""
     if isinstance(node, ast.Name):
         if node.id in RESERVED or node.id in ("True", "False", "None"):
             return None
@@ -240,7 +261,7 @@ def _step_named(node: ast.AST) -> str | None:
 
 
 def _column(node: ast.AST) -> str | None:
-    """Return the field of the item that a node asks for."""
+    """Return the field in a node `item.field` or `item["field"]`; None for other nodes."""
     if isinstance(node, ast.Attribute) and _is_name(node.value, ITEM):
         return node.attr
     if isinstance(node, ast.Subscript) and _is_name(node.value, ITEM):
@@ -256,7 +277,7 @@ def _is_name(node: ast.AST, name: str) -> bool:
 
 
 def _index(node: ast.Subscript) -> Any:
-    """Return the constant in brackets. None: it is no constant."""
+    """Return the constant in brackets; None if it is not a constant."""
     index = node.slice
     if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
         number = None
@@ -271,21 +292,20 @@ def _index(node: ast.Subscript) -> Any:
 
 
 def problem_with(when: When) -> str | None:
-    """Return the problem with the condition of a step. None: there is no problem."""
+    """Return the problem with the condition of a step, or None."""
     try:
         condition = condition_of(when.text)
     except InvalidCondition as error:
         return str(error)
-    if unknown := [name for name in condition.steps if name not in when.steps]:
-        return f"it names {unknown[0]}, which its `steps` do not have"
-    if isinstance(when.item, dict):
-        fields = when.item
-    else:
-        fields = {}
+    for name in condition.steps:
+        if name not in when.steps:
+            return f"it names {name}, which its `steps` do not have"
     if condition.has_item and when.item is None:
         return "it names item, and the step is not repeated"
-    if unknown := [name for name in condition.columns if name not in fields]:
-        return f"it names item.{unknown[0]}, which its `item` does not have"
+    fields = when.item if isinstance(when.item, dict) else {}
+    for name in condition.columns:
+        if name not in fields:
+            return f"it names item.{name}, which its `item` does not have"
     return None
 
 
@@ -297,19 +317,23 @@ def evaluate_condition(
     steps: Mapping[str, Mapping[str, JsonValue]],
     item: JsonValue = None,
 ) -> Decided:
-    """Evaluate a condition. `steps`: the FIELDS of each step that the condition names.
+    """Evaluate a condition.
+
+    Args:
+        steps: the `FIELDS` of each step that the condition names.
+        item: item of a repeated step.
 
     Raises:
-        Undecided: a field is not there, or a value cannot be compared; says which.
+        Undecided: a field is missing, or a value cannot be compared. The message names it.
     """
     evaluation = _Evaluation(steps, item)
     is_met = evaluation.truth(condition.tree)
-    seen: list[str] = []
-    for path, value in evaluation.seen.items():
-        seen.append(f"{path} is {show_value(value)}")
+    read_values: list[str] = []
+    for path, value in evaluation.read.items():
+        read_values.append(f"{path} is {show_value(value)}")
     values = ""
-    if seen:
-        values = f" ({'; '.join(seen[:_MOST_VALUES])})"
+    if read_values:
+        values = f" ({'; '.join(read_values[:_MOST_VALUES])})"
     outcome = "is not met"
     if is_met:
         outcome = "is met"
@@ -317,7 +341,7 @@ def evaluate_condition(
 
 
 def show_value(value: JsonValue) -> str:
-    """Return a value as a reason names it, cut to a few words."""
+    """Return a value as JSON for a message, cut to `_VALUE_CHARS` characters."""
     text = json.dumps(value, ensure_ascii=False)
     if len(text) <= _VALUE_CHARS:
         return text
@@ -326,23 +350,31 @@ def show_value(value: JsonValue) -> str:
 
 @dataclass(slots=True)
 class _Evaluation:
+    """One evaluation of a condition."""
+
     steps: Mapping[str, Mapping[str, JsonValue]]
     item: JsonValue
-    seen: dict[str, JsonValue] = field(default_factory=dict)
-    """The values that the condition was decided by."""
+    read: dict[str, JsonValue] = field(default_factory=dict)
+    """Values that decided the condition, by their text in the condition."""
 
     def truth(self, node: ast.expr) -> bool:
+        """Return the value of a node that is true or false.
+
+        Raises:
+            Undecided: the value is something else.
+        """
         value = self.value(node)
         if not isinstance(value, bool):
             raise Undecided(f"{_text(node)} is {show_value(value)}, not true or false")
         return value
 
     def value(self, node: ast.expr) -> Any:  # noqa: PLR0911 (one case a node)
+        """Return the value of a node."""
         match node:
             case ast.BoolOp(op=ast.And()):
-                return all(self.truth(operand) for operand in node.values)
+                return all(map(self.truth, node.values))
             case ast.BoolOp():
-                return any(self.truth(operand) for operand in node.values)
+                return any(map(self.truth, node.values))
             case ast.UnaryOp(op=ast.Not()):
                 return not self.truth(node.operand)
             case ast.UnaryOp():
@@ -352,10 +384,7 @@ class _Evaluation:
             case ast.Call():
                 return self._length(node.args[0])
             case ast.List() | ast.Tuple():
-                anies: list[Any] = []
-                for elt in node.elts:
-                    anies.append(self.value(elt))
-                return anies
+                return list(map(self.value, node.elts))
             case ast.Constant():
                 return node.value
             case ast.Name() if node.id in LITERALS:
@@ -379,7 +408,7 @@ class _Evaluation:
         """Return the value of `a.output.b`, `a.output["b"]`, `item` or `item.b`."""
         value = self._inside(node)
         if not isinstance(value, list | dict):
-            self.seen[_text(node)] = value
+            self.read[_text(node)] = value
         return value
 
     def _inside(self, node: ast.expr) -> JsonValue:
@@ -407,12 +436,16 @@ class _Evaluation:
 
 
 def _part(value: JsonValue, key: str | int, path: str) -> JsonValue:
-    """Return a field of an object, or an item of a list. Raises: Undecided."""
+    """Return a field of an object, or an item of a list.
+
+    Raises:
+        Undecided: the value at `path` has no such field or item.
+    """
     if isinstance(value, dict) and isinstance(key, str):
         if key in value:
             return value[key]
-        there = ", ".join(map(str, value)) or "none"
-        raise Undecided(f"{path} has no field {key!r:.60} (there are: {there:.200})")
+        names = ", ".join(map(str, value)) or "none"
+        raise Undecided(f"{path} has no field {key!r:.60} (there are: {names:.200})")
     if isinstance(value, list) and isinstance(key, int):
         if -len(value) <= key < len(value):
             return value[key]
@@ -421,6 +454,11 @@ def _part(value: JsonValue, key: str | int, path: str) -> JsonValue:
 
 
 def _holds(op: ast.cmpop, left: Any, right: Any, names: tuple[str, str]) -> bool:
+    """Return whether a comparison is true.
+
+    Args:
+        names: texts of both sides, for errors.
+    """
     if isinstance(op, ast.In | ast.NotIn):
         return _is_in(left, right, names) is isinstance(op, ast.In)
     if isinstance(op, ast.Eq | ast.NotEq):
@@ -430,6 +468,7 @@ def _holds(op: ast.cmpop, left: Any, right: Any, names: tuple[str, str]) -> bool
 
 
 def _equal(left: Any, right: Any, names: tuple[str, str]) -> bool:
+    """Return whether two values are equal: as numbers if one of them is a number."""
     for value, name in zip((left, right), names, strict=True):
         if isinstance(value, list | dict):
             raise Undecided(
@@ -442,6 +481,7 @@ def _equal(left: Any, right: Any, names: tuple[str, str]) -> bool:
 
 
 def _ordered(left: Any, right: Any, names: tuple[str, str]) -> tuple[Any, Any]:
+    """Return both values in a form that can be ordered: two numbers or two texts."""
     pair = _as_numbers(left, right)
     if pair is not None:
         return pair
@@ -454,6 +494,7 @@ def _ordered(left: Any, right: Any, names: tuple[str, str]) -> tuple[Any, Any]:
 
 
 def _is_in(left: Any, right: Any, names: tuple[str, str]) -> bool:
+    """Return whether a text contains a text, an object has a field, or a list has a value."""
     if isinstance(right, str):
         if not isinstance(left, str):
             raise Undecided(
@@ -461,23 +502,20 @@ def _is_in(left: Any, right: Any, names: tuple[str, str]) -> bool:
             )
         return left in right
     if isinstance(right, dict):
-        return left in _hashable(right)
+        return left in list(right)  # a list, because `left` need not be hashable
     if isinstance(right, list):
-        return any(_equal(left, scalar, names) for scalar in _scalars(right))
+        scalars = filter(_is_scalar, right)
+        return any(_equal(left, scalar, names) for scalar in scalars)
     raise Undecided(f"{names[1]} is {show_value(right)}, which holds nothing")
 
 
-def _hashable(value: Mapping[str, JsonValue]) -> Sequence[str]:
-    return list(value)
-
-
-def _scalars(values: Sequence[JsonValue]) -> Iterator[JsonValue]:
-    return (value for value in values if not isinstance(value, list | dict))
+def _is_scalar(value: JsonValue) -> bool:
+    return not isinstance(value, list | dict)
 
 
 def _as_numbers(left: Any, right: Any) -> tuple[float, float] | None:
-    """Return two numbers. If one value is a number, a text is read as a number, because tables hold
-    only texts.
+    """Return both values as numbers if at least one is a number; else None. A text of digits counts
+    as a number then, because tables have only texts.
     """
     if not (_is_number(left) or _is_number(right)):
         return None

@@ -1,7 +1,7 @@
-"""Every error that the project raises on purpose.
+"""All errors that the project raises on purpose.
 
 HandoffError
-├── UserError            a mistake in what a person typed or configured: one line, with the fix (exit 2)
+├── UserError            a mistake of a user, in a command or the configuration: one line with the fix (exit 2)
 │   ├── InvalidSpecialist    a specialist's Markdown file
 │   ├── InvalidTool          a user's own tool
 │   ├── InvalidDocuments     the documents of a job
@@ -35,7 +35,7 @@ HandoffError
 ├── LimitReached         a limit of the handoff, the job or the day: the handoff ends as `partial`
 └── ModelError           a failed call of the model's server; see `retryable`
     ├── ModelRejected        400, 401, 403, 404, 413, 422: the same call will fail again
-    │   └── SchemaRejected       a 400 about strict schemas: later calls to this model do without them
+    │   └── SchemaRejected       a 400 about strict schemas: later calls describe the schema in the prompt
     ├── ModelBusy            429, 529: try later, perhaps after `retry_after_s`
     ├── ModelUnreachable     5xx, time-outs, connections, a stream that broke off
     │   └── NeverSent            no byte of the request was sent: the call cost nothing
@@ -80,6 +80,7 @@ class UnknownJob(UserError):
 
     @classmethod
     def named(cls, job_id: str) -> UnknownJob:
+        """Return the error for a job id."""
         return cls(f"there is no job {job_id} (see `handoff list`)")
 
 
@@ -94,8 +95,8 @@ class PlanRefused(ManyProblems):
     """Mistakes in a plan that a person has written."""
 
     def __init__(self, problems: Sequence[tuple[str, Sequence[str]]]) -> None:
-        """Store the problems. Each has its text and its place in the plan, from the outermost
-        field inwards: `("steps", "0", "task")`.
+        """Make the error of these problems. Each has its text and its place in the plan, from the
+        outermost field inwards: `("steps", "0", "task")`.
         """
         super().__init__([text for text, _ in problems])
         self.problems = tuple(problems)
@@ -146,7 +147,7 @@ class UnreadablePayload(StoreError):
 
 
 class VersionConflict(StoreError):
-    """Compare-and-append found a journal of another length than the caller read."""
+    """The journal has grown or changed since the caller read it."""
 
 
 class PoisonJob(StoreError):
@@ -162,11 +163,11 @@ class Interrupted(HandoffError):
 
 
 class LeaseLost(Interrupted):
-    """The lease ran out and another claim raised the fence."""
+    """The claim is lost: its lease may be over, or the handoff has another claim or has ended."""
 
 
 class Cancelled(Interrupted):
-    """The job was cancelled, or ended without this handoff."""
+    """The job was cancelled, or no longer needs the handoff."""
 
 
 class Deferred(Interrupted):
@@ -211,7 +212,10 @@ WHOSE = {
 
 
 class LimitReached(HandoffError):
-    """A limit is reached. The work so far becomes a `partial` result."""
+    """A limit is reached. The work so far becomes a `partial` result.
+
+    `limit` is the name of the limit, and `level` its owner.
+    """
 
     def __init__(self, limit: str, detail: str = "", *, level: Level = Level.HANDOFF) -> None:
         super().__init__(f"{limit}{': ' + detail if detail else ''}")
@@ -237,8 +241,8 @@ class ModelRejected(ModelError):
 
 
 class SchemaRejected(ModelRejected):
-    """The server takes no strict schemas: the next call says the same in words, and so is
-    another one.
+    """The server does not accept strict schemas. A retry is useful, because the next call describes
+    the schema in the prompt.
     """
 
     retryable: ClassVar[bool] = True

@@ -1,13 +1,14 @@
 """Events of the journal: approvals, and the union of all events.
 
-A journal is a list of these events; nothing else is true about a job. Fields are only ever added,
-with a default, so that a newer version reads the journals of an older version.
+A journal is a list of these events, and is the only source of truth about a job. New fields have a
+default, so that a newer version can read the journals of an older version.
 
-No event contains text from a person, a model or a tool. An event refers to such a text as a payload
-or as a HandoffResult, and `supervisor.lifecycle.result_texts` reads it there. Only the plan is an
-exception: its events hold names and first words of tasks, for lists and Flower.
+Events do not contain long texts of users, models or tools. An event refers to such a text as a
+payload or as a `HandoffResult`, and `supervisor.lifecycle.result_texts` reads it there. The titles of
+jobs and steps are exceptions, for lists and Flower.
 
-An answer names the version of its question in the journal. A late or second answer has no effect.
+An `Approved` or `Rejected` names the version of its question in the journal (`asked`). A late or
+second answer has no effect.
 """
 
 from __future__ import annotations
@@ -67,17 +68,17 @@ from handoff_queue.shared.types.step_events import (
 
 
 class ApprovalAsked(Message):
-    """The job waits until a person has approved or rejected."""
+    """The job waits for a person to approve or reject."""
 
     type: Literal["approval_asked"] = "approval_asked"
     what: ApprovalOf
     why: str
     wait_s: PositiveInt
-    """Seconds that the job waits at most."""
+    """Longest wait in seconds."""
     steps: tuple[StepIdField, ...] = ()
-    """The steps that failed, or that are ready to begin."""
+    """Steps that failed, or steps that are ready to begin."""
     draft: BlobRef | None = None
-    """The `shared.types.answer.Answer` that would leave, as JSON."""
+    """The `shared.types.answer.Answer` to approve, as JSON."""
 
 
 class ApprovalReminded(Message):
@@ -90,20 +91,20 @@ class ApprovalReminded(Message):
 
 
 class Approved(Message):
-    """The job may go on."""
+    """The question was approved, and the job continues."""
 
     type: Literal["approved"] = "approved"
     asked: PositiveInt
     by: Literal["user", "timeout"] = "user"
     note: BlobRef | None = None
     steps: tuple[StepIdField, ...] = ()
-    """The steps that may begin. Empty: all that were asked about."""
+    """Steps that may begin; empty: all steps of the question."""
     plan: PlanMade | None = None
     """Plan that replaces the plan in question."""
 
 
 class Rejected(Message):
-    """A person rejected the job's question."""
+    """A person rejected the question."""
 
     type: Literal["rejected"] = "rejected"
     asked: PositiveInt
@@ -112,7 +113,7 @@ class Rejected(Message):
     steps: tuple[StepIdField, ...] = ()
     """Steps to run again; empty: the steps that make the answer."""
     own_plan: BlobRef | None = None
-    """The `shared.types.plan.Plan` that the person would make, as JSON: a draft for the planner."""
+    """The `shared.types.plan.Plan` of the person, as JSON: a draft for the planner."""
 
 
 ApprovalEvent = ApprovalAsked | ApprovalReminded | Approved | Rejected
@@ -129,7 +130,7 @@ class Recorded:
     """An event in its place in the journal."""
 
     version: int
-    """1 for the first."""
+    """Place in the journal; 1 for the first event."""
     at: float
     """Unix time in seconds, by Redis's clock."""
     event: Event

@@ -1,4 +1,4 @@
-"""Known facts: a table from the user that the claims of an answer are compared with."""
+"""Known facts: a table from the user, with which the claims of an answer are compared."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ class KnownFact(Message):
 
 
 class FactTable(Message):
-    """A payload of its job: read once, where the job is submitted."""
+    """The known facts of a job. The client reads the user's file once and stores this payload."""
 
     facts: tuple[KnownFact, ...] = ()

@@ -24,7 +24,9 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class GatesFrom(StrEnum):
-    """Origin of a job's gates. Only the most specific origin counts."""
+    """Origin of a job's gates. Gates of the job replace those of the workflow, which replace those of
+    the settings.
+    """
 
     JOB = "job"
     WORKFLOW = "workflow"
@@ -37,14 +39,13 @@ class Gates(Message):
     min_words: Annotated[int, Field(ge=0, le=MOST_COUNT)] | None = None
     max_words: Count | None = None
     sections: tuple[Line, ...] = ()
-    """Headings that must be there, in any case and at any level."""
+    """Headings that the answer must have, at any level. Upper and lower case count as equal."""
     forbidden: tuple[Line, ...] = ()
-    """Patterns of RE2 that may stand nowhere; `(?i)` before one makes it blind to case."""
+    """RE2 patterns that must not match the answer. `(?i)` at the beginning ignores case."""
     required: tuple[Line, ...] = ()
-    """Patterns of RE2 that must stand somewhere."""
+    """RE2 patterns that must match the answer."""
     numbers: tuple[Number, ...] = ()
-    """Values that must stand in it, however they are written: 16000 is also `16,000` and `16
-    thousand`.
+    """Values that the answer must contain in any notation: 16000 is also `16,000` and `16 thousand`.
     """
     cited: bool = False
     """True if the answer must have sources, and each sentence with a figure or a claim must cite a

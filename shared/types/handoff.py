@@ -32,7 +32,7 @@ from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 
 class Document(Message):
-    """A document. Its text is in the store under its digest."""
+    """A document of a job. Its text is in the store under its digest."""
 
     path: Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
     """Path relative to the given folder, with forward slashes. For a fetched page: its URL."""
@@ -42,7 +42,7 @@ class Document(Message):
     """
     media_type: str
     chars: NonNegativeInt
-    """Length of the extracted text in characters. Citations count in characters, too."""
+    """Length of the extracted text in characters. Citations also count characters."""
 
 
 class Manifest(Message):
@@ -55,7 +55,7 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
 
 class BlobRef(Message):
-    """A payload in the job's blobs."""
+    """Reference to a payload of the job."""
 
     digest: Digest
     size: NonNegativeInt
@@ -68,7 +68,7 @@ def ref(text: str) -> BlobRef:
 
 
 class ContextResult(Message):
-    """The result of one step that this one depends on, by reference."""
+    """The result of a step that the handoff's step depends on, by reference."""
 
     step_id: StepIdField
     result: BlobRef
@@ -78,7 +78,7 @@ class ContextResult(Message):
 
 
 Author = Literal["assessor", "planner", "user", "supervisor", "gate"]
-"""The author of a feedback."""
+"""Author of a feedback."""
 
 
 class Feedback(Message):
@@ -111,7 +111,7 @@ class AgentHandoff(Message):
     from_agent: NameField = "supervisor"
     assigned_to: NameField
     specialist: Digest
-    """The SpecialistSpec that the job started with."""
+    """Digest of the `SpecialistSpec` that the job started with."""
     task_description: Text
     depends_on: tuple[StepIdField, ...] = ()
     context: tuple[ContextResult, ...] = ()
@@ -123,12 +123,12 @@ class AgentHandoff(Message):
     fallback_instruction: str = "Say exactly what is missing, and give what you have."
     limits: HandoffLimits = HandoffLimits()
     acts_with: Annotated[tuple[str, ...] | None, Unsaid] = None
-    """The only tools with effects that may be called. None: all those of the specialist."""
+    """The only tools with effects that may be called; None: all tools of the specialist."""
     model: str | None = None
-    """Overrides the specialist's model for this job (`--model`)."""
+    """Model of the job (`--model`), which replaces the specialist's own; None: no replacement."""
     return_to: str = "supervisor.advance"
     depth: Annotated[int, Field(ge=0, le=MOST_DEPTH)] = 0
-    """0: the job's own supervisor issued the handoff. More: a sub-supervisor did."""
+    """Number of jobs above the handoff's job: 0 for a user's job, 1 or more for a child job."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -145,6 +145,8 @@ class AgentHandoff(Message):
 
 
 class ResultStatus(StrEnum):
+    """Status of a result."""
+
     OK = "ok"
     """The output matches the expected format and the task is done."""
     PARTIAL = "partial"
@@ -189,7 +191,7 @@ class Citation(Message):
     source: str
     """The document's path in its set, or a URL."""
     digest: Digest
-    """The document."""
+    """Digest of the document's text."""
     start: NonNegativeInt
     """Characters from the start of the document's extracted text."""
     end: PositiveInt
@@ -212,7 +214,7 @@ class Claim(Message):
     id: ClaimId
     text: Text
     sources: tuple[Citation, ...] = ()
-    """Citations that code has checked. Empty: the claim has no checked source."""
+    """Citations that code has checked; empty: the claim has no checked source."""
     subject: Fact | None = None
     attribute: Fact | None = None
     value: Fact | None = None
@@ -244,12 +246,12 @@ class HandoffResult(Message):
     stop_reason: StopReason = StopReason.FINISHED
     error: str | None = None
     model: str | None = None
-    """The model's name as the server gives it."""
+    """Name of the model in the server's answers."""
     notes: tuple[str, ...] = ()
     acted: Annotated[bool | None, Unsaid] = None
     """True if a tool with effects may have run."""
     to_finish_microusd: Annotated[NonNegativeInt | None, Unsaid] = None
-    """The likely cost to fill a team's gaps. None: no gaps, or not known."""
+    """The likely cost to fill the gaps of a sub-team's answer; None: no gaps, or unknown."""
 
     @property
     def failure(self) -> str:
@@ -318,10 +320,13 @@ def failed_result(
 
 
 def result_of(handoff: AgentHandoff, **values: Any) -> HandoffResult:
-    """Return a result of this handoff. `values`: the other fields of `HandoffResult`.
+    """Return a result of this handoff.
+
+    Args:
+        values: fields of `HandoffResult` except its ids.
 
     Raises:
-        ValidationError: no result can have these values.
+        ValidationError: the values are invalid.
     """
     return HandoffResult(
         handoff_id=handoff.handoff_id,
@@ -342,7 +347,7 @@ class Given(Message):
     result: BlobRef
     """A HandoffResult, as JSON."""
     is_answer: bool = False
-    """True: the result is the answer of the earlier job."""
+    """True if the result is the answer of the earlier job."""
 
 
 class Earlier(Message):
@@ -354,7 +359,9 @@ class Earlier(Message):
 
 
 def answers_in(given: Sequence[Given]) -> tuple[StepId, ...]:
-    """Return the results that a step without a planner receives."""
+    """Return the steps of the given results that are answers of earlier jobs. A step that no planner
+    made receives them.
+    """
     answers: list[StepId] = []
     for result in given:
         if result.is_answer:
@@ -363,7 +370,7 @@ def answers_in(given: Sequence[Given]) -> tuple[StepId, ...]:
 
 
 def own(depends_on: Sequence[StepId], given: Collection[StepId]) -> tuple[StepId, ...]:
-    """Return the dependencies that are steps of this job."""
+    """Return the dependencies that are steps of this job, and not given results."""
     steps: list[StepId] = []
     for step in depends_on:
         if step not in given:

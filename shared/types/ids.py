@@ -1,5 +1,5 @@
-"""Ids. All are plain strings that are safe in URLs, file names, Redis keys and Celery task
-ids.
+"""Ids of jobs, steps and handoffs. All are plain strings that are safe in URLs, file names, Redis keys
+and Celery task ids.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ NameField = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 _words = random.Random()  # noqa: S311 (no secret: see `new_word`)
-"""A separate generator: a program that seeds `random` does not repeat these words."""
+"""A separate generator, so that a program that seeds `random` does not repeat these words."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_words.seed)
 
 
 def new_word() -> str:
-    """Return 64 random bits as text. The word is unique, but no secret.
+    """Return 64 random bits as hexadecimal text. The word is unique but not a secret.
 
     `os.urandom` would release the interpreter lock for a system call. Two processes that were
-    restored from one image return the same words.
+    restored from one memory image return the same words.
     """
     return f"{_words.getrandbits(64):016x}"
 
 
 def new_job_id() -> JobId:
-    """Return a new id with 48 random bits.
+    """Return a new job id with 48 random bits.
 
-    A million jobs have a clash with a probability of 1 in 560. `submit` refuses a clash.
+    Among a million jobs, two have the same id with a probability of 1 in 560. `submit` refuses an id
+    that exists.
     """
     return JobId(f"j-{secrets.token_hex(6)}")
 
@@ -57,8 +58,8 @@ def job_id_for(tenant: str, idempotency_key: str) -> JobId:
 
 
 def child_id_for(parent: JobId, handoff_id: HandoffId) -> JobId:
-    """Return the id of the child job of a handoff. It is always the same, so a child starts
-    once.
+    """Return the id of the child job of a handoff. A handoff always has the same child id, so its
+    child starts once.
     """
     return JobId("j-" + digest_of(f"{parent}/{handoff_id}")[:12])
 

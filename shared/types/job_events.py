@@ -24,33 +24,34 @@ class JobStatus(StrEnum):
     """Status of a job, for its users."""
 
     QUEUED = "queued"
-    """Accepted; no supervisor has looked at it."""
+    """The job is accepted, and no supervisor has evaluated it."""
     RUNNING = "running"
     WAITING = "waiting"
-    """A person has to approve or to decide something. `shared.store.jobs.job_standing` derives
-    it; no journal and no hash holds it.
+    """The job waits for a person to approve or decide. `shared.store.jobs.job_standing` computes this
+    status; it is not stored.
     """
     OK = "ok"
     PARTIAL = "partial"
     """There is an answer, with named gaps or open points."""
     FAILED = "failed"
-    """There is no answer; the reason is given."""
+    """There is no answer, but a reason."""
     CANCELLED = "cancelled"
 
     @property
     def ended(self) -> bool:
+        """Return whether the job has ended."""
         return self not in (JobStatus.QUEUED, JobStatus.RUNNING, JobStatus.WAITING)
 
 
 class Parent(Message):
-    """The handoff that a child job is there to do."""
+    """The parent job of a child job, and the parent's handoff that the child does."""
 
     job_id: JobIdField
     handoff_id: HandoffIdField
 
 
 class JobSubmitted(Message):
-    """A user asked for something, or a supervisor handed a step to a sub-supervisor."""
+    """A user submitted the job, or a supervisor made it for a step of a sub-supervisor."""
 
     type: Literal["job_submitted"] = "job_submitted"
     request: BlobRef
@@ -60,7 +61,7 @@ class JobSubmitted(Message):
     manifest: BlobRef | None = None
     document_count: NonNegativeInt = 0
     model: str | None = None
-    """Overrides every agent's model."""
+    """Model of all agents; None: each agent's own."""
     answer_schema: BlobRef | None = None
     tenant: str = DEFAULT_TENANT
     priority: Priority = Priority.INTERACTIVE
@@ -68,10 +69,9 @@ class JobSubmitted(Message):
     on_end: Annotated[BlobRef | None, Unsaid] = None
     """The `shared.types.job_options.EndTask` that is sent when the job has ended, as JSON."""
     specialists: tuple[NameField, ...] = ()
-    """Allowed specialists; empty: all that live workers announce."""
+    """Allowed specialists; empty: all specialists that live workers announce."""
     mode: Mode = Mode.TEAM
-    """The requested mode. Journals from before there were modes have no value, and mean this one.
-    """
+    """The requested mode. The default is for journals of versions without modes."""
     workflow: BlobRef | None = None
     """The plan of a workflow, as JSON, with mode `pipeline`."""
     is_reviewed: bool = True
@@ -81,8 +81,8 @@ class JobSubmitted(Message):
     gates_from: GatesFrom | None = None
     """Origin of the gates; None if there are no gates, or an older version set them."""
     facts: BlobRef | None = None
-    """A `shared.types.facts.FactTable`, as JSON, that the answer's claims are held against;
-    there are gates then, too.
+    """A `shared.types.facts.FactTable`, as JSON, with which the answer's claims are compared. A job
+    with facts has gates.
     """
     approvals: Approvals = Approvals()
     given: tuple[Given, ...] = ()
@@ -92,8 +92,7 @@ class JobSubmitted(Message):
     is_quoted: bool = False
     """True if the supervisor quotes the likely cost and time before the first step."""
     rubric: Rubric | None = None
-    """Criteria of the assessor in every mode; None: the default criteria, where there is a review.
-    """
+    """Criteria of the assessor, in any mode; None: the default criteria, in modes with a review."""
     parent: Parent | None = None
     """The parent of a child job; None for a user's job."""
     depth: NonNegativeInt = 0
@@ -101,7 +100,7 @@ class JobSubmitted(Message):
 
     @property
     def fact_checker(self) -> str | None:
-        """Name of the specialist that checks the facts of the answer; None: no specialist."""
+        """Return the specialist that checks the facts of the answer; None: no specialist."""
         if self.gates:
             return self.gates.fact_checker
         return None
@@ -116,7 +115,7 @@ class Routed(Message):
     specialist: NameField | None = None
     """The specialist that does the job alone; None: a team."""
     result: BlobRef | None = None
-    """The router's HandoffResult, which says why. None: there was only one to choose."""
+    """The router's `HandoffResult`, with its reason; None: there was no choice, and no router call."""
     problem: str | None = None
     """Reason why the router did not decide."""
 
@@ -129,8 +128,8 @@ class Quoted(Message):
 
 
 class JobEnded(Message):
-    """The job has ended, with an answer or a reason why there is none. A job that a limit or its
-    time cut short has both.
+    """The job has ended with an answer, or with a reason why there is no answer. A job that a limit
+    has ended has both.
     """
 
     type: Literal["job_ended"] = "job_ended"
@@ -139,15 +138,15 @@ class JobEnded(Message):
     """A `shared.types.answer.Answer`, as JSON."""
     reason: str | None = None
     because: BlobRef | None = None
-    """The HandoffResult that says more about the reason."""
+    """The `HandoffResult` with more about the reason."""
 
 
 class CancelRequested(Message):
-    """Stop, everywhere."""
+    """The job must stop: no new work begins, and running handoffs are cut."""
 
     type: Literal["cancel_requested"] = "cancel_requested"
     by: str = "user"
-    """The user, or the job whose child it is."""
+    """`user`, or the id of the parent job."""
 
 
 class TakenUp(Message):
@@ -162,8 +161,8 @@ class TakenUp(Message):
 
 
 class RetryRequested(NewLimits):
-    """A user wants the job to go on after its end or while it waits for a decision. It repeats
-    failed steps, or everything from one step on, and may raise the limits.
+    """A user retries the job after its end or while it waits for a decision. The retry repeats failed
+    steps, or one step and its dependents, and may raise the limits.
     """
 
     type: Literal["retry_requested"] = "retry_requested"
@@ -178,12 +177,12 @@ class RetryRequested(NewLimits):
     repeats all dependents.
     """
     taken_up: Annotated[TakenUp | None, Unsaid] = None
-    """None if a user asked for it."""
+    """The continuation of a child job by its parent; None for a user's retry."""
 
 
 class DecisionAsked(Message):
-    """The job's budget is spent, and its user said to be asked: it waits for a retry with
-    more, or for a cancel.
+    """The job's budget is spent, and its limits say `ask`. The job waits for a retry with a higher
+    limit, or for a cancel.
     """
 
     type: Literal["decision_asked"] = "decision_asked"
@@ -191,32 +190,35 @@ class DecisionAsked(Message):
 
 
 class WebhookTried(Message):
-    """The job's end was posted to its webhook, or could not be."""
+    """An attempt to post the job's end to its webhook."""
 
     type: Literal["webhook_tried"] = "webhook_tried"
     attempt: PositiveInt
     delivered: bool
     detail: str = ""
     under_way: bool = False
-    """Written before the POST, so that only one supervisor makes it; how it went comes after it."""
+    """True if the event was written before the POST, so that only one supervisor makes it. An event
+    with the outcome follows.
+    """
     end: NonNegativeInt = 0
-    """The version of the `job_ended` that it speaks of: a retried job has several. 0, of an
-    older version: the latest.
+    """Version of the `job_ended` event, of which a retried job has several. 0 in journals of older
+    versions: the latest.
     """
 
 
 class EndTaskTried(Message):
-    """The job's task was sent to the host's broker, or could not be."""
+    """An attempt to send the job's end task to the host's broker."""
 
     type: Literal["end_task_tried"] = "end_task_tried"
     attempt: PositiveInt
     delivered: bool
     detail: str = ""
     under_way: bool = False
-    """Written before the task is sent, so that only one supervisor sends it. The outcome follows.
+    """True if the event was written before the task is sent, so that only one supervisor sends it. An
+    event with the outcome follows.
     """
     end: NonNegativeInt
-    """The version of the `job_ended` that it is about: a retried job has several."""
+    """Version of the `job_ended` event, of which a retried job has several."""
 
 
 class ParentTold(Message):

@@ -37,7 +37,9 @@ class Priority(StrEnum):
 
 
 MOST_WAIT_S = 30 * 24 * 3_600
-"""Longest wait for an answer in seconds. Redis holds all waiting jobs in memory."""
+"""Longest wait for an answer in seconds. It is bounded, because Redis keeps all waiting jobs in
+memory.
+"""
 
 
 class ApprovalOf(StrEnum):
@@ -58,14 +60,14 @@ class ApprovalOf(StrEnum):
 
 
 class OnTimeout(StrEnum):
-    """Action if there is no answer to a question in time."""
+    """Action after a question was not answered in time."""
 
     GO_ON = "go-on"
     """The question counts as approved."""
     STOP = "stop"
     """The job is cancelled."""
     REMIND = "remind"
-    """The user gets a reminder, each after twice the time, and the job waits on."""
+    """The user gets reminders, each after twice the time of the one before, and the job waits."""
 
 
 class Approvals(Message):
@@ -75,7 +77,8 @@ class Approvals(Message):
     above_microusd: Microusd | None = None
     """A person must approve the cost above this amount."""
     timeout_s: int | None = Field(default=None, ge=1, le=MOST_WAIT_S)
-    """Longest wait for an answer in seconds. None: `MOST_WAIT_S`."""
+    """Longest wait for an answer, or time until the first reminder, in seconds. None: `MOST_WAIT_S`.
+    """
     on_timeout: OnTimeout = OnTimeout.STOP
 
     @property
@@ -85,7 +88,7 @@ class Approvals(Message):
 
     @property
     def wait_s(self) -> int:
-        """Return the longest wait for one answer in seconds."""
+        """Return the longest wait for one answer in seconds, including reminders."""
         if self.timeout_s is None or self.on_timeout is OnTimeout.REMIND:
             return MOST_WAIT_S
         return self.timeout_s
@@ -96,7 +99,7 @@ NOBODY_THERE = Approvals(timeout_s=1, on_timeout=OnTimeout.GO_ON)
 
 
 MOST_NAME_CHARS = 255
-"""Most bytes of the name of a task or a queue: the longest short string of AMQP."""
+"""Most characters of the name of a task or a queue: the longest short string of AMQP, in bytes."""
 DEFAULT_QUEUE = "celery"
 """The queue of a stock Celery worker."""
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=MOST_NAME_CHARS)]
@@ -110,6 +113,6 @@ class EndTask(Message):
     args: tuple[StorableJson, ...] = ()
     kwargs: dict[str, StorableJson] = Field(default_factory=dict)
     is_told: bool = True
-    """True: the end of the job is the first argument, as the result of a task is for its
-    callback.
+    """True if the first argument is a description of the job's end, as a callback gets the result of
+    its task.
     """

@@ -1,4 +1,4 @@
-"""Read JSON text: each key once, and only finite numbers."""
+"""Strict reading of JSON text: no repeated keys, and only finite numbers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from handoff_queue.shared.types.json_values import MOST_DIGITS, MOST_LEVELS, che
 
 
 def refuse_repeats(text: str) -> None:
-    """Refuse JSON with a repeated name in one object. Text that is not JSON is left to the parser.
+    """Refuse JSON with a repeated name in one object. Text that is not JSON passes: the caller's
+    parser refuses it.
 
     Raises:
-        UserError: names the first repeated name.
+        UserError: a name is repeated. The message has the first repeated name.
     """
     try:
         json.loads(text, object_pairs_hook=_each_once)
@@ -39,7 +40,7 @@ def _no_number(constant: str) -> NoReturn:
 
 
 def _finite(digits: str) -> float:
-    """Return the number. Raise ValueError if a float cannot hold it."""
+    """Return the number. Raise ValueError if it is too large for a float."""
     value = float(digits)
     if isfinite(value):
         return value
@@ -47,7 +48,7 @@ def _finite(digits: str) -> float:
 
 
 def _integer(digits: str) -> int:
-    """Return the number. Raise ValueError if no process could read it again."""
+    """Return the number. Raise ValueError if it has more digits than Python reads."""
     if len(digits) > MOST_DIGITS:
         raise ValueError(f"it has an integer of more than {MOST_DIGITS:,} digits")
     return int(digits)
@@ -65,6 +66,6 @@ class _StrictDecoder(json.JSONDecoder):
 
 
 STRICT = _StrictDecoder(parse_constant=_no_number, parse_float=_finite, parse_int=_integer)
-"""A strict decoder. Its methods raise ValueError if the text is not JSON, or if its value could not
-be read again.
+"""A strict decoder. Its methods raise ValueError if the text is not JSON, or if no process could read
+the stored value again.
 """

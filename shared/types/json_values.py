@@ -15,11 +15,11 @@ from pydantic import AfterValidator, JsonValue
 from handoff_queue.shared.types.characters import has_half_a_character
 
 MOST_LEVELS = 100
-"""Levels of lists and objects in one value. pydantic-core reads 200 levels, and a stored value
-stands inside other messages.
+"""Most levels of lists and objects in one value. pydantic-core reads 200 levels, and a stored value is
+a part of other messages.
 """
 MOST_DIGITS = 4_300
-"""Digits of an integer. Python and pydantic-core refuse to read integers with more digits."""
+"""Most digits of an integer. Python and pydantic-core refuse to read integers with more digits."""
 _BEYOND = 10**MOST_DIGITS
 
 
@@ -27,8 +27,8 @@ def check_storable(value: Any) -> None:
     """Check that a JSON value can be stored and read again.
 
     Raises:
-        ValueError: the value holds a number that JSON cannot hold, a lone surrogate, or more
-        than `MOST_LEVELS` levels.
+        ValueError: the value has a number that JSON cannot hold, an integer of more than
+            `MOST_DIGITS` digits, a lone surrogate, or more than `MOST_LEVELS` levels.
     """
     for level in _levels(value):
         for item in level:

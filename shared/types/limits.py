@@ -1,6 +1,6 @@
-"""Limits of a job and of one handoff, and the bounds of every number that a user can set.
+"""Limits of a job and of one handoff, and the bounds of each number that a user can set.
 
-All numbers stay below 2**53, because Lua counts in doubles.
+All numbers stay below 2**53, because Lua computes with doubles.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from pydantic import Field
 from handoff_queue.shared.types.message import Message
 
 MOST_DEPTH = 8
-"""Levels of child jobs below the job of a user."""
+"""Most levels of child jobs below the job of a user."""
 MOST_COUNT = 10_000_000
-"""Turns, handoffs or steps. The largest workflow has 100,000 steps and gets 10 turns for each."""
+"""Most turns, handoffs or steps. The largest workflow has 100,000 steps and gets 10 turns for each.
+"""
 MOST_TOKENS = 1_000_000_000_000_000
 MOST_OUTPUT_TOKENS = 10_000_000
-"""Output tokens of one model call."""
+"""Most output tokens of one model call."""
 MOST_USD = 1_000_000_000
 MOST_MICROUSD = MOST_USD * 1_000_000
 MOST_SECONDS = 365 * 86_400
-"""Longest time that a user can set. `threading.Event.wait` takes at most 292 years."""
+"""Longest time that a user can set, in seconds."""
 MOST_SLOTS = 10_000
-"""Threads of one worker process."""
+"""Most threads of one worker process."""
 
 Count = Annotated[int, Field(ge=1, le=MOST_COUNT)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 OutputTokens = Annotated[int, Field(ge=1, le=MOST_OUTPUT_TOKENS)]
 Microusd = Annotated[int, Field(ge=1, le=MOST_MICROUSD)]
-"""Millionths of a US dollar, the unit of all budgets."""
+"""An amount in millionths of a US dollar, the unit of all budgets."""
 Dollars = Annotated[float, Field(ge=0.000_001, le=MOST_USD, allow_inf_nan=False)]
-"""An amount in dollars that the budgets can count."""
+"""An amount in US dollars of at least one micro-dollar."""
 Seconds = Annotated[int, Field(ge=1, le=MOST_SECONDS)]
 Rounds = Annotated[int, Field(ge=0, le=10)]
 Depth = Annotated[int, Field(ge=0, le=MOST_DEPTH)]
@@ -50,13 +51,11 @@ class HandoffLimits(Message):
     max_output_tokens: OutputTokens = 8_192
     """Output tokens of one model call."""
     max_microusd: Microusd | None = None
-    """Money over all turns, with calls that a kill cut off. None: only the job's budget
-    counts.
-    """
+    """Money over all turns, including calls that were cut off. None: only the job's budget counts."""
     max_seconds: Seconds | None = None
     """Seconds from the first claim. None: until the deadline."""
     deadline: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Unix time in seconds, by Redis's clock."""
+    """Time at which the handoff must end, in Unix seconds by Redis's clock; None: no deadline."""
 
 
 class OnLimit(StrEnum):
@@ -67,7 +66,7 @@ class OnLimit(StrEnum):
     WRAP_UP = "wrap-up"
     """No new step begins. Running steps end, and a reserve pays for the review and the answer."""
     ASK = "ask"
-    """The job waits for a decision of its user, until its time is over."""
+    """The job waits for a decision of its user until its time is over."""
 
 
 class JobLimits(Message):
@@ -82,9 +81,7 @@ class JobLimits(Message):
     max_seconds: Seconds = 3_600
     """Seconds from submission to answer. Then the job ends with its results so far."""
     max_rounds: Rounds = 2
-    """Most rounds of review, and most changes of the plan of an adaptive job. Both are counted
-    separately.
-    """
+    """Most rounds of review, and most changes of the plan of an adaptive job, counted separately."""
     max_handoffs: Count = 200
     """Most attempts at steps, including the handoffs of the supervisor's roles."""
     max_steps: Count = 20
@@ -92,7 +89,7 @@ class JobLimits(Message):
     max_depth: Depth = 2
     """Most levels of child jobs below the job. 0: no child jobs."""
     on_limit: OnLimit = OnLimit.WRAP_UP
-    """What happens when turns, tokens or money are spent."""
+    """Action when turns, tokens or money are spent."""
     max_turns_per_handoff: Count | None = None
     """Upper bound for the max_turns of every specialist (`--max-turns`)."""
 
@@ -111,7 +108,10 @@ class NewLimits(Message):
 
 
 def raise_limits(limits: JobLimits, by: NewLimits) -> JobLimits:
-    new = {"max_turns": by.max_turns, "max_tokens": by.max_tokens, "max_microusd": by.max_microusd}
-    return limits.model_copy(
-        update={name: value for name, value in new.items() if value is not None}
-    )
+    """Return the limits of a job with the new limits that are not None."""
+    changes: dict[str, int] = {}
+    for name in NewLimits.model_fields:
+        value = getattr(by, name)
+        if value is not None:
+            changes[name] = value
+    return limits.model_copy(update=changes)

@@ -1,4 +1,4 @@
-"""The base of all messages: frozen, strict, without unknown fields, with one JSON form."""
+"""The base class of all messages: frozen, strict, without unknown fields, with one JSON text."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from handoff_queue.shared.text.words import close_names
 from handoff_queue.shared.types.errors import MalformedMessage
 
 Unsaid = Field(exclude_if=lambda value: value is None)
-"""A field that is left out of the JSON when it is None, so that older versions can read the
-rest.
+"""A field that the JSON does not contain if it is None, so that older versions can read the message.
 """
 
 
@@ -36,7 +35,8 @@ class Message(BaseModel):
         """Parse and validate a message.
 
         Raises:
-            MalformedMessage: the first three problems in one line, without the payload.
+            MalformedMessage: the text is invalid. The message has the first three problems in one
+                line, and never the text.
         """
         try:
             return cls.model_validate_json(text)
@@ -59,7 +59,7 @@ class Message(BaseModel):
         return cls.from_json(text)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy as pydantic does, at half the cost: a message has no private or extra
+        """Return a copy like pydantic's, in half the time, because a message has no private or extra
         attributes.
         """
         if deep:
@@ -82,11 +82,11 @@ class Message(BaseModel):
 
 
 NO_PAYLOAD_IN_ERRORS = ConfigDict(hide_input_in_errors=True)
-"""Settings of other parsers of foreign text. A traceback in a log must not hold the text."""
+"""Configuration of other parsers of foreign text, whose errors must not contain the text."""
 
 
 REMEMBERED_CHARS = 20_000
-"""Most characters of a text whose digest the process caches. The cache has some hundred texts."""
+"""Most characters of a text whose digest the process caches. The cache has 256 texts."""
 
 
 def digest_of(text: str | bytes) -> str:
@@ -106,35 +106,39 @@ _digest_again = lru_cache(maxsize=256)(_digest)
 def each_problem(
     error: ValidationError, kind: type[BaseModel] | None = None
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield each problem with its place, from the outermost field inwards.
+    """Yield each problem: its place, from the outermost field inwards, and its text.
 
-    The text does not hold the value, which may be a secret. If a list is too short only because its
-    items are invalid, the items are named.
+    The text does not contain the value, which may be a secret. If a list is too short only because
+    its items are invalid, only the problems of the items are yielded.
 
     Args:
-        kind: the type that was parsed. With it, an unknown field comes with the closest known
-            field.
+        kind: the type that was parsed. With it, the problem of an unknown field names the closest
+            known field.
     """
     errors = error.errors(include_url=False, include_context=False, include_input=False)
     places = [problem["loc"] for problem in errors]
     for problem in errors:
         place = problem["loc"]
-        is_led_to = problem["type"] == "too_short" and any(
-            len(longer) > len(place) and longer[: len(place)] == place for longer in places
-        )
-        if not is_led_to:
-            message = in_our_words(problem["type"], problem["msg"])
-            if problem["type"] == "extra_forbidden" and kind is not None:
-                close = close_names(str(place[-1]), _fields_at(kind, place[:-1]))
-                if close:
-                    message += f": did you mean {close[0]}?"
-                else:
-                    message += ""
-            yield tuple(map(str, place)), message
+        if problem["type"] == "too_short" and _has_inner(place, places):
+            continue
+        message = in_our_words(problem["type"], problem["msg"])
+        if problem["type"] == "extra_forbidden" and kind is not None:
+            close = close_names(str(place[-1]), _fields_at(kind, place[:-1]))
+            if close:
+                message += f": did you mean {close[0]}?"
+        yield tuple(map(str, place)), message
+
+
+def _has_inner(place: tuple[int | str, ...], places: Sequence[tuple[int | str, ...]]) -> bool:
+    """Return whether another place is inside this place."""
+    size = len(place)
+    return any(len(other) > size and other[:size] == place for other in places)
 
 
 def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> tuple[str, ...]:
-    """Return the fields of the message at a place inside a message. Empty if it is not known."""
+    """Return the fields of the message type at a place inside a message type; empty if the type is
+    unknown.
+    """
     for name in place:
         if isinstance(name, int):  # an item of a list
             continue
@@ -149,7 +153,7 @@ def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> tuple[str, 
 
 
 def _messages_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the message types that an annotation names, as in `tuple[Step, ...] | None`."""
+    """Yield the message types in an annotation, such as `Step` in `tuple[Step, ...] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
@@ -170,7 +174,11 @@ _MEMBER = re.compile(r"<[\w.]+: ('[^']*')>")
 
 
 def in_our_words(kind: str, message: str) -> str:
-    """Return pydantic's problem in words for a person who does not know Python's types."""
+    """Return pydantic's message in words for a user who does not know Python's types.
+
+    Args:
+        kind: pydantic's type of the problem.
+    """
     for longer, shorter in _SHORTER.items():
         message = message.replace(longer, shorter)
     if kind in ("enum", "literal_error"):
@@ -181,7 +189,12 @@ def in_our_words(kind: str, message: str) -> str:
 
 
 def problems_of(error: ValidationError, most: int = 3, kind: type[BaseModel] | None = None) -> str:
-    """Return the problems and their places in one line. `kind`: see `each_problem`."""
+    """Return the first problems with their places in one line, and the number of the others.
+
+    Args:
+        most: most problems to name.
+        kind: see `each_problem`.
+    """
     problems = each_problem(error, kind)
     lines: list[str] = []
     for where, what in problems:

@@ -1,8 +1,7 @@
-"""The port to a language model: one call in, one reply out, in the Messages API's own shapes.
+"""The port to a language model: one call and its reply, in the types of the Messages API.
 
-Implementations: `shared.providers.anthropic.model.AnthropicModel` (everything real, and the
-offline model behind the same client as a transport of its HTTP layer). Each passes
-tests/contracts/test_model.py.
+`shared.providers.anthropic.model.AnthropicModel` implements it for all models. The offline model is
+an HTTP transport of the same client. Both pass tests/contracts/test_model.py.
 """
 
 from __future__ import annotations
@@ -15,33 +14,29 @@ from handoff_queue.shared.types.rate_limits import NOTHING_SAID, RateLimits
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 PULSE_EVERY_S, SELDOM_S = 0.25, 2.0
-"""Seconds between two pulses of a waiting call while no piece arrives: with few calls, and with
-thousands.
+"""Shortest and longest time between two pulses of a waiting call while no piece arrives, in seconds.
+The first is for few waiting calls, the second for a thousand or more.
 """
 MOST_PULSES_A_S = 500
 """Pulses a second of all waiting calls of a process. More would slow down the calls whose replies
 arrive.
 """
 Block = dict[str, Any]
-"""A content block as the Messages API writes it: {"type": "text", ...}, {"type": "tool_use",
-...}, ...
-"""
+"""A content block of the Messages API, such as {"type": "text", ...} or {"type": "tool_use", ...}."""
 MessageParam = dict[str, Any]
-"""{"role": "user" | "assistant", "content": str | [Block]}"""
+"""A message of the Messages API: {"role": "user" | "assistant", "content": str | [Block]}."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """A request. `max_output_tokens` is tokens, `timeout_s` the longest silence on the wire in
-    seconds.
-    """
+    """Request for one reply of a model."""
 
     model: str
     system: str
     messages: tuple[MessageParam, ...]
     max_output_tokens: int
     tools: tuple[dict[str, Any], ...] = ()
-    """Tool definitions as the Messages API takes them, server-side tools included."""
+    """Tool definitions of the Messages API, including server-side tools."""
     output_schema: dict[str, Any] | None = None
     """JSON Schema of the final text; None: free text."""
     may_call_tools: bool = True
@@ -49,9 +44,10 @@ class ModelCall:
     conversation may mention them.
     """
     timeout_s: float = 120.0
+    """Longest silence on the connection in seconds."""
     progress_s: float = 300.0
-    """The longest time without an event of the reply itself: a server that only keeps the
-    connection alive is not at work.
+    """Longest time without an event of the reply in seconds. A server may only keep the connection
+    alive, and not work on the reply.
     """
 
 
@@ -72,15 +68,15 @@ class ModelReply:
     """Name of the model in the server's answer."""
     request_id: str | None = None
     limits: RateLimits = NOTHING_SAID
-    """The provider's rate limits, as far as it told them."""
+    """Rate limits that the provider reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """A sign of life while a reply is awaited or streams in."""
+    """Progress of a call, before its reply is complete."""
 
     text: str = ""
-    """The final text so far (may be the beginning of a JSON value)."""
+    """The final text so far. It may be the beginning of a JSON value."""
     usage: Usage = field(default=NOTHING_USED)
     """Usage that the server has reported so far."""
     is_usage_final: bool = False
@@ -101,15 +97,15 @@ class Model(Protocol):
     """A language model, or something that answers like one."""
 
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
-        """Make exactly one request; never retries.
+        """Make exactly one request, without retries, and return the reply.
 
-        The port calls `on_pulse` for each piece that arrives, and every `pulse_every_s` while no
-        piece arrives, because a slow first token must not look like a dead call. An error that
-        `on_pulse` raises (`Interrupted`, `LimitReached`) cuts the stream and passes through. A
-        complete reply is returned in any case, because it is paid. A refusal is a reply, too, with
+        The model calls `on_pulse` for each piece that arrives, and every `pulse_every_s` while no
+        piece arrives, so that a slow first token does not look like a dead call. An error that
+        `on_pulse` raises (`Interrupted`, `LimitReached`) cuts the stream and is raised. A complete
+        reply is returned in any case, because it is paid for. A refusal is a reply with
         `stop_reason` "refusal".
 
         Raises:
-            ModelError: there is no reply, see its subclasses.
+            ModelError: there is no reply; see its subclasses.
         """
         ...

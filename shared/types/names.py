@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 ADVANCE = "supervisor.advance"
+"""Task that evaluates a job."""
 JOB = "supervisor.job"
-"""The end of a job in Flower. No message has this name."""
+"""Task that stands for a whole job in Flower. No message has this name."""
 SPECIALIST_PREFIX = "specialist."
 
 SUPERVISOR_QUEUE = "supervisor"
@@ -16,7 +17,7 @@ jobs.
 ROLES_QUEUE = "roles"
 """Handoffs of roles, when the supervisor that issued them has no free slot."""
 UNROUTED_QUEUE = "unrouted"
-"""Celery's default queue. No message of this project goes there."""
+"""Name of Celery's default queue. No message of this project goes there."""
 
 ROLES = ("router", "planner", "replanner", "judge", "assessor", "synthesizer")
 """The supervisor's own agents. Their calls are handoffs, too. `reviewer` is a specialist
@@ -41,10 +42,12 @@ RESERVED = (*ROLES, SUB_SUPERVISOR, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUE
 
 
 def task_of(role: str) -> str:
+    """Return the Celery task of a specialist or role."""
     return f"{SPECIALIST_PREFIX}{role}"
 
 
 def queue_of(role: str) -> str:
+    """Return the queue of a specialist or role. All roles share one queue."""
     if role in ROLES:
         return ROLES_QUEUE
     return role

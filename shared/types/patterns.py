@@ -1,4 +1,4 @@
-"""Patterns of JSON Schemas, run by RE2 in time linear in the text. Python's `re` may need
+"""Patterns of JSON Schemas and gates. RE2 runs them in time linear in the text. Python's `re` may need
 exponential time for a hostile pattern or text.
 """
 
@@ -11,30 +11,29 @@ from typing import Any
 from handoff_queue.shared.types.errors import HandoffError
 
 _VALUES = ("const", "enum", "default", "examples")
-"""Keywords whose content is no schema. (What hides in a property of such a name is found when
-it is applied.)
+"""Keywords whose content is not a schema. A property with such a name is skipped, too; a fault in its
+schema shows when a value is checked.
 """
 _MOST_SHOWN_CHARS = 80
 
 
 class UnusablePattern(HandoffError, ValueError):
-    """RE2 does not take the pattern; the message shows it and says how to mend it."""
+    """RE2 does not accept a pattern. The message has the pattern and how to fix it."""
 
 
 def matches(pattern: str, text: str) -> bool:
     """Return whether the pattern matches at any position of the text.
 
     Raises:
-        UnusablePattern: it is not a regular expression, or it needs lookahead or lookbehind,
-            which RE2 does not have.
+        UnusablePattern: the pattern is not a regular expression, or needs lookahead, lookbehind or
+            back-references, which RE2 does not have.
     """
     return _compiled(pattern).search(text) is not None
 
 
 def match_cost(pattern: str, text: str) -> int:
-    """Return the characters of the text times the instructions of the compiled pattern.
-
-    RE2 needs time in proportion to this figure at its worst.
+    """Return the characters of the text times the instructions of the compiled pattern. The longest
+    time that RE2 can need is proportional to this figure.
 
     Raises:
         UnusablePattern: see `matches`.
@@ -55,7 +54,7 @@ def first_of(pattern: str, text: str) -> str | None:
 
 
 def check_patterns(schema: Any) -> None:
-    """Refuse a schema that could not be applied in bounded time, before it is needed.
+    """Check all patterns of a JSON Schema.
 
     Raises:
         UnusablePattern: see `matches`.
@@ -68,18 +67,24 @@ def check_patterns(schema: Any) -> None:
 
 
 def _objects_in(schema: Any, but_below: tuple[str, ...] = ()) -> Iterator[Mapping[str, Any]]:
+    """Yield all objects of a schema, except those below the keywords `but_below`."""
     if isinstance(schema, Mapping):
         yield schema
-    if isinstance(schema, Mapping):
-        inner = [value for key, value in schema.items() if key not in but_below]
-    else:
-        inner = schema
-    for item in inner if isinstance(inner, list) else ():
-        yield from _objects_in(item, but_below)
+        for key, value in schema.items():
+            if key not in but_below:
+                yield from _objects_in(value, but_below)
+    elif isinstance(schema, list):
+        for item in schema:
+            yield from _objects_in(item, but_below)
 
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> Any:
+    """Return the compiled pattern, from a cache.
+
+    Raises:
+        UnusablePattern: see `matches`.
+    """
     # imported here: the message types check patterns, but a reader of jobs has no pattern to check
     import re2
 

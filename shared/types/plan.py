@@ -1,6 +1,6 @@
 """The plan of a job: its steps, their joins, and patches to the plan.
 
-Problems are found all at once and worded for a model: it gets one turn to mend them.
+Checks return all problems at once. Their texts are for a model, which gets one turn to fix them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ from handoff_queue.shared.types.message import Message, Unsaid
 from handoff_queue.shared.types.names import FACT_GATE, ROLES
 
 MOST_RESULTS = 1_000_000
-"""Larger than the number of steps of any plan."""
+"""Bound of the numbers of a join. No plan has as many steps."""
 MOST_WITHIN_S = 30 * 86_400
-"""Longer than jobs are kept: a job's own time ends it before."""
+"""Bound of a join's `within_s`: 30 days."""
 
 
 def _typed(value: object) -> object:
-    """Convert a text to a number. A plan that a person has edited holds texts."""
+    """Return the number in a text of digits, and any other value unchanged. A plan that a person has
+    edited has texts instead of numbers.
+    """
     if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)
     return value
@@ -47,12 +49,12 @@ _Count = Annotated[int, Field(ge=1, le=MOST_RESULTS), BeforeValidator(_typed)]
 
 
 class Join(Message):
-    """The results that a step needs before it begins, if it does not need all. Dependencies that
-    are late then are abandoned.
+    """The results that a step needs before it begins, if it does not need all. Dependencies that have
+    not ended by then are abandoned.
     """
 
     enough: _Count | None = None
-    """Number of usable results that start the step at once. None: all."""
+    """Number of usable results with which the step begins at once; None: all."""
     at_least: _Count = 1
     """Least number of usable results. If fewer are possible, the step is abandoned."""
     within_s: (
@@ -73,36 +75,37 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
         return []
     if not waits_for:
         return ["waits for nothing: give the step something to depend on, or leave the join out"]
+    problems: list[str] = []
     most = max(join.enough or 1, join.at_least)
     if most > len(waits_for):
-        problems = [f"needs {most} results of {len(waits_for)}: ask for fewer"]
-    else:
-        problems = []
+        problems.append(f"needs {most} results of {len(waits_for)}: ask for fewer")
     if join.enough and join.at_least > join.enough:
         problems.append(
             f"has enough with {join.enough} and needs at least {join.at_least}: the two contradict each other"
         )
     known, others = set(waits_for), ", ".join(waits_for)
-    return problems + [
-        f"must have {required}, which it does not wait for (it does for {others:.300})"
-        for required in join.must
-        if required not in known
-    ]
+    for required in join.must:
+        if required not in known:
+            problems.append(
+                f"must have {required}, which it does not wait for (it does for {others:.300})"
+            )
+    return problems
 
 
 TITLE_CHARS = 80
-"""The longest title of a job or a step: one line of a terminal."""
+"""Characters of the longest title of a job or a step: one line of a terminal."""
 DEFAULT_FALLBACK = "Say exactly what is missing, and give what you have."
 
 
 AFTER_REVIEW: Final = "review"
+"""Value of `Step.after`."""
 
 
 class OnFailure(StrEnum):
     """Action after the specialist of a step has failed."""
 
     DROP = "drop"
-    """The job goes on without it, and its gap is named."""
+    """The job continues without the step, and the answer names the gap."""
     RETRY = "retry"
     """Try again with the error in the context, then another specialist of the same capability, then
     the generalist. Then drop the step.
@@ -112,7 +115,7 @@ class OnFailure(StrEnum):
 
 
 def _on_one_line(title: str) -> str:
-    """Return the title. Raises: ValueError: it is blank, or has line breaks."""
+    """Return the title. Raise ValueError if it is blank or has line breaks."""
     if len(title.splitlines()) != 1 or not title.strip():
         raise ValueError("must be one line with at least one visible character")
     return title
@@ -124,16 +127,16 @@ Title = Annotated[
 
 
 class ItemRef(Message):
-    """The item that a copy of a repeated step is for."""
+    """The item of one copy of a repeated step."""
 
     step: str
-    """The repeated step, as the workflow names it."""
+    """Name of the repeated step in the workflow."""
     each: str
-    """`files`, `lines` or `rows`."""
+    """Kind of the items: `files`, `lines` or `rows`."""
     n: Annotated[PositiveInt, Field(strict=False)]
-    """The item's place, from 1."""
+    """Place of the item, from 1."""
     key: str
-    """The item's own name: its field in the key column, its path or line, or its number."""
+    """Name of the item: its field in the key column, its path or line, or its number."""
 
 
 class Step(Message):
@@ -151,29 +154,30 @@ class Step(Message):
     fallback: Annotated[str, StringConstraints(min_length=1, max_length=4_000)] = DEFAULT_FALLBACK
     """Instruction for a task that cannot be done as stated."""
     on_failure: OnFailure = OnFailure.DROP
-    """Plans from before there was a choice say nothing, and mean this."""
+    """Action after the specialist has failed. The default is for plans of versions without this field.
+    """
     after: Annotated[Literal["review"] | None, Unsaid] = None
     """`review`: the step begins when a review has passed the results of the steps before it."""
     approve: Annotated[bool | None, Unsaid, Field(strict=False)] = None
     """True if a person must approve before the step begins."""
     when: Annotated[When | None, Unsaid] = None
-    """The condition on which the step begins. None: it begins in any case."""
+    """Condition on which the step begins; None: it begins in any case."""
     row: Annotated[ItemRef | None, Unsaid] = None
     """Item of a repeated step; None for other steps."""
     contract_of: Annotated[NameField | None, Unsaid] = None
-    """The specialist that the step was first planned for. Any other specialist that does the step
-    answers in that specialist's output schema, within its limits. None: `specialist` itself.
+    """The specialist that the step was first planned for; None: `specialist`. Another specialist that
+    does the step uses the output schema and the limits of the first one.
     """
     join: Join | None = None
-    """Results of `depends_on` that the step needs. None: all have ended, and at least one has a
-    usable result.
+    """Results of `depends_on` that the step needs. None: the step begins when all have ended, and at
+    least one has a usable result.
     """
     title: Annotated[Title | None, Unsaid] = None
-    """The heading of the step's result in a merged answer; None: the step id."""
+    """Heading of the step's result in a merged answer; None: the step id."""
 
 
 class Synthesis(StrEnum):
-    """Method to make one answer of the results of several sinks."""
+    """Method to make one answer from the results of several sinks."""
 
     MERGE = "merge"
     """Independent sections, one after the other: no model call."""
@@ -182,19 +186,19 @@ class Synthesis(StrEnum):
 
 
 class Plan(Message):
-    """A DAG of steps. A plan that exists is sound: unique ids, known dependencies, no cycle,
-    therefore at least one sink.
+    """A DAG of steps. Validation ensures unique ids, known dependencies and no cycle, and so at least
+    one sink.
     """
 
     steps: Annotated[tuple[Step, ...], Field(min_length=1)]
     synthesis: Synthesis = Synthesis.MERGE
-    """Matters only when there is more than one sink."""
+    """Method to make the answer, if there is more than one sink."""
     join: Join | None = None
-    """Results of the sinks that the answer needs; None: all have ended."""
+    """Results of the sinks that the answer needs; None: all sinks have ended."""
     given: tuple[StepIdField, ...] = ()
-    """Results that are there from the beginning, and that steps may depend on."""
+    """Results that the job has from the beginning, and that steps may depend on."""
     why: Annotated[str, StringConstraints(max_length=2_000)] = ""
-    """The planner's reason, for people who look at the plan."""
+    """The planner's reason, for readers of the plan."""
 
     @model_validator(mode="after")
     def _is_a_dag(self) -> Self:
@@ -207,6 +211,7 @@ class Plan(Message):
 
     @cached_property
     def by_id(self) -> dict[StepId, Step]:
+        """Return the steps by id."""
         steps: dict[StepId, Step] = {}
         for step in self.steps:
             steps[step.id] = step
@@ -214,19 +219,23 @@ class Plan(Message):
 
     @cached_property
     def dependents(self) -> dict[StepId, tuple[StepId, ...]]:
-        """Return the dependents of each step, in the plan's order."""
-        waiting: dict[StepId, list[StepId]] = {step.id: [] for step in self.steps}
+        """Return the direct dependents of each step, in the plan's order."""
+        ids: dict[StepId, list[StepId]] = {}
+        for step in self.steps:
+            ids[step.id] = []
         for step in self.steps:
             for dependency in own(step.depends_on, self.given):
-                waiting[dependency].append(step.id)
+                ids[dependency].append(step.id)
         dependents: dict[StepId, tuple[StepId, ...]] = {}
-        for step_id, ids in waiting.items():
-            dependents[step_id] = tuple(ids)
+        for step_id, dependent_ids in ids.items():
+            dependents[step_id] = tuple(dependent_ids)
         return dependents
 
     @cached_property
     def sinks(self) -> tuple[StepId, ...]:
-        """The steps that nothing waits for, in the plan's order: their results are the answer."""
+        """Return the steps without dependents, in the plan's order. The answer is made from their
+        results.
+        """
         sinks: list[StepId] = []
         for step in self.steps:
             if not self.dependents[step.id]:
@@ -257,10 +266,10 @@ def name_problems(steps: Sequence[Step], specialists: Collection[str]) -> list[s
 
 
 def shape_problems(steps: Sequence[Step], given: Collection[StepId] = ()) -> list[str]:
-    """Return every problem that keeps these steps from being a DAG, each in one clause.
+    """Return the problems of these steps as a plan, each in one clause.
 
     Args:
-        given: ids of results that exist already.
+        given: ids of results that the job has from the beginning.
     """
     return [problem.said for problem in problems_by_step(steps, given)]
 
@@ -270,43 +279,46 @@ class StepProblem(NamedTuple):
 
     step: StepId
     said: str
+    """The problem in one clause."""
 
 
 def problems_by_step(steps: Sequence[Step], given: Collection[StepId] = ()) -> list[StepProblem]:
-    """Return the same problems, each with its step."""
-    known = Counter(step.id for step in steps)
-    taken = [
-        (
-            step_id,
-            f"step id {step_id} is the name of a result that is there already: choose another",
-        )
-        for step_id in known
-        if step_id in given
-    ]
-    problems = [
-        *taken,
-        *(
-            (step_id, f"step id {step_id} is used {count} times")
-            for step_id, count in known.items()
-            if count > 1
-        ),
-    ]
-    there = {*known, *given}
-    problems += [(step.id, text) for step in steps for text in _of_one_step(step, there, given)]
+    """Return the problems of `shape_problems`, each with its step."""
+    counts: Counter[StepId] = Counter()
+    for step in steps:
+        counts[step.id] += 1
+    problems: list[StepProblem] = []
+    for step_id in counts:
+        if step_id in given:
+            text = (
+                f"step id {step_id} is the name of a result that is there already: choose another"
+            )
+            problems.append(StepProblem(step_id, text))
+    for step_id, count in counts.items():
+        if count > 1:
+            problems.append(StepProblem(step_id, f"step id {step_id} is used {count} times"))
+    known = {*counts, *given}
+    for step in steps:
+        for text in _of_one_step(step, known, given):
+            problems.append(StepProblem(step.id, text))
     for cycle in _cycles(steps):
-        problems.append(
-            (cycle[0], f"cycle: {' -> '.join(cycle)} (each waits for the one before it)")
-        )
-    return [*(StepProblem(*problem) for problem in problems), *_nothing_to_review(steps)]
+        text = f"cycle: {' -> '.join(cycle)} (each waits for the one before it)"
+        problems.append(StepProblem(cycle[0], text))
+    return problems + _nothing_to_review(steps)
 
 
-def _of_one_step(step: Step, there: Collection[StepId], given: Collection[StepId]) -> Iterator[str]:
+def _of_one_step(step: Step, known: Collection[StepId], given: Collection[StepId]) -> Iterator[str]:
+    """Yield the problems of one step.
+
+    Args:
+        known: ids of all steps and given results.
+    """
     if step.id in ROLES:
         yield f"step id {step.id} is the name of one of the supervisor's roles: choose another"
     if step.id == FACT_GATE:
         yield f"step id {step.id} is the name of a check of the answer: choose another"
     for unknown in dict.fromkeys(step.depends_on):
-        if unknown not in there:
+        if unknown not in known:
             yield f"step {step.id} depends on {unknown}, which is not a step"
     if len(set(step.depends_on)) != len(step.depends_on):
         yield f"step {step.id} names a dependency twice"
@@ -321,17 +333,25 @@ def _of_one_step(step: Step, there: Collection[StepId], given: Collection[StepId
 
 
 def after_review_in(steps: Sequence[Step]) -> set[StepId]:
-    """Return the steps that begin after the review: the steps that say so, and their dependents."""
-    after_review = {step.id for step in steps if step.after == AFTER_REVIEW}
-    grown = bool(after_review)
-    while grown:
-        later = {step.id for step in steps if not after_review.isdisjoint(step.depends_on)}
-        grown = not later <= after_review
-        after_review |= later
+    """Return the steps that begin after the review: those with `after: review`, and all steps that
+    depend on them.
+    """
+    after_review: set[StepId] = set()
+    for step in steps:
+        if step.after == AFTER_REVIEW:
+            after_review.add(step.id)
+    has_grown = bool(after_review)
+    while has_grown:
+        size_before = len(after_review)
+        for step in steps:
+            if not after_review.isdisjoint(step.depends_on):
+                after_review.add(step.id)
+        has_grown = len(after_review) > size_before
     return after_review
 
 
 def _nothing_to_review(steps: Sequence[Step]) -> list[StepProblem]:
+    """Return a problem if a step waits for the review, and all steps begin after the review."""
     first = None
     for step in steps:
         if step.after == AFTER_REVIEW:
@@ -344,19 +364,22 @@ def _nothing_to_review(steps: Sequence[Step]) -> list[StepProblem]:
 
 
 def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
-    """Return the problems of the join of the answer over the sinks."""
-    built_upon = {dependency for step in steps for dependency in step.depends_on}
+    """Return the problems of the join of the plan, which is over its sinks."""
+    dependencies: set[StepId] = set()
+    for step in steps:
+        dependencies.update(step.depends_on)
+    sinks = [step.id for step in steps if step.id not in dependencies]
     problems: list[str] = []
-    for problem in join_problems(join, [step.id for step in steps if step.id not in built_upon]):
+    for problem in join_problems(join, sinks):
         problems.append(f"the plan's join {problem}")
     return problems
 
 
 def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
-    """Return cycles without a common step, each as `a, b, a` (a before b before a). A found cycle
-    is broken before the search continues.
+    """Return cycles that have no step in common, each as `a, b, a` (a before b before a). The steps of
+    a cycle are removed before the search continues.
     """
-    graph = {}
+    graph: dict[StepId, set[StepId]] = {}
     for step in steps:
         if step.depends_on:
             graph[step.id] = set(step.depends_on)
@@ -367,23 +390,22 @@ def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
         except CycleError as error:
             cycle: list[StepId] = error.args[1]
             cycles.append(cycle)
-            graph = {
-                step_id: waits_for - set(cycle)
-                for step_id, waits_for in graph.items()
-                if step_id not in cycle
-            }
+            for step_id in set(cycle):
+                graph.pop(step_id, None)
+            for dependencies in graph.values():
+                dependencies.difference_update(cycle)
         else:
             break
     return cycles
 
 
 class Repeat(Message):
-    """A requested step that repeats earlier work in other words. It does not run."""
+    """A proposed step that repeats the task of an earlier step in other words. It does not run."""
 
     step: StepIdField
-    """Proposed id of the step."""
+    """Id of the proposed step."""
     earlier: StepIdField
-    """The step that was asked for the same before."""
+    """The earlier step with the same task."""
 
 
 class Patch(Message):
@@ -394,9 +416,11 @@ class Patch(Message):
     """The changed steps in their new form."""
     drop: tuple[StepIdField, ...] = ()
     finalize: bool = False
-    """True if no further step begins: the answer is made from the results so far."""
+    """True if no further step begins, and the answer is made from the results so far."""
     repeats: tuple[Repeat, ...] = ()
-    """Left out of `add`, after the replanner was told."""
+    """Proposed steps that repeat earlier ones and are not in `add`, because the replanner proposed
+    them again after a remark.
+    """
     why: str = ""
     """Reason, for readers of the plan."""
 
@@ -407,7 +431,7 @@ class Resolution(Message):
     step: StepIdField
     answer: str | None = None
     by: Step | None = None
-    """A new step that finds it out; it may be the same for several."""
+    """A new step that finds the answer. Several questions may have the same step."""
 
 
 class Resolutions(Message):

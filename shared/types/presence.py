@@ -1,4 +1,4 @@
-"""The announcement of a worker, and the handoffs that it runs now."""
+"""The announcements of workers and supervisors, and the activity of a running handoff."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _WAITING = re.compile(r"waiting (?:(?P<left_s>\d+) s: |for )(?P<what>.+)", re.DO
 
 @dataclass(frozen=True, slots=True)
 class RateLimitWait:
-    """The reason why a handoff waits. The store holds it as a sentence: `waiting 12 s: rate
+    """Reason why a running handoff waits. It is stored as its activity, such as `waiting 12 s: rate
     limit`.
     """
 
     what: str
     """The limit or the resource that the handoff waits for."""
     left_s: int | None = None
-    """Seconds that are left. None: not known."""
+    """Seconds that are left; None: unknown."""
 
     def __str__(self) -> str:
         if self.left_s is None:
@@ -32,18 +32,19 @@ class RateLimitWait:
 
 
 def waiting_in(doing: str) -> RateLimitWait | None:
-    """Parse the sentence. None: the handoff does not wait."""
+    """Return the reason in the activity of a handoff; None if it does not wait."""
     match = _WAITING.fullmatch(doing)
-    if match:
-        return RateLimitWait(match["what"], int(match["left_s"]) if match["left_s"] else None)
-    return None
+    if match is None:
+        return None
+    left_s = int(match["left_s"]) if match["left_s"] else None
+    return RateLimitWait(match["what"], left_s)
 
 
 def is_news(doing: str, before: str) -> bool:
     """Return whether the activity has changed. A countdown of seconds is not a change."""
-    now, then = waiting_in(doing), waiting_in(before)
-    if now and then:
-        return now.what != then.what
+    wait, wait_before = waiting_in(doing), waiting_in(before)
+    if wait and wait_before:
+        return wait.what != wait_before.what
     return doing != before
 
 
@@ -61,7 +62,7 @@ Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class ModelCalls(Message):
-    """The newest calls of one process to one model."""
+    """Outcomes of the newest calls of one process to one model."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -69,16 +70,16 @@ class ModelCalls(Message):
     failures: Annotated[int, Field(ge=0)] = 0
     """Failed calls since the last call that succeeded."""
     error: Line = ""
-    """The reason of the newest failure, with the words of the model's server."""
+    """Reason of the newest failure, in the words of the model's server."""
     is_busy: bool = False
-    """True if the server refused the call for a rate limit or an overload, which passes."""
+    """True if the newest failure was a rate limit or an overload, which passes."""
     failing_since: Moment | None = None
     failed_at: Moment | None = None
     succeeded_at: Moment | None = None
 
     @property
     def called_at(self) -> float:
-        """Time of the newest call."""
+        """Return the time of the newest call in Unix seconds; 0 if there was none."""
         return max(self.failed_at or 0.0, self.succeeded_at or 0.0)
 
 
@@ -90,19 +91,19 @@ class Node(Message):
     node: Line = ""
     """Name in Celery: `name@host`."""
     broker: Line = ""
-    """The URL that its Celery app takes messages from, without a password."""
+    """URL of its Celery app's broker, without a password."""
     version: Line = ""
-    """The version of this package that it runs."""
+    """Version of this package that it runs."""
     slots: int = 0
     """Handoffs that it runs at once."""
     model: Line = ""
     """The model behind it: `offline`, or the provider."""
     server: Line = ""
-    """The address of the model's server, without a user or a password; empty: offline, or the
-    provider's own SDK knows it.
+    """Address of the model's server, without user and password. Empty for the offline model, and for
+    a provider whose SDK has the address.
     """
     models: dict[Line, Line] = Field(default_factory=dict, max_length=MOST_ROLES)
-    """The model that each of its roles calls by default, by role."""
+    """Default model of each of its specialists or roles, by name."""
     calls: tuple[ModelCalls, ...] = Field(default=(), max_length=2 * MOST_MODELS)
 
 
@@ -114,6 +115,4 @@ class Announcement(Node):
     effects: tuple[str, ...] = ()
     """The worker's tools that are not safe to repeat."""
     lost_slots: int = 0
-    """Slots that take no handoff any more until the process starts again, see
-    `shared.broker.slots`.
-    """
+    """Slots that take no more handoffs until the process starts again (`shared.broker.slots`)."""

@@ -8,15 +8,14 @@ from handoff_queue.shared.types.message import Message
 
 
 class Estimate(Message):
-    """A figure that is not known yet: half of all such jobs stay below `likely`, nine of ten
-    below `most`.
-    """
+    """Estimate of a figure. Half of all such jobs stay below `likely`, and nine of ten below `most`."""
 
     likely: NonNegativeFloat
     most: NonNegativeFloat
     drawn_likely: NonNegativeFloat
+    """`likely` before it was scaled by the accuracy of earlier quotes."""
     drawn_most: NonNegativeFloat
-    """Simulated values, before they were scaled by the accuracy of earlier quotes."""
+    """`most` before it was scaled by the accuracy of earlier quotes."""
 
 
 class Quote(Message):
@@ -28,4 +27,4 @@ class Quote(Message):
     handoffs: NonNegativeInt = 0
     """Number of earlier handoffs of this installation that the quote is based on."""
     jobs: NonNegativeInt = 0
-    """Whose quotes it was held against."""
+    """Number of earlier jobs whose quotes give the accuracy."""

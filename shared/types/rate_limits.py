@@ -15,12 +15,12 @@ class Expected:
     """The bucket that the provider counts for: one model under one account."""
     input_tokens: int
     output_tokens: int
-    """Upper bound; earlier calls show the usual number."""
+    """Upper bound. The bucket takes the mean of recent calls if that is lower."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """One rate limit: the allowance of a window, and its unused part."""
+    """One rate limit: the limit of a window, and the part that is left."""
 
     limit: int
     remaining: int
@@ -36,15 +36,16 @@ class RateLimits:
 
 
 NOTHING_SAID = RateLimits()
+"""Rate limits of an answer without these headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A call may not go yet."""
+    """A call must wait for the provider's rate limits."""
 
     seconds: float
     """Current estimate. The caller asks again after `shared.agent.model_turn.ASK_AGAIN_S` at the
     latest.
     """
     why: str
-    """Two words for a progress line."""
+    """Reason for a progress line, such as `rate limit` or `first call`."""

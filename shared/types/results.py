@@ -1,5 +1,5 @@
-"""Reading of stored results. A text that cannot be read becomes a failed result, so that it
-cannot stop its job.
+"""Reading of stored results. A text that cannot be read becomes a failed result, and does not stop
+its job.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
 
 UNREADABLE = "its stored result cannot be read"
-"""The error of the result that stands in for a stored text."""
+"""Error of the failed result that replaces an unreadable text."""
 _FAILED = {
     "status": ResultStatus.FAILED,
     "stop_reason": StopReason.DEFECT,
@@ -23,13 +23,11 @@ _NOWHERE = {
     "step_id": "unreadable",
     "attempt": 1,
 }
-"""The names in a stand-in whose stored text does not name its handoff."""
+"""Ids of such a failed result if the text does not contain the ids."""
 
 
 def result_in(text: str) -> HandoffResult:
-    """Return the result that a stored text holds. A failed result stands in for a text that
-    cannot be read.
-    """
+    """Return the result in a stored text, or a failed result if the text cannot be read."""
     try:
         return HandoffResult.from_json(text)
     except MalformedMessage:
@@ -42,7 +40,9 @@ def result_values(text: str) -> dict[str, Any]:
 
 
 def unreadable_result(text: str) -> HandoffResult:
-    """Return the failed result that stands in for a stored text which cannot be read."""
+    """Return the failed result that replaces a text which cannot be read, with the ids of the text if
+    possible.
+    """
     try:
         values = json.loads(text)
         names: dict[str, Any] = {}

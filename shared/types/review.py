@@ -14,7 +14,7 @@ from handoff_queue.shared.types.ids import NameField, StepId, StepIdField
 from handoff_queue.shared.types.message import Message
 
 LOWEST, HIGHEST = 1, 5
-"""Range of a score. Two judges agree on the meaning of each of five steps."""
+"""Range of a score. Two reviewers can agree on the meaning of each of five scores."""
 MOST_CRITERIA = 12
 Meaning = Annotated[str, StringConstraints(min_length=3, max_length=500)]
 Why = Annotated[str, StringConstraints(max_length=1_000)]
@@ -41,6 +41,7 @@ class Rubric(Message):
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Return the names of the criteria."""
         return tuple(criterion.name for criterion in self.criteria)
 
     @classmethod
@@ -67,7 +68,7 @@ class Score(Message):
     score: Annotated[int, Field(ge=LOWEST, le=HIGHEST)]
     why: Why = ""
     step: StepIdField | None = None
-    """Whose result it speaks of; None: the whole."""
+    """Step whose result the score is about; None: the whole work."""
 
 
 DEFAULT_RUBRIC = Rubric.of_fields(
@@ -84,7 +85,7 @@ Point = Annotated[str, StringConstraints(min_length=1, max_length=4_000)]
 
 class Decision(StrEnum):
     PASS = "PASS"  # noqa: S105 (not a password)
-    """The results answer the request; `open_points` holds the open questions."""
+    """The results answer the request. `open_points` has the remaining remarks."""
     REVISE = "REVISE"
     """The steps in `revisions` run again, with the problem in their context."""
 
@@ -98,7 +99,7 @@ class Revision(Message):
 
 
 class Verdict(Message):
-    """The outcome of one round."""
+    """The outcome of one review round."""
 
     verdict: Decision
     revisions: tuple[Revision, ...] = ()
@@ -107,7 +108,8 @@ class Verdict(Message):
     printed with the answer.
     """
     scores: tuple[Score, ...] = ()
-    """Scores by the job's rubric. None: an older version gave none, or the assessor left them out.
+    """Scores by the job's rubric. Empty if an older version wrote the verdict, or if the assessor left
+    them out.
     """
 
     @model_validator(mode="after")
@@ -120,7 +122,7 @@ class Verdict(Message):
 
     @property
     def steps(self) -> frozenset[StepId]:
-        """The steps to do again."""
+        """Return the steps to run again."""
         return frozenset(revision.step for revision in self.revisions)
 
 
@@ -128,14 +130,14 @@ ConflictId = Annotated[str, StringConstraints(pattern=r"^k[0-9]{1,4}$")]
 
 
 class Conflict(Message):
-    """Claims that can't all be right, with their evidence."""
+    """Claims that cannot all be true, with their evidence."""
 
     id: ConflictId
     claims: Annotated[tuple[Claim, ...], Field(min_length=2)]
 
 
 class Conflicts(Message):
-    """A job's conflict ledger: what code has found among the claims of one round."""
+    """The conflicts that code has found between the claims of one round."""
 
     conflicts: tuple[Conflict, ...] = ()
 
@@ -161,15 +163,15 @@ class Side(StrEnum):
     """The side that is right."""
 
     WRITER = "writer"
-    """The point falls: the result is as it should be."""
+    """The reviewer's point is wrong: the result is correct."""
     REVIEWER = "reviewer"
-    """The point stands."""
+    """The reviewer's point is right."""
     NEITHER = "undecided"
     """The evidence does not settle the point."""
 
 
 class Ruling(Message):
-    """Ruling on one point. A round has at most one ruling for each step."""
+    """The judge's ruling on one point. A round has at most one ruling for each step."""
 
     step: StepIdField
     right: Side

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.message import Message, Unsaid
 
 
 class Tier(StrEnum):
-    """Which of the two default models (settings) an agent uses when it names none."""
+    """Tier of an agent that names no model. Each tier has a default model in the settings."""
 
     CAPABLE = "capable"
     CHEAP = "cheap"
@@ -53,23 +53,22 @@ class SpecialistSpec(Message):
     max_usd: Dollars | None = None
     """The most that one handoff may cost."""
     max_seconds: Seconds | None = None
-    """The longest that one handoff may take, from the moment that a worker begins with it."""
+    """The longest that one handoff may take, from its first claim on."""
     output_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "string"})
-    """JSON Schema of `output` in its results; a string is Markdown."""
+    """JSON Schema of `output` in its results. Outputs of type string are Markdown."""
     celery_task: Annotated[TaskName | None, Unsaid] = None
-    """The task of the host's own Celery app that does the work instead of a model. None: a
-    model does it.
+    """The task of the host's own Celery app that does the work instead of a model; None: a model does
+    the work.
     """
     celery_queue: Annotated[TaskName | None, Unsaid] = None
     """The queue of that task. None: `celery`, the default queue of a Celery app."""
     repeatable: Annotated[bool | None, Unsaid] = None
-    """True if that task is safe to repeat. None: it is safe. A task that is not safe counts as an
-    effect, like a tool with effects.
+    """False if that task is not safe to repeat. Then it counts as an effect, like a tool with effects.
     """
 
     @property
     def task_with_effect(self) -> str | None:
-        """The Celery task if it is not safe to repeat."""
+        """Return the Celery task if it is not safe to repeat, else None."""
         if self.repeatable is False:
             return self.celery_task
         return None
@@ -77,8 +76,8 @@ class SpecialistSpec(Message):
 
 @lru_cache(maxsize=256)
 def spec_from(text: str) -> SpecialistSpec:
-    """Parse the text as `SpecialistSpec.from_json` does, once for each text, because many handoffs
-    carry the same text.
+    """Parse a text like `SpecialistSpec.from_json`, with a cache, because many handoffs have the same
+    text.
 
     Raises:
         MalformedMessage: the text is not a specialist.

@@ -24,22 +24,22 @@ from handoff_queue.shared.types.usage import Usage
 
 
 class ConflictsFound(Message):
-    """Code has held the claims of all steps against each other."""
+    """Code has compared the claims of all steps with each other."""
 
     type: Literal["conflicts_found"] = "conflicts_found"
     conflicts: tuple[tuple[ClaimId, ...], ...] = ()
-    """The claims of each that can't all be right."""
+    """The claims of each conflict, which cannot all be true."""
     ledger: BlobRef | None = None
     """A `shared.types.review.Conflicts` as JSON: the same conflicts with the texts of their claims.
     None: there are no conflicts.
     """
     left_out: NonNegativeInt = 0
-    """Claims that were not looked at, because there are too many."""
+    """Number of claims that were not compared, because there are too many."""
 
 
 class Judged(Message):
-    """The judge has answered about the conflicts. Conflicts that it did not settle, or did not see,
-    stay disputed.
+    """The judge has answered about the conflicts. Conflicts that it did not settle or see stay
+    disputed.
     """
 
     type: Literal["judged"] = "judged"
@@ -59,14 +59,16 @@ class Arbitrated(Message):
     result: BlobRef
     """The judge's HandoffResult; its output is a `shared.types.review.Rulings`."""
     writer: tuple[StepIdField, ...] = ()
-    """Steps whose result is as it should be."""
+    """Steps whose result is correct: the review is wrong."""
     reviewer: tuple[StepIdField, ...] = ()
-    """Steps of which the review is right."""
+    """Steps about which the review is right."""
     problem: str | None = None
     """Reason why nothing is settled."""
 
 
 class CheckVerdict(StrEnum):
+    """Verdict of a fact-checker."""
+
     PASS = "PASS"  # noqa: S105 (not a password)
     """The fact-checker found no wrong statement."""
     VETO = "VETO"
@@ -88,48 +90,47 @@ class FactCheck(Message):
     verdict: CheckVerdict
     wrong: tuple[WrongStatement, ...] = ()
     why: str = ""
-    """The comparison that the check made, for the reader of the answer."""
+    """What the fact-checker compared, for the reader of the answer."""
 
 
 class FactsChecked(Message):
-    """A fact-checker has looked at the answer before it leaves, or it leaves without that."""
+    """A fact-checker has checked the answer before the end of the job, or could not check it."""
 
     type: Literal["facts_checked"] = "facts_checked"
     result: BlobRef | None = None
-    """The fact-checker's HandoffResult; its output is a FactCheck. None: there was no fact-checker.
-    """
+    """The fact-checker's `HandoffResult`, whose output is a `FactCheck`; None: no fact-checker ran."""
     wrong: NonNegativeInt = 0
-    """Statements that it holds to be wrong."""
+    """Number of statements that the fact-checker found to be wrong."""
     is_sent_back: bool = False
+    """True if the answer is made again."""
     steps: tuple[StepIdField, ...] = ()
-    """Steps to run again if the check failed; empty: only the synthesizer runs again."""
+    """Steps to run again if the answer is sent back; empty: only the synthesizer runs again."""
     problem: str | None = None
     """Reason why the answer was not checked."""
 
 
 LAST = ""
-"""The fan-in of the plan's sinks, among the names of steps."""
+"""Name of the fan-in of the plan's sinks. The other fan-ins have the names of steps."""
 
 
 class Counted(Message):
-    """A fan-in that counts usable results. When the number is reached, the supervisor is woken at
-    once.
-    """
+    """A fan-in that counts usable results. It wakes the supervisor when the number is reached."""
 
     fan_in: str
-    """The step that waits, or LAST."""
+    """The step that waits, or `LAST`."""
     wakes_from: PositiveInt
+    """Number of usable results."""
 
 
 class Child(Message):
-    """The job that does a handoff which was given to a sub-supervisor, and its slice of the budget."""
+    """The child job that does a handoff for a sub-supervisor, and its part of the budget."""
 
     job_id: JobIdField
     limits: JobLimits
 
 
 class HandoffIssued(Message):
-    """An attempt at a step was given to a specialist, or to one of the supervisor's roles."""
+    """The supervisor issued an attempt at a step to a specialist, a child job or a role."""
 
     type: Literal["handoff_issued"] = "handoff_issued"
     handoff_id: HandoffIdField
@@ -137,35 +138,35 @@ class HandoffIssued(Message):
     attempt: PositiveInt
     assigned_to: NameField
     handoff: BlobRef
-    """The published AgentHandoff as JSON, byte for byte."""
+    """The `AgentHandoff` as JSON, byte for byte as it is published."""
     specialist: Digest
+    """Digest of the `SpecialistSpec`."""
     group: str | None = None
-    """The chord that it is part of; None: a role, run by a supervisor, or a child job."""
+    """Chord of the handoff; None for a handoff of a role or a child job."""
     index: NonNegativeInt = 0
     """Position in the chord."""
     group_size: NonNegativeInt = 0
-    """Number of handoffs in the chord; 0: the handoff is in no chord. Only supervisors of the
-    previous version read it.
+    """Number of handoffs in the chord; 0 without a chord. Only supervisors of the previous version
+    read it.
     """
     deadline: float | None = None
+    """Time at which the handoff must end, in Unix seconds."""
     max_microusd: PositiveInt | None = None
-    """Most that the handoff may cost; None: as much as its job."""
+    """The most that the handoff may cost; None: only the job's budget counts."""
     closes: bool = False
-    """True if the handoff must bring the job to its end, so that it may use the reserve for the
-    end, although its role normally may not.
+    """True if the handoff may use the reserve for the end of the job, although its role normally may
+    not.
     """
     counts: tuple[Counted, ...] = ()
-    """The fan-ins that may go on before all of their parts have ended, and wait for this one
-    among others.
-    """
+    """Fan-ins that count this handoff's result, and can continue before all their parts have ended."""
     child: Child | None = None
-    """The child job that does the step; None: one agent does it."""
+    """The child job that does the step; None: an agent or a task does it."""
     acts: Annotated[bool | None, Unsaid] = None
     """True if the specialist has a tool with effects."""
 
     @property
     def is_of_a_role(self) -> bool:
-        """Return whether a supervisor runs the handoff itself."""
+        """Return whether the handoff belongs to a role."""
         return self.group is None and self.child is None
 
     @property
@@ -175,7 +176,7 @@ class HandoffIssued(Message):
 
 
 class HandoffFinished(Message):
-    """A result is there. A failure is a result; why stands in it."""
+    """A handoff has ended with a result. A failure is also a result, and has its reason."""
 
     type: Literal["handoff_finished"] = "handoff_finished"
     handoff_id: HandoffIdField
@@ -196,7 +197,7 @@ class HandoffFinished(Message):
 
 
 class StepOutline(Message):
-    """A step without its text, which lies in the plan's blob."""
+    """A step without its task, which only the payload of the plan has."""
 
     id: StepIdField
     specialist: NameField
@@ -224,7 +225,7 @@ class StepOutline(Message):
 
     @property
     def heading(self) -> str:
-        """The heading of the step's result in a merged answer."""
+        """Return the heading of the step's result in a merged answer."""
         if self.is_titled:
             return self.title
         return self.id
@@ -242,8 +243,8 @@ class PlanMade(Message):
     is_reviewed: bool = True
     """True if an assessor judges the results."""
     degraded: BlobRef | None = None
-    """The planner's HandoffResult, if that is no plan: then there is one step, the whole
-    request, for the generalist.
+    """The planner's `HandoffResult` if it has no plan. Then the plan has one step: the whole request,
+    for the generalist.
     """
     noted: BlobRef | None = None
     """The planner's HandoffResult, if it has notes about changes to its plan."""
@@ -263,31 +264,30 @@ class PlanPatched(Message):
     too_late: tuple[StepIdField, ...] = ()
     """Steps that the patch wanted to change or drop, but that had begun."""
     repeats: tuple[Repeat, ...] = ()
-    """Steps that were asked for again, and are not run."""
+    """Proposed steps that repeat earlier steps, and do not run."""
     nothing_new: tuple[StepIdField, ...] = ()
-    """Steps of earlier patches whose results it was shown, and that say nothing which the job
-    did not have before.
-    """
+    """Steps of earlier patches whose results have nothing that the job did not have before."""
     is_final: bool = False
-    """The replanner wants nothing more: it is not asked again."""
+    """True if the replanner needs no more steps, and is not called again."""
     problem: str | None = None
     """Reason why the replanner's answer had no effect."""
 
 
 class NeedsResolved(Message):
-    """The planner has dealt with what steps needed."""
+    """The planner has answered the questions of steps."""
 
     type: Literal["needs_resolved"] = "needs_resolved"
     result: BlobRef
     """The planner's HandoffResult; its output is a `shared.types.plan.Resolutions`."""
     answered: tuple[StepIdField, ...] = ()
+    """Steps that run again with an answer."""
     given_up: tuple[StepIdField, ...] = ()
+    """Steps that are abandoned, because there is no answer."""
     repeats: tuple[StepIdField, ...] = ()
-    """Abandoned steps that asked a question again, in other words, that the planner had answered.
-    """
+    """Abandoned steps that asked a question again, in other words, which the planner had answered."""
     added_to: BlobRef | None = None
-    """The plan as the planner knew it. If the job has another by now, or one of `changed` is
-    not in need any more, nothing is added, and it is asked again.
+    """The plan that the planner knew. If the job has another plan now, or a step of `changed` has no
+    question any more, no step is added, and the planner is called again.
     """
     plan: BlobRef | None = None
     """The whole plan with the added steps; None: no step is added."""
@@ -298,27 +298,27 @@ class NeedsResolved(Message):
 
 
 class Reviewed(Message):
-    """A round of results was judged. `decision` None: it could not be; the answer says so."""
+    """A round of results was judged, or could not be judged (`decision` None)."""
 
     type: Literal["reviewed"] = "reviewed"
     round: PositiveInt
     decision: Decision | None
     result: BlobRef | None = None
-    """The assessor's HandoffResult; its output is the `shared.types.review.Verdict`. None: there
-    was no assessor.
+    """The assessor's `HandoffResult`, whose output is a `shared.types.review.Verdict`; None: no
+    assessor ran.
     """
     steps: tuple[StepIdField, ...] = ()
     """Steps to run again."""
     repeats: tuple[StepIdField, ...] = ()
-    """Steps that are sent back for a fault that an earlier round named in other words."""
+    """Steps to run again for a fault that an earlier round named in other words."""
     open_points: NonNegativeInt = 0
     problem: str | None = None
     """Reason why there is no decision."""
 
     @property
     def goes_in_circles(self) -> bool:
-        """Return whether every revision repeats an earlier one, so that another round would not
-        help.
+        """Return whether there are revisions, and each repeats an earlier one. Then another round
+        would not help.
         """
         return bool(self.steps) and {*self.steps} <= {*self.repeats}
 
@@ -339,7 +339,7 @@ class StepsAbandoned(Message):
 
 
 class ConditionsChecked(Message):
-    """The conditions of steps were held against the results that they depend on."""
+    """The conditions of steps were evaluated with the results of their dependencies."""
 
     type: Literal["conditions_checked"] = "conditions_checked"
     met: tuple[StepIdField, ...] = ()
@@ -348,7 +348,7 @@ class ConditionsChecked(Message):
     skipped.
     """
     undecided: tuple[Abandoned, ...] = ()
-    """Steps that failed, for the results do not decide their condition."""
+    """Steps that failed, because the results do not decide their condition."""
 
 
 class SecondChance(Message):
@@ -359,7 +359,7 @@ class SecondChance(Message):
 
 
 class StepsTriedAgain(Message):
-    """Failed steps that get another attempt with the reason."""
+    """Failed steps get another attempt, which knows the reason of the failure."""
 
     type: Literal["steps_tried_again"] = "steps_tried_again"
     steps: tuple[SecondChance, ...]
@@ -369,7 +369,7 @@ class AnswerMethod(StrEnum):
     """Method by which results became the answer."""
 
     SINGLE_SINK = "single_sink"
-    """The plan's one last step said it; taken as it is."""
+    """The result of the plan's only sink is the answer."""
     MERGED = "merged"
     """Independent sections, one after the other, by code."""
     SYNTHESIZED = "synthesized"
@@ -397,23 +397,25 @@ class Synthesised(Message):
     type: Literal["synthesised"] = "synthesised"
     method: AnswerMethod
     result: BlobRef | None = None
-    """The synthesizer's HandoffResult, if there was a synthesizer. With another method it holds the
-    reason why it was not used.
+    """The synthesizer's `HandoffResult`, if the synthesizer ran. With another method it has the reason
+    why it was not used.
     """
     problem: str | None = None
     """Fault of the synthesis."""
 
 
 class GatesChecked(Message):
-    """Code has looked at the answer before it leaves."""
+    """Code has checked the answer by the gates."""
 
     type: Literal["gates_checked"] = "gates_checked"
     vetoes: NonNegativeInt = 0
+    """Number of vetoes."""
     result: BlobRef | None = None
-    """A failed HandoffResult whose error has the vetoes, a line each; None: there are none."""
+    """A failed `HandoffResult` whose error has one line for each veto; None: no vetoes."""
     is_sent_back: bool = False
+    """True if the answer is made again."""
     steps: tuple[StepIdField, ...] = ()
-    """Steps to run again if needed; empty: only the synthesizer runs again."""
+    """Steps to run again if the answer is sent back; empty: only the synthesizer runs again."""
 
 
 StepEvent = (

@@ -18,7 +18,8 @@ def microusd(usd: float) -> int: ...
 @overload
 def microusd(usd: float | None) -> int | None: ...
 def microusd(usd: float | None) -> int | None:
-    """Return a limit in micro-dollars, never more than the person wrote.
+    """Return an amount of dollars in whole micro-dollars, rounded down, so that a limit is never more
+    than the user wrote.
 
     The conversion uses the decimal digits, because 2.01 as a double is a little less.
     """
@@ -32,7 +33,7 @@ def cost_usd(microusd: int) -> float: ...
 @overload
 def cost_usd(microusd: int | None) -> float | None: ...
 def cost_usd(microusd: int | None) -> float | None:
-    """Return dollars for people and for other programs. None: the cost is not known."""
+    """Return an amount of micro-dollars in dollars. None: the cost is unknown."""
     if microusd is None:
         return None
     return microusd / MICROUSD
@@ -42,7 +43,7 @@ class Usage(Message):
     """Tokens and money of one or more model calls."""
 
     input_tokens: NonNegativeInt = 0
-    """All input tokens, cached ones included."""
+    """All input tokens, including tokens of the prompt cache."""
     output_tokens: NonNegativeInt = 0
     cache_read_tokens: NonNegativeInt = 0
     """The part of input_tokens that was read from the provider's prompt cache."""
@@ -77,7 +78,7 @@ class Usage(Message):
         )
 
     def of_a_cut_call(self) -> Usage:
-        """Return this usage as the upper bound of one call that was cut off."""
+        """Return this usage as that of one call which was cut off: all figures are upper bounds."""
         return self.model_copy(
             update={
                 "cut_calls": 1,
