@@ -1,9 +1,10 @@
-"""A Markdown file with YAML front matter, taken apart with line numbers: an error must point
-at a line.
+"""Reader of a Markdown file with YAML front matter. It keeps line numbers, so that errors can name a
+line.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,51 +16,63 @@ from handoff_queue.shared.types.errors import InvalidSpecialist
 
 FENCE = "---"
 MAX_FILE_BYTES = 200_000
-"""Three times the longest instructions that a spec can hold: more is not a specialist."""
+"""Bytes of the largest file that is read: about three times the longest instructions of a spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """Fields and body of one file. Lines count from 1, in the file."""
+    """Fields and body of one file. Line numbers are those of the file, from 1."""
 
     fields: dict[str, Any]
     lines: dict[str, int]
     """Line number of each field."""
     body: str
+    """Text below the front matter, without white space around it."""
     body_line: int
+    """Line number of the first line below the front matter."""
 
     def line_of(self, field: str) -> int:
-        """Return the line of a field, or the first field's line for a key that YAML changed (`yes`
-        is true).
+        """Return the line of a field. For a key that YAML converts (`yes` becomes true), return the
+        line of the first field.
         """
         return self.lines.get(field, 2)
 
 
 def parse(path: Path) -> FrontMatter:
-    """Take the file apart.
+    """Return the fields and the body of a file.
 
     Raises:
-        InvalidSpecialist: unreadable, no front matter, broken YAML, or a field twice.
+        InvalidSpecialist: the file cannot be read, has no front matter, has invalid YAML, or has a
+            field twice.
     """
     lines = _text_of(path).split("\n")
     if not lines or lines[0].rstrip() != FENCE:
         raise InvalidSpecialist(
             f"{path}:1: no front matter; begin the file with a line `---`, the fields, and another `---`"
         )
-    end = None
-    for number, line in enumerate(lines[1:], start=1):
-        if line.rstrip() == FENCE:
-            end = number
-            break
+    end = _end_of(lines)
     if end is None:
         raise InvalidSpecialist(
             f"{path}:1: the front matter does not end; close it with a line `---`"
         )
-    fields, at = _fields_of(path, "\n".join(lines[1:end]))
-    return FrontMatter(fields, at, "\n".join(lines[end + 1 :]).strip(), end + 2)
+    fields, line_numbers = _fields_of(path, "\n".join(lines[1:end]))
+    return FrontMatter(fields, line_numbers, "\n".join(lines[end + 1 :]).strip(), end + 2)
+
+
+def _end_of(lines: Sequence[str]) -> int | None:
+    """Return the index of the line that closes the front matter, or None."""
+    for index, line in enumerate(lines[1:], start=1):
+        if line.rstrip() == FENCE:
+            return index
+    return None
 
 
 def _text_of(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        InvalidSpecialist: the file cannot be read, is too large, or is not UTF-8.
+    """
     try:
         if path.exists() and not path.is_file():  # a pipe would never end
             raise InvalidSpecialist(f"{path}: is no regular file; take it out of the folder")
@@ -79,6 +92,11 @@ def _text_of(path: Path) -> str:
 
 
 def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the fields of a front matter, and the line number of each field in the file.
+
+    Raises:
+        InvalidSpecialist: the text is not YAML, or has no fields.
+    """
     try:
         root, fields = _composed(text)
     except YamlRefused as error:
@@ -97,12 +115,17 @@ def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
         raise InvalidSpecialist(
             f"{path}:2: the front matter holds no fields; write `name: ...`, one field a line"
         )
-    at = {str(key.value): key.start_mark.line + 2 for key, _ in root.value}
-    return {str(key): value for key, value in fields.items()}, at
+    line_numbers: dict[str, int] = {}
+    for key, _ in root.value:
+        line_numbers[str(key.value)] = key.start_mark.line + 2
+    named_fields: dict[str, Any] = {}
+    for name, value in fields.items():
+        named_fields[str(name)] = value
+    return named_fields, line_numbers
 
 
 def _composed(text: str) -> tuple[yaml.Node | None, Any]:
-    """Return the tree and its value."""
+    """Return the tree of a YAML text, and its value."""
     loader: Any = PlainLoader(text)
     try:
         root = loader.get_single_node()
@@ -112,7 +135,7 @@ def _composed(text: str) -> tuple[yaml.Node | None, Any]:
 
 
 def _line(error: yaml.MarkedYAMLError) -> int:
-    """Return the line in the file. The front matter begins in its second line."""
+    """Return the line of an error in the file. The front matter begins in the second line."""
     if error.problem_mark:
         return error.problem_mark.line + 2
     return 1

@@ -70,9 +70,7 @@ class DeadLetter(Message):
     queue: str
     reason: str
     body: str
-    """The argument of the message, or the message itself. Only the first `MOST_BODY_CHARS` characters
-    of a long text are kept.
-    """
+    """The argument of the message, or the message itself. Only the first 65,536 characters are kept."""
 
     @property
     def id(self) -> str:

@@ -11,6 +11,7 @@ import redis
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import CLUSTER, Connection, in_our_words
+from handoff_queue.shared.store.stored_names import name_in
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UnusableRedis
 
 
@@ -115,7 +116,7 @@ class Health:
     def depths(self) -> list[QueueDepth]:
         """Return the depth of every queue to which a handoff was ever published, by name."""
         with in_our_words():
-            queues = sorted(map(keys.name_in, self._connection.redis.hkeys(keys.QUEUES)))
+            queues = sorted(map(name_in, self._connection.redis.hkeys(keys.QUEUES)))
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
                 pipe.llen(queue)

@@ -18,6 +18,7 @@ from handoff_queue.shared.store.jobs import (
 )
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.stored_names import handoff_id_in
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.events import Recorded, Routed
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -187,11 +188,6 @@ class JobSummaries:
         for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items():
             handoffs[handoff_id] = _record_of(fields)
         return handoffs
-
-
-def handoff_id_in(stored: bytes) -> HandoffId:
-    """Return the handoff id that Redis stores as these bytes."""
-    return HandoffId(stored.decode())
 
 
 def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:

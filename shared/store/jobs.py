@@ -11,6 +11,7 @@ from itertools import islice
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_history import PastClaim, past_claims_of
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.stored_names import job_id_in
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField
 
@@ -287,11 +288,6 @@ class Jobs:
                 remaining += len(old) - len(deleted)
                 if deleted:
                     redis.zrem(keys.JOBS, *deleted)
-
-
-def job_id_in(member: bytes) -> JobId:
-    """Return the job id that Redis stores as this member."""
-    return JobId(member.decode())
 
 
 def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:

@@ -26,7 +26,9 @@ publication. For `supervisor` and `submissions`: `job` that was woken and not ev
 -> Unix ms of its wake-up.
 """
 OUT = f"{PREFIX}out:"
-"""+ queue, zset: members of `WAITING` that a process will publish or has taken -> time (Unix ms)."""
+"""+ queue, zset: members of the queue's waiting set that a process will publish or has taken -> time
+(Unix ms).
+"""
 FAIR = f"{PREFIX}fair:"
 """+ queue, zset: `job/handoff TAG` or `job TAG` of a message in the queue -> its place in the fair
 order; TAG is the delivery tag. With `:messages`, hash: the same -> the message. With `:next`, zset:
@@ -112,8 +114,8 @@ LANES = f"{PREFIX}lanes"
 
 
 def day(number: int | str, tenant: str | None = None) -> str:
-    """hash: usage of all jobs, or of one tenant's jobs, on one day. `number`: days since 1970 in UTC.
-    `parts/budgets.lua` writes it.
+    """hash: usage of all jobs, or of one tenant's jobs, on one day, which is a number of days since
+    1970 in UTC. `parts/budgets.lua` writes it.
     """
     return f"{PREFIX}day:{number}{f':{tenant}' if tenant else ''}"
 
@@ -133,8 +135,3 @@ def history(role: str) -> str:
     `parts/results.lua` writes it.
     """
     return f"{PREFIX}history:{role}"
-
-
-def name_in(stored: bytes) -> str:
-    """Return a stored name. A byte that is not UTF-8 becomes a replacement character."""
-    return stored.decode(errors="replace")

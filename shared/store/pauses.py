@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.stored_names import name_in
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.message import Message
 
@@ -62,14 +63,14 @@ class Pauses:
         """Return the names of the paused roles."""
         with in_our_words():
             roles = self._connection.redis.hkeys(keys.PAUSED)
-        return frozenset(map(keys.name_in, roles))
+        return frozenset(map(name_in, roles))
 
 
 def pauses_in(stored: Mapping[bytes, bytes]) -> dict[str, Pause]:
     """Return the stored pauses by role, in the order of the roles."""
     pauses: dict[str, Pause] = {}
     for role, text in sorted(stored.items()):
-        pauses[keys.name_in(role)] = pause_in(text)
+        pauses[name_in(role)] = pause_in(text)
     return pauses
 
 

@@ -15,6 +15,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.pauses import Pause, pause_in, pauses_in
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.stored_names import name_in
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, queue_of
@@ -177,10 +178,10 @@ class PresenceStore:
         )
         unclaimed: dict[JobId, dict[HandoffId, str]] = {}
         for member in waiting:
-            role, job, handoff = keys.name_in(member).split("/", 2)
+            role, job, handoff = name_in(member).split("/", 2)
             unclaimed.setdefault(JobId(job), {})[HandoffId(handoff)] = role
         pauses = pauses_in(dict(zip(paused[::2], paused[1::2], strict=True)))
-        return Presence(frozenset(map(keys.name_in, served)), unclaimed, pauses)
+        return Presence(frozenset(map(name_in, served)), unclaimed, pauses)
 
     def announcements(self) -> list[Announcement]:
         """Return the announcements of the live workers. Announcements that this version cannot read
@@ -211,7 +212,7 @@ class PresenceStore:
         supervisors: set[str] = set()
         workers: set[str] = set()
         for member in members:
-            queue, _, name = keys.name_in(member).partition("/")
+            queue, _, name = name_in(member).partition("/")
             if queue == SUPERVISOR_QUEUE:
                 supervisors.add(name)
             else:

@@ -9,6 +9,7 @@ from itertools import starmap
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fleet_history import MOST
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.stored_names import name_in
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
 from handoff_queue.shared.types.rate_limits import Allowance
@@ -140,8 +141,8 @@ class FleetLoadReader:
             serving, queues, paused, lanes, dead, memory = pipe.execute()
         served: list[str] = []
         for member in serving:
-            served.append(keys.name_in(member).partition("/")[0])
-        roles = {*served, *map(keys.name_in, queues)} - {SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE}
+            served.append(name_in(member).partition("/")[0])
+        roles = {*served, *map(name_in, queues)} - {SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE}
         return FleetLoad(
             at=at,
             open_jobs=int(open_jobs),
@@ -149,8 +150,8 @@ class FleetLoadReader:
             supervisors=served.count(SUPERVISOR_QUEUE),
             at_work=tuple(starmap(_at_work, entries)),
             waiting=self._waiting(sorted(roles)),
-            paused=frozenset(map(keys.name_in, paused)),
-            lanes=self._lanes(list(map(keys.name_in, lanes)), at),
+            paused=frozenset(map(name_in, paused)),
+            lanes=self._lanes(list(map(name_in, lanes)), at),
             dead_letters=int(dead),
             used_memory_bytes=int(memory.get("used_memory", 0)),
             max_memory_bytes=int(memory.get("maxmemory", 0)),

@@ -10,8 +10,9 @@ import yaml
 
 
 class YamlRefused(yaml.MarkedYAMLError):
-    """A feature of YAML that is not supported: `problem`, its place (`line`), and the correction
-    (`mend`).
+    """A YAML text has a feature that is not supported.
+
+    `problem` is the fault, `line` its line, and `mend` the correction.
     """
 
     def __init__(self, problem: str, mark: yaml.Mark, mend: str) -> None:
@@ -22,8 +23,8 @@ class YamlRefused(yaml.MarkedYAMLError):
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Refuses aliases and repeated keys. A few lines of nested aliases expand to gigabytes, and
-    YAML drops the first value of a repeated key.
+    """Loader that refuses aliases and repeated keys. A few lines of nested aliases can expand to
+    gigabytes, and PyYAML drops the first value of a repeated key.
     """
 
     def refused(self, event: Any) -> str | None:

@@ -80,7 +80,6 @@ class UnknownJob(UserError):
 
     @classmethod
     def named(cls, job_id: str) -> UnknownJob:
-        """Return the error for a job id."""
         return cls(f"there is no job {job_id} (see `handoff list`)")
 
 

@@ -1,4 +1,6 @@
-"""The one way to Redis: a client from a URL, scripts by name, and Redis's errors in our words."""
+"""Connections of the store to Redis: clients, scripts by name, Redis's clock, and the translation of
+errors.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,15 @@ from handoff_queue.shared.types.errors import (
 
 Answer = TypeVar("Answer")
 ScriptCall = tuple[list[str], list[Any]]
-"""Keys and arguments of one."""
+"""Keys and arguments of one call of a script."""
 
 SOCKET_TIMEOUT_S = 30.0
 """Seconds after which a silent socket counts as dead. The longest script takes less than a tenth of
 this time.
 """
 COMMAND_TIMEOUT_S = 10.0
-"""Socket timeout of a command that a person or a shell script waits for. It is longer than a slow
-disk or a Lua script holds Redis up.
+"""Socket timeout of a command that a user or a shell script waits for. It is longer than a slow disk
+or a Lua script can block Redis.
 """
 ONLOOKER_TIMEOUT_S = 4.0
 """Socket timeout of live displays, which report within 5 s that Redis is silent. Their reads may be
@@ -44,14 +46,19 @@ MAX_CONNECTIONS = 64
 connections.
 """
 NO_CONNECTION_LEFT = "No connection available"
-"""redis-py's words for a pool that stayed exhausted for its timeout."""
+"""redis-py's message for a pool that stayed exhausted for its timeout."""
 CLOCK_GOOD_FOR_S = 60.0
-"""Crystals drift by less than 0.1 ms in this time."""
+"""Seconds for which the measured difference of the clocks is used. The clocks drift apart by less than
+0.1 ms in that time.
+"""
 CLOCK_RETRY_S = 5.0
+"""Seconds until Redis's clock is read again after a failure."""
 CLOCK_ASKED_AT_MOST = 3
+"""Times that Redis's clock is read for one measurement."""
 CLOCK_GOOD_TRIP_S = 0.001
-"""An answer that took no longer is not asked for again."""
+"""Round trip in seconds up to which a reading needs no repetition."""
 INSIST_EVERY_S = 0.25
+"""Seconds between two tries of `retry_until_answered`."""
 
 READ_ONLY = "Redis is read-only: HANDOFF_REDIS_URL points at a replica, and needs the primary"
 FULL = "Redis is full: raise its maxmemory, or delete old jobs (handoff delete)"
@@ -88,8 +95,8 @@ CODES = (
 """Redis's error codes, and their meaning for a user."""
 CLUSTER = "this is a Redis Cluster, which is not supported: name a single primary in HANDOFF_REDIS_URL, or its sentinels"
 OF_A_CLUSTER = r"\b(CLUSTERDOWN|CROSSSLOT|MOVED|ASK) |same slot|non local key|in cluster mode"
-"""Errors that only Redis in cluster mode sends: before its slots are assigned, for commands with
-keys of several slots, for keys of another node, and for SELECT.
+"""Pattern of errors that only Redis in cluster mode sends: before its slots are assigned, for
+commands with keys of several slots, for keys of another node, and for SELECT.
 """
 NO_DATABASE = (
     "Redis has no database of this number: check the one after the last slash of HANDOFF_REDIS_URL"
@@ -108,11 +115,13 @@ TLS = (
         "what answers there speaks no TLS, or is silent: check scheme, host and port in HANDOFF_REDIS_URL",
     ),
 )
-"""Words of OpenSSL in an error of a connection or its cause, and their meaning for a user."""
+"""Patterns of OpenSSL's messages in an error of a connection or its cause, and their meaning for a
+user.
+"""
 
 
 class Connection:
-    """A pool of connections, shared by all threads of a process."""
+    """Clients of one Redis, which all threads of a process share."""
 
     def __init__(self, url: str, *, timeout_s: float = SOCKET_TIMEOUT_S) -> None:
         """Make the clients without a connection.
@@ -122,18 +131,18 @@ class Connection:
         """
         self.url = url
         self.redis: Any = client_for(url, timeout_s, MAX_CONNECTIONS)
-        """redis-py's client; Any, because its types are unions over protocols and versions
+        """redis-py's client. It is Any, because redis-py's types are unions over protocols and versions
         that we do not use.
         """
         self.waiting: Any = client_for(url, timeout_s, None)
-        """Client for blocking reads. Each holds a connection all the time, so there is no limit."""
+        """Client for blocking reads. Each read keeps a connection, so there is no limit."""
         self.prefix = read_address(url).prefix
         """Prefix of each key in Redis. Callers name keys without it."""
         self._clock_offset: float | None = None
         self._clock_until = 0.0
 
     def script(self, name: str, keys: list[str], args: list[Any]) -> Any:
-        """Run `scripts/<name>.lua`.
+        """Run `lua/<name>.lua` and return its answer.
 
         Raises:
             StoreUnavailable: see `in_our_words`.
@@ -151,10 +160,8 @@ class Connection:
             raise _in_our_words(error) from error
 
     def script_for_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
-        """Run `scripts/<name>.lua` once for each keys and args, all in one round trip, which
-        brings the script along.
-
-        An answer may be a `StoreError`: that call failed, and the others did not.
+        """Run `lua/<name>.lua` once for each call, in one round trip that also loads the script.
+        Return the answer of each call, or its `StoreError` if that call failed.
 
         Raises:
             StoreUnavailable: see `in_our_words`.
@@ -168,14 +175,18 @@ class Connection:
             answers = around(
                 "script", name, lambda: pipe.execute(raise_on_error=False), redis.ConnectionError
             )
-        anies: list[Any] = []
-        for answer in answers[1:]:
-            anies.append(_in_our_words(answer) if isinstance(answer, redis.RedisError) else answer)
-        return anies
+        translated: list[Any] = []
+        for answer in answers[1:]:  # the first is that of SCRIPT LOAD
+            is_error = isinstance(answer, redis.RedisError)
+            translated.append(_in_our_words(answer) if is_error else answer)
+        return translated
 
     def now(self) -> float:
-        """Return Unix time in seconds by Redis's clock. Redis is asked once a minute; between two
-        answers this host's monotonic clock is used.
+        """Return Unix time in seconds by Redis's clock. The clock is read once a minute; in between,
+        this host's monotonic clock is used.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable, and its clock was never read.
         """
         asked_at = time.monotonic()
         if asked_at >= self._clock_until:
@@ -184,16 +195,16 @@ class Connection:
             except StoreUnavailable:
                 if self._clock_offset is None:
                     raise
-                self._clock_until = asked_at + CLOCK_RETRY_S  # crystals do not drift that fast
+                self._clock_until = asked_at + CLOCK_RETRY_S
                 return asked_at + self._clock_offset
             self._clock_until = time.monotonic() + CLOCK_GOOD_FOR_S
         return time.monotonic() + (self._clock_offset or 0.0)
 
     def _ask_the_clock(self) -> float:
-        """Return how far Redis's clock is ahead of this host's monotonic clock, in seconds.
+        """Return the seconds to add to this host's monotonic clock to get Unix time by Redis's clock.
 
-        The quickest of a few answers counts. Each answer is off by up to half of its round trip,
-        and the first may include the time to open a connection.
+        The quickest of a few readings counts. The error of a reading is at most half of its round
+        trip, and the first may include the time to open a connection.
         """
         quickest, offset = float("inf"), 0.0
         for _ in range(CLOCK_ASKED_AT_MOST):
@@ -211,7 +222,9 @@ class Connection:
         return offset
 
     def close(self) -> None:
-        """Close all sockets. A client leaves a pool that it was given open."""
+        """Close all sockets, including those to sentinels. `close` of redis-py does not close a pool
+        that the caller made.
+        """
         for client in (self.redis, self.waiting):
             client.close()
             client.connection_pool.disconnect()
@@ -221,11 +234,12 @@ class Connection:
 
 @functools.cache
 def script_of(name: str) -> Script:
+    """Return the script `lua/<name>.lua`, which is read once in a process."""
     return Script(source_of(name))
 
 
 def retry_until_answered(ask: Callable[[], Answer], is_worth_it: Callable[[], bool]) -> Answer:
-    """Call `ask` until Redis answers. Only for requests that may be sent twice.
+    """Call `ask` until Redis answers. The request must be safe to send twice.
 
     Raises:
         StoreUnavailable: `is_worth_it` returned False before Redis answered.
@@ -246,8 +260,8 @@ def in_our_words() -> Iterator[None]:
     Raises:
         StoreUnavailable: Redis is unreachable, is another program, refuses the password, is
             loading, read-only, full or busy.
-        UnusableRedis: it has no database of the number in its address, or is a cluster.
-        StoreError: it refused a command, which is an internal error.
+        UnusableRedis: Redis has no database of the number in its address, or is a cluster.
+        StoreError: Redis refused a command, which is an internal error.
     """
     try:
         yield
@@ -256,11 +270,12 @@ def in_our_words() -> Iterator[None]:
 
 
 def _in_our_words(error: redis.RedisError) -> StoreError:
+    """Return the error of the store for an error of redis-py."""
     if NO_CONNECTION_LEFT in str(error):
         return StoreUnavailable(
             f"all {MAX_CONNECTIONS} connections of this process to Redis are in use: run fewer threads in it"
         )
-    text = str(error)  # from within a script, Redis's own code stands somewhere in the middle
+    text = str(error)  # an error inside a script has Redis's error code in the middle
     is_down = isinstance(error, redis.exceptions.ClusterDownError) and not isinstance(
         error, redis.exceptions.MasterDownError
     )
@@ -270,14 +285,7 @@ def _in_our_words(error: redis.RedisError) -> StoreError:
         or re.search(OF_A_CLUSTER, text)
     ):
         return UnusableRedis(CLUSTER)
-    explanation = next((why for kinds, why in KINDS if isinstance(error, kinds)), None)
-    if isinstance(error, redis.ConnectionError | redis.TimeoutError):
-        explanation = next(
-            (why for words, why in TLS if re.search(words, f"{text} {error.__context__}")),
-            explanation,
-        )
-    if explanation is None and isinstance(error, redis.ResponseError):
-        explanation = next((why for codes, why in CODES if re.search(codes, text)), None)
+    explanation = _meaning_of(error, text)
     if explanation is None and "DB index" in text:
         return UnusableRedis(NO_DATABASE)
     if explanation in (FULL, READ_ONLY):
@@ -285,3 +293,25 @@ def _in_our_words(error: redis.RedisError) -> StoreError:
     if explanation:
         return StoreUnavailable(explanation)
     return StoreError(f"Redis refused the command: {text}")
+
+
+def _meaning_of(error: redis.RedisError, text: str) -> str | None:
+    """Return the meaning of an error for a user, or None if it is unknown."""
+    if isinstance(error, redis.ConnectionError | redis.TimeoutError):
+        tls_meaning = _first_match(TLS, f"{text} {error.__context__}")
+        if tls_meaning is not None:
+            return tls_meaning
+    for kinds, meaning in KINDS:
+        if isinstance(error, kinds):
+            return meaning
+    if isinstance(error, redis.ResponseError):
+        return _first_match(CODES, text)
+    return None
+
+
+def _first_match(meanings: Sequence[tuple[str, str]], text: str) -> str | None:
+    """Return the meaning of the first pattern that matches the text."""
+    for pattern, meaning in meanings:
+        if re.search(pattern, text):
+            return meaning
+    return None

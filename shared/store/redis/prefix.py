@@ -1,9 +1,8 @@
-"""Keys that begin with a prefix of the fleet, so that several fleets and other applications
+"""Keys with a prefix of the installation, so that several installations and other applications can
 share one Redis database.
 
-All of our code, and every script, names keys without the prefix. It is added where a command
-is packed for the socket (`PrefixPacker`) and where a script calls a command
-(`shared/store/redis/script.py`).
+All of our code, and each script, names keys without the prefix. `PrefixPacker` adds it when a command
+is packed for the socket. In scripts, `shared/store/redis/script.py` adds it to each call of a command.
 """
 
 from __future__ import annotations
@@ -63,10 +62,18 @@ def with_prefix(prefix: str, command: Sequence[Any]) -> tuple[Any, ...]:
     if kind in ONLY_KEYS:
         end = len(arguments)
     elif kind == "XREAD":
-        first = 1 + next(n for n, word in enumerate(arguments) if word in ("STREAMS", b"STREAMS"))
+        first = 1 + _place_of_streams(arguments)
         end = first + (len(arguments) - first) // 2
-    named = (_prefixed(prefix, key) for key in arguments[first:end])
-    return (name, *arguments[:first], *named, *arguments[end:])
+    prefixed = [_prefixed(prefix, key) for key in arguments[first:end]]
+    return (name, *arguments[:first], *prefixed, *arguments[end:])
+
+
+def _place_of_streams(arguments: Sequence[Any]) -> int:
+    """Return the place of the word STREAMS in the arguments of XREAD. The keys follow it."""
+    for place, word in enumerate(arguments):
+        if word in ("STREAMS", b"STREAMS"):
+            return place
+    raise ValueError("XREAD without STREAMS")
 
 
 def _prefixed(prefix: str, key: str | bytes) -> str | bytes:

@@ -28,8 +28,8 @@ PARTS = (
     "parts/results",
     "parts/fair_queue",
 )
-"""Shared parts, in the order in which they depend on one another. Each holds definitions only;
-their inner lines are indented.
+"""Shared parts. Each depends only on earlier ones. A part has only definitions, which begin with
+`local` at the beginning of a line.
 """
 WORD = re.compile(r"[A-Za-z_]\w*")
 COMMENT = re.compile(r"^\s*--.*\n|\s+-- .*$", re.MULTILINE)
@@ -37,33 +37,29 @@ DEFINED = re.compile(r"local (?:function )?([\w, ]+)")
 
 
 def source_of(name: str) -> str:
-    """Return the full text of a script as Redis gets it."""
+    """Return the text of a script as Redis gets it: the definitions that it needs, and its code."""
     code = _code_of(name)
-    wanted, used = set(WORD.findall(code)), list[str]()
+    words, definitions = set(WORD.findall(code)), list[str]()
     for names, text in reversed(_definitions()):
-        if names & wanted:
-            used.insert(0, text)
-            wanted |= set(WORD.findall(text))
-    return "".join((*used, code))
+        if names & words:
+            definitions.insert(0, text)
+            words |= set(WORD.findall(text))
+    return "".join((*definitions, code))
 
 
 @cache
 def _definitions() -> tuple[tuple[frozenset[str], str], ...]:
-    """Return all parts: the names that each defines, and its text."""
-    texts: list[str | Any] = []
-    for part in PARTS:
-        for definition in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE):
-            if definition.strip():
-                texts.append(definition)
+    """Return all definitions of the parts, each with the names that it defines."""
     definitions: list[tuple[frozenset[str], str]] = []
-    for text in texts:
-        if match := DEFINED.match(text):
-            definitions.append((frozenset(WORD.findall(match[1])), text))
+    for part in PARTS:
+        for text in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE):
+            if match := DEFINED.match(text):
+                definitions.append((frozenset(WORD.findall(match[1])), text))
     return tuple(definitions)
 
 
 def _code_of(name: str) -> str:
-    """Return the text without its comments."""
+    """Return the text of a Lua file without its comments."""
     return COMMENT.sub(
         "", (files("handoff_queue.shared.store") / "lua" / f"{name}.lua").read_text()
     )
@@ -96,8 +92,9 @@ end)(redis)
 class Script:
     """A Lua script that is loaded when the server does not know it, and runs by its digest.
 
-    A user with the rights for both needs no right to EVAL. The `Script` class of redis-py checks
-    the type of its client at each call. That takes as long as the rest of the call.
+    A Redis user with the rights for EVALSHA and SCRIPT LOAD needs no right for EVAL. The `Script`
+    class of redis-py checks the type of its client at each call, which takes as long as the rest of
+    the call.
     """
 
     def __init__(self, text: str, prefix: str = "") -> None:
@@ -129,7 +126,7 @@ class Script:
         return [order[0], *(f"{self._prefix}{key}" for key in order[1:end]), *order[end:]]
 
     def run(self, client: Any, order: Sequence[Any]) -> Any:
-        """Run the script and return its answer. Raises the errors of the client.
+        """Run the script, and return its answer. The errors of the client are raised.
 
         Args:
             order: the number of keys, the keys, the arguments.
@@ -151,11 +148,11 @@ class Script:
             return _asked(connection, "EVALSHA", self.digest, *self._real(order))
 
     def say(self, connection: Any, order: Sequence[Any]) -> None:
-        """Send the call over such a connection; `heard` reads its answer later."""
+        """Send the call over a connection that no other thread uses. `heard` reads its answer later."""
         connection.send_command("EVALSHA", self.digest, *self._real(order))
 
     def heard(self, read: Callable[[], Any], connection: Any) -> Any:
-        """Return the answer; None if the server did not know the script, which is loaded now."""
+        """Return the answer. If the server does not know the script, load it and return None."""
         try:
             return read()
         except NoScriptError:
