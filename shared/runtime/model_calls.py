@@ -24,7 +24,7 @@ class ModelCallLog:
     now: Callable[[], float] = time.time
     """Function that returns Unix time in seconds."""
     _by_model: dict[str, ModelCalls] = field(default_factory=dict)
-    """By name; the model that was called last comes last."""
+    """Outcomes by the name of the model. The model of the newest call comes last."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def newest(self) -> tuple[ModelCalls, ...]:

@@ -90,7 +90,7 @@ class FactCheck(Message):
     verdict: CheckVerdict
     wrong: tuple[WrongStatement, ...] = ()
     why: str = ""
-    """What the fact-checker compared, for the reader of the answer."""
+    """Summary of the comparison, for the reader of the answer."""
 
 
 class FactsChecked(Message):

@@ -78,7 +78,7 @@ class Usage(Message):
         )
 
     def of_a_cut_call(self) -> Usage:
-        """Return this usage as that of one call which was cut off: all figures are upper bounds."""
+        """Return this usage as the usage of one call that was cut off. All figures are upper bounds."""
         return self.model_copy(
             update={
                 "cut_calls": 1,
