@@ -28,5 +28,5 @@ def test_a_signal_during_the_build_of_the_supervisor_takes_effect_afterwards(
     building.join(10)
 
     assert not building.is_alive()
-    assert supervisor().process.drain.asked
+    assert supervisor().process.drain.has_begun
     supervisor().process.leases.stop()
