@@ -15,8 +15,8 @@ from handoff_queue.shared.types.model import Block
 
 
 class InvalidAnswer(HandoffError):
-    """The final text is not a valid result. The model reads the message and has one turn to fix the
-    text. If it fails again, the message is the reason of the failure.
+    """The final answer is not a valid result. The model reads the message and may fix the answer,
+    see `shared.agent.loop.MOST_REPAIRS`. After its last try the message becomes the result's error.
     """
 
 
@@ -34,7 +34,7 @@ class AcceptedAnswer:
 
 
 class AnswerFormat(Protocol):
-    """A format of final texts: the answer envelope of specialists, or a role's own schema."""
+    """A format of final answers: the answer envelope of specialists, or a role's own schema."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -42,11 +42,11 @@ class AnswerFormat(Protocol):
         ...
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
-        """Accept a final text. On `last_try` a defect that can be dropped, such as an unproven
-        source, is dropped with a note.
+        """Parse a final text. On `last_try` a part with a defect, such as a source that could not
+        be checked, is dropped with a note if the rest is usable.
 
         Raises:
-            InvalidAnswer: names the defect that the model must fix.
+            InvalidAnswer: the message names the defect that the model must fix.
         """
         ...
 
@@ -61,18 +61,18 @@ class PartialAnswerFormat(Protocol):
 
 
 class SlowAnswerFormat(Protocol):
-    """A reading that holds a text against others, which may take seconds."""
+    """An answer format whose `read` may take seconds, because it searches quotes in documents."""
 
-    def looks_up(self, text: str) -> bool:
-        """Return whether reading this text looks up quotes. Without quotes it takes a millisecond
-        or two.
+    def checks_quotes(self, text: str) -> bool:
+        """Return whether `read` would search quotes of this text. Without quotes, `read` takes 1 to
+        2 ms.
         """
         ...
 
 
 class ToolCallFormat(Protocol):
-    """An answer format whose answer may also be calls of its own tools. These calls are not run:
-    they are the decision.
+    """An answer format that also takes calls of its own tools as the answer. The loop does not run
+    these calls: they are the decision.
     """
 
     @property
@@ -85,17 +85,18 @@ class ToolCallFormat(Protocol):
         ...
 
     def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> AcceptedAnswer:
-        """Accept the calls of one reply, all together; as `AnswerFormat.read`.
+        """Parse all calls of one reply as one answer. See `AnswerFormat.read`.
 
         Raises:
-            NotAcceptable: with what to mend.
+            InvalidAnswer: the message names the defect that the model must fix.
         """
         ...
 
 
-def decider(reading: AnswerFormat) -> ToolCallFormat | None:
-    """Return the format if its answer may be calls, else None. A check of the whole protocol takes
-    longer than reading an answer.
+def tool_call_format(reading: AnswerFormat) -> ToolCallFormat | None:
+    """Return the format as a `ToolCallFormat` if it is one, else None.
+
+    This checks one method. `isinstance` with a protocol would take longer than reading an answer.
     """
     if hasattr(reading, "read_calls"):
         return cast(ToolCallFormat, reading)
@@ -103,5 +104,5 @@ def decider(reading: AnswerFormat) -> ToolCallFormat | None:
 
 
 def takes_time(reading: AnswerFormat, text: str) -> bool:
-    """Return whether reading this text may take longer than parsing it."""
-    return hasattr(reading, "looks_up") and cast(SlowAnswerFormat, reading).looks_up(text)
+    """Return whether `read` may take seconds for this text."""
+    return hasattr(reading, "checks_quotes") and cast(SlowAnswerFormat, reading).checks_quotes(text)

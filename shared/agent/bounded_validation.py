@@ -1,14 +1,14 @@
-"""JSON Schema validation with a limit on its work: a thread cannot be stopped from outside.
+"""JSON Schema validation that limits its own work, because no other thread can stop it.
 
-The work is counted in steps. A step is one subschema or one keyword applied to one value. The limit
-on processor time is for a single expensive step and for a slow machine.
+The work is counted in steps. Each keyword, subschema and error takes one step or more. The limit on
+processor time is for a single expensive step and for a slow machine.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
@@ -24,11 +24,11 @@ MOST_STEPS = 200_000
 MOST_CPU_S = 4.0
 """Processor seconds of one validation. 200,000 cheap steps take about 1 s on a laptop."""
 MOST_MESSAGE_CHARS = 300
-"""Kept of an error's message. jsonschema writes the whole value into each message."""
+"""Longest message of an error. jsonschema writes the whole value into each message."""
 _END_CHARS = 100
-"""Kept of the end of a message, which names the problem."""
+"""Characters that a cut message keeps of its end, which names the problem."""
 _TEXT_UNITS_PER_STEP = 2_000
-"""Characters times instructions of a pattern. RE2 needs about 8 µs for that many at its worst."""
+"""Cost of a pattern match (`match_cost`) that counts as one step. RE2 needs at most about 8 µs."""
 
 _Errors = Iterator[jsonschema.ValidationError]
 _Keyword = Callable[[Any, Any, Any, Any], Any]
@@ -40,11 +40,11 @@ class ValidationTooCostly(HandoffError):
 
 
 class UnsupportedKeyword(HandoffError):
-    """The schema has a keyword whose check has no useful limit."""
+    """The schema has a keyword of `UNSUPPORTED`, whose work cannot be counted."""
 
 
 class _Budget:
-    """The work that is left of one validation."""
+    """The remaining steps and processor time of one validation."""
 
     def __init__(self, steps: int, cpu_s: float) -> None:
         self._steps = steps
@@ -61,7 +61,9 @@ _budget: ContextVar[_Budget | None] = ContextVar("budget of the validation", def
 
 @contextmanager
 def limit_validation(steps: int = MOST_STEPS, cpu_s: float = MOST_CPU_S) -> Iterator[None]:
-    """Limit the work of the validations in the block. They raise TooCostly beyond the limit."""
+    """Limit the work of all validations in the block together. Beyond the limit they raise
+    `ValidationTooCostly`.
+    """
     token = _budget.set(_Budget(steps, cpu_s))
     try:
         yield
@@ -70,10 +72,10 @@ def limit_validation(steps: int = MOST_STEPS, cpu_s: float = MOST_CPU_S) -> Iter
 
 
 def spend(steps: int = 1) -> None:
-    """Take steps from the limit of the current block.
+    """Take steps from the limit of the current `limit_validation` block, if there is one.
 
     Raises:
-        TooCostly: the block has used up its steps or its processor time.
+        ValidationTooCostly: the block has used up its steps or its processor time.
     """
     budget = _budget.get()
     if budget is not None:
@@ -81,7 +83,7 @@ def spend(steps: int = 1) -> None:
 
 
 def shorten_message(message: str) -> str:
-    """Return the beginning and the end of a message with more than `MOST_MESSAGE_CHARS`."""
+    """Return the message. If it has more than `MOST_MESSAGE_CHARS`, its middle is left out."""
     if len(message) <= MOST_MESSAGE_CHARS:
         return message
     gap = " ... "
@@ -90,7 +92,7 @@ def shorten_message(message: str) -> str:
 
 
 def _counted(keyword: _Keyword) -> _Keyword:
-    """Return the keyword's check with its steps counted and its messages cut."""
+    """Return the keyword's check, which now also counts its steps and shortens its messages."""
 
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
         spend()
@@ -127,7 +129,9 @@ def _pattern(validator: Any, pattern: str, instance: Any, _schema: Any) -> _Erro
 def _pattern_properties(
     validator: Any, patterns: Mapping[str, Any], instance: Any, _schema: Any
 ) -> _Errors:
-    for key, value in instance.items() if validator.is_type(instance, "object") else ():
+    if not validator.is_type(instance, "object"):
+        return
+    for key, value in instance.items():
         for pattern, subschema in patterns.items():
             if _matches(pattern, key):
                 yield from validator.descend(value, subschema, path=key, schema_path=pattern)
@@ -136,21 +140,21 @@ def _pattern_properties(
 def _additional_properties(
     validator: Any, allowed: Any, instance: Any, schema: Mapping[str, Any]
 ) -> _Errors:
-    """Apply jsonschema's own check, with the properties that the patterns cover as known ones."""
+    """Run jsonschema's own check. Properties that match a pattern count as known properties."""
+    known = dict(schema.get("properties", {}))
     if validator.is_type(instance, "object"):
-        names = instance
-    else:
-        names = ()
-    covered: list[Any] = []
-    for name in names:
-        if any(_matches(pattern, name) for pattern in schema.get("patternProperties", ())):
-            covered.append(name)
-    known = {**schema.get("properties", {}), **dict.fromkeys(covered, True)}
+        for name in instance:
+            if _matches_any(schema.get("patternProperties", ()), name):
+                known[name] = True
     yield from _base["additionalProperties"](validator, allowed, instance, {"properties": known})
 
 
+def _matches_any(patterns: Iterable[str], text: str) -> bool:
+    return any(_matches(pattern, text) for pattern in patterns)
+
+
 def _unique_items(validator: Any, is_wanted: bool, instance: Any, _schema: Any) -> _Errors:
-    """Compare the items by their JSON text: jsonschema compares each object with each other."""
+    """Compare the items by their JSON text. jsonschema would compare every pair of items."""
     if not is_wanted or not validator.is_type(instance, "array"):
         return
     seen = set[str]()
@@ -163,7 +167,7 @@ def _unique_items(validator: Any, is_wanted: bool, instance: Any, _schema: Any) 
 
 
 def _with_integers(value: Any) -> Any:
-    """Return the value with 1 in place of 1.0: JSON Schema takes them as equal."""
+    """Return the value with 1 in place of 1.0, because JSON Schema takes both as equal."""
     spend()
     if isinstance(value, dict):
         return {key: _with_integers(item) for key, item in value.items()}
@@ -193,9 +197,10 @@ UNSUPPORTED = {
     "unevaluatedProperties": "additionalProperties",
     "unevaluatedItems": "items",
 }
-"""Keywords that are refused, each with the keyword to use instead.
+"""Unsupported keywords, each with the keyword to use instead.
 
-jsonschema searches all branches for the evaluated parts again, without a hook to count the work.
+For these, jsonschema searches all branches for the evaluated parts again. It has no hook that could
+count this work.
 """
 
 _KEYWORDS: dict[str, _Keyword] = {

@@ -14,8 +14,8 @@ from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateL
 
 
 class CheckpointStore(Protocol):
-    """The checkpoints and the budget of one claimed handoff. Every method raises `Interrupted`
-    if the claim is no longer ours.
+    """The checkpoints and the budget of one claimed handoff. `reserve`, `checkpoint` and `beat`
+    raise `Interrupted` if this process has lost the claim.
     """
 
     def so_far(self) -> tuple[Checkpoint, ...]:
@@ -23,47 +23,57 @@ class CheckpointStore(Protocol):
         ...
 
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
-        """Reserve the budget of a model call. Waits while other reservations of the job are open.
+        """Reserve the budget of a model call. This waits while open reservations of the job hold
+        the budget that the call needs.
+
+        Args:
+            worst: upper bound of the call.
+            expected: expected share of the rate limits; None if there are no rate limits.
 
         Returns:
             None if the call may be made. A `Wait` if the provider's rate limits refuse the call:
-            nothing is reserved, and the caller asks again later.
-
-        Args:
-            expected: expected share of the rate limits; None if there are none.
+            then nothing is reserved, and the caller asks again later.
 
         Raises:
-            LimitReached: the job's budget can never take this call; `limit` names it.
+            LimitReached: the budget does not allow the call, or the time ran out while this
+                waited. `limit` names the limit.
         """
         ...
 
     def heard(self, limits: RateLimits) -> None:
-        """Record that the provider takes the call that was reserved last, with the reported limits."""
+        """Record that the provider has accepted the last reserved call, and the rate limits that
+        it reported.
+        """
         ...
 
     def refused(
         self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID
     ) -> None:
-        """Record that the provider takes no calls now (429, 529). No process makes a call before
-        `retry_after_s` seconds, or a backoff, are over.
+        """Record that the provider takes no calls now (429, 529). No process calls this provider
+        again until `retry_after_s` is over.
 
         Args:
+            why: short reason for a progress line.
+            retry_after_s: seconds that the provider asked for; None: an exponential backoff.
             limits: the rate limits that the provider reported with the refusal.
         """
         ...
 
     def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
-        """Append. A `Replied` or `CallFailed` settles the reservation at its usage.
-        `may_wait`: until something else is said of the handoff, its result for one, which
-        takes it along.
+        """Append checkpoints. A `ModelReplied` or `ModelCallFailed` settles the reservation at its
+        usage.
+
+        Args:
+            may_wait: True if the checkpoints may be stored together with the next message about
+                this handoff, such as its result.
         """
         ...
 
     def beat(self, doing: str, draft: str | None = None) -> None:
-        """Send a heartbeat: the current activity in a few words, or more text of the draft.
+        """Send a heartbeat: the current activity in a few words, and the draft so far, if any.
 
-        A change is sent at least 0.4 s after the last heartbeat. The same activity, or a shorter
-        wait, is sent after 2 s.
+        A new activity or draft is sent if the last heartbeat is at least 0.4 s old. An unchanged
+        activity, or a wait with another number of seconds, is sent after 2 s.
 
         Raises:
             Interrupted: this process must stop its work on the handoff.
@@ -72,7 +82,9 @@ class CheckpointStore(Protocol):
 
 
 class NoCheckpoints:
-    """The turns of a handoff before its claim: there are none, and none may be made."""
+    """The checkpoint store of a handoff before its claim. It is empty and raises `LeaseLost` on
+    each write.
+    """
 
     def so_far(self) -> tuple[Checkpoint, ...]:
         return ()

@@ -1,7 +1,7 @@
-"""The transcript of one handoff, as the model sees it, and the ids of its calls.
+"""The conversation of one handoff, as the model sees it, and the ids of its tool calls.
 
-Some servers write names and ids that the Messages API refuses when the client sends them back
-in the next turn.
+Some servers write tool names and call ids that the Messages API refuses when the client sends them
+back in the next turn.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import pairwise
+from types import UnionType
 from typing import Any
 
 from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
@@ -29,9 +30,9 @@ from handoff_queue.shared.types.model import Block, MessageParam
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
-"""Types of the blocks that call a tool: ours, or a tool that the provider runs."""
+"""Types of the blocks that call a tool. `tool_use` calls our tool; the provider runs the others."""
 UNNAMED = "unnamed_tool"
-"""The name of a call whose name has no usable character."""
+"""Replacement for a tool name without a usable character."""
 _LONGEST_NAME = 64
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _UNUSABLE = re.compile(r"[^a-zA-Z0-9_-]+")
@@ -39,23 +40,22 @@ _UNUSABLE = re.compile(r"[^a-zA-Z0-9_-]+")
 
 def ids_in(content: Iterable[Block]) -> list[str]:
     """Return the ids of the calls in these blocks."""
-    items: list[str] = []
+    ids: list[str] = []
     for block in content:
         if block.get("type") in CALLS:
-            items.append(str(block.get("id")))
-    return items
+            ids.append(str(block.get("id")))
+    return ids
 
 
 def with_valid_calls(content: Iterable[Block], taken: Set[str]) -> tuple[Block, ...]:
     """Return the blocks with valid tool names, and with call ids that are valid and unique.
 
-    A valid id that no other call has stays as it is. A result of a provider's tool follows its
-    call. New ids are a hash of the old ones, so that a result in a later reply gets the same
-    id as its call.
+    A valid and unique id stays as it is. Any other id becomes a hash of the old one. The result of
+    a provider's tool gets the id of its call, also if the call is in an earlier reply.
 
     Args:
-        content: The blocks of one reply.
-        taken: The ids of all calls in earlier replies.
+        content: blocks of one reply.
+        taken: ids of all calls in earlier replies.
     """
     used = set(taken)
     renamed: dict[str, str] = {}
@@ -70,7 +70,12 @@ def with_valid_calls(content: Iterable[Block], taken: Set[str]) -> tuple[Block, 
             blocks.append({**block, "id": new, "name": _valid_name(block.get("name"))})
         elif kind.endswith("_tool_result"):
             old = _text(block.get("tool_use_id"))
-            new = renamed.get(old) or (old if _ID.fullmatch(old) else _hashed(old, kind, 0))
+            if old in renamed:
+                new = renamed[old]
+            elif _ID.fullmatch(old):
+                new = old
+            else:
+                new = _hashed(old, kind, 0)
             blocks.append({**block, "tool_use_id": new})
         else:
             blocks.append(block)
@@ -87,7 +92,9 @@ def _free_id(old: str, kind: str, used: Set[str]) -> str:
 
 
 def _hashed(old: str, kind: str, number: int) -> str:
-    """Return a valid id made of an old one. The prefixes are those of the provider."""
+    """Return a valid id: the provider's prefix for this type of block, and a hash of the old id.
+    Different numbers give different ids.
+    """
     prefixes = {"tool_use": "toolu", "mcp_tool_use": "mcptoolu", "mcp_tool_result": "mcptoolu"}
     digest = hashlib.sha256(f"{number}:{old}".encode()).hexdigest()
     return f"{prefixes.get(kind, 'srvtoolu')}_{digest[:24]}"
@@ -129,8 +136,8 @@ NO_ROOM_FOR_IMAGE = "[an image is left out: this conversation holds as many imag
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The conversation after the opening. It grows by `plus`; every property follows from the
-    checkpoints alone.
+    """The opening message and the checkpoints after it. `plus` returns a longer conversation. Every
+    property is computed from the checkpoints alone.
     """
 
     opening: MessageParam
@@ -141,7 +148,7 @@ class Conversation:
 
     @property
     def turns(self) -> int:
-        """Model calls made, those without a reply included."""
+        """Number of model calls, including calls without a reply."""
         total = 0
         for checkpoint in self.checkpoints:
             total += isinstance(checkpoint, ModelReplied | ModelCallFailed)
@@ -149,7 +156,7 @@ class Conversation:
 
     @property
     def failures_in_a_row(self) -> int:
-        """Calls without a reply since the last reply."""
+        """Number of failed model calls since the last reply."""
         count = 0
         for checkpoint in reversed(self.checkpoints):
             if isinstance(checkpoint, ModelReplied):
@@ -159,24 +166,30 @@ class Conversation:
 
     @property
     def usage(self) -> Usage:
-        return sum(
-            (
-                item.usage
-                for item in self.checkpoints
-                if isinstance(item, ModelReplied | ModelCallFailed)
-            ),
-            NOTHING_USED,
-        )
+        """Usage of all model calls together."""
+        usage = NOTHING_USED
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, ModelReplied | ModelCallFailed):
+                usage += checkpoint.usage
+        return usage
+
+    @property
+    def replies(self) -> list[ModelReplied]:
+        """All replies of the model, oldest first."""
+        replies: list[ModelReplied] = []
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, ModelReplied):
+                replies.append(checkpoint)
+        return replies
 
     @property
     def replied_tokens(self) -> int:
-        """Return the tokens that replies have really used. A failed call counts with its upper
-        bound in the budget, but says nothing about this conversation.
+        """Number of tokens that the calls with a reply have used. Failed calls are left out,
+        because their usage is often only an upper bound.
         """
         total = 0
-        for item in self.checkpoints:
-            if isinstance(item, ModelReplied):
-                total += item.usage.total_tokens
+        for reply in self.replies:
+            total += reply.usage.total_tokens
         return total
 
     @property
@@ -188,7 +201,7 @@ class Conversation:
 
     @property
     def since_reply(self) -> tuple[Checkpoint, ...]:
-        """Return the checkpoints after the last reply."""
+        """Checkpoints after the last reply, or all checkpoints if there is no reply."""
         for index in range(len(self.checkpoints), 0, -1):
             if isinstance(self.checkpoints[index - 1], ModelReplied):
                 return self.checkpoints[index:]
@@ -198,58 +211,55 @@ class Conversation:
     def unanswered(self) -> list[Block]:
         """Tool calls of the last reply that have no result yet."""
         reply = self.last_reply
+        if reply is None:
+            return []
         answered: set[str] = set()
-        for item in self.since_reply:
-            if isinstance(item, ToolObserved):
-                answered.add(item.tool_use_id)
-        if reply:
-            blocks: list[Block] = []
-            for block in calls_of(reply):
-                if block["id"] not in answered:
-                    blocks.append(block)
-            return blocks
-        return []
+        for checkpoint in self.since_reply:
+            if isinstance(checkpoint, ToolObserved):
+                answered.add(checkpoint.tool_use_id)
+        unanswered: list[Block] = []
+        for call in calls_of(reply):
+            if call["id"] not in answered:
+                unanswered.append(call)
+        return unanswered
 
     @property
     def started(self) -> set[str]:
-        """Calls of tools that are not safe to repeat, and may have run."""
-        tool_use_ids: set[str] = set()
-        for item in self.since_reply:
-            if isinstance(item, ToolCallStarted):
-                tool_use_ids.add(item.tool_use_id)
-        return tool_use_ids
+        """Ids of the last reply's calls that have started and are not safe to repeat."""
+        started_ids: set[str] = set()
+        for checkpoint in self.since_reply:
+            if isinstance(checkpoint, ToolCallStarted):
+                started_ids.add(checkpoint.tool_use_id)
+        return started_ids
 
     @property
     def acted(self) -> bool:
-        """Return whether a tool that is not safe to repeat may have run."""
-        return any(isinstance(item, ToolCallStarted) for item in self.checkpoints)
+        """True if a tool that is not safe to repeat may have run."""
+        return _contains(self.checkpoints, ToolCallStarted)
 
     def may_have_run(self, call: Block) -> bool:
         """Return whether an earlier call of this tool with these arguments was interrupted."""
-        cut = {
-            item.tool_use_id
-            for item in self.checkpoints
-            if isinstance(item, ToolObserved) and item.text == MAY_HAVE_RUN
-        }
-        replies = (
-            (item for item in self.checkpoints if isinstance(item, ModelReplied)) if cut else ()
-        )
-        return any(
-            block["id"] in cut
-            and (block.get("name"), block.get("input")) == (call.get("name"), call.get("input"))
-            for reply in replies
-            for block in calls_of(reply)
-        )
+        interrupted_ids: set[str] = set()
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, ToolObserved) and checkpoint.text == MAY_HAVE_RUN:
+                interrupted_ids.add(checkpoint.tool_use_id)
+        if not interrupted_ids:
+            return False
+        for reply in self.replies:
+            for earlier in calls_of(reply):
+                if earlier["id"] in interrupted_ids and _is_same_call(earlier, call):
+                    return True
+        return False
 
     @property
     def open_reply(self) -> ModelReplied | None:
-        """Return the last reply if it has had no effect yet: it was neither sent back for a fix nor
-        continued, and some of its calls have no result. Else None.
+        """The last reply if the agent still has to act on it, else None.
+
+        A reply is open if some of its calls have no result. A reply without calls is open until the
+        agent prompts the model again, unless the provider paused the turn.
         """
         reply = self.last_reply
-        if reply is None or any(
-            isinstance(item, AgentPrompted | ModelCallFailed) for item in self.since_reply
-        ):
+        if reply is None or _contains(self.since_reply, AgentPrompted | ModelCallFailed):
             return None
         if calls_of(reply):
             if self.unanswered:
@@ -261,11 +271,11 @@ class Conversation:
 
     @property
     def is_paused(self) -> bool:
-        """Return whether the provider has paused the model's turn. Only results of tools may follow
-        such a turn.
+        """True if the provider has paused the model's turn. Only results of tools may follow such
+        a turn.
         """
         reply = self.last_reply
-        if reply is None or any(isinstance(item, AgentPrompted) for item in self.since_reply):
+        if reply is None or _contains(self.since_reply, AgentPrompted):
             return False
         if _is_pause(reply):
             return True
@@ -273,12 +283,13 @@ class Conversation:
 
     @property
     def called_names(self) -> list[str]:
-        """Names of the tools that the model or the provider has called, each once."""
-        calls: list[dict[str, Any]] = []
-        for replied_block in self._replied_blocks:
-            if replied_block.get("type") in CALLS:
-                calls.append(replied_block)
-        return list(dict.fromkeys(str(block.get("name")) for block in calls))
+        """Names of the tools that replies have called, each once, in the order of the first call."""
+        names: list[str] = []
+        for block in self._replied_blocks:
+            name = str(block.get("name"))
+            if block.get("type") in CALLS and name not in names:
+                names.append(name)
+        return names
 
     @property
     def ids(self) -> set[str]:
@@ -287,48 +298,45 @@ class Conversation:
 
     @property
     def _replied_blocks(self) -> list[Block]:
-        replies = (item for item in self.checkpoints if isinstance(item, ModelReplied))
         blocks: list[Block] = []
-        for reply in replies:
+        for reply in self.replies:
             blocks += reply.content
         return blocks
 
     @property
     def repairs(self) -> int:
-        """Return how many answers were sent back to the model as invalid."""
+        """Number of answers that were sent back to the model as invalid or too long."""
         total = 0
-        for item in self.checkpoints:
-            total += isinstance(item, AgentPrompted) and item.text.startswith((UNUSABLE, TOO_LONG))
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, AgentPrompted):
+                total += checkpoint.text.startswith((UNUSABLE, TOO_LONG))
         return total
 
     @property
     def is_told_last(self) -> bool:
-        return any(
-            isinstance(item, AgentPrompted) and item.text == LAST_TURN for item in self.checkpoints
-        )
+        """True if the model was told that this is its last turn."""
+        return AgentPrompted(text=LAST_TURN) in self.checkpoints
 
     @property
     def drafts(self) -> list[str]:
-        """Texts of the model that may be worth keeping, newest first."""
-        texts = (
-            text_of(item.content)
-            for item in reversed(self.checkpoints)
-            if isinstance(item, ModelReplied)
-        )
+        """Final texts of all replies that are not blank, newest first."""
         drafts: list[str] = []
-        for text in texts:
+        for reply in reversed(self.replies):
+            text = text_of(reply.content)
             if text.strip():
                 drafts.append(text)
         return drafts
 
     def with_room_for(self, observed: ToolObserved) -> ToolObserved:
-        """Return the result without the images that this conversation has no room for."""
+        """Return the result without the images that exceed `MOST_IMAGES` or `MOST_IMAGE_CHARS` in
+        this conversation.
+        """
         if not observed.images:
             return observed
         stored = list[ObservedImage]()
-        for item in self.checkpoints:
-            if isinstance(item, ToolObserved):
-                stored.extend(item.images or ())
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, ToolObserved):
+                stored.extend(checkpoint.images or ())
         kept = list[ObservedImage]()
         chars = sum(len(image.data) for image in stored)
         for image in observed.images:
@@ -345,7 +353,7 @@ class Conversation:
         """Return the name under which the result of a call is cited:
         `tool:STEP.ATTEMPT/TOOL#NUMBER`.
 
-        The number counts the handoff's calls of that tool, from 1. None: there is no such call.
+        NUMBER counts the calls of that tool in this handoff, from 1. None: no reply has this call.
         """
         counts = Counter[str]()
         for block in self._replied_blocks:
@@ -358,10 +366,10 @@ class Conversation:
 
     @property
     def messages(self) -> tuple[MessageParam, ...]:
-        """The conversation as the Messages API takes it: roles alternate, and each call's
-        result comes first in the next message.
+        """The conversation in the form of the Messages API: roles alternate, and the results of
+        calls come first in the next message.
 
-        A paused turn stays as it is, so that the provider continues it.
+        A paused turn keeps its unfinished calls, so that the provider continues it.
         """
         messages: list[MessageParam] = [{"role": "user", "content": list(self.opening["content"])}]
         for checkpoint in self.checkpoints:
@@ -377,7 +385,18 @@ class Conversation:
         return tuple(_in_order(_without_unfinished_calls(messages, is_paused=self.is_paused)))
 
 
+def _contains(checkpoints: Iterable[Checkpoint], kind: type | UnionType) -> bool:
+    return any(isinstance(checkpoint, kind) for checkpoint in checkpoints)
+
+
+def _is_same_call(first: Block, second: Block) -> bool:
+    """Return whether two calls have the same tool and the same arguments."""
+    has_same_name = first.get("name") == second.get("name")
+    return has_same_name and first.get("input") == second.get("input")
+
+
 def calls_of(reply: ModelReplied) -> list[Block]:
+    """Return the calls of our tools in a reply."""
     calls: list[Block] = []
     for block in reply.content:
         if block.get("type") == "tool_use":
@@ -388,45 +407,54 @@ def calls_of(reply: ModelReplied) -> list[Block]:
 def _is_pause(reply: ModelReplied) -> bool:
     """Return whether the provider paused a turn that used the provider's own tools.
 
-    The API takes no conversation that ends with another message of the model.
+    A conversation may end with such a reply. The API refuses any other reply of the model at the
+    end of a conversation.
     """
-    kinds: set[str] = set()
+    if reply.stop_reason != "pause_turn":
+        return False
     for block in reply.content:
-        kinds.add(str(block.get("type")))
-    has_server_blocks = any(
-        kind in _SERVER_CALLS or kind.endswith("_tool_result") for kind in kinds
-    )
-    return reply.stop_reason == "pause_turn" and has_server_blocks
+        kind = str(block.get("type"))
+        if kind in _SERVER_CALLS or kind.endswith("_tool_result"):
+            return True
+    return False
 
 
 def _open_server_calls(content: Iterable[Block]) -> set[str]:
-    """Return ids of calls that the provider runs itself and that no result follows in these blocks."""
-    is_open = set[str]()
+    """Return the ids of calls of the provider's own tools that have no later result in these
+    blocks.
+    """
+    open_ids = set[str]()
     for block in content:
         if block.get("type") in _SERVER_CALLS:
-            is_open.add(str(block.get("id")))
+            open_ids.add(str(block.get("id")))
         else:
-            is_open.discard(str(block.get("tool_use_id")))
-    return is_open
+            open_ids.discard(str(block.get("tool_use_id")))
+    return open_ids
 
 
 def text_of(content: Iterable[Block]) -> str:
-    """Return the final text: all text after the last block that is not text (a server-side search),
-    or all text if no text follows that block.
+    """Return the final text: all text after the last block of another type, such as a server-side
+    search. If that text is blank, return all text.
     """
-    blocks = list(content)
+    texts: list[str] = []
     tail: list[str] = []
-    for block in reversed(blocks):
-        if block.get("type") != "text":
-            break
-        tail.insert(0, str(block.get("text", "")))
-    if "".join(tail).strip():
-        return "".join(tail)
-    return "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+    for block in content:
+        if block.get("type") == "text":
+            text = str(block.get("text", ""))
+            texts.append(text)
+            tail.append(text)
+        else:
+            tail = []
+    final_text = "".join(tail)
+    if final_text.strip():
+        return final_text
+    return "".join(texts)
 
 
 def _add(messages: list[MessageParam], role: str, blocks: Iterable[Block]) -> None:
-    """Append to the last message if it is of the same role: consecutive ones are one to the API."""
+    """Add the blocks to the last message if it has the same role, else add a message. Roles must
+    alternate.
+    """
     new = list(blocks)
     if not new:
         return
@@ -448,11 +476,10 @@ def _result_block(observed: ToolObserved) -> Block:
         shown = observed.text
     content: str | list[Block] = shown
     if observed.images:
+        content = []
         if shown.strip():
-            text = [{"type": "text", "text": shown}]
-        else:
-            text = []
-        content = [*text, *(_image_block(image) for image in observed.images)]
+            content.append({"type": "text", "text": shown})
+        content.extend(map(_image_block, observed.images))
     block: dict[str, Any] = {
         "type": "tool_result",
         "tool_use_id": observed.tool_use_id,
@@ -464,10 +491,11 @@ def _result_block(observed: ToolObserved) -> Block:
 
 
 def _sendable(content: Iterable[Block]) -> list[Block]:
-    """Return a reply in the form that the API takes back.
+    """Return the blocks of a reply in the form that the API takes back.
 
-    The API refuses empty texts, arguments that are not an object (a cut call), thinking without its
-    signature (also cut), a message with thinking alone, and blocks of user messages.
+    The API refuses blank texts, arguments that are not an object (a cut call), thinking without its
+    signature (also cut), and blocks of user messages. It refuses a message of thinking alone, so the
+    list is empty then.
     """
     blocks = []
     for block in content:
@@ -482,8 +510,14 @@ def _sendable(content: Iterable[Block]) -> list[Block]:
                 blocks.append({**block, "input": {}})
             case _:
                 blocks.append(block)
-    if any(block.get("type") not in _THINKING for block in blocks):
-        return blocks
+    return _without_lone_thinking(blocks)
+
+
+def _without_lone_thinking(blocks: list[Block]) -> list[Block]:
+    """Return the blocks, or an empty list if all of them are thinking."""
+    for block in blocks:
+        if block.get("type") not in _THINKING:
+            return blocks
     return []
 
 
@@ -495,10 +529,15 @@ def _without_unfinished_calls(
 
     The last message of a paused turn keeps its unfinished calls: the provider continues them.
     """
-    assistant = [message for message in messages if message["role"] == "assistant"]
-    unfinished = _open_server_calls(block for item in assistant for block in item["content"])
-    if is_paused and assistant:
-        unfinished -= _open_server_calls(assistant[-1]["content"])
+    replied_blocks: list[Block] = []
+    last_reply: list[Block] = []
+    for message in messages:
+        if message["role"] == "assistant":
+            last_reply = message["content"]
+            replied_blocks += last_reply
+    unfinished = _open_server_calls(replied_blocks)
+    if is_paused:
+        unfinished -= _open_server_calls(last_reply)
     called: set[str] = set()
     kept: list[MessageParam] = [messages[0]]
     for message in messages[1:]:
@@ -512,8 +551,13 @@ def _without_unfinished_calls(
 
 
 def _in_pairs(blocks: list[Block], unfinished: set[str], called: set[str]) -> list[Block]:
-    """Return the blocks without unfinished calls, and without results of unknown calls. Add
-    their calls to `called`.
+    """Return the blocks without unfinished calls and without results of unknown calls. The list is
+    empty if only thinking is left.
+
+    Args:
+        blocks: blocks of one reply.
+        unfinished: ids of unfinished calls.
+        called: ids of the calls in earlier replies. This adds the calls of these blocks.
     """
     kept = []
     for block in blocks:
@@ -525,30 +569,32 @@ def _in_pairs(blocks: list[Block], unfinished: set[str], called: set[str]) -> li
         elif kind.endswith("_tool_result") and str(block.get("tool_use_id")) not in called:
             continue
         kept.append(block)
-    if any(block.get("type") not in _THINKING for block in kept):
-        return kept
-    return []
+    return _without_lone_thinking(kept)
 
 
 def _strip_end(blocks: list[Block]) -> None:
-    """Remove white space at the end of a paused turn: the API refuses it."""
+    """Remove white space at the end of the last text. The API refuses it at the end of a
+    conversation.
+    """
     if blocks[-1].get("type") == "text":
         blocks[-1] = {**blocks[-1], "text": str(blocks[-1]["text"]).rstrip()}
 
 
 def _in_order(messages: list[MessageParam]) -> list[MessageParam]:
-    """Put results before any text, in the order of their calls, so that a resumed conversation
-    has the same bytes.
+    """Put results before any text, in the order of their calls. A resumed conversation then has the
+    same bytes, although results arrive in any order.
     """
     for before, message in pairwise(messages):
         if message["role"] == "user":
-            order = {
-                block["id"]: index
-                for index, block in enumerate(before["content"])
-                if block.get("type") == "tool_use"
-            }
-            behind = len(before["content"])
-            message["content"].sort(
-                key=lambda block: order.get(block.get("tool_use_id", ""), behind)
-            )
+            positions: dict[str, int] = {}
+            for index, block in enumerate(before["content"]):
+                if block.get("type") == "tool_use":
+                    positions[block["id"]] = index
+            end = len(before["content"])
+            message["content"].sort(key=lambda block: _position(block, positions, end))
     return messages
+
+
+def _position(block: Block, positions: Mapping[str, int], end: int) -> int:
+    """Return the position of the block's call, or `end` if the block is no result of a call."""
+    return positions.get(block.get("tool_use_id", ""), end)

@@ -1,10 +1,11 @@
-"""The answer envelope: how specialists and the synthesizer answer, read into a result whose
-citations have been checked by code.
+"""The answer envelope: the JSON object with which specialists and the synthesizer answer. Code
+checks its citations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -15,11 +16,11 @@ from pydantic import JsonValue, ValidationError, field_validator
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
 from handoff_queue.shared.agent.json_answers import (
     LenientAnswer,
+    describe_text,
     is_empty_form,
     json_object_in,
     normalize_status,
     partial_object_in,
-    what_came,
     without_nulls,
 )
 from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
@@ -36,15 +37,17 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
 
 MOST_PROBLEMS = 5
-"""Problems that the model is told at once."""
+"""Most problems that one message to the model names."""
 UNSTATED_CONFIDENCE = 0.5
 _NOTHING = frozenset({"", "-", "none", "null", "nothing", "n/a"})
+"""Words that models write for a field without a value."""
 MOST_TEXT_CHARS = 100_000
 """Limit of `shared.types.handoff.Text`."""
 
 _PARTS = ("subject", "attribute", "value", "unit", "date")
 """Fields of a claim that states a value."""
 LONGEST_PART = 500
+"""Characters of one field of `_PARTS`."""
 _PART: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "null"}]}
 _CLAIMS_SCHEMA: dict[str, Any] = {
     "type": "array",
@@ -87,9 +90,10 @@ class _Claim(LenientAnswer):
 
     @field_validator(*_PARTS, mode="before")
     @classmethod
-    def _what_is_no_part_is_none(cls, value: Any) -> str | None:
-        """Return None for a part that is invalid. Parts help code to compare claims, and are no
-        reason to refuse a claim.
+    def _normalize_part(cls, value: Any) -> str | None:
+        """Return the part as text: a boolean as "yes" or "no", a blank or invalid part as None.
+
+        Parts help code to compare claims. An invalid part is no reason to refuse a claim.
         """
         if isinstance(value, bool):
             if value:
@@ -110,30 +114,27 @@ class _Claim(LenientAnswer):
         return parts
 
 
-ANSWERS = tuple(one.value for one in ResultStatus if one is not ResultStatus.SKIPPED)
+ANSWERS = tuple(status.value for status in ResultStatus if status is not ResultStatus.SKIPPED)
 """Statuses that a specialist can give its result."""
 _SYNONYMS = {
-    word: status
-    for status, words in (
-        (
-            ResultStatus.OK,
-            "answered complete completed done final finished okay pass passed ready resolved solved "
-            "succeed succeeded success successful",
-        ),
-        (
-            ResultStatus.PARTIAL,
-            "incomplete in_progress partial_success partially_complete partially_completed partly",
-        ),
-        (
-            ResultStatus.NEEDS_INPUT,
-            "blocked clarification_needed input_needed input_required need_input needs_clarification "
-            "needs_information needs_more_information",
-        ),
-        (ResultStatus.FAILED, "error errored fail failure unsuccessful"),
-    )
-    for word in words.split()
+    **dict.fromkeys(
+        "answered complete completed done final finished okay pass passed ready resolved solved "
+        "succeed succeeded success successful".split(),
+        ResultStatus.OK,
+    ),
+    **dict.fromkeys(
+        "incomplete in_progress partial_success partially_complete partially_completed "
+        "partly".split(),
+        ResultStatus.PARTIAL,
+    ),
+    **dict.fromkeys(
+        "blocked clarification_needed input_needed input_required need_input needs_clarification "
+        "needs_information needs_more_information".split(),
+        ResultStatus.NEEDS_INPUT,
+    ),
+    **dict.fromkeys("error errored fail failure unsuccessful".split(), ResultStatus.FAILED),
 }
-"""Words that models use for a status when their server does not enforce the schema."""
+"""Status by the word that models use for it when their server does not enforce the schema."""
 
 
 class _Envelope(LenientAnswer):
@@ -146,8 +147,10 @@ class _Envelope(LenientAnswer):
 
     @field_validator("confidence", mode="before")
     @classmethod
-    def _in_words_is_not_stated(cls, value: Any) -> Any:
-        """Return None for a confidence in words ("high"), which is no reason to refuse an answer."""
+    def _parse_confidence(cls, value: Any) -> float:
+        """Return `UNSTATED_CONFIDENCE` for a confidence that is not a number, such as "high". Such
+        a confidence is no reason to refuse an answer.
+        """
         try:
             confidence = float(value)
         except (TypeError, ValueError, OverflowError):
@@ -158,21 +161,21 @@ class _Envelope(LenientAnswer):
 
     @field_validator("status", mode="before")
     @classmethod
-    def _of_a_synonym(cls, value: Any) -> Any:
+    def _resolve_synonym(cls, value: Any) -> Any:
         if isinstance(value, str):
             return _SYNONYMS.get(normalize_status(value), value)
         return value
 
     @field_validator("status")
     @classmethod
-    def _is_an_answer(cls, value: ResultStatus) -> ResultStatus:
+    def _check_status(cls, value: ResultStatus) -> ResultStatus:
         if value.value not in ANSWERS:
             raise ValueError(f"must be one of {', '.join(ANSWERS)}")
         return value
 
     @field_validator("needs", "problem")
     @classmethod
-    def _nothing_in_words_is_nothing(cls, value: str | None) -> str | None:
+    def _drop_blank(cls, value: str | None) -> str | None:
         if (value or "").strip().lower().strip(".") in _NOTHING:
             return None
         return value
@@ -180,23 +183,24 @@ class _Envelope(LenientAnswer):
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeFormat:
-    """The `Reading` of specialists."""
+    """The `AnswerFormat` of specialists and of the synthesizer."""
 
     step_id: StepId
     output_schema: Mapping[str, Any]
-    """The handoff's expected_output_format."""
+    """The handoff's `expected_output_format`."""
     sources: Sources
     known_claims: Mapping[str, Claim] = field(default_factory=dict)
-    """Claims in the results of other steps (`Loaded.known_claims()`), by qualified id. A claim that
-    the answer refers to or restates is copied.
+    """Claims of other results (`LoadedPayloads.known_claims`) by qualified id. The result of this
+    answer includes each of these claims that the answer refers to or restates.
     """
 
     @property
     def schema(self) -> Mapping[str, Any]:
         output = dict(self.output_schema)
-        definitions: dict[str, Any] = {
-            key: output.pop(key) for key in ("$defs", "definitions") if key in output
-        }
+        definitions: dict[str, Any] = {}
+        for key in ("$defs", "definitions"):
+            if key in output:
+                definitions[key] = output.pop(key)
         nullable = {"anyOf": [{"type": "string"}, {"type": "null"}]}
         properties = {
             "status": {"type": "string", "enum": list(ANSWERS)},
@@ -219,7 +223,7 @@ class EnvelopeFormat:
         value = json_object_in(text)
         if value is None:
             raise InvalidAnswer(
-                f'{what_came(text)} came where one JSON object with "status", "output" and "claims" was expected'
+                f'{describe_text(text)} came where one JSON object with "status", "output" and "claims" was expected'
             )
         if "output" not in value and "status" not in value:
             if not last_try:
@@ -246,13 +250,15 @@ class EnvelopeFormat:
             return envelope
         return envelope.model_copy(update={"output": output})
 
-    def looks_up(self, text: str) -> bool:
-        """See `shared.agent.answer_format.SlowAnswerFormat`: quotes, in whole documents."""
+    def checks_quotes(self, text: str) -> bool:
+        """See `shared.agent.answer_format.SlowAnswerFormat`."""
         return '"quote"' in text
 
     def salvage(self, text: str) -> AcceptedAnswer | None:
-        """See `shared.agent.answer_format.PartialAnswerFormat`: the output and the proven claims of a
-        text that is cut off or was not accepted.
+        """Return the output and the checked claims of a text that was cut off or not accepted.
+
+        A prose text is the output if the output may be a string. See
+        `shared.agent.answer_format.PartialAnswerFormat`.
         """
         value = json_object_in(text) or partial_object_in(text)
         if value is None or "output" not in value:
@@ -260,14 +266,10 @@ class EnvelopeFormat:
             if is_prose and self._wants_text:
                 return AcceptedAnswer(ResultStatus.PARTIAL, text.strip(), confidence=0.0)
             return None
-        claims: list[Any] = []
-        for claim in _listed(value.get("claims")):
-            if _is_claim(claim):
-                claims.append(claim)
         envelope = _Envelope(
             status=ResultStatus.PARTIAL,
             output=value["output"],
-            claims=[_Claim.model_validate(c) for c in claims],
+            claims=_valid_claims(value.get("claims")),
         )
         if envelope.output in (None, "", [], {}) or says_only_that_it_is_done(envelope.output):
             return None
@@ -275,11 +277,18 @@ class EnvelopeFormat:
 
     @property
     def _wants_text(self) -> bool:
-        kind = self.output_schema.get("type", "string")
-        return "string" in ([kind] if isinstance(kind, str) else kind)
+        """True if the output may be a string."""
+        types = self.output_schema.get("type", "string")
+        if isinstance(types, str):
+            return types == "string"
+        return "string" in types
 
     def _check(self, envelope: _Envelope, *, last_try: bool) -> None:
-        """Raise NotAcceptable if the envelope says nothing that can be used."""
+        """Check that the envelope has what its status requires, such as an output for "ok".
+
+        Raises:
+            InvalidAnswer: a required part is missing or wrong.
+        """
         match envelope.status:
             case ResultStatus.OK:
                 if envelope.output is None or says_only_that_it_is_done(envelope.output):
@@ -308,22 +317,32 @@ class EnvelopeFormat:
                     )
 
     def _read(self, envelope: _Envelope, *, last_try: bool) -> AcceptedAnswer:
-        claims, problems = self._own_claims(envelope)
-        known = {**self.known_claims, **claims}
+        """Return the answer with its checked claims. On `last_try` defects become notes, and doubts
+        change the status from `ok` to `partial`.
+
+        Raises:
+            InvalidAnswer: there are defects or doubts, and this is not the last try.
+        """
+        own_claims, problems = self._own_claims(envelope)
+        known = {**self.known_claims, **own_claims}
         dangling: list[str] = []
         output, used = qualify_markers(envelope.output, self.step_id, known, dangling)
-        problems += [f"[{name}] in the output points to no claim" for name in dangling]
-        carried = {name: known[name] for name in used if name not in claims}
-        kept = (*claims.values(), *carried.values())
-        doubts = self._doubts(
-            envelope, is_unproven=bool(problems) and not any(claim.sources for claim in kept)
-        )
+        for name in dangling:
+            problems.append(f"[{name}] in the output points to no claim")
+        claims = dict(own_claims)
+        for name in used:
+            claims[name] = known[name]
+        has_source = any(claim.sources for claim in claims.values())
+        doubts = self._doubts(envelope, is_unproven=bool(problems) and not has_source)
         if (problems or doubts) and not last_try:
             raise InvalidAnswer("; ".join([*doubts, *problems][:MOST_PROBLEMS]))
+        status = envelope.status
+        if doubts:
+            status = ResultStatus.PARTIAL
         return AcceptedAnswer(
-            status=ResultStatus.PARTIAL if doubts else envelope.status,
+            status=status,
             output=output,
-            claims=kept,
+            claims=tuple(claims.values()),
             confidence=_clamped(envelope.confidence),
             needs=envelope.needs,
             error="; ".join(doubts) or envelope.problem,
@@ -331,7 +350,11 @@ class EnvelopeFormat:
         )
 
     def _doubts(self, envelope: _Envelope, *, is_unproven: bool) -> list[str]:
-        """Return the defects that code can see in a result with status ok."""
+        """Return the reasons why a result with status `ok` is not complete.
+
+        Args:
+            is_unproven: True if claims had defects and no claim has a checked source.
+        """
         if envelope.status is not ResultStatus.OK:
             return []
         doubts = []
@@ -344,38 +367,39 @@ class EnvelopeFormat:
         return doubts
 
     def _own_claims(self, envelope: _Envelope) -> tuple[dict[str, Claim], list[str]]:
+        """Return the usable claims of the envelope by qualified id, and the problems of its claims."""
         claims: dict[str, Claim] = {}
         problems: list[str] = []
         for given in envelope.claims:
             name = qualify_claim_id(given.id, self.step_id)
-            if name is None or name in claims:
-                problems.append(
-                    f'claim id "{given.id[:60]}" is '
-                    + ("taken twice" if name else "not of the form c1, c2, ...")
-                )
-                continue
-            if name in self.known_claims and not name.startswith(f"{self.step_id}."):
-                claims[name] = self.known_claims[
-                    name
-                ]  # restated from another step: that step's own claim, with its checked sources
-                continue
-            if not given.text.strip() or len(given.text) > MOST_TEXT_CHARS:
-                problems.append(
-                    f"{given.id}: its text "
-                    + (
-                        f"is longer than {MOST_TEXT_CHARS} characters"
-                        if given.text.strip()
-                        else "is empty"
-                    )
-                )
-                continue
-            sources: list[Citation | str] = []
-            for source in given.sources:
-                sources.append(self.sources.citation(source.source, source.quote))
-            problems += [f"{given.id}: {item}" for item in sources if isinstance(item, str)]
-            kept = tuple(item for item in sources if isinstance(item, Citation))
-            claims[name] = Claim(id=name, text=given.text, sources=kept, **given.parts)
+            if name is None:
+                problems.append(f'claim id "{given.id[:60]}" is not of the form c1, c2, ...')
+            elif name in claims:
+                problems.append(f'claim id "{given.id[:60]}" is taken twice')
+            elif name in self.known_claims and not name.startswith(f"{self.step_id}."):
+                # The answer restates the claim of another step, whose sources have been checked.
+                claims[name] = self.known_claims[name]
+            elif not given.text.strip():
+                problems.append(f"{given.id}: its text is empty")
+            elif len(given.text) > MOST_TEXT_CHARS:
+                problems.append(f"{given.id}: its text is longer than {MOST_TEXT_CHARS} characters")
+            else:
+                citations = tuple(self._citations(given, problems))
+                claims[name] = Claim(id=name, text=given.text, sources=citations, **given.parts)
         return claims, problems
+
+    def _citations(self, given: _Claim, problems: list[str]) -> list[Citation]:
+        """Return the checked sources of a claim. Add the defect of each other source to
+        `problems`.
+        """
+        citations: list[Citation] = []
+        for source in given.sources:
+            citation = self.sources.citation(source.source, source.quote)
+            if isinstance(citation, Citation):
+                citations.append(citation)
+            else:
+                problems.append(f"{given.id}: {citation}")
+        return citations
 
 
 def _mismatch(output: JsonValue, schema: Mapping[str, Any]) -> str | None:
@@ -392,15 +416,11 @@ def _clamped(confidence: float) -> float:
     return min(max(confidence, 0.0), 1.0)
 
 
-def _listed(value: Any) -> list[Any]:
+def _valid_claims(value: Any) -> list[_Claim]:
+    """Return the items of a list that parse as claims. The list is empty if `value` is no list."""
+    claims: list[_Claim] = []
     if isinstance(value, list):
-        return value
-    return []
-
-
-def _is_claim(value: Any) -> bool:
-    try:
-        _Claim.model_validate(value)
-    except ValidationError:
-        return False
-    return True
+        for item in value:
+            with suppress(ValidationError):
+                claims.append(_Claim.model_validate(item))
+    return claims

@@ -1,4 +1,4 @@
-"""Images that a tool returned: their types and their bounds."""
+"""Images that a tool returned: their media types and size limits."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from handoff_queue.shared.agent.tool import Image, ToolFailed
 
 MOST_BYTES = 3_750_000
 """Bytes of one image. The Messages API takes 5 MB of base64, and base64 is a third longer."""
-
-
 MOST_PIXELS = 8_000
 """Pixels of each side, a limit of the Messages API."""
-
-
 _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -25,8 +21,8 @@ _SIGNATURES = (
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Return the media type of an image that the Messages API takes, by its first bytes; None:
-    it is none.
+    """Return the media type by the first bytes: PNG, JPEG, GIF or WebP. None: the bytes are no such
+    image.
     """
     for signature, media_type in _SIGNATURES:
         if data.startswith(signature):
@@ -38,7 +34,7 @@ def media_type_of(data: bytes) -> str | None:
 
 
 def image_of(data: bytes) -> Image | None:
-    """Return the bytes as an image, or None if they have no image format of the Messages API.
+    """Return the bytes as an image, or None if `media_type_of` knows no such image.
 
     Raises:
         ToolFailed: the image is broken, or larger than the Messages API takes.
@@ -61,19 +57,18 @@ def image_of(data: bytes) -> Image | None:
 
 
 def encode_image(value: Any) -> bytes | None:
-    """Return the image that an object of an image library is, as PNG; None: it is no such object.
+    """Return an object of an image library as PNG bytes, or None if it is no such object.
 
-    Pillow's images, and what notebooks can show, have `_repr_png_`. Others have Pillow's
-    `save(file, format=...)`, `size` and `mode`.
+    Pillow's images and figures for notebooks have the method `_repr_png_`. Other objects have
+    Pillow's `save(file, format=...)`, `size` and `mode`.
     """
     if isinstance(value, type):
         return None
     data = None
     if callable(getattr(value, "_repr_png_", None)):
         data = value._repr_png_()
-    is_like_pillow = callable(getattr(value, "save", None)) and all(
-        hasattr(value, name) for name in ("size", "mode")
-    )
+    has_save = callable(getattr(value, "save", None))
+    is_like_pillow = has_save and hasattr(value, "size") and hasattr(value, "mode")
     if data is None and is_like_pillow:
         buffer = BytesIO()
         value.save(buffer, format="PNG")

@@ -1,7 +1,7 @@
-"""JSON in a model's reply: found, repaired and completed.
+"""Functions that find, repair and complete the JSON in a model's reply.
 
-A library (json-repair) was considered. It also makes objects out of prose, of unclosed
-brackets and of bare words, so that an answer that was cut off would look whole.
+The library json-repair is not used. It also makes objects of prose, unclosed brackets and bare
+words, so that an answer that was cut off would look whole.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ with its escape, if any.
 def repair_json(
     text: str, start: int, *, ends_in_backslash: bool = False
 ) -> tuple[str, int | None]:
-    """Repair the JSON value of brackets that begins at `start`.
+    """Repair the JSON object or list that begins at `start`.
 
     Control characters in strings (line breaks, tabs) and backslashes that escape nothing are
     escaped. Commas before a closing bracket are dropped.
 
     Args:
-        text: Holds the value.
-        start: The place of its first bracket.
-        ends_in_backslash: Whether a string may end in a lone backslash. JSON reads such an end
-        as a quote within the string.
+        text: text that contains the value.
+        start: index of the value's first bracket.
+        ends_in_backslash: True if a string may end in a lone backslash. JSON would read that
+            backslash and the quote behind it as a quote within the string.
 
     Returns:
-        The repaired text and the place behind the value. The place is None if the value is not
-        closed: then the rest of the text is repaired.
+        The repaired value and the index behind it in `text`. If the value is not closed, the
+        index is None and the whole rest of the text is repaired.
     """
     if ends_in_backslash:
         pattern = _TOKEN_ENDING_IN_A_BACKSLASH
@@ -95,27 +95,29 @@ _DOTS = frozenset({"...", "…"})
 
 
 def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
-    """Return whether every text of an object or a list is blank or one of its schema's own words,
-    and everything else is null, false, 0 or empty.
+    """Return whether an object or a list says nothing: it has texts, each text is blank or a word
+    of its schema, and every other value is null, false or 0.
 
-    A form without any text (`{"matches": []}`, `{"count": 0}`) may be the answer: it is not empty.
+    An output without any text (`{"matches": []}`, `{"count": 0}`) may be the answer, so it is not
+    an empty form. An output that is a text or a number is not one either.
     """
     if not isinstance(output, dict | list):
         return False
-    leaves = list(_leaves(output))
-    texts: list[str] = []
-    for leave in leaves:
-        if isinstance(leave, str):
-            texts.append(_folded(leave))
     words = _own_words(schema)
-    return (
-        bool(texts)
-        and all(not text or text in words for text in texts)
-        and not any(leaf for leaf in leaves if not isinstance(leaf, str))
-    )
+    has_text = False
+    for leaf in _leaves(output):
+        if isinstance(leaf, str):
+            has_text = True
+            text = _folded(leaf)
+            if text and text not in words:
+                return False
+        elif leaf:
+            return False
+    return has_text
 
 
 def _leaves(value: JsonValue) -> Iterator[JsonValue]:
+    """Yield the texts, numbers, booleans and nulls in a JSON value, in no particular order."""
     left = [value]
     while left:
         match left.pop():
@@ -128,8 +130,8 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
 
 
 def _own_words(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Return names of types and properties, titles and descriptions, without the choices that the
-    schema offers.
+    """Return the names of types and properties, the titles and the descriptions in a schema, and
+    "...". The values of `const` and `enum` are left out: they may be answers.
     """
     words, choices, left = set(_DOTS), set[str](), list[Any]([schema])
     while left:
@@ -161,24 +163,26 @@ def _folded(text: str) -> str:
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _LEAD = re.compile(r"\s*(?:```[a-zA-Z]*\s*)?")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
-"""Possible places of a lone surrogate, as a JSON escape or as a character. Most answers have none
-and skip the search.
+"""A surrogate as a JSON escape or as a character. Most answers have none, so they need no search
+for lone surrogates.
 """
 _CAMEL = re.compile(r"([a-z])([A-Z])")
 _AROUND_A_WORD = " \t\r\n.!,:;*_`'\""
 """Punctuation, quotes and Markdown that models put around the word of an enumeration."""
 _MOST_STARTS = 200
-"""Opening braces that are tried, so that a text of nothing but braces takes no quadratic time."""
+"""Opening braces at which an object is searched. Without a limit, a text of nothing but braces
+would need quadratic time.
+"""
 _MOST_REPAIRED_STARTS = 20
-"""Opening braces from which a repair is tried, for the same reason."""
+"""Opening braces at which a repair is tried, for the same reason."""
 
 
 class LenientAnswer(BaseModel):
-    """An answer as it came.
+    """Base class of answers that accepts small deviations from their schema.
 
-    Unknown fields are ignored. Numbers and strings may stand for each other. `null` in an
-    optional field means that the model did not give the field. The words of an enumeration may
-    be in another case.
+    Unknown fields are ignored. A number may stand for a string, and a string for a number. `null`
+    in an optional field means that the model did not give the field. The words of an enumeration
+    may differ in case, spaces and hyphens.
     """
 
     model_config = ConfigDict(
@@ -191,25 +195,23 @@ class LenientAnswer(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, values: Any) -> Any:
+    def _normalize(cls, values: Any) -> Any:
+        """Drop nulls from optional fields, and correct the words of enumerations."""
         if not isinstance(values, dict):
             return values
-        given = {
-            name: value
-            for name, value in values.items()
-            if value is not None
-            or name not in cls.model_fields
-            or cls.model_fields[name].is_required()
-        }
-        for name, field in cls.model_fields.items():
-            if name in given:
-                given[name] = _word_of(given[name], field.annotation)
+        given: dict[Any, Any] = {}
+        for name, value in values.items():
+            field = cls.model_fields.get(name)
+            if field is None:
+                given[name] = value
+            elif value is not None or field.is_required():
+                given[name] = _word_of(value, field.annotation)
         return given
 
 
 def _word_of(value: Any, kind: Any) -> Any:
-    """Return the word of an enumeration that differs from the value only in case, spaces and
-    hyphens; else the value.
+    """Return the word of the enumeration `kind` that equals the value after `normalize_status`. If
+    there is none, or `kind` is no enumeration, return the value.
     """
     if not isinstance(value, str) or not isinstance(kind, type) or not issubclass(kind, StrEnum):
         return value
@@ -226,8 +228,8 @@ def normalize_status(word: str) -> str:
 
 
 def json_object_in(text: str) -> dict[str, Any] | None:
-    """Return the one JSON object of a final text: the whole text, the content of a fence, or
-    the largest object amid prose.
+    """Return the JSON object of a final text: the whole text, the content of a code fence, or the
+    largest object within prose. None: there is no whole object.
 
     Raw line breaks and lone backslashes in strings, and commas before a closing bracket, are
     repaired.
@@ -237,8 +239,8 @@ def json_object_in(text: str) -> dict[str, Any] | None:
         value, end = whole
         if not text[end:].strip(" \t\r\n`"):
             return _whole(value, text)
-    fenced = (match.group(1) for match in _FENCE.finditer(text))
-    for part in fenced:
+    for match in _FENCE.finditer(text):
+        part = match.group(1)
         start = len(part) - len(part.lstrip())
         if (inside := _object_at(part, start)) is not None and not part[inside[1] :].strip():
             return _whole(inside[0], text)
@@ -246,14 +248,13 @@ def json_object_in(text: str) -> dict[str, Any] | None:
 
 
 def without_nulls(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """Return the value without `null` in the properties that its schema does not require: the
-    model did not give them.
+    """Return the value without the properties that are null and that its schema does not require.
 
     Args:
-        value: What the model gave.
-        schema: The schema of the value. Only properties, items and references to `$defs` are
-        followed.
-        root: The schema that holds the `$defs`.
+        value: JSON value of the model.
+        schema: schema of the value. Only `properties`, `items` and references to `$defs` are
+            followed.
+        root: schema with the `$defs`.
     """
     reference = str(schema.get("$ref", ""))
     if reference.startswith("#/$defs/"):
@@ -264,22 +265,26 @@ def without_nulls(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]
     if not isinstance(value, dict) or not isinstance(properties, dict):
         return value
     optional = properties.keys() - set(schema.get("required", ()))
-    given = {name: item for name, item in value.items() if item is not None or name not in optional}
-    for name, item in given.items():
+    given: dict[Any, Any] = {}
+    for name, item in value.items():
+        if item is None and name in optional:
+            continue
         if isinstance(properties.get(name), dict):
             given[name] = without_nulls(item, properties[name], root)
+        else:
+            given[name] = item
     return given
 
 
-def what_came(text: str) -> str:
-    """Describe a final text without a JSON object. The description quotes no text of the
-    model, and at most 20 characters of a number.
+def describe_text(text: str) -> str:
+    """Describe a final text that is no JSON object, for the error message. The description quotes
+    no text of the model, and at most 20 characters of a number.
     """
-    value = next((value for value in _values(text) if value is not None), None)
-    if value is not None:
+    for value in _values(text):
         if isinstance(value, list):
             return "a JSON list"
-        return "a JSON value that is no object"
+        if value is not None:
+            return "a JSON value that is no object"
     begins = _beginning(text)
     if text[begins : begins + 1] not in ("{", "["):
         return f"plain text ({len(text.strip()):,} characters)"
@@ -293,7 +298,9 @@ def what_came(text: str) -> str:
 
 
 def partial_object_in(text: str) -> dict[str, Any] | None:
-    """Return the readable part of a JSON object that was cut off."""
+    """Return the readable part of a JSON object that was cut off, or None if there is no such
+    part. The object begins at the first brace of the text.
+    """
     start = text.find("{")
     if start < 0:
         return None
@@ -311,7 +318,7 @@ def partial_object_in(text: str) -> dict[str, Any] | None:
 
 
 def draft_in(text: str) -> str:
-    """Return the `output` so far of an unfinished answer envelope; '' before it begins."""
+    """Return the text of `output` in an unfinished answer envelope, or "" if there is none yet."""
     value = None
     if text.lstrip().startswith(("{", "```")):
         value = (partial_object_in(text) or {}).get("output")
@@ -324,8 +331,8 @@ _Value = TypeVar("_Value")
 
 
 def _whole(value: _Value, text: str) -> _Value:
-    """Return the value of the text without lone surrogates, which JSON can spell but UTF-8 cannot
-    hold.
+    """Return the value, parsed from `text`, without lone surrogates. JSON can write them, and UTF-8
+    cannot.
     """
     if not _HALF.search(text):
         return value
@@ -333,7 +340,9 @@ def _whole(value: _Value, text: str) -> _Value:
 
 
 def _values(text: str) -> Iterator[Any]:
-    """Yield the text as JSON, then the content of each fence; None for invalid JSON."""
+    """Yield the JSON value of the whole text, and then of each code fence. Yield None for invalid
+    JSON.
+    """
     yield _parsed(text.strip())
     for match in _FENCE.finditer(text):
         yield _parsed(match.group(1).strip())
@@ -347,7 +356,7 @@ def _parsed(text: str) -> Any:
 
 
 def _beginning(text: str) -> int:
-    """Return the beginning of the value, after white space and the opening of a fence."""
+    """Return the index behind leading white space and the opening of a code fence."""
     match = _LEAD.match(text)
     if match:
         return match.end()
@@ -357,28 +366,38 @@ def _beginning(text: str) -> int:
 def _object_at(
     text: str, start: int, *, may_repair: bool = True
 ) -> tuple[dict[str, Any], int] | None:
-    """Return the object that begins at this place, repaired if need be, and the place behind it."""
+    """Return the object that begins at `start`, and the index behind it. None: there is no whole
+    object, or it needs a repair that is not allowed.
+    """
     if not text.startswith("{", start):
         return None
     try:
         value, end = STRICT.raw_decode(text, start)
     except json.JSONDecodeError:
-        if not may_repair:
-            return None
-        for ends_in_backslash in (False, True):
-            repaired, behind = repair_json(text, start, ends_in_backslash=ends_in_backslash)
-            value = None if behind is None else _parsed(repaired)
-            if isinstance(value, dict) and behind is not None:
-                return value, behind
+        if may_repair:
+            return _repaired_object_at(text, start)
         return None
     except ValueError:
         return None
-    return (value, end) if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        return value, end
+    return None
+
+
+def _repaired_object_at(text: str, start: int) -> tuple[dict[str, Any], int] | None:
+    """Return the object at `start` after `repair_json`, and the index behind it, or None."""
+    for ends_in_backslash in (False, True):
+        repaired, end = repair_json(text, start, ends_in_backslash=ends_in_backslash)
+        if end is not None:
+            value = _parsed(repaired)
+            if isinstance(value, dict):
+                return value, end
+    return None
 
 
 def _largest_object(text: str) -> dict[str, Any] | None:
-    """Return the largest whole object. Return None if the text itself is an object that was
-    cut off.
+    """Return the largest whole object in the text. Return None if the text begins with an object
+    that was cut off.
     """
     best: tuple[int, dict[str, Any]] | None = None
     position = text.find("{")

@@ -1,5 +1,5 @@
-"""The model call of one turn. Its worst cost is reserved first, its real cost is recorded after it,
-and it can be cut at any moment.
+"""The model call of one turn. Its upper bound is reserved before the call, and its real usage is
+stored after it. A limit or a lost claim can cut the call at any time.
 """
 
 from __future__ import annotations
@@ -45,240 +45,250 @@ from handoff_queue.shared.types.rate_limits import Expected, RateLimits
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 LEAST_OUTPUT_TOKENS = 256
-"""A call that may write less than this is not worth its input."""
+"""Least output tokens of a call. A shorter reply is not worth its input."""
 BYTES_PER_TOKEN = 3
-"""Estimate for the handoff's own token limit before a first reply. English is nearer to 4, code and
-other scripts nearer to 2 or 3. The job's budget is never estimated: it is reserved at the upper
-bound.
+"""Estimate of the input for the handoff's own token limit and for rate limits. English has about 4
+bytes a token, code and other scripts 2 to 3. The job's budget uses an upper bound instead.
 """
 IMAGE_TOKENS = 5_000
-"""The most that an image can cost: the Messages API scales larger ones down to fewer (its page
-on vision).
+"""Most tokens of one image. Source: the vision page of the Messages API, which scales larger images
+down.
 """
 WAIT_SLICE_S = 0.25
+"""Seconds between two heartbeats and deadline checks of a waiting call."""
 ASK_AGAIN_S = 2.0
 """Seconds after which a waiting call asks for the rate limits again. Other calls may have given up,
 or used less than they reserved.
 """
 LONGEST_PARK_S = 120.0
-"""The same limit for deferred handoffs, in seconds."""
+"""Seconds after which a deferred handoff asks for the rate limits again."""
 DRAFT_EVERY_S = 0.4
-"""Seconds between two readings of the draft. Each reading parses the whole unfinished JSON."""
+"""Least seconds between two drafts of one reply. Each draft parses the whole unfinished JSON."""
 
 SHORT_REPLY_CHARS = 20_000
-"""Length of a final reply that is checkpointed together with its result if it quotes nothing. This
-saves a round trip. A longer reply, or one with quotes, may take some time to read.
+"""Longest final reply whose checkpoint may wait for the result, which saves a round trip. It has no
+quotes. A longer reply, or a reply with quotes, may take some time to read.
 """
 
 
 class WriteCheckpoint(Protocol):
-    """Writes checkpoints: a method of the agent that each turn receives. A turn that kept the agent
-    would form a cycle, and the conversation would stay in memory until the garbage collector
-    runs.
+    """The method of the agent that stores checkpoints. Each turn receives it as an argument.
+
+    A reference to the agent would form a cycle: the conversation would stay in memory until the
+    garbage collector runs.
     """
 
     def __call__(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
-        """See `Turns.checkpoint`."""
+        """See `CheckpointStore.checkpoint`."""
         ...
 
 
 class ModelTurns:
-    """Makes the model calls of one handoff. The claim is part of `equipment`."""
+    """Makes the model calls of one handoff. The claim is part of `dependencies`."""
 
     def __init__(
         self,
         limits: HandoffLimits,
         system: str,
         tools: tuple[Tool, ...],
-        equipment: RunDependencies,
+        dependencies: RunDependencies,
     ) -> None:
         self._limits = limits
         self._system = system
         self._tools = tuple(definition(tool) for tool in tools)
-        self._schema = dict(equipment.reading.schema)
-        self.equipment = equipment
+        self._schema = dict(dependencies.reading.schema)
+        self.dependencies = dependencies
         self._pulse = Pulse()
         self._shown = ("", -inf)
         self._rendered = (-1, 0)
         self._longest_turn_s = 0.0
         self.draft = ""
-        """The text of a call that was cut: work that no checkpoint holds."""
+        """Text of the last call if it was cut or failed. No checkpoint has this text."""
 
-    def is_last(self, talk: Conversation) -> bool:
-        """Return whether the next turn must be the answer: by turns, by tokens, or by time."""
-        if talk.turns + 1 >= self._limits.max_turns or talk.is_told_last:
+    def is_last(self, conversation: Conversation) -> bool:
+        """Return whether the next turn must be the answer, because the turns, the tokens or the
+        time would not suffice for another turn after it.
+        """
+        if conversation.turns + 1 >= self._limits.max_turns or conversation.is_told_last:
             return True
-        if not talk.turns:
+        if not conversation.turns:
             return False
-        if self.equipment.left_s < 2 * self._longest_turn_s:
+        if self.dependencies.left_s < 2 * self._longest_turn_s:
             return True
         return (
-            self._tokens_left(talk)
-            < 2 * self._expected_input(talk) + self._limits.max_output_tokens + LEAST_OUTPUT_TOKENS
+            self._tokens_left(conversation)
+            < 2 * self._expected_input(conversation)
+            + self._limits.max_output_tokens
+            + LEAST_OUTPUT_TOKENS
         )
 
-    def first(self, talk: Conversation) -> tuple[WorstCase | None, Expected | None]:
-        """Return the bound and the expected share of the first call if they are known before the
-        claim, so that one round trip reserves both.
+    def first(self, conversation: Conversation) -> tuple[WorstCase | None, Expected | None]:
+        """Return the upper bound of the first call and its expected share of the rate limits, so
+        that the claim can reserve both in one round trip.
+
+        Both are None if the first call is also the last one, or exceeds the token limit.
         """
-        if self.is_last(talk):
+        if self.is_last(conversation):
             return None, None
         try:
-            call = self._call(talk, is_last=False)
+            call = self._call(conversation, is_last=False)
         except LimitReached:
             return None, None
-        return self.equipment.prices.worst(call, self._most_input(talk)), self._expected(talk, call)
+        return self.dependencies.prices.worst(call, self._most_input(conversation)), self._expected(
+            conversation, call
+        )
 
-    def turn(self, talk: Conversation, note: WriteCheckpoint, *, is_last: bool) -> None:
-        """Make one call and checkpoint its reply through `note`. After a failed call, wait, so that
-        the next turn can try again.
+    def turn(self, conversation: Conversation, note: WriteCheckpoint, *, is_last: bool) -> None:
+        """Make one call and store its reply through `note`. After a failed call, wait, so that the
+        next turn can try again.
 
         Raises:
-            LimitReached: tokens, deadline, or the job's budget.
-            ModelError: another try would fail as well.
+            LimitReached: the tokens, the time, or the job's budget are used up.
+            ModelError: another try would fail as well, or no try is left.
+            Deferred: the provider's rate limits need a longer wait than `rate_wait_s`.
         """
         self._check_deadline()
-        call = self._call(talk, is_last=is_last)
-        worst = self.equipment.prices.worst(call, self._most_input(talk))
-        self.equipment.turns.beat("thinking")
-        self._reserve(worst, self._expected(talk, call))
-        self._pulse, started = Pulse(), self.equipment.now()
+        call = self._call(conversation, is_last=is_last)
+        worst = self.dependencies.prices.worst(call, self._most_input(conversation))
+        self.dependencies.turns.beat("thinking")
+        self._reserve(worst, self._expected(conversation, call))
+        self._pulse, started = Pulse(), self.dependencies.now()
         try:
             with telemetry().chat(call) as span:
-                reply = self.equipment.model.reply(call, self._on_pulse)
+                reply = self.dependencies.model.reply(call, self._on_pulse)
                 span.replied(reply)
         except ModelError as error:
-            self._failed(talk, call, worst, error, note)
+            self._failed(conversation, call, worst, error, note)
             return
         except LimitReached as limit:
             self.draft = self._pulse.text
             note(ModelCallFailed(error=str(limit), usage=self._settled(call, worst)))
             raise
         self._hear(reply.limits)
-        self._longest_turn_s = max(self._longest_turn_s, self.equipment.now() - started)
+        self._longest_turn_s = max(self._longest_turn_s, self.dependencies.now() - started)
         usage = self._used(reply, call, worst)
-        content = with_valid_calls(reply.content, talk.ids)
+        content = with_valid_calls(reply.content, conversation.ids)
         replied = ModelReplied(
             content=content, stop_reason=reply.stop_reason, usage=usage, model=reply.model
         )
         note(replied, may_wait=self._is_read_at_once(replied))
 
     def _is_read_at_once(self, reply: ModelReplied) -> bool:
-        """Return whether the reply is most likely the last one, with a result within milliseconds."""
+        """Return whether the reply is probably the answer, and can be read in milliseconds."""
         text = text_of(reply.content)
         return (
             not calls_of(reply)
             and len(text) <= SHORT_REPLY_CHARS
-            and not takes_time(self.equipment.reading, text)
+            and not takes_time(self.dependencies.reading, text)
         )
 
     def _reserve(self, worst: WorstCase, expected: Expected | None) -> None:
-        """Wait until the call may be made. A long wait is spent without a slot, and ends a little
-        early so that the call is not late.
+        """Wait until the call may be made, and reserve it.
+
+        Raises:
+            Deferred: the wait is longer than `rate_wait_s`. Its seconds are shorter than the wait,
+                so that the call is not late.
         """
-        rate_wait_s = self.equipment.rate_wait_s
-        while (wait := self.equipment.turns.reserve(worst, expected)) is not None:
+        rate_wait_s = self.dependencies.rate_wait_s
+        while (wait := self.dependencies.turns.reserve(worst, expected)) is not None:
             if wait.seconds > rate_wait_s:
-                raise Deferred(
-                    max(
-                        0.0,
-                        min(wait.seconds - rate_wait_s / 2, LONGEST_PARK_S, self.equipment.left_s),
-                    ),
-                    wait.why,
-                )
+                parked_s = min(wait.seconds - rate_wait_s / 2, LONGEST_PARK_S)
+                raise Deferred(max(0.0, min(parked_s, self.dependencies.left_s)), wait.why)
             self._wait(min(wait.seconds, ASK_AGAIN_S), wait.why, shown_s=wait.seconds)
 
-    def _expected(self, talk: Conversation, call: ModelCall) -> Expected | None:
-        lane = self.equipment.lane
+    def _expected(self, conversation: Conversation, call: ModelCall) -> Expected | None:
+        lane = self.dependencies.lane
         if lane is None:
             return None
-        return Expected(lane, self._expected_input(talk), call.max_output_tokens)
+        return Expected(lane, self._expected_input(conversation), call.max_output_tokens)
 
     def _hear(self, limits: RateLimits | None) -> None:
-        """Share the rate limits when the server has accepted the call, before the reply is
-        complete.
+        """Record the reported rate limits once for each call, as soon as the server has accepted
+        the call.
         """
         if limits is not None and self._pulse.limits is None:
-            self.equipment.turns.heard(limits)
+            self.dependencies.turns.heard(limits)
 
-    def _call(self, talk: Conversation, *, is_last: bool) -> ModelCall:
-        room = self._tokens_left(talk) - self._expected_input(talk)
+    def _call(self, conversation: Conversation, *, is_last: bool) -> ModelCall:
+        room = self._tokens_left(conversation) - self._expected_input(conversation)
         if room < LEAST_OUTPUT_TOKENS:
             raise LimitReached(
                 StopReason.MAX_TOKENS,
-                f"{talk.replied_tokens} of {self._limits.max_tokens} tokens are used",
+                f"{conversation.replied_tokens} of {self._limits.max_tokens} tokens are used",
             )
-        if talk.ids or not is_last:
+        if conversation.ids or not is_last:
             tools = self._tools
         else:
             tools = ()
         may_call_tools = not is_last
-        if talk.ids and not tools:
-            tools = tuple(_placeholder(name) for name in talk.called_names)
+        if conversation.ids and not tools:
+            tools = tuple(_placeholder(name) for name in conversation.called_names)
             may_call_tools = False
         return ModelCall(
-            model=self.equipment.model_name,
+            model=self.dependencies.model_name,
             system=self._system,
-            messages=talk.messages,
+            messages=conversation.messages,
             max_output_tokens=min(self._limits.max_output_tokens, room),
             tools=tools,
             may_call_tools=may_call_tools,
             output_schema=self._schema,
-            timeout_s=max(1.0, min(self.equipment.silence_s, self.equipment.left_s)),
-            progress_s=self.equipment.progress_s,
+            timeout_s=max(1.0, min(self.dependencies.silence_s, self.dependencies.left_s)),
+            progress_s=self.dependencies.progress_s,
         )
 
     def _failed(
         self,
-        talk: Conversation,
+        conversation: Conversation,
         call: ModelCall,
         worst: WorstCase,
         error: ModelError,
         note: WriteCheckpoint,
     ) -> None:
-        """Settle, then wait for the next try or give up."""
-        has_begun = (
-            self._pulse.usage.total_tokens > 0
-        )  # overloaded in the middle of a stream: the part that arrived was paid
+        """Store the failed call with its usage. Then wait for the next try, or raise the error."""
+        # A stream that breaks off with an overload: the part that has arrived is paid.
+        has_begun = self._pulse.usage.total_tokens > 0
         if _is_unpaid(error) and not has_begun:
             usage = NOTHING_USED
         else:
             usage = self._settled(call, worst)
         is_refused = isinstance(error, ModelBusy)
         if isinstance(error, ModelBusy):
-            self.equipment.turns.refused(reason_of(error), error.retry_after_s, error.limits)
+            self.dependencies.turns.refused(reason_of(error), error.retry_after_s, error.limits)
         note(ModelCallFailed(error=str(error), usage=usage))
-        delay = delay_s(error, talk.failures_in_a_row + 1, self.equipment.dice())
-        if delay is None or talk.turns + 1 >= self._limits.max_turns:
+        delay = delay_s(error, conversation.failures_in_a_row + 1, self.dependencies.dice())
+        if delay is None or conversation.turns + 1 >= self._limits.max_turns:
             self.draft = self._pulse.text
             raise error
-        if is_refused and self.equipment.lane is not None:
-            return  # the next call waits with all others
+        if is_refused and self.dependencies.lane is not None:
+            return  # `reserve` makes the next call wait together with all other calls
         self._wait(delay, reason_of(error))
 
     def _used(self, reply: ModelReply, call: ModelCall, worst: WorstCase) -> Usage:
-        """Return the usage of a reply as the server reports it. Without a report it is the upper
-        bound, because unknown usage never counts as zero.
+        """Return the usage of a reply as the server reports it, with its cost. Without a report,
+        return the upper bound, because unknown usage never counts as zero.
         """
-        is_told = reply.usage.input_tokens > 0 and (
+        is_reported = reply.usage.input_tokens > 0 and (
             reply.usage.output_tokens > 0 or not reply.content
         )
-        if is_told:
-            return self.equipment.prices.priced(reply.usage, call.model)
+        if is_reported:
+            return self.dependencies.prices.priced(reply.usage, call.model)
         return self._at_most(reply.usage, call, worst)
 
     def _settled(self, call: ModelCall, worst: WorstCase) -> Usage:
-        """Return the usage of a call without a reply: the server's last report, or the upper bound.
+        """Return the usage of a call without a reply: the server's final report, or the upper bound.
 
-        The arrived text is no bound: a token may be less than a character, and thinking may be
-        hidden. Only the input is known from the beginning, unless the server's own tools add to it.
+        The length of the arrived text is no bound: a token may be less than a character, and
+        thinking may be hidden.
         """
         reported = self._pulse.usage
         if self._pulse.is_usage_final:
-            return self.equipment.prices.priced(reported, call.model)
+            return self.dependencies.prices.priced(reported, call.model)
         return self._at_most(reported, call, worst)
 
     def _at_most(self, reported: Usage, call: ModelCall, worst: WorstCase) -> Usage:
+        """Return the upper bound of the usage. The input is the reported one, unless it was not
+        reported or the server's own tools may have added to it.
+        """
         if reported.input_tokens == 0 or server_tool_uses(call):
             most = Usage(
                 input_tokens=worst.input_tokens,
@@ -289,86 +299,94 @@ class ModelTurns:
         most = reported.model_copy(
             update={"output_tokens": max(worst.output_tokens, reported.output_tokens)}
         )
-        return self.equipment.prices.priced(most, call.model).of_a_cut_call()
+        return self.dependencies.prices.priced(most, call.model).of_a_cut_call()
 
     def _on_pulse(self, pulse: Pulse) -> None:
         self._hear(pulse.limits)
         self._pulse = pulse
-        self.equipment.turns.beat(
-            "thinking", self._draft_so_far(pulse.text) if self.equipment.streams_draft else None
+        self.dependencies.turns.beat(
+            "thinking", self._draft_so_far(pulse.text) if self.dependencies.streams_draft else None
         )
         self._check_deadline()
 
     def _draft_so_far(self, text: str) -> str:
+        """Return the draft in the text so far. It is parsed again after `DRAFT_EVERY_S`."""
         draft, at = self._shown
-        now = self.equipment.now()
+        now = self.dependencies.now()
         if now - at >= DRAFT_EVERY_S:
             draft = draft_in(text)
             self._shown = (draft, now)
         return draft
 
     def _wait(self, seconds: float, why: str, shown_s: float | None = None) -> None:
-        """Wait, and stop early if the call is no longer needed.
+        """Wait with heartbeats.
 
         Args:
-            shown_s: seconds that the heartbeat reports, if the whole wait is longer.
+            seconds: time to wait.
+            why: short reason for the heartbeat.
+            shown_s: seconds that the heartbeat shows first, if the whole wait is longer.
+
+        Raises:
+            Interrupted: this process must stop its work on the handoff.
+            LimitReached: the working time is over.
         """
-        until = self.equipment.now() + seconds
+        until = self.dependencies.now() + seconds
         more_s = (shown_s or seconds) - seconds
-        while (left := until - self.equipment.now()) > 0:
-            self.equipment.turns.beat(str(RateLimitWait(why, max(1, round(left + more_s)))))
+        while (left := until - self.dependencies.now()) > 0:
+            self.dependencies.turns.beat(str(RateLimitWait(why, max(1, round(left + more_s)))))
             self._check_deadline()
-            self.equipment.wait(min(left, WAIT_SLICE_S))
+            self.dependencies.wait(min(left, WAIT_SLICE_S))
 
     def _check_deadline(self) -> None:
-        if self.equipment.left_s <= 0:
+        if self.dependencies.left_s <= 0:
             raise LimitReached(StopReason.DEADLINE, "the time for this step is over")
 
-    def _tokens_left(self, talk: Conversation) -> int:
-        return self._limits.max_tokens - talk.replied_tokens
+    def _tokens_left(self, conversation: Conversation) -> int:
+        return self._limits.max_tokens - conversation.replied_tokens
 
-    def _expected_input(self, talk: Conversation) -> int:
-        """Return the expected input of the next call: the input of the last reply, and all later
-        messages.
+    def _expected_input(self, conversation: Conversation) -> int:
+        """Return the expected input tokens of the next call: the input and output of the last
+        reply, and an estimate of all later messages.
         """
-        reply = talk.last_reply
+        reply = conversation.last_reply
         if reply is not None and reply.usage.input_tokens:
             return (
                 reply.usage.input_tokens
                 + reply.usage.output_tokens
-                + _bytes_of(talk.since_reply) // BYTES_PER_TOKEN
+                + _bytes_of(conversation.since_reply) // BYTES_PER_TOKEN
             )
-        return self._rendered_bytes(talk) // BYTES_PER_TOKEN
+        return self._rendered_bytes(conversation) // BYTES_PER_TOKEN
 
-    def _most_input(self, talk: Conversation) -> int:
-        """Return an upper bound of the input without a tokenizer.
+    def _most_input(self, conversation: Conversation) -> int:
+        """Return an upper bound of the input tokens without a tokenizer.
 
-        It is the reported input and output of the last call, and a token for each later byte.
-        Before the first call it is the number of bytes of the request. Tokenizers of current models
-        work on bytes, or fall back to bytes, so no token is shorter than one byte. For English this
-        bound is about four times too high.
+        The bound is the reported input and output of the last reply, one token for each later byte,
+        and a margin for the structure of the messages. Without a report it is the number of bytes
+        of the request and `HIDDEN_TOKENS`. Tokenizers of current models work on bytes, or fall back
+        to bytes, so no token is shorter than one byte. For English, bytes are about four times too
+        many.
         """
-        reply = talk.last_reply
+        reply = conversation.last_reply
         if reply is None or reply.usage.input_tokens == 0:
-            return self._rendered_bytes(talk) + HIDDEN_TOKENS
+            return self._rendered_bytes(conversation) + HIDDEN_TOKENS
         return (
             reply.usage.input_tokens
             + reply.usage.output_tokens
-            + _bytes_of(talk.since_reply)
+            + _bytes_of(conversation.since_reply)
             + 500
-            + 50 * len(talk.messages)
+            + 50 * len(conversation.messages)
         )
 
-    def _rendered_bytes(self, talk: Conversation) -> int:
-        """Return the bytes of a request without a reply. The request may be large, so it is
-        rendered once for all derived figures.
+    def _rendered_bytes(self, conversation: Conversation) -> int:
+        """Return the bytes of the next request. The figure is kept until the conversation grows,
+        because a request may be large.
         """
-        length = len(talk.checkpoints)
+        length = len(conversation.checkpoints)
         if self._rendered[0] != length:
             call = ModelCall(
                 "",
                 self._system,
-                talk.messages,
+                conversation.messages,
                 max_output_tokens=1,
                 tools=self._tools,
                 output_schema=self._schema,
@@ -378,8 +396,8 @@ class ModelTurns:
 
 
 def _placeholder(name: str) -> dict[str, Any]:
-    """Define a tool that the model has invented. The API refuses calls in the messages of a request
-    without tools.
+    """Return the definition of a tool that the model has invented. The API refuses a request whose
+    messages contain calls and that defines no tools.
     """
     return {
         "name": name,
@@ -389,20 +407,20 @@ def _placeholder(name: str) -> dict[str, Any]:
 
 
 def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:
-    """Return the bytes of all texts. An image counts as `IMAGE_TOKENS` bytes, for a byte is at
-    most one token.
+    """Return the bytes of all prompts and tool results. An image counts as `IMAGE_TOKENS` bytes,
+    because the upper bound takes one token for each byte.
     """
     total = 0
-    for item in checkpoints:
-        if isinstance(item, ToolObserved | AgentPrompted):
-            total += len(item.text.encode("utf-8", "replace"))
-        if isinstance(item, ToolObserved) and item.images:
-            total += IMAGE_TOKENS * len(item.images)
+    for checkpoint in checkpoints:
+        if isinstance(checkpoint, ToolObserved | AgentPrompted):
+            total += len(checkpoint.text.encode("utf-8", "replace"))
+        if isinstance(checkpoint, ToolObserved) and checkpoint.images:
+            total += IMAGE_TOKENS * len(checkpoint.images)
     return total
 
 
 def _is_unpaid(error: ModelError) -> bool:
-    """Return whether the call cost nothing: it was refused or never sent. A broken stream may have
-    been paid, and so may a 5xx or a 408, because a gateway may send them for a complete answer.
+    """Return whether the call cost nothing, because it was refused or never sent. A broken stream,
+    a 5xx or a 408 may cost money: a gateway may send these for a complete answer.
     """
     return isinstance(error, ModelBusy | ModelRejected | NeverSent)

@@ -1,8 +1,8 @@
-"""The `HandoffResult` of a handoff's conversation. Pure."""
+"""Builds the `HandoffResult` of a handoff from its conversation. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -35,60 +35,66 @@ class ResultBuilder:
     handoff: AgentHandoff
     reading: AnswerFormat
 
-    def accepted(self, read: AcceptedAnswer, talk: Conversation) -> HandoffResult:
-        """Return the result of a text that the answer format took.
+    def accepted(self, read: AcceptedAnswer, conversation: Conversation) -> HandoffResult:
+        """Return the result of an accepted answer.
 
         Raises:
-            InvalidAnswer: the text only announces completion ("I completed the task").
+            InvalidAnswer: the answer makes no valid `HandoffResult`. For example, its output only
+                announces completion ("I completed the task").
         """
         try:
-            return self._result(read, talk, StopReason.FINISHED)
+            return self._result(read, conversation, StopReason.FINISHED)
         except ValidationError as error:
             raise InvalidAnswer(problems_of(error)) from error
 
     def stopped(
-        self, talk: Conversation, reason: StopReason, error: str, draft: str = ""
+        self, conversation: Conversation, reason: StopReason, error: str, draft: str = ""
     ) -> HandoffResult:
-        """Return the work so far as `partial`, or `failed` if there is none.
+        """Return a `partial` result with the work so far, or a `failed` result if there is none.
 
         The work is the newest text that the answer format can salvage, else the newest prose. A
         JSON text that cannot be salvaged is not work, because a reader could not use it.
+
+        Args:
+            draft: text of a call that was cut, which is newer than the conversation.
         """
-        drafts = _drafts(talk, draft)
-        salvaged = self._salvaged(drafts, talk, reason, error)
+        drafts = _drafts(conversation, draft)
+        salvaged = self._salvaged(drafts, conversation, reason, error)
         prose = None
         for text in drafts:
             if not text.lstrip().startswith(("{", "```")):
                 prose = text
                 break
         if salvaged or prose is None:
-            return salvaged or self.failed(talk, reason, error)
+            return salvaged or self.failed(conversation, reason, error)
         return self._result(
             AcceptedAnswer(
                 ResultStatus.PARTIAL, prose[:MOST_SALVAGED_CHARS], confidence=0.0, error=error
             ),
-            talk,
+            conversation,
             reason,
         )
 
-    def failed(self, talk: Conversation, reason: StopReason, error: str) -> HandoffResult:
+    def failed(self, conversation: Conversation, reason: StopReason, error: str) -> HandoffResult:
         """Return a failed result without any work."""
         return self._result(
-            AcceptedAnswer(ResultStatus.FAILED, None, confidence=0.0, error=error), talk, reason
+            AcceptedAnswer(ResultStatus.FAILED, None, confidence=0.0, error=error),
+            conversation,
+            reason,
         )
 
     def stopped_or_failed(
-        self, talk: Conversation, reason: StopReason, error: str, draft: str = ""
+        self, conversation: Conversation, reason: StopReason, error: str, draft: str = ""
     ) -> HandoffResult:
         """Return a `partial` result if the answer format can salvage some work, else a `failed`
         one.
         """
-        return self._salvaged(_drafts(talk, draft), talk, reason, error) or self.failed(
-            talk, reason, error
-        )
+        return self._salvaged(
+            _drafts(conversation, draft), conversation, reason, error
+        ) or self.failed(conversation, reason, error)
 
     def _salvaged(
-        self, drafts: list[str], talk: Conversation, reason: StopReason, error: str
+        self, drafts: list[str], conversation: Conversation, reason: StopReason, error: str
     ) -> HandoffResult | None:
         if not isinstance(self.reading, PartialAnswerFormat):
             return None
@@ -99,17 +105,18 @@ class ResultBuilder:
                 and read.output is not None
                 and not says_only_that_it_is_done(read.output)
             ):
-                return self._result(_stopped(read, error), talk, reason)
+                partial = replace(read, status=ResultStatus.PARTIAL, error=error)
+                return self._result(partial, conversation, reason)
         return None
 
     def _result(
-        self, read: AcceptedAnswer, talk: Conversation, reason: StopReason
+        self, read: AcceptedAnswer, conversation: Conversation, reason: StopReason
     ) -> HandoffResult:
         values: dict[str, Any] = {
             "needs": read.needs,
             "notes": read.notes,
             "error": _short(read.error),
-            "acted": talk.acted or None,
+            "acted": conversation.acted or None,
         }
         return result_of(
             self.handoff,
@@ -117,32 +124,21 @@ class ResultBuilder:
             output=read.output,
             claims=read.claims,
             confidence=read.confidence,
-            usage=talk.usage,
-            turns=talk.turns,
+            usage=conversation.usage,
+            turns=conversation.turns,
             stop_reason=reason,
-            model=talk.last_reply.model if talk.last_reply else None,
+            model=conversation.last_reply.model if conversation.last_reply else None,
             **values,
         )
 
 
-def _drafts(talk: Conversation, draft: str) -> list[str]:
-    drafts: list[str] = []
-    for text in (draft, *talk.drafts):
-        if text.strip():
-            drafts.append(text)
-    return drafts
-
-
-def _stopped(read: AcceptedAnswer, error: str) -> AcceptedAnswer:
-    return AcceptedAnswer(
-        ResultStatus.PARTIAL,
-        read.output,
-        read.claims,
-        read.confidence,
-        read.needs,
-        error,
-        read.notes,
-    )
+def _drafts(conversation: Conversation, draft: str) -> list[str]:
+    """Return the texts that may hold work, newest first: the draft, unless blank, and the
+    conversation's drafts.
+    """
+    if draft.strip():
+        return [draft, *conversation.drafts]
+    return conversation.drafts
 
 
 def _short(error: str | None) -> str | None:

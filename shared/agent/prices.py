@@ -1,5 +1,5 @@
-"""Prices of model calls: genai-prices behind one class. Whole micro-dollars, rounded up; None if
-the price is unknown.
+"""Prices of model calls by the package genai-prices. A price is in whole micro-dollars, rounded up,
+or None if it is unknown.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.usage import MICROUSD, Usage
 
 HIDDEN_TOKENS = 2_000
-"""Hidden tokens that a provider adds to a request: its tool-use preamble (documented as less than
-700 tokens) and the grammar note of structured outputs, with a margin.
+"""Most hidden tokens that a provider adds to a request: its tool-use preamble (documented as less
+than 700 tokens) and its instructions for structured outputs, with a margin.
 """
 SERVER_TOOL_TOKENS = 30_000
-"""Input tokens that one use of a server-side tool may add within a call (a page of search results).
-"""
+"""Most input tokens that one use of a server-side tool adds to a call: a page of search results."""
 WEB_SEARCH_MICROUSD = 10_000
 """Anthropic's price of one server-side search: 10 USD a thousand."""
 _DEFAULT_SERVER_TOOL_USES = 5
@@ -45,7 +44,7 @@ class Prices:
     provider: str = "anthropic"
     """Name of the provider in genai-prices."""
     price_as: str | None = None
-    """The model whose price applies to names that the table does not know."""
+    """Model whose price applies to model names that genai-prices does not know."""
     is_free: bool = False
     """True for the offline model, which has no price under any name."""
 
@@ -60,8 +59,8 @@ class Prices:
         )
 
     def priced(self, usage: Usage, model: str) -> Usage:
-        """Return the reported usage with its cost. A cost in the report is a surcharge (searches),
-        and is added.
+        """Return the reported usage with its whole cost: the price of the tokens plus the reported
+        cost, which covers server-side searches. The cost is None if one of them is unknown.
         """
         tokens = self.cost_microusd(usage, model)
         if tokens is None or usage.cost_microusd is None:
@@ -75,31 +74,23 @@ class Prices:
         return usage.model_copy(update={"cost_microusd": cost})
 
     def worst(self, call: ModelCall, input_tokens: int) -> WorstCase:
-        """Return the upper bound of a call.
+        """Return the upper bound of a call. Its price is the higher one of two cases: the provider
+        writes nothing to its cache, or the whole input.
 
         Args:
-            input_tokens: upper bound of its input.
+            input_tokens: upper bound of the input without server-side tools.
         """
         uses = server_tool_uses(call)
-        bound = input_tokens + uses * SERVER_TOOL_TOKENS
-        costs: list[int | None] = []
-        for written_to_cache in (0, bound):
-            costs.append(
-                self._of_tokens(call.model, bound, call.max_output_tokens, 0, written_to_cache)
-            )
-        known: list[int] = []
-        for cost in costs:
-            if cost is not None:
-                known.append(cost)
+        most_input = input_tokens + uses * SERVER_TOOL_TOKENS
+        most_output = call.max_output_tokens
+        uncached = self._of_tokens(call.model, most_input, most_output, 0, 0)
+        cached = self._of_tokens(call.model, most_input, most_output, 0, most_input)
+        if uncached is None or cached is None:
+            return WorstCase(most_input, most_output, None)
+        surcharge = uses * WEB_SEARCH_MICROUSD
         if self.is_free:
             surcharge = 0
-        else:
-            surcharge = uses * WEB_SEARCH_MICROUSD
-        return WorstCase(
-            bound,
-            call.max_output_tokens,
-            max(known) + surcharge if len(known) == len(costs) else None,
-        )
+        return WorstCase(most_input, most_output, max(uncached, cached) + surcharge)
 
     def _of_tokens(self, model: str, *tokens: int) -> int | None:
         if self.is_free or model == OFFLINE_MODEL:
@@ -119,14 +110,12 @@ def request_bytes(call: ModelCall) -> int:
     parts: tuple[Any, ...] = (call.system, call.messages, call.tools, call.output_schema)
     try:
         return len(to_json(parts, fallback=str))
-    except ValueError:  # half of a surrogate pair
+    except ValueError:  # a lone surrogate
         return len(json.dumps(parts, ensure_ascii=False, default=str).encode("utf-8", "replace"))
 
 
 def server_tool_uses(call: ModelCall) -> int:
-    """Return how often a call may use tools on the provider's side. Each use adds input of unknown
-    size.
-    """
+    """Return how often a call may use server-side tools. Each use adds input of unknown size."""
     total = 0
     for tool in call.tools:
         if "input_schema" not in tool:
@@ -145,7 +134,13 @@ def _uses(tool: Mapping[str, Any]) -> int:
 def _cost(
     model: str, provider: str, into: int, out: int, cache_read: int, cache_write: int
 ) -> int | None:
-    """Return the price in micro-dollars. `into`, `out`: tokens of input and output.
+    """Return the price in micro-dollars, or None if genai-prices does not know the model.
+
+    Args:
+        into: input tokens, including cached ones.
+        out: output tokens.
+        cache_read: input tokens that were read from the cache.
+        cache_write: input tokens that were written to the cache.
 
     Raises:
         UserError: the package with the prices is not installed.

@@ -1,4 +1,4 @@
-"""The prompt of a handoff: the system prompt and the opening message that docs/design.md describes."""
+"""The system prompt and the opening message of a handoff, see docs/design.md."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from handoff_queue.shared.types.model import MessageParam
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MOST_PASTED_CHARS = 60_000
-"""Characters of all pasted context results: about 15,000 tokens, paid again in every turn. The
-specialist reads the rest with `read_result`.
+"""Characters of all shown context results together: about 15,000 tokens, paid again in every turn.
+The specialist reads the rest with `read_result`.
 """
 LEAST_PASTED_CHARS = 2_000
-"""Least characters that are shown of one result, as long as all results fit."""
+"""Characters of each shown result, also if all results together exceed `MOST_PASTED_CHARS`."""
 MOST_SHOWN_BYTES = 400_000
 """Bytes of all shown context results: about 100,000 tokens of English, 130,000 of Chinese. The
-smallest context windows of current models hold 200,000.
+smallest context windows of current models hold 200,000 tokens.
 """
 MOST_NAMED = 200
-"""Results that are named but not shown, by step; results that are not `ok` come first."""
+"""Steps that are named without their results. Steps whose results are not `ok` come first."""
 READ_CHARS = 20_000
-"""Characters that one call of `read_result` returns."""
+"""Most characters that one call of `read_result` returns."""
 MOST_PATHS = 50
+"""Documents whose paths the opening message lists."""
 READ_RESULT = "read_result"
 
 STANDING_RULES = """\
@@ -79,10 +80,11 @@ class LoadedPayloads:
     manifest: Manifest = field(default_factory=Manifest)
 
     def known_claims(self) -> dict[str, Claim]:
-        """Return every claim that an output may refer to, by its qualified id."""
-        results = (*self.previous.values(), *self.results.values())
+        """Return the claims of all loaded results by their qualified ids. A claim in `results`
+        replaces the same claim in `previous`.
+        """
         claims: dict[str, Claim] = {}
-        for result in results:
+        for result in (*self.previous.values(), *self.results.values()):
             for claim in result.claims:
                 claims[claim.id] = claim
         return claims
@@ -95,7 +97,7 @@ class Opening:
     system: str
     message: MessageParam
     tools: tuple[Tool, ...] = ()
-    """Built-in tools that this handoff needs: `read_result`, if a result was too large to paste."""
+    """Tools that the agent adds to this handoff: `read_result` if a result is not shown whole."""
 
 
 def opening_of(
@@ -105,14 +107,22 @@ def opening_of(
     *,
     answer_rules: str = ENVELOPE_RULES,
 ) -> Opening:
-    """Render the handoff. `answer_rules` is empty for the supervisor's roles, whose
-    instructions say how they answer.
+    """Render the handoff as the beginning of a conversation.
+
+    Args:
+        spec: the specialist or role, with its instructions.
+        loaded: payloads of the handoff.
+        answer_rules: rules for the form of the answer. Empty for the supervisor's roles, whose
+            instructions contain these rules.
     """
-    rendered = {step: data_of(result) for step, result in loaded.results.items()}
-    pasted = max(LEAST_PASTED_CHARS, MOST_PASTED_CHARS // max(1, len(rendered)))
+    rendered: dict[StepId, str] = {}
+    for step, result in loaded.results.items():
+        rendered[step] = data_of(result)
+    most_chars = max(LEAST_PASTED_CHARS, MOST_PASTED_CHARS // max(1, len(rendered)))
     parts = [f"<task>{_inside(handoff.task_description)}</task>"]
-    shown, left_out = _shown([item.step_id for item in handoff.context], loaded, rendered, pasted)
-    parts += shown + _not_shown(left_out, loaded)
+    context_steps = [context.step_id for context in handoff.context]
+    shown, not_shown = _shown(context_steps, loaded, rendered, most_chars)
+    parts += shown + _not_shown(not_shown, loaded)
     parts += _feedbacks(handoff.feedback, loaded.previous)
     if loaded.manifest.documents:
         parts.append(_documents(loaded.manifest))
@@ -120,24 +130,26 @@ def opening_of(
         schema = json.dumps(handoff.expected_output_format, ensure_ascii=False, sort_keys=True)
         parts.append(f"<output_format>{_inside(schema)}</output_format>")
     parts.append(f"<fallback>{_inside(handoff.fallback_instruction)}</fallback>")
-    system = "\n\n".join(
-        part for part in (spec.instructions.strip(), STANDING_RULES, answer_rules) if part
-    )
-    unseen = set(left_out)
-    too_large = {
-        step: text for step, text in rendered.items() if len(text) > pasted or step in unseen
-    }
+    system_parts = (spec.instructions.strip(), STANDING_RULES, answer_rules)
+    system = "\n\n".join(filter(None, system_parts))
     message = {"role": "user", "content": [{"type": "text", "text": "\n\n".join(parts)}]}
-    return Opening(system, message, (read_result_tool(too_large),) if too_large else ())
+    hidden = set(not_shown)
+    unread: dict[StepId, str] = {}
+    for step, text in rendered.items():
+        if len(text) > most_chars or step in hidden:
+            unread[step] = text
+    if unread:
+        return Opening(system, message, (read_result_tool(unread),))
+    return Opening(system, message)
 
 
 def data_of(result: HandoffResult) -> str:
-    """Return a result as a specialist sees it: one JSON object with the output first, then the
-    claims, without turns, usage and author.
+    """Return a result as a specialist sees it: a JSON object with the output, the claims, and the
+    problem and the missing input, if any.
     """
     shown: dict[str, JsonValue] = {
         "output": result.output,
-        "claims": [_claim(claim) for claim in result.claims],
+        "claims": list(map(_claim, result.claims)),
     }
     if result.error:
         shown["problem"] = result.error
@@ -147,9 +159,16 @@ def data_of(result: HandoffResult) -> str:
 
 
 def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
-    """Return a tool that reads the rest of results that were too large to paste."""
+    """Return a tool that reads results that are not shown whole.
+
+    Args:
+        texts: the rendered result of each step.
+    """
     steps = sorted(texts)
-    names: dict[str, JsonValue] = {"enum": list(steps)} if len(steps) <= MOST_NAMED else {}
+    step_schema: dict[str, JsonValue] = {"type": "string"}
+    if len(steps) <= MOST_NAMED:
+        step_schema["enum"] = list(steps)
+    step_schema["description"] = "the step whose result was cut or left out"
 
     def run(arguments: dict[str, Any], _context: ToolContext) -> str:
         step, offset = StepId(arguments["step"]), int(arguments["offset"])
@@ -172,11 +191,7 @@ def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
     schema = {
         "type": "object",
         "properties": {
-            "step": {
-                "type": "string",
-                **names,
-                "description": "the step whose result was cut or left out",
-            },
+            "step": step_schema,
             "offset": {"type": "integer", "description": "where to go on, in characters"},
         },
         "required": ["step", "offset"],
@@ -191,24 +206,27 @@ def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
 
 
 def _shown(
-    steps: Sequence[StepId], loaded: LoadedPayloads, rendered: Mapping[StepId, str], pasted: int
+    steps: Sequence[StepId], loaded: LoadedPayloads, rendered: Mapping[StepId, str], most_chars: int
 ) -> tuple[list[str], list[StepId]]:
-    """Return the leading results that fit, and the steps of the other results."""
+    """Return the first results that fit into `MOST_SHOWN_BYTES`, at least one, and the steps of the
+    other results. Each result is cut after `most_chars`.
+    """
     shown, room = list[str](), MOST_SHOWN_BYTES
-    for place, step in enumerate(steps):
-        text = _result(step, loaded, rendered, pasted)
+    for index, step in enumerate(steps):
+        text = _result(step, loaded, rendered, most_chars)
         room -= len(text.encode())
         if room < 0 and shown:
-            return shown, list(steps[place:])
+            return shown, list(steps[index:])
         shown.append(text)
     return shown, []
 
 
 def _not_shown(steps: Sequence[StepId], loaded: LoadedPayloads) -> list[str]:
+    """Return a note that names the steps without a shown result, or no note if there are none."""
     if not steps:
         return []
-    standing = sorted(steps, key=lambda step: loaded.results[step].status is ResultStatus.OK)
-    named = ", ".join(f"{step} ({loaded.results[step].status})" for step in standing[:MOST_NAMED])
+    ok_last = sorted(steps, key=lambda step: loaded.results[step].status is ResultStatus.OK)
+    named = ", ".join(f"{step} ({loaded.results[step].status})" for step in ok_last[:MOST_NAMED])
     more = ""
     if len(steps) > MOST_NAMED:
         more = f" and {len(steps) - MOST_NAMED} more"
@@ -218,27 +236,28 @@ def _not_shown(steps: Sequence[StepId], loaded: LoadedPayloads) -> list[str]:
 
 
 def _result(
-    step: StepId, loaded: LoadedPayloads, rendered: Mapping[StepId, str], pasted: int
+    step: StepId, loaded: LoadedPayloads, rendered: Mapping[StepId, str], most_chars: int
 ) -> str:
     text = rendered[step]
     note = ""
-    if len(text) > pasted:
-        note = f"\n[cut: {pasted} of {len(text)} characters; read on with {READ_RESULT}]"
-    return f'<result step="{step}" status="{loaded.results[step].status}"> <data>{text[:pasted]}</data>{note} </result>'
+    if len(text) > most_chars:
+        note = f"\n[cut: {most_chars} of {len(text)} characters; read on with {READ_RESULT}]"
+    return f'<result step="{step}" status="{loaded.results[step].status}"> <data>{text[:most_chars]}</data>{note} </result>'
 
 
 def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffResult]) -> list[str]:
-    """Return each piece of feedback. Only the newest of the previous results is included: it holds
-    all corrections, and each turn pays for its length.
+    """Return each piece of feedback. Only the newest of the previous results is included, because
+    it holds all corrections, and each turn pays for its length.
     """
-    spoken_of = [item.previous.digest if item.previous else "" for item in feedback]
-    newest = max(
-        (index for index, digest in enumerate(spoken_of) if digest in previous), default=-1
-    )
-    return [
-        _feedback(item, previous[spoken_of[index]] if index == newest else None)
-        for index, item in enumerate(feedback)
-    ]
+    texts: list[str] = []
+    newest: HandoffResult | None = None
+    for item in reversed(feedback):
+        result = None
+        if newest is None and item.previous is not None:
+            result = newest = previous.get(item.previous.digest)
+        texts.append(_feedback(item, result))
+    texts.reverse()
+    return texts
 
 
 def _feedback(item: Feedback, previous: HandoffResult | None) -> str:
@@ -260,14 +279,14 @@ def _documents(manifest: Manifest) -> str:
 
 
 def _claim(claim: Claim) -> JsonValue:
-    sources: list[JsonValue] = [
-        {"source": source.source, "quote": source.quote} for source in claim.sources
-    ]
+    sources: list[JsonValue] = []
+    for citation in claim.sources:
+        sources.append({"source": citation.source, "quote": citation.quote})
     return {"id": claim.id, "text": claim.text, "sources": sources}
 
 
 def _inside(text: str) -> str:
-    """Return the text with its closing tags escaped, so that it cannot end its quotation. The value
-    of JSON stays the same.
+    """Return the text with its closing tags escaped, so that it cannot close the tag around it. A
+    JSON text keeps its value.
     """
     return text.replace("</", "<\\/")

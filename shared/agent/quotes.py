@@ -19,9 +19,13 @@ MOST_QUOTE_CHARS = 2_000
 _SHORT_CHARS = 4
 """A shorter quote must stand between word boundaries: "5" is no quote from "15"."""
 _LIKE = str.maketrans(
-    {char: group[0] for group in ("'‘’‚‛´", '"“”„‟«»', "-‐‑‒–—−") for char in group[1:]}
+    {
+        **dict.fromkeys("‘’‚‛´", "'"),
+        **dict.fromkeys("“”„‟«»", '"'),
+        **dict.fromkeys("‐‑‒–—−", "-"),
+    }
 )
-"""Characters that models swap when they copy: quotation marks and dashes. The length stays."""
+"""Quotation marks and dashes that models swap when they copy. The length of a text stays."""
 _LETTER = r"[^\W\d_]"
 _SOFT_HYPHEN_AT_LINE_END = re.compile(r"\u00ad(?=\s)")
 _APOSTROPHE = re.compile(rf"(?<={_LETTER})`(?={_LETTER})")
@@ -35,7 +39,9 @@ _MOST_MARKS = 30
 `unicodedata.normalize` sorts a run of marks in quadratic time.
 """
 _MOST_GROWTH = 6
-"""Characters that replace one character. The few with more (U+FDFA has 18) stay as they are."""
+"""Most characters that replace one character. The few characters that need more (U+FDFA needs 18)
+stay as they are.
+"""
 _MARKDOWN = re.compile(
     r"""(
       (?<![\s\d*_`])[*_`]++(?=\S)         # emphasis and code: not between spaces or digits
@@ -65,7 +71,9 @@ class Span:
 
 
 class _Pass:
-    """A text in which the matches of a pattern are replaced, and where each character was."""
+    """A text in which the matches of a pattern are replaced. It knows the old place of each
+    character.
+    """
 
     def __init__(self, text: str, pattern: re.Pattern[str], new: Callable[..., str]) -> None:
         """Replace matches of `pattern` in the text.
@@ -81,7 +89,7 @@ class _Pass:
         self.text = "".join(pieces)
 
     def source(self, span: Span) -> Span:
-        """Return where the characters of a span, which is not empty, come from."""
+        """Return the span in the old text of a non-empty span in the new text."""
         return Span(self._source(span.start).start, self._source(span.end - 1).end)
 
     def _source(self, index: int) -> Span:
@@ -99,14 +107,13 @@ class _Pass:
 
 
 class FoldedText:
-    """A document's text, folded at the first quote that does not stand in it character by
-    character.
+    """A document in which quotes are searched, also in a folded form of its text.
 
-    White space is one space. Quotation marks and dashes are plain ones. Characters are in NFKC, but
-    for superscripts, subscripts, fractions and circled numbers. Left out are soft hyphens, hyphens
-    between letters, also at the end of a line, and Markdown's marks of emphasis, code, links, block
-    quotes and escapes.
-    Case stays.
+    The text is folded at the first quote that does not stand in it character by character. Folding
+    makes white space one space, and quotation marks and dashes plain ones. It brings characters to
+    NFKC, except superscripts, subscripts, fractions and circled numbers. It drops soft hyphens,
+    hyphens between letters, also at the end of a line, and Markdown's marks of emphasis, code,
+    links, block quotes and escapes. It does not change case.
     """
 
     def __init__(self, text: str) -> None:
@@ -142,15 +149,15 @@ class FoldedText:
 
 
 def find_quote(quote: str, text: str) -> Span | None:
-    """Return where the quote stands in the text: see `FoldedText.find`."""
+    """Return the span of the quote in the text, or None. See `FoldedText.find`."""
     return FoldedText(text).find(quote)
 
 
 def fold_quote(quote: str) -> str:
-    """Return a quote folded as `FoldedText` folds, without what its edges may share with a
-    document.
+    """Return the quote folded as in `FoldedText`, without spaces, marks and hyphens at its edges.
 
-    At an edge, the character that decides whether a mark or a hyphen stays is not in the quote.
+    The character before or after the quote decides whether such a mark stays in the folded
+    document. This character is not known here.
     """
     text = _passes(quote)[-1].text
     text = text[_edge(text) :]
@@ -158,6 +165,7 @@ def fold_quote(quote: str) -> str:
 
 
 def _edge(text: str) -> int:
+    """Return the number of spaces, marks and hyphens at the beginning of a folded quote."""
     match = _EDGE.match(text)
     if match:
         return match.end()
@@ -193,7 +201,7 @@ def _normal(cluster: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """Patterns of what normalization may change."""
+    """Patterns of characters that normalization may change."""
 
     mark: re.Pattern[str]
     """A combining mark."""
@@ -205,7 +213,7 @@ class _Tables:
 
 @cache
 def _tables() -> _Tables:
-    """Return the patterns. They are made at the first use, in about 0.1 s."""
+    """Return the patterns. The first call compiles them in about 0.1 s."""
     marks, changed = list[int](), list(_INVISIBLE)
     for code in range(0x80, 0x10000):
         char = chr(code)
@@ -223,6 +231,7 @@ def _tables() -> _Tables:
 
 
 def _char_class(codes: Iterable[int]) -> str:
+    """Return a character class of these code points, which are in ascending order."""
     ranges = list[list[int]]()
     for code in codes:
         if ranges and ranges[-1][1] == code - 1:
@@ -233,10 +242,12 @@ def _char_class(codes: Iterable[int]) -> str:
 
 
 def _ends(pieces: list[str]) -> array[int]:
+    """Return the end of each piece in the joined text."""
     return array("I", accumulate(map(len, pieces)))
 
 
 def _position(wanted: str, text: str) -> int:
+    """Return the index of the first occurrence, or -1. See `_SHORT_CHARS`."""
     if len(wanted) >= _SHORT_CHARS:
         return text.find(wanted)
     edge = "[0-9A-Za-z]"

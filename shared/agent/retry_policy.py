@@ -1,36 +1,33 @@
-"""Retry policy of model calls. Pure: it maps an error and a count to a delay. Each try is a turn
-and uses the budget of a turn.
-"""
+"""Retry policy of model calls: the delay before the next try. Pure. Each try counts as a turn."""
 
 from __future__ import annotations
 
 from handoff_queue.shared.types.errors import ModelBusy, ModelError, SchemaRejected
 
 MOST_TRIES = 5
-"""Tries in a row, the first included: with the delays below some 15 to 30 seconds, longer than
-most overloads, far shorter than a job.
-"""
+"""Tries in a row, including the first. Their delays add up to 7.5 to 15 s without a `retry-after`."""
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 20.0
 LONGEST_RETRY_AFTER_S = 60.0
-"""A server's `retry-after` is obeyed up to this: rate limits are per minute, and a slot must
-not sleep for an hour.
+"""Longest delay in seconds if the server sends `retry-after`. Rate limits are per minute, and a slot
+must not sleep for an hour.
 """
 LONGEST_HOLD_S = 600.0
-"""Longest delay in seconds if the whole fleet waits and the slots are free. After it one call tests
-the provider.
+"""Longest delay in seconds after a 429 or 529 while all calls to the provider wait without slots.
+After it one call tests the provider.
 """
 
 
 def delay_s(error: ModelError, tries: int, dice: float) -> float | None:
     """Return the seconds before the next try, or None to give up.
 
-    Half of the delay is random ("equal jitter"), so that workers that failed together do not return
-    together. A server's own retry-after is only made longer.
+    The delay doubles with each try. Half of it is random ("equal jitter"), so that workers that
+    failed together do not retry together. A server's `retry-after` replaces this delay. It becomes
+    longer by at most a quarter of the delay, and is at most `LONGEST_RETRY_AFTER_S`.
 
     Args:
         tries: number of tries so far, 1 after the first.
-        dice: the jitter, in [0, 1).
+        dice: random number in [0, 1) for the jitter.
     """
     if not error.retryable or tries >= MOST_TRIES:
         return None
@@ -42,7 +39,7 @@ def delay_s(error: ModelError, tries: int, dice: float) -> float | None:
 
 
 def reason_of(error: ModelError) -> str:
-    """Return two words for a progress line."""
+    """Return a short reason for a progress line."""
     if isinstance(error, ModelBusy):
         if error.status == 529:
             return "overloaded"

@@ -17,14 +17,14 @@ from handoff_queue.shared.types.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDependencies:
-    """Everything that the loop needs from outside to run a handoff."""
+    """The dependencies that the agent loop needs to run a handoff."""
 
     model: Model
     model_name: str
     """`handoff.model`, or the spec's, or the default of its tier."""
     lane: str | None = None
-    """Rate-limit bucket of the calls, see `shared.types.rate_limits.Expected`. None: there are no
-    limits.
+    """Rate-limit bucket of the calls, see `shared.types.rate_limits.Expected`. None: the calls have
+    no rate limits.
     """
     turns: CheckpointStore = field(default_factory=NoCheckpoints)
     ends_at: float | None = None
@@ -32,23 +32,27 @@ class RunDependencies:
     reading: AnswerFormat
     prices: Prices
     tools: tuple[Tool, ...] = ()
-    """Tools that exist in this process; the loop offers only the tools that the spec names."""
+    """Tools of this process. The loop offers only the tools that the spec names."""
     tool_context: ToolContext
     now: Callable[[], float] = time.time
-    """Unix time in seconds by the clock that this end is given in (Redis's)."""
+    """Returns the Unix time in seconds by Redis's clock, as `ends_at`."""
     wait: Callable[[float], None] = time.sleep
+    """Waits for a number of seconds."""
     dice: Callable[[], float] = random.random
+    """Returns a random number in [0, 1) for the jitter of retries."""
     silence_s: float = 120.0
-    """The longest silence on the wire of a model call."""
+    """Longest silence in seconds on the connection of a model call."""
     progress_s: float = 300.0
     """Longest time in seconds without progress of a reply, also if other bytes arrive."""
     rate_wait_s: float = 20.0
-    """A call that must wait longer than this for the provider's rate limits gives its slot back."""
+    """Seconds that a call may wait for the provider's rate limits in its slot. A call with a longer
+    wait gives its slot back.
+    """
     streams_draft: bool = False
-    """True if each heartbeat carries the answer's `output` so far (the synthesizer's)."""
+    """True if heartbeats carry the answer's `output` so far, as for the synthesizer."""
 
     def claimed(self, turns: CheckpointStore, ends_at: float | None) -> RunDependencies:
-        """Return the dependencies with a claim and the end of its working time."""
+        """Return these dependencies with a claim's checkpoints and the end of its working time."""
         return replace(self, turns=turns, ends_at=ends_at)
 
     @property

@@ -1,7 +1,5 @@
-"""Validation of values with JSON Schema. The result is one line, and no reference is fetched
-from the network.
-
-The dialect is always 2020-12.
+"""Validation of values with JSON Schema, dialect 2020-12. A problem is described in one line. No
+reference is fetched from the network.
 """
 
 from __future__ import annotations
@@ -32,10 +30,11 @@ from handoff_queue.shared.types.json_values import check_storable
 from handoff_queue.shared.types.patterns import UnusablePattern, check_patterns
 
 MOST_EXPANDED = 10_000
-"""Subschemas that apply to one value, each counted once for each way that leads to it."""
+"""Subschemas that apply to one value. A subschema counts once for each path that leads to it."""
 MOST_SCHEMA_STEPS = 1_000_000
-"""Steps of the check of a schema. A subschema needs about 100 steps."""
+"""Steps of the check of one schema. A subschema needs about 100 steps."""
 MOST_SCHEMA_CPU_S = 15.0
+"""Processor seconds of the check of one schema."""
 _NOWHERE: referencing.Registry[Any] = referencing.Registry()
 """An empty registry. jsonschema's default registry would fetch a remote `$ref`."""
 _json: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
@@ -43,20 +42,21 @@ _REFERENCES = ("$ref", "$dynamicRef")
 _AT_THE_SAME_PLACE = ("not", "if", "then", "else")
 """Keywords whose schema applies to the value itself and not to a part of the value."""
 _SEVERAL_AT_THE_SAME_PLACE = ("allOf", "anyOf", "oneOf")
+"""Keywords with a list of such schemas."""
 
 
 class BrokenSchema(HandoffError):
-    """The schema cannot be checked against: not a schema, a reference that leads nowhere, a
-    pattern that is none (or not one of RE2's).
+    """The schema cannot be used. For example, it is no JSON Schema, a reference has no target, or
+    RE2 does not take a pattern.
     """
 
 
 def check_schema(schema: object) -> None:
-    """Refuse a schema that cannot be used for validation.
+    """Check that a schema can be used for validation.
 
     Raises:
-        BrokenSchema: the problem and its fix, as the rest of a sentence that begins with the
-        schema's name.
+        BrokenSchema: the schema cannot be used. The message gives the problem and its fix, as the
+            rest of a sentence that begins with the schema's name.
     """
     try:
         _check_values(schema)
@@ -82,7 +82,7 @@ def check_schema(schema: object) -> None:
 
 
 def _check_values(schema: object) -> None:
-    """Refuse a schema with a value that could not be read again once it is stored."""
+    """Refuse a schema with a value that the store could not return."""
     try:
         check_storable(schema)
     except ValueError as error:
@@ -90,6 +90,7 @@ def _check_values(schema: object) -> None:
 
 
 def _check_form(schema: Any) -> None:
+    """Check the schema against the metaschema of the dialect."""
     metaschema = BoundedValidator(BoundedValidator.META_SCHEMA, registry=_NOWHERE)
     for error in metaschema.iter_errors(schema):
         where = "/".join(map(str, error.absolute_path)) or "the top"
@@ -99,20 +100,20 @@ def _check_form(schema: Any) -> None:
 
 
 def _check_references(schema: Mapping[str, Any]) -> None:
-    """Check every part that a value can be checked against, and the targets of its references.
+    """Check each part of a schema, and the targets of its references.
 
     Raises:
         BrokenSchema: a part cannot be used, or too many parts apply to one value.
-        CycleError: a value would be checked against the same part for ever.
-        TooCostly: the schema has too many parts.
+        CycleError: a part applies to the same value again without an end.
+        ValidationTooCostly: the schema has too many parts.
     """
-    references: dict[int, list[int]] = {}
+    applied: dict[int, list[int]] = {}
     waiting: list[tuple[Any, Any]] = [
         (schema, _NOWHERE.resolver_with_root(DRAFT202012.create_resource(schema)))
     ]
     while waiting:
         part, resolver = waiting.pop()
-        if not isinstance(part, Mapping) or id(part) in references:
+        if not isinstance(part, Mapping) or id(part) in applied:
             continue
         spend()
         for name, instead in UNSUPPORTED.items():
@@ -122,21 +123,25 @@ def _check_references(schema: Mapping[str, Any]) -> None:
             raise BrokenSchema("has an empty enum, which no value can match; name the values")
         resource = DRAFT202012.create_resource(part)
         resolver = resolver.in_subresource(resource)
-        targets = [_resolved(resolver, part[name]) for name in _REFERENCES if name in part]
+        at_the_same_place = _at_the_same_place(part)
+        targets: list[tuple[Any, Any]] = []
+        for name in _REFERENCES:
+            if name in part:
+                target = _resolved(resolver, part[name])
+                targets.append((target.contents, target.resolver))
+                at_the_same_place.append(target.contents)
         for inner in resource.subresources():
             waiting.append((inner.contents, resolver))
-        waiting += [(target.contents, target.resolver) for target in targets]
-        references[id(part)] = [
-            id(contents)
-            for contents in (*_at_the_same_place(part), *(target.contents for target in targets))
-        ]
-    _check_expanded(references)
+        waiting += targets
+        applied[id(part)] = list(map(id, at_the_same_place))
+    _check_expanded(applied)
 
 
 def _check_expanded(applied: Mapping[int, list[int]]) -> None:
     """Refuse a schema of which too many parts apply to one value.
 
-    `applied`: for each part, the parts that apply to the same value.
+    Args:
+        applied: for the id of each part, the ids of the parts that apply to the same value.
     """
     sizes: dict[int, int] = {}
     for part in TopologicalSorter(applied).static_order():
@@ -149,6 +154,7 @@ def _check_expanded(applied: Mapping[int, list[int]]) -> None:
 
 
 def _resolved(resolver: Any, reference: str) -> Any:
+    """Return the checked target of a reference, with its `contents` and `resolver`."""
     try:
         target = resolver.lookup(reference)
     except (referencing.exceptions.Unresolvable, ValueError) as error:
@@ -161,18 +167,21 @@ def _resolved(resolver: Any, reference: str) -> Any:
 
 
 def _at_the_same_place(part: Mapping[str, Any]) -> list[Any]:
-    several = [inner for name in _SEVERAL_AT_THE_SAME_PLACE for inner in part.get(name, ())]
-    return [
-        *(part[name] for name in _AT_THE_SAME_PLACE if name in part),
-        *several,
-        *part.get("dependentSchemas", {}).values(),
-    ]
+    """Return the schemas in this part that apply to the same value as the part."""
+    schemas: list[Any] = []
+    for name in _AT_THE_SAME_PLACE:
+        if name in part:
+            schemas.append(part[name])
+    for name in _SEVERAL_AT_THE_SAME_PLACE:
+        schemas.extend(part.get(name, ()))
+    schemas.extend(part.get("dependentSchemas", {}).values())
+    return schemas
 
 
 def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
-    """Return the place and the problem, in one line. None: the value matches.
+    """Return the place and the problem of a value in one line, or None if the value matches.
 
-    A value that cannot be checked within `bounded_validation.MOST_STEPS` does not match.
+    A value that needs more than `bounded_validation.MOST_STEPS` or `MOST_CPU_S` does not match.
 
     Raises:
         BrokenSchema: the schema cannot be used.

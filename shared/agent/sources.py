@@ -1,4 +1,4 @@
-"""Sources in which the quotes of an answer are searched."""
+"""The citable sources of a handoff. Quotes of the answer are searched in them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,29 @@ class Sources:
     """Citable sources: the job's documents, pages that tools fetched, and results of tools."""
 
     text_of: Callable[[str], str]
-    """The extracted text of a document by digest.  Raises: ToolFailed."""
+    """Returns the extracted text of the document with a digest. Raises ToolFailed."""
     manifest: Manifest = field(default_factory=Manifest)
     fetched: Callable[[], Iterable[Document]] = tuple
-    """Documents that were kept while the handoff ran (`ToolContext.keep_document`)."""
+    """Returns the documents that tools have kept (`ToolContext.keep_document`)."""
     results: Mapping[str, str] = field(default_factory=dict)
-    """Results of the user's tools in this handoff, as the model saw them, by `Observed.source`."""
+    """Results of the user's tools in this handoff as the model saw them, by `ToolObserved.source`."""
     keep: Callable[[str, str, str], Document] | None = None
-    """(source, media_type, text): store the result of a tool that is cited, as a document."""
+    """Stores a cited tool result as a document. Its arguments are the source, the media type and
+    the text.
+    """
     _folded: Callable[[str], FoldedText] = field(
         default_factory=lambda: lru_cache(maxsize=8)(FoldedText), repr=False, compare=False
     )
-    """The folded text of a document by its text: many quotes come from few documents."""
+    """Returns the `FoldedText` of a text. It is cached, because many quotes come from few
+    documents.
+    """
 
     def document(self, source: str) -> Document | None:
-        """Return the document with this path or URL, or the only one with this end of a path."""
+        """Return the document with this path or URL. None: there is no such document.
+
+        Without an equal path, return the only document whose path ends with `source`, or the other
+        way round.
+        """
         documents = (*self.manifest.documents, *self.fetched())
         wanted = to_nfc(source.strip())
         near = dict[str, Document]()
@@ -47,7 +55,8 @@ class Sources:
         return None
 
     def citation(self, source: str, quote: str) -> Citation | str:
-        """Return the checked citation, or why there is none.
+        """Return the citation with the place of the quote in the source. If the source or the quote
+        does not exist, return the problem in one line.
 
         Raises:
             StoreError: the cited result of a tool cannot be stored.
@@ -78,8 +87,10 @@ class Sources:
         )
 
     def _result_name(self, source: str) -> str | None:
-        """Return the name of the tool's result that is meant, also without its step, or its number
-        if the tool was called once.
+        """Return the full name of a tool result. None: no result or several results match.
+
+        `source` may lack the step and the attempt. It may also lack the number if the tool was
+        called once.
         """
         wanted = source.strip().removeprefix("[source: ").removesuffix("]").removeprefix("tool:")
         near = list[str]()
@@ -93,7 +104,7 @@ class Sources:
         return None
 
     def _kept(self, name: str, text: str) -> str:
-        """Store the result of a tool as a document, once. Return its digest."""
+        """Store the result of a tool as a document, unless it is stored already. Return its digest."""
         digest = digest_of(text)
         is_kept = any(page.path == name and page.digest == digest for page in self.fetched())
         if self.keep is not None and not is_kept:

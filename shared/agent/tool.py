@@ -1,4 +1,4 @@
-"""Tools: their parameters, and the values and images that they return."""
+"""Tools, the facts that a running tool may read, and the output that it returns."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_events import DEFAULT_TENANT
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-"""The API answers 400 to a request with any other name: "Property keys should match pattern
-...". It checks top-level names only.
+"""Names of parameters that the API takes. It answers 400 to a request with any other name:
+"Property keys should match pattern ...". It checks top-level names only.
 """
 
 
 def check_parameter_names(tool: str, schema: Mapping[str, Any]) -> None:
-    """Raise InvalidTool if the provider would refuse every request with this tool because of a
-    parameter's name.
+    """Check that the provider takes the names of the tool's parameters.
+
+    Args:
+        tool: name of the tool.
+        schema: JSON Schema of its parameters.
+
+    Raises:
+        InvalidTool: the provider would refuse every request with this tool.
     """
     for name in schema.get("properties", {}):
         if not _NAME.fullmatch(name):
@@ -32,8 +38,8 @@ def check_parameter_names(tool: str, schema: Mapping[str, Any]) -> None:
 
 
 class ToolFailed(HandoffError):
-    """A tool raises this to tell the model, in one line, the failure and the next action. It is an
-    observation of the model and not an error of the system.
+    """The failure of a tool call. The message tells the model, in one line, the failure and a next
+    action.
     """
 
 
@@ -54,8 +60,8 @@ class CallContext:
     deadline: datetime
     """End of the handoff's time, in UTC."""
     idempotency_key: str
-    """64 hexadecimal digits. The same each time this call is run, also after its worker was
-    killed; another one for any other call.
+    """64 hexadecimal digits. The key is the same each time this call is run, also after its worker
+    was killed. Each other call has another key.
     """
 
 
@@ -86,42 +92,45 @@ class ToolContext:
     manifest: Manifest
     """The job's documents."""
     text_of: Callable[[str], str]
-    """The extracted text of a document by digest (out of the store, cached).  Raises: ToolFailed.
+    """Returns the extracted text of the document with a digest, from a cache or the store. Raises
+    ToolFailed.
     """
     keep_document: Callable[[str, str, str], Document]
-    """(source, media_type, text) -> the document, stored in the store so that it can be cited
-    like any other.
+    """Stores a text as a document that answers can cite, and returns the document. Its arguments
+    are the source, the media type and the text.
     """
     remaining_s: Callable[[], float]
-    """Seconds until the handoff's deadline."""
+    """Returns the seconds until the handoff's deadline."""
     fetched: Callable[[], tuple[Document, ...]] = tuple
-    """Pages that were fetched for this job: documents like any other."""
+    """Returns the pages that were fetched for this job, as documents."""
     call_id: str = ""
     """The `tool_use` id of the call that runs."""
     note_result: Callable[[str, str], None] = lambda _source, _text: None
-    """(source, text): let the answer of this handoff cite the result of a tool."""
+    """Makes a tool result citable for the answer of this handoff. Its arguments are the source and
+    the text.
+    """
     tenant: Callable[[], str] = lambda: DEFAULT_TENANT
-    """The tenant of the job (out of the store).  Raises: StoreError."""
+    """Returns the tenant of the job from the store. Raises StoreError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool. Its result is untrusted text: data for the model, never instructions to the program."""
+    """A tool that the model may call. Its result is untrusted data."""
 
     name: str
     description: str
     input_schema: Mapping[str, Any]
     run: Callable[[dict[str, Any], ToolContext], str | ToolOutput] | None
-    """None for a server-side tool that the provider runs; `server_param` is sent to the provider.
-    """
+    """Runs the tool with its arguments. None for a server-side tool, which the provider runs."""
     server_param: Mapping[str, Any] | None = None
+    """Definition of a server-side tool in the form of the Messages API. None for other tools."""
     repeatable: bool = True
     """True if the tool is safe to run again after a crash. Other tools are not repeated, and the
     model is told so.
     """
     is_source: bool = False
-    """True if an answer may cite its results. This holds for a user's tools, and not for a search
-    in documents.
+    """True if an answer may cite its results, as for a user's tool. A search in documents is no
+    source: the documents are.
     """
     timeout_s: float | None = None
     """Seconds after which a call has failed, and its thread is abandoned. None: only the handoff's

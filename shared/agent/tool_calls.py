@@ -1,4 +1,4 @@
-"""Tool calls: the description of a tool for the model, and the observation that ends each call."""
+"""Tool calls: the definition of a tool for the model, and the result of each call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.model import Block
 
 MOST_RESULT_CHARS = 24_000
-"""Characters of one tool result: about 6,000 tokens, paid again in every later turn. A tool with
-pages says so in its result.
-"""
+"""Characters of one tool result: about 6,000 tokens, paid again in every later turn."""
 MOST_ERROR_CHARS = 500
 MOST_CALLS = 64
-"""Calls of one reply that are run; the model is told of each other call that it was not."""
+"""Calls of one reply that are run. Each further call gets `TOO_MANY_CALLS` as its result."""
 CUT_CALL = "the reply was cut off before this call was complete: call again, with shorter arguments"
 MAY_HAVE_RUN = "interrupted: this tool may have run once already and is not safe to repeat; go on without, or check what it did"
 TOO_MANY_CALLS = f"not run: at most {MOST_CALLS} calls of one reply are run; call again"
@@ -29,7 +27,7 @@ UNKNOWN = "an unknown tool"
 
 
 def definition(tool: Tool) -> dict[str, object]:
-    """Return the tool in the form of the Messages API."""
+    """Return the definition of a tool in the form of the Messages API."""
     if tool.server_param is not None:
         return dict(tool.server_param)
     return {
@@ -44,26 +42,26 @@ def observe_result(call: Block, text: str, *, is_error: bool = False) -> ToolObs
 
 
 def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolObserved:
-    """Run one call. It never raises: each failure becomes one line for the model, also `sys.exit`
-    in a tool.
+    """Run one call and return its result. An exception of the tool, also `SystemExit`, becomes one
+    line for the model.
 
-    The line holds no traceback and no text of a foreign exception. That text may hold secrets of
-    the tool, such as a URL with a key.
+    The line holds the text of a `ToolFailed`, but no traceback and no text of other exceptions.
+    Such a text may hold secrets of the tool, such as a URL with a key.
     """
-    tool = tools.get(str(call.get("name")))
+    name = str(call.get("name"))
+    tool = tools.get(name)
     if tool is None or tool.run is None:
-        known = ", ".join(sorted(name for name, item in tools.items() if item.run)) or "none"
-        return observe_result(
-            call,
-            f"there is no tool {str(call.get('name'))[:60]!r} here; there are: {known}",
-            is_error=True,
-        )
+        runnable = sorted(known for known, item in tools.items() if item.run)
+        text = f"there is no tool {name[:60]!r} here; there are: {', '.join(runnable) or 'none'}"
+        return observe_result(call, text, is_error=True)
     try:
         problem = argument_problem(call.get("input"), tool)
         if problem:
             return observe_result(call, f"{tool.name}: {problem}", is_error=True)
         output = tool.run(dict(call["input"]), replace(context, call_id=call["id"]))
-        return _shown(call, ToolOutput(output) if isinstance(output, str) else output)
+        if isinstance(output, str):
+            output = ToolOutput(output)
+        return _shown(call, output)
     except BaseException as error:  # noqa: BLE001 - a user's tool may raise anything
         return observe_result(call, _failure(tool, error), is_error=True)
 
@@ -75,17 +73,15 @@ def _shown(call: Block, output: ToolOutput) -> ToolObserved:
         text = shorten_result(output.text)
     if not output.images:
         return observe_result(call, text)
-    images = tuple(
-        ObservedImage.model_validate(
-            {"media_type": image.media_type, "data": b64encode(image.data).decode()}
-        )
-        for image in output.images
-    )
-    return observe_result(call, text).model_copy(update={"images": images})
+    images: list[ObservedImage] = []
+    for image in output.images:
+        fields = {"media_type": image.media_type, "data": b64encode(image.data).decode()}
+        images.append(ObservedImage.model_validate(fields))
+    return observe_result(call, text).model_copy(update={"images": tuple(images)})
 
 
 def _failure(tool: Tool, error: BaseException) -> str:
-    """Return the line for the model about a call that raised."""
+    """Return the line that tells the model about an exception of a tool."""
     kind = type(error).__name__
     if isinstance(error, ToolFailed):
         try:
@@ -98,7 +94,7 @@ def _failure(tool: Tool, error: BaseException) -> str:
 
 
 def argument_problem(arguments: object, tool: Tool) -> str | None:
-    """Return the defect of the arguments in one line, or None."""
+    """Return the defect of the arguments in one line, or None if they match the tool's schema."""
     try:
         problem = problem_with(arguments, tool.input_schema)
     except BrokenSchema as broken:
@@ -109,7 +105,7 @@ def argument_problem(arguments: object, tool: Tool) -> str | None:
 
 
 def shorten_result(text: str) -> str:
-    """Return the text, cut with a note if it is too long to be paid in every turn."""
+    """Return the text. A text with more than `MOST_RESULT_CHARS` is cut and gets a note."""
     if len(text) <= MOST_RESULT_CHARS:
         return text or "(nothing)"
     return f"{text[:MOST_RESULT_CHARS]}\n[cut: {MOST_RESULT_CHARS} of {len(text)} characters are shown; ask for less at once]"

@@ -1,5 +1,5 @@
-"""The threads that tool calls run in: a bounded number at once, each of which can be left
-behind when its call takes too long.
+"""The threads in which tool calls run. Their number is limited, and the thread of a call that
+takes too long is abandoned.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ class _LeftBehind:
             self._threads.setdefault(tool_name, []).append(thread)
 
     def count(self, tool_name: str) -> int:
-        """Return how many calls of this tool were left behind and still run."""
+        """Return the number of abandoned calls of this tool that still run."""
         with self._lock:
-            alive = [thread for thread in self._threads.pop(tool_name, ()) if thread.is_alive()]
+            threads = self._threads.pop(tool_name, [])
+            alive = [thread for thread in threads if thread.is_alive()]
             if alive:
                 self._threads[tool_name] = alive
             return len(alive)
@@ -81,9 +82,12 @@ class ToolThreads:
     ) -> Iterator[ToolObserved]:
         """Yield the results of the calls, each as soon as it is complete.
 
-        `on_start` is called before each call starts, and `on_tick` while tools run. Their errors
-        pass through, and the running threads are abandoned. A call that takes longer than its
-        tool's timeout fails, and its thread is abandoned, too.
+        A call that takes longer than its tool's timeout fails, and its thread is abandoned.
+
+        Args:
+            on_tick: called every `TICK_S` while no result arrives. If it raises, the error passes
+                through and the running threads are abandoned.
+            on_start: called before each call starts. Its errors pass through, too.
         """
         waiting = deque(calls)
         try:
@@ -111,6 +115,9 @@ class ToolThreads:
                 _LEFT_BEHIND.add(running.tool_name, running.thread)
 
     def _refusal(self, call: Block) -> ToolObserved | None:
+        """Return an error as the call's result if too many calls of its tool are abandoned. Else
+        None.
+        """
         name = str(call.get("name"))
         left_behind = 0
         if name in self._tools:
@@ -123,14 +130,11 @@ class ToolThreads:
     def _start(self, call: Block) -> None:
         name = str(call.get("name"))
         tool = self._tools.get(name)
+        label, timeout_s = UNKNOWN, inf
         if tool is not None:
             label = name
-        else:
-            label = UNKNOWN
-        if tool is not None and tool.timeout_s is not None:
-            timeout_s = tool.timeout_s
-        else:
-            timeout_s = inf
+            if tool.timeout_s is not None:
+                timeout_s = tool.timeout_s
         thread = threading.Thread(
             target=copy_context().run,
             args=(self._work, call, label),
@@ -156,24 +160,23 @@ class ToolThreads:
             self._done.put((call["id"], error))
 
     def _wait_s(self) -> float:
-        """Return how long to wait for a result: until the next tick, or the next timeout."""
+        """Return the seconds until the next tick or the next timeout."""
         next_timeout = min((running.ends_at for running in self._running.values()), default=0.0)
         return min(TICK_S, max(0.0, next_timeout - time.monotonic()))
 
     def _too_slow(self) -> list[ToolObserved]:
-        """Leave the calls behind that have taken too long. Return a failed result for each."""
+        """Abandon the calls that have taken too long. Return an error as the result of each."""
         now = time.monotonic()
-        late = [running for running in self._running.values() if running.ends_at <= now]
-        for running in late:
+        results: list[ToolObserved] = []
+        for running in list(self._running.values()):
+            if running.ends_at > now:
+                continue
             del self._running[running.call["id"]]
             _LEFT_BEHIND.add(running.tool_name, running.thread)
             _log.warning("tool timed out", tool=running.tool_name, timeout_s=running.timeout_s)
-        return [
-            observe_result(
-                running.call,
+            text = (
                 f"{running.tool_name} did not return within {running.timeout_s:g} s; it may still "
-                "be running",
-                is_error=True,
+                "be running"
             )
-            for running in late
-        ]
+            results.append(observe_result(running.call, text, is_error=True))
+        return results

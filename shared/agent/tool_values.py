@@ -19,19 +19,22 @@ from handoff_queue.shared.types.characters import all_in_whole_characters
 MOST_IMAGES = 4
 """Images of one result."""
 
-
 _PLAIN = ("_asdict", "to_dict", "tolist")
-"""Methods that return plain values: of SQLAlchemy's rows, of pandas' tables, of numpy's arrays
+"""Methods that return plain values: of SQLAlchemy's rows, of pandas' tables, and of numpy's arrays
 and scalars.
 """
 
 
 def output_of(name: str, value: Any) -> ToolOutput:
-    """Return the value that the tool `name` returned in the form that the model sees. An awaitable
+    """Convert a tool's return value into the text and the images that the model sees. An awaitable
     is run to its end first.
 
+    Args:
+        name: name of the tool, for error messages.
+        value: return value of the tool.
+
     Raises:
-        ToolFailed: the value cannot be shown; the message gives the model the reason.
+        ToolFailed: the value cannot be shown. The message tells the model the reason.
     """
     while inspect.isawaitable(value):
         value = asyncio.run(_awaited(value))
@@ -58,7 +61,9 @@ def _json(name: str, value: Any, fallback: Callable[[Any], Any]) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Replace NaN and infinities by null, also values that a pydantic model has let through."""
+    """Return the value with None in place of NaN and infinities. Pydantic models may let these
+    through.
+    """
     if isinstance(value, float):
         if math.isfinite(value):
             return value
@@ -71,7 +76,9 @@ def _finite(value: Any) -> Any:
 
 
 def _plain_method(value: Any) -> Callable[[], Any] | None:
-    """Return what makes plain values of an object. None: the object has no such method."""
+    """Return a function that converts the object to plain values, or None if it has no such
+    method.
+    """
     for name in _PLAIN:
         if callable(method := getattr(value, name, None)):
             return cast(Callable[[], Any], method)
@@ -82,19 +89,23 @@ def _plain_method(value: Any) -> Callable[[], Any] | None:
 
 
 class _Reading:
-    """Makes values plain, and collects the images among them."""
+    """Converts return values to plain values, and collects their images."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.images: list[Image] = []
 
     def plain(self, value: Any, inside: frozenset[int] = frozenset()) -> Any:
-        """Return the value with images, bytes and lazy values in its containers replaced. Other
-        values are left to pydantic.
+        """Return the value with its bytes as text, its images as "[image 1]", and its enumeration
+        members as their values. This includes the items of plain containers. Pydantic converts all
+        other values later.
 
         Args:
-            inside: ids of the containers around the value. A container that holds itself is left to
-                pydantic, which refuses it.
+            inside: ids of the containers around the value. A container that contains itself is left
+                to pydantic, which refuses it.
+
+        Raises:
+            ToolFailed: the value is an iterator, or bytes that are neither text nor an image.
         """
         if isinstance(value, Enum):
             value = value.value
@@ -118,6 +129,7 @@ class _Reading:
         return value
 
     def _of_bytes(self, data: bytes) -> str:
+        """Return the bytes as UTF-8 text. Collect an image, and return its label."""
         image = image_of(data)
         if image is not None:
             self.images.append(image)
@@ -131,7 +143,11 @@ class _Reading:
             ) from None
 
     def fallback(self, value: Any) -> Any:
-        """Convert a value that pydantic does not know into a value that it may know."""
+        """Convert a value that pydantic does not know into a value that it may know.
+
+        Raises:
+            ToolFailed: there is no such conversion.
+        """
         if inspect.isawaitable(value):
             getattr(value, "close", lambda: None)()
             raise ToolFailed(

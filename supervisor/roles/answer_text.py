@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
-from handoff_queue.shared.agent.json_answers import LenientAnswer, json_object_in, what_came
+from handoff_queue.shared.agent.json_answers import LenientAnswer, describe_text, json_object_in
 from handoff_queue.shared.types.message import problems_of
 
 LONGEST_NAME = 48
@@ -27,7 +27,7 @@ def parse(kind: type[_Answer], text: str) -> _Answer:
     value = json_object_in(text)
     if value is None:
         raise InvalidAnswer(
-            f"{what_came(text)} came where one JSON object was expected, and nothing else"
+            f"{describe_text(text)} came where one JSON object was expected, and nothing else"
         )
     try:
         return kind.model_validate(value)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.agent.json_answers import (
+    describe_text,
     draft_in,
     json_object_in,
     partial_object_in,
-    what_came,
 )
 
 values = st.recursive(
@@ -100,7 +100,7 @@ def test_an_object_inside_a_truncated_object_is_not_the_answer() -> None:
     ],
 )
 def test_a_value_in_place_of_an_object_is_named_and_not_quoted(text: str, said: str) -> None:
-    assert what_came(text) == said
+    assert describe_text(text) == said
 
 
 MISTAKES = [
