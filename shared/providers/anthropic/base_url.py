@@ -1,4 +1,4 @@
-"""The base URL of the Messages API, and the credentials in the URL."""
+"""Credentials in the base URL of the Messages API."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 
 def split_credentials(base_url: str) -> tuple[str, dict[str, str]]:
-    """Return the address of `https://user:password@host/path` without its credentials, and the
-    header with the credentials (RFC 7617).
+    """Split a URL such as `https://user:password@host/path` into the URL without its credentials
+    and the `Authorization` header with them (RFC 7617). Without credentials there is no header.
 
-    aiohttp sends no request with both credentials in the URL and such a header, and the SDK sets
-    the header.
+    aiohttp refuses a request with credentials in its URL and an `Authorization` header, and the SDK
+    may set this header.
     """
     try:
         parts = urlsplit(base_url)
-    except ValueError:  # the user of the URL reports the fault
+    except ValueError:  # the client that uses the URL reports the fault
         return base_url, {}
     if "@" not in parts.netloc:
         return base_url, {}
-    encoded = b64encode(
-        f"{unquote(parts.username or '')}:{unquote(parts.password or '')}".encode()
-    ).decode()
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), {
-        "Authorization": f"Basic {encoded}"
-    }
+    credentials = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    encoded = b64encode(credentials.encode()).decode()
+    url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return url, {"Authorization": f"Basic {encoded}"}

@@ -1,6 +1,4 @@
-"""Which model a process uses, out of its settings. The only place where a client of a provider
-is built.
-"""
+"""Builds the model of a process from its settings. Only this module builds clients of providers."""
 
 from __future__ import annotations
 
@@ -21,26 +19,29 @@ from handoff_queue.shared.types.errors import MissingCredentials, UserError
 from handoff_queue.shared.types.model import Model
 
 _NO_KEY = "no-key-needed"
-"""Sent to a base URL without a key: the SDK insists on one, a local server does not look."""
+"""Key for a server of the user if no key is set. The SDK requires a key, and local servers ignore
+it.
+"""
 _OTHER_FILES = 256
 """Files that a process opens in addition to its connections to the model: Redis, logs, documents.
 """
 _NO_LIMIT = 0
-"""aiohttp's value for no limit of connections."""
+"""The value with which aiohttp does not limit connections."""
 _PLACES = {
     "bedrock": "AWS_REGION",
     "vertex": "CLOUD_ML_REGION",
     "foundry": "ANTHROPIC_FOUNDRY_RESOURCE",
 }
-"""The variables that the SDK makes the addresses of the providers' servers of."""
+"""Environment variables from which the SDK builds the address of a provider's server."""
 _EXTRAS = {"bedrock": ("botocore", "bedrock"), "vertex": ("google.auth", "vertex")}
+"""Module that a provider needs, and the extra of the SDK that installs it."""
 
 
 def model_from(settings: Settings) -> Model:
     """Return the model of this process.
 
     Raises:
-        UserError: no key, or a provider whose extra packages or settings are missing.
+        UserError: there is no key, or the provider's packages or settings are missing or invalid.
     """
     if settings.is_offline:
         return AnthropicModel(_offline())
@@ -62,9 +63,8 @@ def model_from(settings: Settings) -> Model:
 
 
 def _offline() -> anthropic.AsyncAnthropic:
-    from handoff_queue.shared.providers.offline.transport import (
-        OfflineTransport,
-    )  # lazily: a process with a real model never loads it
+    # Imported here, because a process with a real model does not need it.
+    from handoff_queue.shared.providers.offline.transport import OfflineTransport
 
     return anthropic.AsyncAnthropic(
         api_key="offline",
@@ -82,15 +82,13 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
         token = settings.anthropic_auth_token.get_secret_value()
     given = settings.anthropic_base_url
     if given is None and "ANTHROPIC_BASE_URL" in os.environ:
-        given = (
-            DEFAULT_BASE_URL  # the SDK would take an empty variable, as Compose sets it, for a URL
-        )
+        # Compose sets an empty variable, which the SDK would take for a URL.
+        given = DEFAULT_BASE_URL
+    base_url, headers = None, dict[str, str]()
     if given:
         base_url, headers = split_credentials(given)
-    else:
-        base_url, headers = (None, {})
     if headers and key:
-        headers["X-Api-Key"] = key  # the SDK's own place for it has the user and the password
+        headers["X-Api-Key"] = key  # the credentials of the URL take the SDK's usual header
     if not key and not token and settings.anthropic_base_url:
         key = _NO_KEY
     try:
@@ -109,10 +107,8 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
 
 
 def _most_connections() -> int:
-    """Return the number of connections that a process may open.
-
-    A process makes as many calls at once as it has slots, and no call waits for a connection (the
-    SDK's own limit is 1,000). Only the system's limit of open files makes a call wait.
+    """Return the number of connections that a process may open: all files that the system allows,
+    except `_OTHER_FILES`. The SDK's own limit of 1,000 could make a call wait.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
@@ -136,7 +132,12 @@ def _options(http_client: httpx2.AsyncClient | None = None) -> dict[str, Any]:
 
 
 def _of_provider(name: str, build: Callable[[], Client]) -> Client:
-    """Return a cloud's client. Its packages are imported now, and not at the first call."""
+    """Return the client of a cloud provider. Its packages are imported now, so that a missing
+    package is reported before the first call.
+
+    Raises:
+        UserError: packages or settings of the provider are missing or invalid.
+    """
     module, extra = _EXTRAS.get(name, ("anthropic", name))
     try:
         __import__(module)
@@ -159,8 +160,8 @@ def _of_provider(name: str, build: Callable[[], Client]) -> Client:
 
 
 def _no_address(provider: str) -> UserError:
-    """Return the error of a region or a resource that makes no address. It does not quote the
-    value.
+    """Return the error for a region or resource name that gives no valid address. The message does
+    not quote the value.
     """
     return UserError(
         f"HANDOFF_MODEL_PROVIDER={provider}: its server has no valid address: correct {_PLACES[provider]}"

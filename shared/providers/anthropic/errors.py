@@ -20,7 +20,7 @@ from handoff_queue.shared.providers.anthropic.http_client import RequestProgress
 from handoff_queue.shared.providers.anthropic.unsent_calls import (
     ClientSettings,
     proxy_refuses,
-    unsent,
+    unsent_error,
 )
 from handoff_queue.shared.types.characters import in_whole_characters
 from handoff_queue.shared.types.errors import (
@@ -36,10 +36,10 @@ _PREFIX = "anthropic-ratelimit-"
 
 
 def limits_of(headers: Mapping[str, str]) -> RateLimits:
-    """Read `anthropic-ratelimit-{requests,input-tokens,output-tokens}-{limit,remaining}`.
+    """Return the rate limits in the headers
+    `anthropic-ratelimit-{requests,input-tokens,output-tokens}-{limit,remaining}`.
 
-    The `-reset` headers are not needed: the provider refills its buckets continuously, by their
-    limit per window.
+    The `-reset` headers are not used, because the provider refills its buckets continuously.
     """
     return RateLimits(
         _allowance(headers, "requests"),
@@ -49,9 +49,8 @@ def limits_of(headers: Mapping[str, str]) -> RateLimits:
 
 
 def _allowance(headers: Mapping[str, str], kind: str) -> Allowance | None:
-    limit, remaining = (
-        headers.get(f"{_PREFIX}{kind}-{name}", "") for name in ("limit", "remaining")
-    )
+    limit = headers.get(f"{_PREFIX}{kind}-limit", "")
+    remaining = headers.get(f"{_PREFIX}{kind}-remaining", "")
     if not (limit.isdecimal() and remaining.isdecimal()) or int(limit) == 0:
         return None
     return Allowance(int(limit), min(int(remaining), int(limit)))
@@ -71,8 +70,8 @@ _MAY_PASS = re.compile(
     r"api_error|overload|rate_?limit|time_?d?_?out|unavailable|server|internal|busy|capacity|^(408|409|429|5\d\d)$",
     re.IGNORECASE,
 )
-"""Types or codes of errors that a retry may avoid: the provider's, and those in OpenAI's protocol
-and in llama.cpp.
+"""Types or codes of errors that may pass with a retry: of the provider, of OpenAI's protocol and of
+llama.cpp.
 """
 _WORDS = ("message", "detail", "msg")
 """Fields of an error that servers use for their message."""
@@ -88,12 +87,12 @@ _NOT_UNDERSTOOD = (
 
 
 @contextmanager
-def as_ours(sending: RequestProgress, settings: ClientSettings) -> Iterator[None]:
-    """Raise a `ModelError` for each exception of the SDK and its HTTP client.
+def translated_errors(sending: RequestProgress, settings: ClientSettings) -> Iterator[None]:
+    """Raise a `ModelError` in place of each exception of the SDK and its HTTP client in the block.
 
-    An invalid stream fails in many ways inside the SDK's decoder (JSON, lookups, attributes). In
-    all cases the server's answer cannot be read, and a retry may help. An exception before the
-    first byte was sent is about credentials, the request or the connection.
+    An invalid stream causes many kinds of exceptions in the SDK's decoder (JSON, lookups,
+    attributes). Each of them becomes `ModelUnreachable`, because a retry may help. An exception
+    before the first byte was sent is about credentials, the request or the connection.
     """
     try:
         yield
@@ -103,13 +102,13 @@ def as_ours(sending: RequestProgress, settings: ClientSettings) -> Iterator[None
         raise _of_status(error) from error
     except Exception as error:
         if not sending.has_begun:
-            raise unsent(error, settings) from error
+            raise unsent_error(error, settings) from error
         if isinstance(error, _BROKEN):
-            cause = None
-            if isinstance(error, anthropic.APIError):
+            cause: BaseException = error
+            if isinstance(error, anthropic.APIError) and error.__cause__ is not None:
                 cause = error.__cause__
             raise ModelUnreachable(
-                f"the connection to the model's server broke ({type(cause or error).__name__})"
+                f"the connection to the model's server broke ({type(cause).__name__})"
             ) from error
         if isinstance(error, _NOT_UNDERSTOOD):
             raise ModelUnreachable(
@@ -119,17 +118,17 @@ def as_ours(sending: RequestProgress, settings: ClientSettings) -> Iterator[None
 
 
 def _of_status(error: anthropic.APIStatusError) -> ModelError:
-    status, message = error.status_code, _said(error.body)
+    status, message = error.status_code, _message_of(error.body)
     if status < 400:
         return _of_no_error_status(error, message)
     match status:
         case 429 | 529:
-            what = "rate limit of the model's server"
+            reason = "rate limit of the model's server"
             if status == 529:
-                what = "the model's server is overloaded"
+                reason = "the model's server is overloaded"
             headers = error.response.headers
             return ModelBusy(
-                f"{what} ({status}){message}",
+                f"{reason} ({status}){message}",
                 status=status,
                 retry_after_s=_retry_after_s(headers),
                 limits=limits_of(headers),
@@ -166,22 +165,26 @@ def _of_no_error_status(error: anthropic.APIStatusError, message: str) -> ModelE
 
 
 def is_error(value: Any) -> bool:
-    """Return whether a JSON value is an error in the place of a reply or an event."""
+    """Return whether a JSON value is an error that the server sent in place of a reply or an event.
+
+    An error has the type "error", or it has a field `error` or `errors`, or it has a message and no
+    type. The last two do not hold for a value with the content of a reply.
+    """
     if not isinstance(value, dict):
         return False
-    is_reply = any(
-        isinstance(value.get(name), dict | list) for name in ("content", "message", "delta")
-    )
-    says_why = any(isinstance(value.get(name), str) for name in _WORDS)
-    is_untyped = not isinstance(value.get("type"), str)
     if value.get("type") == "error":
         return True
-    has_errors = bool(value.get("error") or value.get("errors"))
-    return not is_reply and (has_errors or (is_untyped and says_why))
+    for name in ("content", "message", "delta"):
+        if isinstance(value.get(name), dict | list):
+            return False
+    if value.get("error") or value.get("errors"):
+        return True
+    has_message = any(isinstance(value.get(name), str) for name in _WORDS)
+    return has_message and not isinstance(value.get("type"), str)
 
 
 def error_of_event(data: str) -> ModelError:
-    """Return the `ModelError` for an error event, or for an error in place of a reply."""
+    """Return the `ModelError` for the text of an error event, or of an error in place of a reply."""
     try:
         body = json.loads(data)
     except ValueError:
@@ -192,14 +195,21 @@ def error_of_event(data: str) -> ModelError:
     kind = None
     if isinstance(inner, dict):
         kind = inner.get("type") or inner.get("code")
-    return _of_stream_event(in_whole_characters(" ".join(str(kind or "").split())), _said(body))
+    return _of_stream_event(
+        in_whole_characters(" ".join(str(kind or "").split())), _message_of(body)
+    )
 
 
 def _of_stream_event(kind: str, message: str) -> ModelError:
-    """Return the error that came with status 200: only its type or code tells whether another
-    try may help.
+    """Return the error of a reply with status 200. Only its type or code tells whether another try
+    may help.
 
-    An error without either, such as "model not loaded" of a local server, would come again.
+    An error with a message and another type or no type, such as "model not loaded" of a local
+    server, would come again.
+
+    Args:
+        kind: type or code of the error, or "".
+        message: the server's message, with a colon in front, or "".
     """
     if kind in _BUSY_TYPES:
         return ModelBusy(f"the model's server is overloaded ({kind}){message}")
@@ -210,34 +220,39 @@ def _of_stream_event(kind: str, message: str) -> ModelError:
     return ModelUnreachable(f"the model's server failed in the middle of its answer{message}")
 
 
-def _said(body: Any) -> str:
-    """Return the server's message in one line, redacted. Some servers leave out the outer object,
-    and some send text.
+def _message_of(body: Any) -> str:
+    """Return the server's message in one line, redacted, with a colon in front, or "" if there is
+    none. Some servers leave out the outer object, and some send text.
     """
     message = body
     if isinstance(body, dict):
         message = body.get("error") or body.get("errors") or body
     for _ in range(3):  # such as {"detail": [{"msg": "..."}]} of FastAPI
         if isinstance(message, list):
-            if message:
-                message = message[0]
-            else:
-                message = None
+            message = next(iter(message), None)
         if isinstance(message, dict):
-            message = next((message[name] for name in _WORDS if message.get(name)), None)
+            message = _first_message(message)
     if not isinstance(message, str) or not message.strip() or "<html" in message.lower():
         return ""
     return ": " + redact(in_whole_characters(" ".join(message.split())))[:_MOST_CHARS]
 
 
+def _first_message(error: Mapping[str, Any]) -> Any:
+    """Return the first field of `_WORDS` that has a value, or None."""
+    for name in _WORDS:
+        if error.get(name):
+            return error[name]
+    return None
+
+
 def redact(text: str) -> str:
-    """Return the text without anything that looks like a key or a password."""
+    """Return the text with each likely key or password hidden."""
     return _KEY.sub(HIDDEN, without_credentials(text))
 
 
 def _retry_after_s(headers: Any) -> float | None:
-    """Return the seconds to wait, which `retry-after` gives as a number or as a date (RFC
-    9110, section 10.2.3).
+    """Return the seconds to wait by the header `retry-after-ms` or `retry-after`, or None.
+    `retry-after` is a number of seconds or a date (RFC 9110, section 10.2.3).
     """
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:

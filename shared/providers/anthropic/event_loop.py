@@ -13,21 +13,19 @@ from math import inf
 from typing import Any
 
 END_WITHIN_S = 5.0
-"""Seconds that running work may take at the end of a process; then it is dropped."""
-
-
+"""Seconds that the end of a process waits for cancelled coroutines."""
 BREATH_S = 0.0004
-"""Delay in seconds for each connection that had data. With 500 streams, each is read five times a
-second, and not for each word.
+"""Seconds between two polls for each connection that had data. With 500 streams, each stream is read
+five times a second, and not for each word.
 """
 LONGEST_BREATH_S = 0.2
-"""Longest delay of a reply in seconds. Words are shown no more often than that."""
+"""Longest time between two polls in seconds. More frequent words would not be shown."""
 
 
 class BatchingSelector(selectors.DefaultSelector):
-    """Polls less often when more connections have data, so that one read takes all words that
-    arrived on a connection: ten words cost little more than one. With a few connections it polls
-    at once.
+    """A selector that polls less often when more connections have data. One read then takes all
+    words that have arrived on a connection: ten words cost little more than one. With one
+    connection it polls at once.
     """
 
     def __init__(
@@ -38,7 +36,7 @@ class BatchingSelector(selectors.DefaultSelector):
         self._not_before = -inf
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Poll as all selectors do, at most `LONGEST_BREATH_S` later."""
+        """Return the ready connections as any selector does, at most `LONGEST_BREATH_S` later."""
         breath_s = self._not_before - self._now()
         if timeout is not None:
             breath_s = min(breath_s, timeout)
@@ -46,53 +44,46 @@ class BatchingSelector(selectors.DefaultSelector):
         if breath_s > 0:
             self._sleep(breath_s)
         ready = super().select(timeout)
-        if (
-            len(ready) > 1
-            # after a read the loop polls again at once, and the few results of that poll must not end
-            # the delay
-        ):
-            self._not_before = max(
-                self._not_before, self._now() + min(LONGEST_BREATH_S, BREATH_S * len(ready))
-            )
+        if len(ready) > 1:
+            # After a read the loop polls again at once. The few results of that poll must not
+            # shorten the delay.
+            next_poll = self._now() + min(LONGEST_BREATH_S, BREATH_S * len(ready))
+            self._not_before = max(self._not_before, next_poll)
         return ready
 
 
 class EventLoop:
-    """Begins with the first piece of work, in the process that has it, and ends with the process.
+    """An event loop whose thread starts with the first coroutine and ends with the process. After a
+    fork, the child process starts a new thread.
 
-    One is enough for a process, and the most where threads are greenlets: those are one
-    thread, in which one loop can run.
+    A process uses one event loop. With greenlets it cannot use more: they all run in one thread, and
+    one thread can run one loop.
     """
 
     def __init__(self, name: str) -> None:
-        """Start the thread.
-
-        Args:
-            name: name of the thread.
-        """
+        """Store the name of the thread. `run` starts the thread."""
         self._name = name
         self._lock = threading.Lock()
         self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
     def run(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        """Run the coroutine in the loop, in the caller's context. Cancel the future to cancel the
-        coroutine at once.
+        """Run the coroutine in the loop, in the caller's context. If the caller cancels the future,
+        the coroutine is cancelled at once.
 
         Raises:
-            RuntimeError: the limit of threads is reached.
+            RuntimeError: the system cannot start another thread.
         """
         with self._lock:
-            if (
-                self._running is None or not self._running[1].is_alive()
-            ):  # as after a fork, which takes no threads along
+            # A forked process has no threads of its parent.
+            if self._running is None or not self._running[1].is_alive():
                 try:
-                    self._running = self._begun()
+                    self._running = self._start()
                 except RuntimeError:
                     work.close()
                     raise
             return asyncio.run_coroutine_threadsafe(work, self._running[0])
 
-    def _begun(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    def _start(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
         loop = asyncio.SelectorEventLoop(BatchingSelector())
         thread = threading.Thread(target=loop.run_forever, name=self._name, daemon=True)
         try:

@@ -1,4 +1,4 @@
-"""The HTTP client of the SDK, and the base URL of the Messages API."""
+"""An HTTP client for the SDK that reports whether a request was sent."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ import httpx2
 
 @dataclass
 class RequestProgress:
-    """The requests of one asyncio task."""
+    """Progress of the requests of one asyncio task."""
 
     has_begun: bool = False
-    """True if a connection to the server was open, and the first bytes of a request were written to
-    it.
-    """
+    """True if the first bytes of a request were written to a connection to the server."""
 
 
 _CURRENT: ContextVar[RequestProgress | None] = ContextVar("sending", default=None)
 
 
 def watch_sending() -> RequestProgress:
-    """Return what becomes of the requests that the current asyncio task makes from now on."""
+    """Return the progress of all later requests of the current asyncio task."""
     sending = RequestProgress()
     _CURRENT.set(sending)
     return sending
 
 
 class WatchedClient(anthropic.DefaultAioHttpClient):
-    """The SDK's client over aiohttp. It marks each request that it sends in `watch_sending`.
+    """The SDK's client over aiohttp. It sets `has_begun` in the progress that `watch_sending`
+    returned.
 
-    aiohttp reports the first part of a request's body just before it writes it, together with
-    the headers. A CONNECT request to a proxy is not reported.
+    aiohttp reports the first part of a request's body just before it writes the headers and this
+    part. It does not report a CONNECT request to a proxy.
     """
 
     def _init_transport(self, *args: Any, **options: Any) -> httpx2.AsyncBaseTransport:

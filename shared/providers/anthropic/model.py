@@ -1,5 +1,5 @@
-"""The `Model` over the official client: always streamed, never retried here, interruptible at
-any moment.
+"""The `Model` over the official SDK. It streams each reply and never retries. The caller can cut a
+call at any time.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import anthropic
 from pydantic_core import to_json
 
 from handoff_queue.shared.providers.anthropic.errors import (
-    as_ours,
     error_of_event,
     is_error,
     limits_of,
+    translated_errors,
 )
 from handoff_queue.shared.providers.anthropic.event_loop import LONGEST_BREATH_S, EventLoop
 from handoff_queue.shared.providers.anthropic.http_client import watch_sending
@@ -37,18 +37,17 @@ from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse
 
 CONNECT_TIMEOUT_S = 10.0
 REST_WITHIN_S = 2 * LONGEST_BREATH_S
-"""Seconds for which a complete reply waits for the end of its body. The connection is free for the
-next call only after it. Usually the end is there already, and a new connection is not much
-cheaper.
+"""Longest time in seconds between a complete reply and the end of its body. Only after its end the
+connection can serve another call. Usually the end has arrived already.
 """
 CLOSE_WITHIN_S = 5.0
-"""Seconds to wait until connections are given back."""
+"""Seconds that the end of a process waits until the client has closed its connections."""
 READING = EventLoop("model-calls")
 """The loop that reads all replies of this process."""
 _PAID = ("message_start", "message_delta")
 """Events that report usage."""
 _STRICTNESS = ("output_config", "output_format", "strict", "json_schema", "schema")
-"""Words in a 400 of a server that takes no structured outputs."""
+"""Words in the 400 of a server that takes no strict schemas."""
 
 Client = (
     anthropic.AsyncAnthropic
@@ -59,46 +58,49 @@ Client = (
 
 
 class AnthropicModel:
-    """The model behind one client, which all threads of a process share: a client costs tens of
+    """A model behind one client. All threads of a process share it, because a client costs tens of
     megabytes, a connection pool and a TLS context.
 
-    One event loop reads all replies, while each caller's thread pulses. A reader thread for every
-    stream, woken by every word, costs several times as much, and a blocked read cannot be
-    interrupted.
+    One event loop reads all replies, while each caller's thread sends pulses. A reader thread for
+    each stream would wake up for each word and cost several times as much. It also could not
+    interrupt a blocked read.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._plainly: set[str] = set()
-        self._at_work: set[_Exchange] = set()
+        self._not_strict: set[str] = set()
+        """Models whose server takes no strict schemas."""
+        self._exchanges: set[_Exchange] = set()
         self._is_open = False
 
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """See `shared.types.model.Model`."""
-        exchange = _Exchange(call, request_of(call, plainly=call.model in self._plainly))
+        exchange = _Exchange(call, request_of(call, omit_strict=call.model in self._not_strict))
         reading = READING.run(exchange.read(self._client))
-        self._at_work.add(exchange)
+        self._exchanges.add(exchange)
         self._open()
         try:
-            return exchange.wait(on_pulse, lambda: pulse_every_s(len(self._at_work)))
+            return exchange.wait(on_pulse, lambda: pulse_every_s(len(self._exchanges)))
         except ModelRejected as error:
             if (
                 error.status == 400
-                and call.model not in self._plainly
+                and call.model not in self._not_strict
                 and any(word in str(error) for word in _STRICTNESS)
             ):
-                self._plainly.add(call.model)
+                self._not_strict.add(call.model)
                 raise SchemaRejected(
                     f"{error}; trying without strict schemas", status=400, retry_after_s=0
                 ) from error
             raise
         finally:
             reading.cancel()
-            self._at_work.discard(exchange)
+            self._exchanges.discard(exchange)
 
     def close(self) -> None:
-        """End all waiting calls with an error."""
-        for exchange in tuple(self._at_work):
+        """End all waiting calls, and close the connections. A call whose reply has not arrived ends
+        with `ModelUnreachable`.
+        """
+        for exchange in tuple(self._exchanges):
             exchange.give_up()
         is_open, self._is_open = self._is_open, False
         if is_open:
@@ -107,9 +109,7 @@ class AnthropicModel:
                 READING.run(self._client.close()).result(CLOSE_WITHIN_S)
 
     def _open(self) -> None:
-        """Open the client, and close its connections at the end of the process, before the event
-        loop ends.
-        """
+        """Register `close` for the end of the process, before the end of the event loop."""
         if not self._is_open:
             self._is_open = True
             atexit.register(self.close)
@@ -124,30 +124,38 @@ class _Exchange:
         )
         self._progress_s = call.progress_s
         self._request = request
-        self._gathering: PartialReply | None = None
+        self._partial_reply: PartialReply | None = None
         self._reply: ModelReply | None = None
         self._end: ModelReply | BaseException | None = None
         self._awake: SimpleQueue[None] = SimpleQueue()
-        """Wakes who waits: there is something to see."""
+        """Gets an item when the waiting thread must look at the exchange."""
 
     def wait(self, on_pulse: Callable[[Pulse], None], every_s: Callable[[], float]) -> ModelReply:
-        """Pulse until the reply is complete. The interval of the pulses is `every_s`."""
+        """Return the complete reply. Until then, send pulses.
+
+        Args:
+            on_pulse: receives each pulse. See `shared.types.model.Model.reply`.
+            every_s: returns the seconds between two pulses while nothing arrives.
+
+        Raises:
+            ModelError: there is no reply.
+        """
         pulse, taken, came_at = Pulse(), -1, time.monotonic()
         while True:
             with suppress(Empty):
                 self._awake.get(timeout=every_s())
-            end, gathering = self._end, self._gathering
+            end, partial_reply = self._end, self._partial_reply
             if isinstance(end, ModelReply):
                 return end
-            is_new = gathering is not None and gathering.taken != taken
-            if gathering is not None and is_new:
-                taken, pulse, came_at = gathering.taken, gathering.pulse(), time.monotonic()
+            is_new = partial_reply is not None and partial_reply.taken != taken
+            if partial_reply is not None and is_new:
+                taken, pulse, came_at = partial_reply.taken, partial_reply.pulse(), time.monotonic()
             if is_new or end is None:
                 try:
                     on_pulse(pulse)
                 except HandoffError:
                     if self._reply is not None:
-                        return self._reply  # whole, and paid
+                        return self._reply  # it is complete and paid
                     raise
             if end is not None:
                 raise end
@@ -157,6 +165,7 @@ class _Exchange:
                 )
 
     def give_up(self) -> None:
+        """End the exchange with the reply, if it is complete, or else with an error."""
         self._is_over(self._reply or ModelUnreachable("the process ends"))
 
     def _is_over(self, end: ModelReply | BaseException) -> None:
@@ -164,13 +173,13 @@ class _Exchange:
         self._awake.put(None)
 
     async def read(self, client: Client) -> None:
-        """Pass the reply or the error on to the thread that waits. A cancelled call closes its
-        connection.
+        """Make the request, and pass the reply or the error to the waiting thread. If this is
+        cancelled, it closes the connection.
         """
         sending = watch_sending()
         try:
-            with as_ours(sending, settings_of(client)):
-                stream = await _posted(client, self._request, self._timeout)
+            with translated_errors(sending, settings_of(client)):
+                stream = await _post(client, self._request, self._timeout)
                 sending.has_begun = True
                 try:
                     self._reply = await self._gather(stream)
@@ -185,7 +194,7 @@ class _Exchange:
 
     async def _gather(self, stream: Any) -> ModelReply:
         response = stream.response
-        self._gathering = gathering = PartialReply(
+        self._partial_reply = partial_reply = PartialReply(
             self._request["model"], limits_of(response.headers)
         )
         self._awake.put(None)
@@ -200,38 +209,38 @@ class _Exchange:
             message = STRICT.decode(response.text)
             if is_error(message) or (isinstance(message, dict) and "content" not in message):
                 raise error_of_event(response.text)
-            gathering.take_whole(message)
-            return gathering.reply(request_id)
+            partial_reply.take_whole(message)
+            return partial_reply.reply(request_id)
         async with aclosing(events_of(stream)) as events:
-            await self._take_all(events, gathering)
-            self._reply = gathering.reply(request_id)
-            with suppress(
-                Exception
-            ):  # the reply is there: nothing that goes wrong from here on is heard of
+            await self._take_all(events, partial_reply)
+            self._reply = partial_reply.reply(request_id)
+            with suppress(Exception):  # the reply is complete, so later errors do not matter
                 async with asyncio.timeout(REST_WITHIN_S):
                     async for _ in events:
                         pass
         return self._reply
 
     async def _take_all(
-        self, events: AsyncIterator[dict[str, Any]], gathering: PartialReply
+        self, events: AsyncIterator[dict[str, Any]], partial_reply: PartialReply
     ) -> None:
-        """Take all events. A waiting thread is woken for paid usage, and sees words at its next
-        pulse: a wake-up costs as much as a word.
+        """Take all events up to the end of the reply. Only an event with usage wakes the waiting
+        thread. The thread reads all other events at its next pulse, because a wake-up costs as much
+        as an event.
         """
         async for event in events:
-            gathering.take(event)
-            if gathering.is_over:
+            partial_reply.take(event)
+            if partial_reply.is_over:
                 break
             if event.get("type") in _PAID:
                 self._awake.put(None)
 
 
-async def _posted(client: Client, request: dict[str, Any], timeout: anthropic.Timeout) -> Any:
-    """Return the stream of the reply.
+async def _post(client: Client, request: dict[str, Any], timeout: anthropic.Timeout) -> Any:
+    """Send the request, and return the stream of the reply.
 
-    Anthropic's own client and Foundry's get the request as text, because they copy each part of a
-    request first. Bedrock's and Vertex's clients change the parts.
+    Anthropic's own client and Foundry's get the request as text. Otherwise they would first copy
+    each part of the request. Bedrock's and Vertex's clients need the parts, because they change
+    them.
     """
     if not isinstance(client, anthropic.AsyncAnthropic):
         return await client.messages.create(**request, timeout=timeout)

@@ -1,5 +1,5 @@
-"""Conversion of a `ModelCall` to the arguments of `client.messages.create`: caching, and strict
-schemas.
+"""Conversion of a `ModelCall` to the arguments of `client.messages.create`, with cache breakpoints
+and strict schemas.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ _LOOSE = (
     "$dynamicRef",
     "definitions",
 )
-"""Keywords that strict output does not know, or whose removal changes the meaning of a schema."""
+"""Keywords that strict schemas do not support, or that the SDK would remove although they change the
+meaning of a schema.
+"""
 
 
-def request_of(call: ModelCall, *, plainly: bool = False) -> dict[str, Any]:
-    """Return the request.
+def request_of(call: ModelCall, *, omit_strict: bool = False) -> dict[str, Any]:
+    """Return the arguments of `client.messages.create`.
 
     Args:
-        plainly: True to omit strictness, for servers that refuse `output_config` or `strict`.
+        omit_strict: True for a server that refuses `output_config` or `strict`. The system prompt
+            then contains the schema of the answer.
     """
     request: dict[str, Any] = {
         "model": call.model,
@@ -43,31 +46,34 @@ def request_of(call: ModelCall, *, plainly: bool = False) -> dict[str, Any]:
         "stream": True,
     }
     if call.output_schema is not None:
-        if plainly:
-            schema = None
-        else:
+        schema = None
+        if not omit_strict:
             schema = strict(call.output_schema)
         if schema is not None:
             request["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         else:
             request["system"].append({"type": "text", "text": _in_words(call.output_schema)})
     if call.tools:
-        request["tools"] = [_tool(tool, plainly) for tool in _strict_first(call.tools)]
+        request["tools"] = list(call.tools)
+        if not omit_strict:
+            request["tools"] = _strict_tools(call.tools)
         if not call.may_call_tools:
             request["tool_choice"] = {"type": "none"}
     return request
 
 
 def strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the schema as the provider enforces it, or None if enforcement would change its
-    meaning (an object with free keys).
+    """Return the schema in the form that the provider enforces. None: this form would change its
+    meaning, for example of an object with free keys.
     """
     return _strict(json.dumps(schema))
 
 
 @lru_cache(maxsize=256)
 def _strict(schema: str) -> dict[str, Any] | None:
-    """Return the cached strict schema: each turn sends the same few schemas."""
+    """Return the strict form of a schema in JSON. It is cached, because each turn sends the same
+    schemas.
+    """
     try:
         return anthropic.transform_schema(_prepared(json.loads(schema)))
     except (ValueError, TypeError, AssertionError, AttributeError, RecursionError):
@@ -75,38 +81,51 @@ def _strict(schema: str) -> dict[str, Any] | None:
 
 
 def _prepared(node: Any) -> dict[str, Any]:
-    """Return the schema with lists of types as anyOf.
+    """Return the schema with each list of types as `anyOf`. This changes `node`.
 
     Raises:
-        ValueError: strictness would lose a part of the schema.
+        ValueError: the strict form would lose a part of the schema.
     """
     if not isinstance(node, dict) or any(key in node for key in _LOOSE):
         raise ValueError("not a strict schema")
     if isinstance(node.get("type"), list):
-        rest = {key: value for key, value in node.items() if key not in ("type", "description")}
-        if "description" in node:
-            about = {"description": node["description"]}
-        else:
-            about = {}
-        return {
-            **about,
-            "anyOf": [
-                _prepared({"type": kind, **(rest if kind != "null" else {})})
-                for kind in node["type"]
-            ],
-        }
+        return _any_of_types(node)
     if node.get("type") == "object":
         if not node.get("properties") or node.get("additionalProperties") not in (None, False):
             raise ValueError("free keys")
-        node["properties"] = {name: _prepared(child) for name, child in node["properties"].items()}
+        node["properties"] = _prepared_children(node["properties"])
     if node.get("type") == "array":
         node["items"] = _prepared(node.get("items"))
     for key in ("anyOf", "oneOf"):
         if key in node:
-            node[key] = [_prepared(child) for child in node[key]]
+            node[key] = list(map(_prepared, node[key]))
     if "$defs" in node:
-        node["$defs"] = {name: _prepared(child) for name, child in node["$defs"].items()}
+        node["$defs"] = _prepared_children(node["$defs"])
     return node
+
+
+def _prepared_children(children: dict[str, Any]) -> dict[str, Any]:
+    prepared: dict[str, Any] = {}
+    for name, child in children.items():
+        prepared[name] = _prepared(child)
+    return prepared
+
+
+def _any_of_types(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema with a list of types as `anyOf` with one schema for each type."""
+    schema: dict[str, Any] = {}
+    if "description" in node:
+        schema["description"] = node["description"]
+    keywords = dict(node)
+    types = keywords.pop("type")
+    keywords.pop("description", None)
+    schema["anyOf"] = []
+    for kind in types:
+        if kind == "null":
+            schema["anyOf"].append(_prepared({"type": kind}))
+        else:
+            schema["anyOf"].append(_prepared({"type": kind, **keywords}))
+    return schema
 
 
 def _in_words(schema: Mapping[str, Any]) -> str:
@@ -116,37 +135,35 @@ def _in_words(schema: Mapping[str, Any]) -> str:
     )
 
 
-def _strict_first(tools: tuple[dict[str, Any], ...]) -> list[tuple[dict[str, Any], bool]]:
+def _strict_tools(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
+    """Return the tools. The first `MOST_STRICT_TOOLS` of ours have strict schemas where possible."""
+    definitions: list[dict[str, Any]] = []
     left = MOST_STRICT_TOOLS
-    marked = []
     for tool in tools:
-        is_strict = left > 0 and "input_schema" in tool
-        left -= is_strict
-        marked.append((tool, is_strict))
-    return marked
-
-
-def _tool(marked: tuple[dict[str, Any], bool], plainly: bool) -> dict[str, Any]:
-    tool, may_be_strict = marked
-    if plainly or not may_be_strict:
-        return tool
-    schema = strict(tool["input_schema"])
-    if schema is None:
-        return tool
-    return {**tool, "input_schema": schema, "strict": True}
+        schema = None
+        if left > 0 and "input_schema" in tool:
+            left -= 1
+            schema = strict(tool["input_schema"])
+        if schema is None:
+            definitions.append(tool)
+        else:
+            definitions.append({**tool, "input_schema": schema, "strict": True})
+    return definitions
 
 
 def _with_cached_end(messages: tuple[MessageParam, ...]) -> list[MessageParam]:
-    """Return the messages with the last block as a cache breakpoint: the next turn of the loop
-    repeats everything up to it.
+    """Return the messages with a cache breakpoint at the last block, because the next turn repeats
+    everything up to this block.
     """
     if not messages:
         return []
     *before, last = messages
     content = last["content"]
-    blocks: list[Block] = (
-        [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-    )
+    blocks: list[Block]
+    if isinstance(content, str):
+        blocks = [{"type": "text", "text": content}]
+    else:
+        blocks = list(content)
     if blocks and blocks[-1].get("type") in ("text", "tool_result"):
         blocks[-1] = {**blocks[-1], "cache_control": _EPHEMERAL}
     return [*before, {**last, "content": blocks}]

@@ -1,5 +1,5 @@
-"""The events of one streamed reply, gathered: by hand and leniently, because servers other
-than the provider's leave fields out.
+"""Collects the events of one streamed reply. It accepts missing fields, because servers other than
+the provider's leave fields out. The SDK's own code does not.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from handoff_queue.shared.types.usage import Usage
 _AWS = "amazon.eventstream"
 """Content type of Bedrock's streams. Their framing differs from server-sent events."""
 _DONE = "[DONE]"
-"""The last data of a stream of some servers that also speak OpenAI's protocol."""
+"""Last data of a stream from some servers that also implement OpenAI's protocol."""
 _MOST_ERROR_BYTES = 16_000
-"""Bytes of a body without events that are searched for an error."""
+"""Bytes of a body without events that are searched for an error. The last piece may exceed it."""
 _MOST_TOKENS = 10**9
-"""A larger number is no count of tokens."""
+"""Largest number that counts as a number of tokens."""
 
 
 async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
     """Yield the events of a stream that the SDK has opened, as the server sent them.
 
-    The SDK's own model of each event costs more than the reading. The type of an event is in
-    its data: some servers send no `event:` line.
+    The SDK's own parser is not used, because it costs more than reading the stream. The type of an
+    event is taken from its data, because some servers send no `event:` line.
 
     Raises:
-        ModelError: an event says that the server has failed.
+        ModelError: the server sent an error in place of an event or of the whole stream.
     """
     if _AWS in stream.response.headers.get("content-type", ""):
         async for event in stream:
@@ -105,7 +105,7 @@ class PartialReply:
         self._inputs: dict[int, list[str]] = {}
         self._lock = threading.Lock()
         self.taken = 0
-        """Number of events so far. A reader compares it to see whether an event arrived."""
+        """Number of events so far. A reader compares it to detect new events."""
 
     def take(self, event: dict[str, Any]) -> None:
         """Add one event.
@@ -150,20 +150,20 @@ class PartialReply:
             self.model = _word(message.get("model")) or self.model
             self.stop_reason = _word(message.get("stop_reason"))
             self.usage.update(_known(message.get("usage")))
-            self.blocks = {index: dict(block) for index, block in enumerate(message["content"])}
+            self.blocks = dict(enumerate(map(dict, message["content"])))
 
     def pulse(self) -> Pulse:
+        """Return the text and the usage so far."""
         with self._lock:
             texts: list[str] = []
             for index in sorted(self.blocks):
                 if self.blocks[index].get("type") == "text":
                     texts.append(self._text_of(index))
             text = "".join(texts)
-            so_far = (
-                text[:-1] if "\ud800" <= text[-1:] <= "\udbff" else text
-            )  # of a character that was cut the other half comes next
+            if "\ud800" <= text[-1:] <= "\udbff":
+                text = text[:-1]  # half of a character, whose other half comes next
             return Pulse(
-                in_whole_characters(so_far),
+                in_whole_characters(text),
                 usage_of(self.usage),
                 is_usage_final=self.stop_reason is not None,
                 limits=self.limits,
@@ -176,18 +176,19 @@ class PartialReply:
             ModelUnreachable: the stream ended before the reply did.
             ValueError: the reply contains a value that cannot be stored.
         """
-        if not self.has_started or (self.stop_reason is None and not self.is_over):
-            raise ModelUnreachable(
-                "the model's answer was cut in the middle"
-                if self.has_started
-                else "the server sent no answer"
-            )
+        if not self.has_started:
+            raise ModelUnreachable("the server sent no answer")
+        if self.stop_reason is None and not self.is_over:
+            raise ModelUnreachable("the model's answer was cut in the middle")
         with self._lock:
-            content = _storable(tuple(self._finished(index) for index in sorted(self.blocks)))
-        calls = any(block.get("type") == "tool_use" for block in content)
+            content = _storable(tuple(map(self._finished, sorted(self.blocks))))
+        stop_reason = self.stop_reason or "end_turn"
+        has_calls = any(block.get("type") == "tool_use" for block in content)
+        if has_calls and not self.stop_reason:
+            stop_reason = "tool_use"
         return ModelReply(
             content=content,
-            stop_reason=self.stop_reason or ("tool_use" if calls else "end_turn"),
+            stop_reason=stop_reason,
             usage=usage_of(self.usage),
             model=self.model,
             request_id=request_id,
@@ -226,13 +227,11 @@ class PartialReply:
 
 
 def usage_of(reported: dict[str, Any]) -> Usage:
-    """Convert the provider's usage. The provider counts cached parts separately; here they are
-    parts of the input. Absent fields count as zero.
+    """Return the usage that the provider reported. The provider counts cached tokens separately;
+    here they are part of the input tokens. Missing fields count as zero.
     """
-    read, written = (
-        _count(reported, "cache_read_input_tokens"),
-        _count(reported, "cache_creation_input_tokens"),
-    )
+    read = _count(reported, "cache_read_input_tokens")
+    written = _count(reported, "cache_creation_input_tokens")
     searches = _count(_known(reported.get("server_tool_use")), "web_search_requests")
     return Usage(
         input_tokens=_count(reported, "input_tokens") + read + written,
@@ -269,8 +268,10 @@ def _place(value: object) -> int:
 
 
 def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Return the blocks in whole characters. Raise ValueError if a block could not be stored
-    and read again.
+    """Return the blocks, with lone surrogates replaced if the store could not take them.
+
+    Raises:
+        ValueError: the store could not return a block.
     """
     try:
         _check_blocks(content)
@@ -281,28 +282,31 @@ def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
 
 
 def _check_blocks(content: tuple[Block, ...]) -> None:
-    """Raise ValueError if a field of a block could not be stored and read again."""
+    """Check each field of the blocks with `check_storable`.
+
+    Raises:
+        ValueError: the store could not return a field.
+    """
     for block in content:
         for field in block.values():
             check_storable(field)
 
 
 def _known(usage: object) -> dict[str, Any]:
-    """Return the fields that a later event contains. They are totals; absent fields keep the
-    earlier values.
+    """Return the fields of a usage report that are not null. They are totals, so they replace the
+    values of earlier events.
     """
+    values: dict[str, Any] = {}
     if isinstance(usage, dict):
-        values: dict[str, Any] = {}
         for name, value in usage.items():
             if value is not None:
                 values[name] = value
-        return values
-    return {}
+    return values
 
 
 def _arguments(text: str) -> Any:
-    """Return a call's arguments. Invalid JSON stays a string: the loop's check of the schema tells
-    the model.
+    """Return the arguments of a call. Invalid JSON stays a string, which the tool's schema refuses
+    later, so that the model learns of it.
     """
     if not text.strip():
         return {}

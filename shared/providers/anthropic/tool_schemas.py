@@ -1,5 +1,5 @@
-"""A user's typed Python function as a `Tool`: its schema comes out of signature and docstring
-through the SDK's own helper.
+"""Converts a user's typed Python function into a `Tool`. The SDK's own helper builds the schema from
+the signature and the docstring.
 """
 
 from __future__ import annotations
@@ -45,16 +45,20 @@ _CONTEXT: ContextVar[CallContext] = ContextVar("call")
 def tool_from(
     function: Callable[..., Any], *, name: str | None = None, repeatable: bool | None = None
 ) -> Tool:
-    """Return the function as a tool, called `name` or like the function.
+    """Return the function as a tool.
 
-    Its docstring is the description; each parameter needs a type. `output_of` describes how the
-    model sees the returned value. An attribute `repeatable = False` on the function (or the
-    argument) says that it must not run again after a crash. The worker fills in a parameter of the
-    type `CallContext`.
+    The docstring of the function is the description, and each parameter needs a type. The worker
+    fills in a parameter of the type `CallContext`. `output_of` converts the returned value into the
+    text that the model sees.
+
+    Args:
+        name: name of the tool. None: the name of the function.
+        repeatable: False if the tool must not run again after a crash. None: the attribute
+            `repeatable` of the function, or True.
 
     Raises:
-        InvalidTool: no docstring, no types, a generator, or something that the Messages API
-            does not take.
+        InvalidTool: the function has no docstring, lacks a type, is a generator, or makes a tool
+            that the Messages API does not take.
     """
     name = str(name or getattr(function, "__name__", ""))
     if not _NAME.fullmatch(name):
@@ -64,12 +68,12 @@ def tool_from(
         )
     signature = _Signature.of(function, name)
     try:
-        wrapped = anthropic.beta_tool(signature.as_the_model_calls_it(function, name))
+        wrapped = anthropic.beta_tool(signature.plain_function(function, name))
         schema: dict[str, object] = {}
         for key, value in dict(wrapped.input_schema).items():
             if key != "title":
                 schema[key] = value
-    # any error that pydantic raises for a user's annotations is about that file
+    # Pydantic may raise any error for a user's annotations.
     except Exception as error:
         raise InvalidTool(
             f"tool {name}: its parameters cannot be described as JSON ({type(error).__name__})"
@@ -93,13 +97,13 @@ def tool_from(
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """Parameters of a function: from the model, and from the worker."""
+    """The docstring of a function, and its parameters: from the model, and from the worker."""
 
     doc: str
     shown: tuple[inspect.Parameter, ...]
     """The parameters that the model fills in, with their types."""
     context: str | None
-    """The parameter that gets the `CallContext`."""
+    """Name of the parameter that gets the `CallContext`, or None."""
 
     @classmethod
     def of(cls, function: Callable[..., Any], name: str) -> _Signature:
@@ -130,8 +134,8 @@ class _Signature:
                 shown.append(parameter.replace(annotation=hints[parameter.name]))
         return cls(doc, tuple(shown), context)
 
-    def as_the_model_calls_it(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Return a plain function with the parameters that the model fills in."""
+    def plain_function(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """Return a function that has only the parameters that the model fills in."""
         signature = inspect.Signature(list(self.shown))
 
         def called(*arguments: Any, **named: Any) -> Any:
@@ -143,14 +147,17 @@ class _Signature:
         called.__name__ = called.__qualname__ = name
         # The SDK's parser ignores the indentation of the first line, so "Args:" must not be there.
         called.__doc__ = f"\n{self.doc}"
-        called.__annotations__ = {parameter.name: parameter.annotation for parameter in self.shown}
+        annotations: dict[str, Any] = {}
+        for parameter in self.shown:
+            annotations[parameter.name] = parameter.annotation
+        called.__annotations__ = annotations
         vars(called)["__signature__"] = signature
         return called
 
 
 def _described(function: Callable[..., Any]) -> tuple[Any, frozenset[str]]:
-    """Return the object with the docstring and the types of a callable, and the parameters that a
-    `functools.partial` has filled in.
+    """Return the function or method that has the docstring and the types of a callable, and the
+    parameters that a `functools.partial` has filled in.
     """
     fixed = set[str]()
     while isinstance(function, partial) and "__wrapped__" not in vars(function):
@@ -190,7 +197,7 @@ def _check_whole_characters(name: str, text: str) -> None:
 
 
 def _check_definition(name: str, description: str, schema: Mapping[str, Any]) -> None:
-    """Refuse a tool that the Messages API would refuse in each request of the specialist.
+    """Check a tool, because the Messages API would refuse each request with an invalid one.
 
     Raises:
         InvalidTool: the tool would be refused.
@@ -228,7 +235,12 @@ def _run(
     """Call the function and return its output.
 
     Args:
-        context: None if the function does not ask for it, because it costs a read of the store.
+        context: context of the call. None if the function has no `CallContext` parameter, because
+            a `CallContext` costs a read from the store.
+
+    Raises:
+        ToolFailed: the function raised `ToolError`, the arguments are invalid, or the model cannot
+            see the returned value.
     """
     if context is not None:
         _CONTEXT.set(_call_context(name, arguments, context))

@@ -1,6 +1,7 @@
-"""Reasons why a model call was never sent, in one line that names the setting to change.
+"""Errors for model calls that were never sent. Each message is one line and names the setting to
+change.
 
-No message quotes the text of an exception, which may hold a key or the password of a proxy.
+No message quotes the text of an exception, which may contain a key or the password of a proxy.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _PASSING_PROXY_STATUSES = (408, 425, 429)
 _NETWORK_ERRORS = frozenset(
     {"ConnectionError", "TimeoutError", "HTTPClientError", "TransportError", "gaierror"}
 )
-"""Classes of errors that may pass by themselves: Python's, botocore's, google-auth's and httpx's.
+"""Names of the classes of errors that may pass with a retry: Python's, botocore's, google-auth's and
+httpx's.
 """
 _UNUSABLE_REQUESTS = (
     httpx2.UnsupportedProtocol,
@@ -38,11 +40,12 @@ _UNUSABLE_REQUESTS = (
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """The settings of one kind of client, in words."""
+    """Names of the settings of one kind of client, for error messages."""
 
     address: str
-    """The variable with the URL of the model's server."""
+    """Environment variable with the URL of the model's server."""
     credentials: str
+    """Environment variables and commands that set the credentials."""
 
 
 _SETTINGS = {
@@ -66,9 +69,9 @@ def settings_of(client: object) -> ClientSettings:
     return _SETTINGS.get(type(client), _ANTHROPIC)
 
 
-def unsent(error: Exception, settings: ClientSettings) -> ModelError:
-    """Return our error for an exception that was raised before the first byte of the request
-    was sent.
+def unsent_error(error: Exception, settings: ClientSettings) -> ModelError:
+    """Return the error for an exception that was raised before the first byte of the request was
+    sent.
     """
     causes = tuple(_causes(error))
     for cause in causes:
@@ -89,7 +92,7 @@ def unsent(error: Exception, settings: ClientSettings) -> ModelError:
 
 
 def _of_connector(error: aiohttp.ClientConnectorError, settings: ClientSettings) -> ModelError:
-    """Return our error for a connection that aiohttp could not open."""
+    """Return the error for a connection that aiohttp could not open."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return _of_certificate(error, settings)
     if isinstance(error, aiohttp.ClientConnectorSSLError):
@@ -157,18 +160,21 @@ def _of_tls(error: aiohttp.ClientConnectorSSLError, settings: ClientSettings) ->
 
 
 def _may_pass(causes: tuple[BaseException, ...]) -> bool:
-    """Return whether the network has caused an error, or google-auth calls it retryable."""
-    if any(isinstance(cause, _UNUSABLE_REQUESTS) for cause in causes):
-        return False
-    return any(
-        getattr(cause, "retryable", False) is True
-        or not _NETWORK_ERRORS.isdisjoint(kind.__name__ for kind in type(cause).__mro__)
-        for cause in causes
-    )
+    """Return whether a retry may help, because the network caused the error or google-auth calls it
+    retryable.
+    """
+    may_pass = False
+    for cause in causes:
+        if isinstance(cause, _UNUSABLE_REQUESTS):
+            return False
+        is_of_network = any(kind.__name__ in _NETWORK_ERRORS for kind in type(cause).__mro__)
+        if is_of_network or getattr(cause, "retryable", False) is True:
+            may_pass = True
+    return may_pass
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Return the exception that the SDK has met, and what caused it. The SDK's wrapper is left out."""
+    """Yield the exception and its causes, without the SDK's wrapper `APIConnectionError`."""
     cause: BaseException | None = error
     if isinstance(error, anthropic.APIConnectionError) and error.__cause__ is not None:
         cause = error.__cause__
@@ -182,14 +188,16 @@ def _system_words(error: aiohttp.ClientConnectorError) -> str:
 
 
 def _way(settings: ClientSettings) -> str:
-    """Return the part of the configuration that a connection to the server depends on."""
+    """Return what the user must check if there is no connection: the network and the settings."""
     proxy = proxy_of("https", os.environ) or proxy_of("http", os.environ)
-    return f"the network, {f'{proxy[0]} ' if proxy else ''}and {settings.address}"
+    if proxy:
+        return f"the network, {proxy[0]} and {settings.address}"
+    return f"the network, and {settings.address}"
 
 
 def _address_variable(error: aiohttp.ClientConnectorError, settings: ClientSettings) -> str:
-    """Return the variable that holds the address of a failed TLS connection: the server's or a
-    proxy's.
+    """Return the environment variable with the address of a failed connection: of a proxy, or of
+    the model's server.
     """
     for scheme in ("https", "http"):
         name, host = _proxy(scheme)
@@ -199,11 +207,14 @@ def _address_variable(error: aiohttp.ClientConnectorError, settings: ClientSetti
 
 
 def _proxy(scheme: str) -> tuple[str, str]:
-    """Return the variable that names the proxy for servers of this scheme, and the proxy's
+    """Return the environment variable of the proxy for servers of this scheme, and the proxy's
     host and port.
     """
     name, url = proxy_of(scheme, os.environ) or (f"{scheme.upper()}_PROXY", "")
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    host = parts.hostname or ""
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    return name, f"{host}:{port}"
+    if "://" not in url:
+        url = f"http://{url}"
+    parts = urlsplit(url)
+    default_port = 80
+    if parts.scheme == "https":
+        default_port = 443
+    return name, f"{parts.hostname or ''}:{parts.port or default_port}"
