@@ -1,10 +1,11 @@
-"""Markers and gaps in the text of an output."""
+"""Markers of claims, and gaps, in the text of an output. A gap is a fact that was not found."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from handoff_queue.shared.providers.offline.conversation import Result
 from handoff_queue.shared.providers.offline.sentences import CLOSING, split_sentences
 from handoff_queue.shared.providers.offline.tables import cells_of
 from handoff_queue.shared.types.citation_markers import MARKER
@@ -29,7 +30,7 @@ def not_found(gaps: Sequence[str]) -> str:
 
 
 def gaps_in(output: str) -> list[str]:
-    """Return the gaps that an output names."""
+    """Return the gaps that an output names. See `not_found`."""
     lines = re.findall(rf"^\W*{NOT_FOUND}:\s*(.+?)\.?\s*$", output, re.MULTILINE)
     gaps: list[str] = []
     for line in lines:
@@ -39,17 +40,28 @@ def gaps_in(output: str) -> list[str]:
     return gaps
 
 
+def gaps_of(results: Iterable[Result]) -> list[str]:
+    """Return the gaps that the outputs of all results name."""
+    gaps: list[str] = []
+    for result in results:
+        gaps += gaps_in(result.text)
+    return gaps
+
+
 def markers_in(output: str) -> set[str]:
-    """Return the claims that an output points to."""
-    markers: set[str] = set()
-    for found in MARKER.findall(output):
-        for name in re.split("[,;]", found):
-            markers.add(name.strip())
-    return markers
+    """Return the ids of the claims that an output points to."""
+    claim_ids: set[str] = set()
+    for ids in MARKER.findall(output):
+        for claim_id in re.split("[,;]", ids):
+            claim_ids.add(claim_id.strip())
+    return claim_ids
 
 
 def unmarked_statements(output: str) -> Iterator[str]:
-    """Yield sentences, list items and cells of tables that point to no claim."""
+    """Yield the sentences, list items and cells of tables that need a marker and have none.
+
+    Code, headings, the header and the first column of a table, and gaps need no marker.
+    """
     text = re.sub(r"^(```|~~~).*?(^\1\s*$|\Z)", "", output, flags=re.DOTALL | re.MULTILINE)
     previous_is_row = False
     for line in map(str.strip, text.splitlines()):
@@ -69,6 +81,7 @@ def unmarked_statements(output: str) -> Iterator[str]:
 
 
 def _needs_marker(piece: str) -> bool:
+    """Return whether a piece of text has no marker, and is neither a question nor a label."""
     if MARKER.search(piece) or piece.rstrip("*_`").endswith((":", "?")):
         return False
     return len(piece.split()) >= _FEWEST_WORDS

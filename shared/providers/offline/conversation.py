@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,28 +12,30 @@ from handoff_queue.shared.types.citation_markers import MARKER
 
 _HEADING = re.compile(r"#{1,6}\s+(.+)")
 _SCHEMA_IN_WORDS = "matches this JSON Schema: "
-"""How the adapter announces a schema that the API cannot enforce (`providers.anthropic.request`)."""
+"""Words before the schema in a system prompt. `shared.providers.anthropic.request` writes them if
+the server cannot enforce the schema.
+"""
 
 
 class RefusedRequest(Exception):
-    """The request gets status 400. The message says why."""
+    """The request is invalid or has no offline answer. It gets status 400 with this message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A statement with its source."""
+    """A statement with its source and quotes."""
 
     id: str
     text: str
     source: str
     quotes: tuple[str, ...] = ()
     heading: str = ""
-    """The heading under which the result states the claim."""
+    """Heading under which a text states the claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One `<result>` of the context."""
+    """One `<result>` of the handoff's context."""
 
     step: str
     status: str
@@ -42,6 +44,7 @@ class Result:
 
     @property
     def text(self) -> str:
+        """The output as text: Markdown, or JSON if it is no string."""
         if not self.output or isinstance(self.output, str):
             return self.output or ""
         return json.dumps(self.output, ensure_ascii=False)
@@ -49,7 +52,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call of an earlier turn, and its result. A failed call has an empty result."""
+    """A tool call of an earlier turn. The result of a failed call is empty."""
 
     name: str
     input: Mapping[str, Any]
@@ -58,12 +61,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Everything that the reply depends on."""
+    """The parts of a request on which the reply depends."""
 
     task: str
     results: tuple[Result, ...] = ()
     paths: tuple[str, ...] = ()
-    """The documents that the handoff lists."""
+    """Paths of the documents that the handoff lists."""
     tools: frozenset[str] = frozenset()
     """Names of the tools that this turn may call."""
     calls: tuple[Call, ...] = ()
@@ -71,6 +74,14 @@ class Conversation:
     """JSON Schema of the final text."""
     output_format: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of the output in the answer envelope. Empty: Markdown."""
+
+    @property
+    def claims(self) -> list[Claim]:
+        """The claims of all results."""
+        claims: list[Claim] = []
+        for result in self.results:
+            claims += result.claims
+        return claims
 
     @classmethod
     def from_request(cls, request: Mapping[str, Any]) -> Conversation:
@@ -83,36 +94,58 @@ class Conversation:
             _check(request)
             return _read(request)
         except (AttributeError, KeyError, TypeError) as error:
-            what = f"{type(error).__name__}: {error}"
-            raise RefusedRequest(f"The request is malformed: {what}") from error
+            problem = f"{type(error).__name__}: {error}"
+            raise RefusedRequest(f"The request is malformed: {problem}") from error
 
 
 def lines_of_json(text: str) -> list[dict[str, Any]]:
-    """Return the JSON objects of a brief, which has one object a line."""
-    found = []
+    """Return the JSON objects of a text with one object in a line. Other lines are skipped."""
+    objects: list[dict[str, Any]] = []
     for line in text.splitlines():
         value = None
         if line.startswith("{"):
             value = _loads(line)
         if isinstance(value, dict):
-            found.append(value)
-    return found
+            objects.append(value)
+    return objects
+
+
+def values_of(objects: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
+    """Return the values of a key in the objects that have it."""
+    values: list[Any] = []
+    for item in objects:
+        if key in item:
+            values.append(item[key])
+    return values
+
+
+def only_properties(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values whose keys are properties in a schema."""
+    properties = schema.get("properties", {})
+    return {key: value for key, value in values.items() if key in properties}
 
 
 def objects_in(text: str, first_key: str) -> Iterator[dict[str, Any]]:
-    """Yield the whole JSON objects that begin with a key. The text around them may be cut."""
+    """Yield the complete JSON objects in a text whose first key is `first_key`. The text around them
+    may be cut off.
+    """
     end = 0
-    for found in re.finditer(rf'\{{\s*"{first_key}"', text):
-        if found.start() < end:
+    for match in re.finditer(rf'\{{\s*"{first_key}"', text):
+        if match.start() < end:
             continue
         try:
-            value, end = json.JSONDecoder().raw_decode(text, found.start())
+            value, end = json.JSONDecoder().raw_decode(text, match.start())
         except ValueError:
             continue
         yield value
 
 
 def _check(request: Mapping[str, Any]) -> None:
+    """Check the form of a request as the Messages API does.
+
+    Raises:
+        RefusedRequest: a field is missing or invalid, or calls and results do not match.
+    """
     for name, kind in (("model", str), ("max_tokens", int), ("messages", list)):
         if name not in request:
             raise RefusedRequest(f"{name}: Field required")
@@ -127,14 +160,19 @@ def _check(request: Mapping[str, Any]) -> None:
     open_calls: set[str] = set()
     for index, message in enumerate(request["messages"]):
         blocks = _blocks(message["content"])
-        results = {block["tool_use_id"] for block in blocks if block["type"] == "tool_result"}
-        if message["role"] == "user" and results != open_calls:
-            ids = ", ".join(sorted(results ^ open_calls))
+        result_ids = _values_of_type(blocks, "tool_result", "tool_use_id")
+        if message["role"] == "user" and result_ids != open_calls:
+            ids = ", ".join(sorted(result_ids ^ open_calls))
             raise RefusedRequest(
                 f"messages.{index}: `tool_use` without `tool_use_id`, or the reverse: {ids}"
             )
         if message["role"] != "system":
-            open_calls = {block["id"] for block in blocks if block["type"] == "tool_use"}
+            open_calls = _values_of_type(blocks, "tool_use", "id")
+
+
+def _values_of_type(blocks: Iterable[Mapping[str, Any]], kind: str, key: str) -> set[str]:
+    """Return the values of a key in all blocks of a type."""
+    return {block[key] for block in blocks if block["type"] == kind}
 
 
 def _read(request: Mapping[str, Any]) -> Conversation:
@@ -156,6 +194,7 @@ def _read(request: Mapping[str, Any]) -> Conversation:
 
 
 def _schema(request: Mapping[str, Any], system: str) -> Mapping[str, Any]:
+    """Return the schema of the final text, from the request or the system prompt, or `{}`."""
     output = request.get("output_config") or {}
     schema = (output.get("format") or {}).get("schema")
     in_words = system.rpartition(_SCHEMA_IN_WORDS)
@@ -167,43 +206,49 @@ def _schema(request: Mapping[str, Any], system: str) -> Mapping[str, Any]:
 
 
 def _calls(messages: list[dict[str, Any]]) -> Iterator[Call]:
-    blocks = [block for message in messages for block in _blocks(message["content"])]
-    results = {
-        block["tool_use_id"]: _text_of(block.get("content") or "")
-        for block in blocks
-        if block["type"] == "tool_result" and not block.get("is_error")
-    }
+    blocks: list[dict[str, Any]] = []
+    for message in messages:
+        blocks += _blocks(message["content"])
+    results: dict[str, str] = {}
+    for block in blocks:
+        if block["type"] == "tool_result" and not block.get("is_error"):
+            results[block["tool_use_id"]] = _text_of(block.get("content") or "")
     for block in blocks:
         if block["type"] == "tool_use":
             yield Call(block["name"], block.get("input") or {}, results.get(block["id"], ""))
 
 
 def _results(text: str) -> Iterator[Result]:
-    for attributes, inner in re.findall(r"<result\b([^>]*)>(.*?)</result>", text, re.DOTALL):
-        named = dict(re.findall(r'(\w+)="([^"]*)"', attributes))
+    """Yield the results in the opening message. The output of a cut result is its whole text."""
+    for tag, inner in re.findall(r"<result\b([^>]*)>(.*?)</result>", text, re.DOTALL):
+        attributes = dict(re.findall(r'(\w+)="([^"]*)"', tag))
         data = _tag(inner, "data")
-        whole = _loads(data)
-        if isinstance(whole, dict):
-            output = whole.get("output")
-        else:
-            output = data
+        value = _loads(data)
+        output: Any = data
+        if isinstance(value, dict):
+            output = value.get("output")
+        headings: dict[str, str] = {}
         if isinstance(output, str):
             headings = _headings_by_marker(output)
-        else:
-            headings = {}
-        step = named.get("step", "step")
+        step = attributes.get("step", "step")
         claims = tuple(_claims(data, step, headings))
-        yield Result(step, named.get("status", "ok"), output, claims)
+        yield Result(step, attributes.get("status", "ok"), output, claims)
 
 
 def _claims(data: str, step: str, headings: Mapping[str, str]) -> Iterator[Claim]:
+    """Yield the claims in the text of a result.
+
+    Args:
+        data: JSON text of the result, which may be cut off.
+        step: step of the result, for claims without a qualified id.
+        headings: heading by marker, see `_headings_by_marker`.
+    """
     for claim in objects_in(data, "id"):
         if not isinstance(claim.get("text"), str):
             continue
-        if "." in claim["id"]:
-            name = claim["id"]
-        else:
-            name = f"{step}.{claim['id']}"
+        name = claim["id"]
+        if "." not in name:
+            name = f"{step}.{name}"
         sources = claim.get("sources") or [{}]
         quotes = tuple(source.get("quote", "") for source in sources)
         yield Claim(
@@ -216,9 +261,9 @@ def _headings_by_marker(output: str) -> dict[str, str]:
     headings: dict[str, str] = {}
     heading = ""
     for line in output.splitlines():
-        found = _HEADING.match(line)
-        if found:
-            heading = found.group(1)
+        match = _HEADING.match(line)
+        if match:
+            heading = match.group(1)
         for markers in MARKER.findall(line):
             for marker in re.split(r"[,;]\s*", markers):
                 headings.setdefault(marker, heading)
@@ -245,8 +290,10 @@ def _text_of(content: Any) -> str:
 
 
 def _tag(text: str, name: str) -> str:
-    """Return the content of a tag. `shared.agent.prompt` writes `</` in the content as `<\\/`."""
-    found = re.search(rf"<{name}\b[^>]*>(.*?)</{name}>", text, re.DOTALL)
-    if found:
-        return found.group(1).replace("<\\/", "</").strip()
+    """Return the content of the first tag of this name, or "". `shared.agent.prompt` writes `</` in
+    the content as `<\\/`.
+    """
+    match = re.search(rf"<{name}\b[^>]*>(.*?)</{name}>", text, re.DOTALL)
+    if match:
+        return match.group(1).replace("<\\/", "</").strip()
     return ""

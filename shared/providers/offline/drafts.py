@@ -1,4 +1,4 @@
-"""Text made of claims: a comparison with a table, or lists under headings."""
+"""Writes an answer from claims: a comparison with a table, or lists under headings."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from handoff_queue.shared.providers.offline.words import joined, mentions, simil
 from handoff_queue.shared.types.citation_markers import MARKER
 
 _SAME = 0.9
-"""Similarity from which two claims are stated once."""
+"""Least similarity of two claims of which only the first is stated."""
 _MOST_COLUMNS = 3
-"""With more things, each thing is a row of the table instead of a column."""
+"""Things that are columns of a table. With more things, each thing is a row."""
 _EMPTY_CELL = "not found"
 
 
 def draft(request: str, claims: Sequence[Claim], gaps: Sequence[str]) -> str:
-    """Return the Markdown of an answer. Every statement has its marker."""
-    claims = distinct(claims)
+    """Return the Markdown of an answer. Every statement has the marker of its claim."""
+    claims = distinct(claims, _SAME)
     asking = understand(request)
     by_thing = claims_by_thing(asking.things, claims)
-    is_comparison = any(by_thing.values())
-    if is_comparison:
+    has_comparison = any(by_thing.values())
+    if has_comparison:
         parts = _comparison(by_thing, asking.aspects)
     else:
         parts = _lists(claims)
@@ -33,49 +33,66 @@ def draft(request: str, claims: Sequence[Claim], gaps: Sequence[str]) -> str:
     return "\n\n".join(parts)
 
 
-def distinct(claims: Sequence[Claim]) -> list[Claim]:
-    """Return the claims without repetitions."""
+def distinct(claims: Iterable[Claim], least_similarity: float) -> list[Claim]:
+    """Return the claims without repetitions. A claim repeats an earlier one if their `similarity` is
+    `least_similarity` or more.
+    """
     kept: list[Claim] = []
     for claim in claims:
-        if all(similarity(claim.text, other.text) < _SAME for other in kept):
+        if all(similarity(claim.text, other.text) < least_similarity for other in kept):
             kept.append(claim)
     return kept
 
 
 def claims_by_thing(things: Sequence[str], claims: Sequence[Claim]) -> dict[str, list[Claim]]:
-    """Return the claims about each thing. A claim that begins with a thing is about that alone."""
-    found: dict[str, list[Claim]] = {thing: [] for thing in things}
+    """Return the claims about each thing. See `_things_of`."""
+    by_thing: dict[str, list[Claim]] = {}
+    for thing in things:
+        by_thing[thing] = []
     for claim in claims:
-        first = [thing for thing in things if claim.text.lower().startswith(thing.lower())]
-        for thing in first[:1] or [thing for thing in things if mentions(thing, claim.text)]:
-            found[thing].append(claim)
-    return found
+        for thing in _things_of(claim, things):
+            by_thing[thing].append(claim)
+    return by_thing
+
+
+def _things_of(claim: Claim, things: Sequence[str]) -> list[str]:
+    """Return the thing with which the claim begins, or else all things that the claim mentions."""
+    mentioned: list[str] = []
+    for thing in things:
+        if claim.text.lower().startswith(thing.lower()):
+            return [thing]
+        if mentions(thing, claim.text):
+            mentioned.append(thing)
+    return mentioned
 
 
 def _lists(claims: Sequence[Claim]) -> list[str]:
-    headings = list(dict.fromkeys(claim.heading for claim in claims))
-    parts = []
-    for heading in headings:
+    """Return a list of the claims under each heading."""
+    by_heading: dict[str, list[Claim]] = {}
+    for claim in claims:
+        by_heading.setdefault(claim.heading, []).append(claim)
+    parts: list[str] = []
+    for heading, claims_below in by_heading.items():
         if heading:
             parts.append(f"## {heading}")
-        parts.append(_list(claim for claim in claims if claim.heading == heading))
+        parts.append(_list(claims_below))
     return parts
 
 
 def _list(claims: Iterable[Claim], about: str = "") -> str:
-    lines = []
+    """Return the claims as a Markdown list. The prefix `about: ` is left out."""
+    lines: list[str] = []
     for claim in claims:
         lines.append(f"- {marked(claim.text.removeprefix(f'{about}: '), claim.id)}")
     return "\n".join(lines)
 
 
 def _comparison(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> list[str]:
-    title = f"# {joined(list(by_thing))}, compared"
+    """Return a title, a table if there is one, and a list of each thing's other claims."""
+    parts = [f"# {joined(list(by_thing))}, compared"]
     table, used = _table(by_thing, aspects)
     if table:
-        parts = [title, table]
-    else:
-        parts = [title]
+        parts.append(table)
     for thing, claims in by_thing.items():
         rest = [claim for claim in claims if claim.id not in used]
         if rest:
@@ -84,31 +101,36 @@ def _comparison(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> 
 
 
 def _table(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> tuple[str, set[str]]:
-    """Return a table with a row for each common heading, and the ids of the claims in it."""
-    asked: set[str] = set()
-    for aspect in aspects:
-        asked.add(aspect.lower())
+    """Return a table of the claims by heading and thing, and the ids of the claims in it.
+
+    The table has each heading that several things share or that the request asks for. It is empty
+    if there is no such heading.
+    """
+    asked = set(map(str.lower, aspects))
     cells: dict[str, dict[str, Claim]] = {}
     for thing, claims in by_thing.items():
         for claim in claims:
             if claim.heading and claim.heading not in by_thing:
                 cells.setdefault(claim.heading, {}).setdefault(thing, claim)
-    rows = {
-        heading: row for heading, row in cells.items() if len(row) > 1 or heading.lower() in asked
-    }
-    if not rows:
+    rows = [["", *by_thing]]
+    used: set[str] = set()
+    for heading, claim_by_thing in cells.items():
+        if len(claim_by_thing) <= 1 and heading.lower() not in asked:
+            continue
+        row = [heading]
+        for thing in by_thing:
+            row.append(_cell(thing, claim_by_thing.get(thing)))
+        rows.append(row)
+        used.update(claim.id for claim in claim_by_thing.values())
+    if len(rows) == 1:
         return "", set()
-    lines = [["", *by_thing]]
-    for heading, row in rows.items():
-        lines.append([heading, *(_cell(thing, row.get(thing)) for thing in by_thing)])
     if len(by_thing) > _MOST_COLUMNS:
-        lines = [list(column) for column in zip(*lines, strict=True)]
-    used = {claim.id for row in rows.values() for claim in row.values()}
-    return _aligned(lines), used
+        rows = list(map(list, zip(*rows, strict=True)))
+    return _aligned(rows), used
 
 
 def _cell(thing: str, claim: Claim | None) -> str:
-    """Return the text of a claim without the name of the thing, which the table has."""
+    """Return the text of a claim with its marker, and without the name of the thing."""
     if claim is None:
         return _EMPTY_CELL
     text = claim.text.rstrip(".").removeprefix(f"{thing}: ")
@@ -119,18 +141,20 @@ def _cell(thing: str, claim: Claim | None) -> str:
 def _aligned(rows: list[list[str]]) -> str:
     """Return the rows as a Markdown table with columns of equal width."""
     widths: list[int] = []
+    separator: list[str] = []
     for column in zip(*rows, strict=True):
-        widths.append(max(3, *(_width(cell) for cell in column)))
-    lines = [rows[0], ["-" * width for width in widths], *rows[1:]]
-    texts = []
-    for line in lines:
-        padded = [
-            cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)
-        ]
-        texts.append(f"| {' | '.join(padded)} |")
-    return "\n".join(texts)
+        width = max(3, *map(_width, column))
+        widths.append(width)
+        separator.append("-" * width)
+    lines: list[str] = []
+    for row in (rows[0], separator, *rows[1:]):
+        cells: list[str] = []
+        for cell, width in zip(row, widths, strict=True):
+            cells.append(cell + " " * (width - _width(cell)))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _width(cell: str) -> int:
-    """Return the characters of a cell as readers see it: its marker becomes a number."""
+    """Return the number of characters of a cell as readers see it, with numbers as markers."""
     return len(MARKER.sub("[1]", cell))

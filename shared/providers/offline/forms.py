@@ -1,4 +1,4 @@
-"""A value for a JSON Schema, taken from claims. Values without a claim are left out or null."""
+"""Fills a JSON Schema from claims. A property without a claim is left out or null."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from handoff_queue.shared.providers.offline.words import stems_of, words_of
 Schema = Mapping[str, Any]
 Claims = Sequence[Claim]
 _DEEPEST = 12
+"""Levels of properties and of references that are followed."""
 _MOST_TOGETHER = 3
-"""Claims in one string that may hold any text."""
+"""Most claims in one string of `_GENERAL`."""
 _MOST_NAMED = 20
-"""Missing places that are named."""
+"""Missing places that an answer names."""
 _NAMES = frozenset({"name", "title", "product", "thing", "subject", "item"})
 _GENERAL = frozenset(
     """answer summary text overview description explanation result report content details facts
     points findings notes""".split()
 )
-"""Names of texts that any claim may fill."""
+"""Names of properties that any claim may fill."""
 _SOURCES = frozenset({"source", "sources", "document", "file"})
 _NUMBER = re.compile(r"(?<![\w.:,-])\d+(?:,\d{3})*(?:\.\d+)?(?![\d:]|[.,-]\d)")
 _NEGATED = re.compile(r"\b(?:not|no|never|cannot|without|neither|nor|\w+n['’]t)\b", re.IGNORECASE)
 _NOTHING = object()
-"""The value where no claim fits."""
+"""Value of a place that no claim fills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +44,22 @@ class Filled:
 
 
 def fill(schema: Schema, claims: Claims, by_thing: Mapping[str, Claims]) -> Filled:
-    """Return a valid value, or the missing places.
+    """Return a value for the schema, and the places without a claim.
 
-    `by_thing`: the claims about each of several things. A list of objects has one for each thing.
-    Without things, it has one for each document.
+    The value is None if no claim fits, or if it would not match the schema although no claim is
+    missing.
+
+    Args:
+        schema: JSON Schema of the value.
+        claims: all claims.
+        by_thing: claims about each thing of a comparison. A list of objects gets one object for
+            each thing, or one for each document if there are no things.
     """
     things = dict(by_thing)
-    for claim in claims if not by_thing else ():
-        name = name_of(claim.source)
-        things[name] = [*things.get(name, ()), claim]
+    if not by_thing:
+        for claim in claims:
+            name = name_of(claim.source)
+            things[name] = [*things.get(name, ()), claim]
     form = _Form(schema, things)
     value = form.value(schema, "", "", claims)
     if value is _NOTHING:
@@ -63,7 +71,7 @@ def fill(schema: Schema, claims: Claims, by_thing: Mapping[str, Claims]) -> Fill
 
 
 def is_valid(value: Any, schema: Schema) -> bool:
-    """Return whether a value matches a schema. A broken schema takes any value."""
+    """Return whether a value matches a schema. Every value matches a broken schema."""
     try:
         return problem_with(value, schema) is None
     except BrokenSchema:
@@ -71,10 +79,10 @@ def is_valid(value: Any, schema: Schema) -> bool:
 
 
 class _Form:
-    """A form while it is filled.
+    """A schema while it is filled, with the used claims and the missing places so far.
 
-    `place` is the path of a value, as in `laptops[1].price`. `thing` is the thing or document that
-    the place is about, and `claims` are the claims that may fill the place.
+    In its methods, `place` is the path of a value, such as `laptops[1].price`. `thing` is the thing
+    or document that the place is about, or "". `claims` are the claims that may fill the place.
     """
 
     def __init__(self, root: Schema, things: Mapping[str, Claims]) -> None:
@@ -84,13 +92,14 @@ class _Form:
         self._things = things
 
     def value(self, schema: Any, place: str, thing: str, claims: Claims) -> Any:
+        """Return a value for a schema, or `_NOTHING` if no claim fills it."""
         schema = self._resolved(schema)
         kind = schema.get("type", "object" if "properties" in schema else "string")
         options = schema.get("anyOf") or schema.get("oneOf") or []
         if isinstance(kind, list):
             options = []
-            for each in kind:
-                options.append({**schema, "type": each})
+            for option in kind:
+                options.append({**schema, "type": option})
         if "const" in schema or place.count(".") > _DEEPEST:
             return schema.get("const", _NOTHING)
         if options:
@@ -104,7 +113,9 @@ class _Form:
         return self._simple(schema, kind, place, thing, claims)
 
     def _resolved(self, schema: Any) -> dict[str, Any]:
-        """Return the schema that a reference within the root leads to."""
+        """Return the target of a reference, or the schema itself if it is none. Only references into
+        the root schema are followed.
+        """
         for _ in range(_DEEPEST):
             if not isinstance(schema, Mapping) or "$ref" not in schema:
                 break
@@ -118,100 +129,146 @@ class _Form:
         return {}
 
     def _first_of(self, options: Sequence[Any], place: str, thing: str, claims: Claims) -> Any:
-        """Return the value of the first option that the claims fill, or null if it is allowed."""
+        """Return the value of the first option that the claims fill. Else return None if an option
+        is null, or `_NOTHING`.
+        """
         missing = len(self.missing)
+        may_be_null = False
         for option in options:
             value = self.value(option, place, thing, claims)
             if value is not _NOTHING and value is not None and len(self.missing) == missing:
                 return value
             del self.missing[missing:]
-        is_null = any(self._resolved(option).get("type") == "null" for option in options)
-        if is_null:
+            if self._resolved(option).get("type") == "null":
+                may_be_null = True
+        if may_be_null:
             return None
         return _NOTHING
 
     def _object(self, schema: Schema, place: str, thing: str, claims: Claims) -> Any:
+        """Return an object. A property with the name of a thing gets the claims about this thing.
+        Return `_NOTHING` if properties are required and no property has a value.
+        """
         properties = schema.get("properties", {})
         required = schema.get("required", ())
-        values = {}
+        values: dict[str, Any] = {}
+        is_filled = False
         for name in dict.fromkeys([*properties, *required]):
             inner = f"{place}.{name}".lstrip(".")
-            own = next((each for each in self._things if each.lower() == name.lower()), thing)
-            if own == thing:
-                about = claims
-            else:
-                about = self._things[own]
+            own_thing = self._thing_named(name) or thing
+            own_claims = claims
+            if own_thing != thing:
+                own_claims = self._things[own_thing]
             part = properties.get(name, {"type": "unknown"})
-            value = self.value(part, inner, own, about)
+            value = self.value(part, inner, own_thing, own_claims)
             if value is not _NOTHING:
                 values[name] = value
+                is_filled = is_filled or value is not None
             elif name in required:
                 self.missing.append(inner)
-        is_said = any(value is not None for value in values.values())
-        if is_said or not required:
+        if is_filled or not required:
             return values
         return _NOTHING
 
+    def _thing_named(self, name: str) -> str | None:
+        """Return the thing with this name in any case, or None."""
+        for thing in self._things:
+            if thing.lower() == name.lower():
+                return thing
+        return None
+
     def _array(self, schema: Schema, place: str, thing: str, claims: Claims) -> Any:
+        """Return a list with a value for each claim, or with an object for each thing."""
         items = self._resolved(schema.get("items", {}))
-        groups = [(thing, [claim]) for claim in _about(place, claims)]
+        groups: list[tuple[str, Claims]] = []
         if items.get("type") == "object" and not thing:
-            groups = [(each, list(about)) for each, about in self._things.items()]
+            groups.extend(self._things.items())
+        else:
+            for claim in _about(place, claims):
+                groups.append((thing, [claim]))
         values: list[Any] = []
-        for name, about in groups[: schema.get("maxItems")]:
-            value = self.value(items, f"{place}[{len(values)}]", name, about)
+        for name, group in groups[: schema.get("maxItems")]:
+            value = self.value(items, f"{place}[{len(values)}]", name, group)
             if value is not _NOTHING and value not in values:
                 values.append(value)
         return values or _NOTHING
 
     def _simple(self, schema: Schema, kind: str, place: str, thing: str, claims: Claims) -> Any:
-        """Return the first valid string, number or choice out of the claims about a property."""
+        """Return the first valid string, number or choice from the claims about a property, or
+        `_NOTHING`.
+        """
         name = _property_of(place)
         is_text = kind == "string" and "enum" not in schema
         if is_text and name in _NAMES and thing and is_valid(thing, schema):
             return thing
-        groups = [
-            [claim] for claim in (_about(place, claims) if is_text else _naming(name, claims))
-        ]
-        if is_text and (name in _GENERAL or not name):
-            if claims:
-                groups = [list(claims[:_MOST_TOGETHER]), *groups]
-            else:
-                groups = []
-        for group in groups:
+        for group in _groups(name, claims, is_text=is_text):
             values = _values_in(group, schema, kind)
-            for value in [group[0].source] if is_text and name in _SOURCES else values:
+            if is_text and name in _SOURCES:
+                values = [group[0].source]
+            for value in values:
                 if is_valid(value, schema):
-                    self.used += [claim.id for claim in group]
+                    self.used.extend(claim.id for claim in group)
                     return value
         return _NOTHING
 
 
+def _groups(name: str, claims: Claims, *, is_text: bool) -> list[Claims]:
+    """Return the groups of claims from which a property may get its value, the best first."""
+    groups: list[Claims] = []
+    if is_text and claims and (name in _GENERAL or not name):
+        groups.append(claims[:_MOST_TOGETHER])
+    if is_text:
+        about = _about(name, claims)
+    else:
+        about = _naming(name, claims)
+    for claim in about:
+        groups.append([claim])
+    return groups
+
+
 def _values_in(claims: Claims, schema: Schema, kind: str) -> list[Any]:
-    """Return the values that claims have for a schema, the best first."""
+    """Return the possible values for a schema in a group of claims, the best first."""
     text = " ".join(claim.text for claim in claims)
     if "enum" in schema:
-        words = set(words_of(text))
-        named: list[Any] = []
-        for each in schema["enum"]:
-            if set(words_of(str(each))) <= words:
-                named.append(each)
-        if len(named) == 1 and not _NEGATED.search(text):
-            return named
-        return []
+        return _choice_in(text, schema["enum"])
     if kind in ("integer", "number"):
-        numbers = [float(number.replace(",", "")) for number in _NUMBER.findall(text)]
-        whole = [int(number) if number.is_integer() else number for number in numbers]
-        if len(whole) == 1:
-            return whole
-        return []
+        return _number_in(text)
     if kind != "string" or "format" in schema:
         return []
     return [" ".join(marked(claim.text, claim.id) for claim in claims), text]
 
 
+def _choice_in(text: str, choices: Sequence[Any]) -> list[Any]:
+    """Return the only choice that a text names. The list is empty if the text negates something, or
+    names another number of choices.
+    """
+    words = set(words_of(text))
+    named: list[Any] = []
+    for choice in choices:
+        if set(words_of(str(choice))) <= words:
+            named.append(choice)
+    if len(named) == 1 and not _NEGATED.search(text):
+        return named
+    return []
+
+
+def _number_in(text: str) -> list[int | float]:
+    """Return the only number of a text. The list is empty if the text has another number of
+    numbers.
+    """
+    matches = _NUMBER.findall(text)
+    if len(matches) != 1:
+        return []
+    number = float(matches[0].replace(",", ""))
+    if number.is_integer():
+        return [int(number)]
+    return [number]
+
+
 def _about(place: str, claims: Claims) -> list[Claim]:
-    """Return the claims that may fill a text or a list."""
+    """Return the claims that may fill a text or a list: all claims for a general name, else the
+    claims with every word of the name.
+    """
     name = _property_of(place)
     is_general = not name or name in _GENERAL | _SOURCES
     if is_general:
@@ -223,11 +280,11 @@ def _naming(name: str, claims: Claims) -> list[Claim]:
     """Return the claims that have every word of the name of a property."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
     wanted = stems_of(" ".join(words))
-    items: list[Claim] = []
+    naming: list[Claim] = []
     for claim in claims:
         if wanted and wanted <= stems_of(claim.text):
-            items.append(claim)
-    return items
+            naming.append(claim)
+    return naming
 
 
 def _property_of(place: str) -> str:

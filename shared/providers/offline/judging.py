@@ -1,13 +1,17 @@
-"""The roles that check work: assessor, judge, grader and fact checker. They count, and say so."""
+"""The roles that check work: assessor, judge, grader and fact checker. They count words, sources and
+figures, and their answers say so.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from handoff_queue.shared.providers.offline.citations import (
     NOT_FOUND,
     gaps_in,
+    gaps_of,
     markers_in,
     unmarked_statements,
 )
@@ -16,6 +20,8 @@ from handoff_queue.shared.providers.offline.conversation import (
     Conversation,
     Result,
     lines_of_json,
+    only_properties,
+    values_of,
 )
 from handoff_queue.shared.providers.offline.request_text import request_in, understand
 from handoff_queue.shared.providers.offline.words import content_stems, mentions, stems_of
@@ -27,56 +33,53 @@ _FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def assess(conversation: Conversation) -> dict[str, Any]:
-    """Look for statements without sources, and for parts of the request that are not covered."""
+    """Return REVISE if statements lack sources or parts of the request are not covered, else PASS.
+    The open points are gaps that the last result does not name.
+    """
     results = conversation.results
-    problems = {result.step: _problems_of(result, results) for result in results}
+    problems: dict[str, list[str]] = {}
+    admitted: list[str] = []
+    for result in results:
+        problems[result.step] = _problems_of(result, results)
     if results:
         problems[results[-1].step] += _uncovered(conversation)
-    revisions: list[dict[str, str]] = []
-    for step, found in problems.items():
-        if found:
-            revisions.append({"step": step, "problem": " ".join(found)})
-    if results:
         admitted = gaps_in(results[-1].text)
-    else:
-        admitted = []
-    gaps = dict.fromkeys(gap for result in results for gap in gaps_in(result.text))
-    points = [f"{NOT_FOUND}: {gap}" for gap in gaps if gap not in admitted]
-    verdict = "PASS"
-    if revisions:
-        verdict = "REVISE"
-    scores: list[Any] = []
-    answer = {"verdict": verdict, "revisions": revisions, "open_points": points, "scores": scores}
-    fields = conversation.schema.get("properties", {})
-    values: dict[str, Any] = {}
-    for key, value in answer.items():
-        if key in fields:
-            values[key] = value
-    return values
+    revisions: list[dict[str, str]] = []
+    for step, step_problems in problems.items():
+        if step_problems:
+            revisions.append({"step": step, "problem": " ".join(step_problems)})
+    open_points: list[str] = []
+    for gap in dict.fromkeys(gaps_of(results)):
+        if gap not in admitted:
+            open_points.append(f"{NOT_FOUND}: {gap}")
+    answer = {
+        "verdict": "REVISE" if revisions else "PASS",
+        "revisions": revisions,
+        "open_points": open_points,
+        "scores": [],
+    }
+    return only_properties(answer, conversation.schema)
 
 
 def settle_conflicts(conversation: Conversation) -> dict[str, Any]:
-    """Let the claim with the most sources stand. Without such a claim, nothing stands."""
+    """Settle each conflict for the claim with the most sources. No claim stands if several claims
+    have this number of sources.
+    """
     settlements = []
     for conflict in lines_of_json(conversation.task):
-        counts = {}
+        counts: dict[str, int] = {}
         for claim in conflict["claims"]:
             counts[claim["id"]] = len({evidence["source"] for evidence in claim["evidence"]})
-        most = max(counts.values())
-        best = [claim for claim, count in counts.items() if count == most]
-        why = "No claim has more sources."
-        if len(best) == 1:
-            why = "This claim has the most sources."
-        if len(best) == 1:
-            stands = best
-        else:
-            stands = []
+        stands = _highest(counts)
+        why = "This claim has the most sources."
+        if len(stands) != 1:
+            stands, why = [], "No claim has more sources."
         settlements.append({"conflict": conflict["conflict"], "why": why, "stands": stands})
     return {"settlements": settlements}
 
 
 def rule_on_points(conversation: Conversation) -> dict[str, Any]:
-    """Leave every point undecided: only a reader can decide who is right about a text."""
+    """Leave every point undecided, because this model cannot judge a text."""
     why = "The offline model cannot judge a text."
     rulings = []
     for line in lines_of_json(conversation.task):
@@ -85,11 +88,13 @@ def rule_on_points(conversation: Conversation) -> dict[str, Any]:
 
 
 def grade(conversation: Conversation) -> dict[str, Any]:
-    """Score answers by the share of words of the right answer, or of the request, that they have."""
+    """Return the score of each answer by its share of the words of the right answer. Without a right
+    answer, the words of the request count.
+    """
     lines = lines_of_json(conversation.task)
-    references = [line["reference"] for line in lines if "reference" in line]
-    wanted = content_stems(references[0] if references else request_in(conversation.task))
-    criteria = [line["criterion"] for line in lines if "criterion" in line]
+    references = values_of(lines, "reference") or [request_in(conversation.task)]
+    wanted = content_stems(references[0])
+    criteria = values_of(lines, "criterion")
     is_duel = "better" in conversation.output_format.get("properties", {})
     scores = []
     counts: dict[str, int] = {}
@@ -103,39 +108,52 @@ def grade(conversation: Conversation) -> dict[str, Any]:
             share = count / len(wanted)
         why = f"Counted, not judged: the answer has {count} of {len(wanted)} words."
         score = {"why": why, "score": _LOWEST + round((_HIGHEST - _LOWEST) * share)}
+        answer = {}
         if is_duel:
-            which = {"answer": line["answer"]}
-        else:
-            which = {}
+            answer = {"answer": line["answer"]}
         for criterion in criteria:
-            scores.append({**which, "criterion": criterion, **score})
+            scores.append({**answer, "criterion": criterion, **score})
     output: dict[str, Any] = {"scores": scores}
     if is_duel:
-        best = [answer for answer, count in counts.items() if count == max(counts.values())]
+        best = _highest(counts)
+        output["better"] = "neither"
         if len(best) == 1:
             output["better"] = best[0]
-        else:
-            output["better"] = "neither"
         output["why"] = "Counted, not judged: the answer with more of the words is better."
     return _counted(output)
 
 
 def check_facts(conversation: Conversation) -> dict[str, Any]:
-    """Look for the figures of each claim in the quotes of the claim."""
-    claims = [claim for result in conversation.results for claim in result.claims]
-    quoted = [claim for claim in claims if any(claim.quotes)]
+    """Return VETO if a claim has a figure that its quotes do not have. Without quotes, return
+    CANNOT_SAY.
+    """
+    quoted = 0
     wrong = []
-    for claim in quoted:
-        if odd := _unquoted_figures(claim):
-            wrong.append({"statement": claim.text, "why": f"no quote has {', '.join(odd)}"})
+    for claim in conversation.claims:
+        if not any(claim.quotes):
+            continue
+        quoted += 1
+        if figures := _unquoted_figures(claim):
+            wrong.append({"statement": claim.text, "why": f"no quote has {', '.join(figures)}"})
     verdict = "CANNOT_SAY"
-    if quoted:
+    if wrong:
+        verdict = "VETO"
+    elif quoted:
         verdict = "PASS"
-    why = f"Counted, not judged: the figures of {len(quoted)} claims were looked for in quotes."
-    return _counted({"verdict": "VETO" if wrong else verdict, "wrong": wrong, "why": why})
+    why = f"Counted, not judged: the figures of {quoted} claims were looked for in quotes."
+    return _counted({"verdict": verdict, "wrong": wrong, "why": why})
+
+
+def _highest(counts: Mapping[str, int]) -> list[str]:
+    """Return the keys with the highest count."""
+    most = max(counts.values(), default=0)
+    return [key for key, count in counts.items() if count == most]
 
 
 def _problems_of(result: Result, results: tuple[Result, ...]) -> list[str]:
+    """Return the problems of a result: no output, statements without a marker, or markers that
+    point to no claim of any result.
+    """
     if result.status == "needs_input":
         return []
     if result.status == "failed":
@@ -146,8 +164,11 @@ def _problems_of(result: Result, results: tuple[Result, ...]) -> list[str]:
     if isinstance(result.output, str):
         for statement in list(unmarked_statements(result.output))[:_MOST_QUOTED]:
             problems.append(f'Cite or drop this statement: "{statement[:_QUOTED_CHARS]}"')
-    known = {claim.id for other in results for claim in other.claims}
-    known |= {claim.id.partition(".")[2] for claim in result.claims}
+    known: set[str] = set()
+    for other in results:
+        known.update(claim.id for claim in other.claims)
+    for claim in result.claims:
+        known.add(claim.id.partition(".")[2])
     unknown = sorted(markers_in(result.text) - known)
     if known and unknown:
         problems.append(f"These markers point to no claim: {', '.join(unknown)}.")
@@ -155,25 +176,34 @@ def _problems_of(result: Result, results: tuple[Result, ...]) -> list[str]:
 
 
 def _uncovered(conversation: Conversation) -> list[str]:
-    """Return the parts of a comparison that no result has, not even as a gap."""
-    texts = "\n".join(each.text for each in conversation.results if each.status != "failed")
+    """Return a problem for each part of a comparison that no result mentions, not even as a gap."""
+    texts: list[str] = []
+    for result in conversation.results:
+        if result.status != "failed":
+            texts.append(result.text)
+    text = "\n".join(texts)
     asking = understand(request_in(conversation.task))
-    missing = []
+    if not asking.things:
+        return []
+    problems = []
     for thing in asking.things:
-        if not mentions(thing, texts):
-            missing.append(f"The request asks about {thing}: no result mentions it.")
-    for aspect in asking.aspects if asking.things else ():
-        if not content_stems(aspect) & stems_of(texts):
-            missing.append(f"The request asks for {aspect}: cover it, or name it as not found.")
-    return missing
+        if not mentions(thing, text):
+            problems.append(f"The request asks about {thing}: no result mentions it.")
+    for aspect in asking.aspects:
+        if not content_stems(aspect) & stems_of(text):
+            problems.append(f"The request asks for {aspect}: cover it, or name it as not found.")
+    return problems
 
 
 def _unquoted_figures(claim: Claim) -> list[str]:
-    quoted = {figure for quote in claim.quotes for figure in _FIGURE.findall(quote)}
+    """Return the figures of a claim that none of its quotes has."""
+    quoted: set[str] = set()
+    for quote in claim.quotes:
+        quoted.update(_FIGURE.findall(quote))
     return [figure for figure in _FIGURE.findall(claim.text) if figure not in quoted]
 
 
 def _counted(output: dict[str, Any]) -> dict[str, Any]:
-    """Return the envelope of an output that was counted."""
+    """Return the answer envelope of an output. Its low confidence says that the model only counted."""
     envelope = {"status": "ok", "claims": [], "confidence": 0.1, "needs": None, "problem": None}
     return {**envelope, "output": output}

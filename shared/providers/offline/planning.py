@@ -1,13 +1,17 @@
-"""The roles that decide who does what: router, planner and replanner."""
+"""The roles that assign work: router, planner and replanner."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from handoff_queue.shared.providers.offline.conversation import Conversation, lines_of_json
+from handoff_queue.shared.providers.offline.conversation import (
+    Conversation,
+    lines_of_json,
+    only_properties,
+)
 from handoff_queue.shared.providers.offline.request_text import (
     MOST_CHARS,
     understand,
@@ -20,26 +24,24 @@ _GENERALIST = "generalist"
 _RESEARCHERS = ("researcher", _GENERALIST, "analyst")
 _WRITERS = ("writer", "analyst", _GENERALIST)
 _TEAM_PARTS = 3
-"""Things or questions from which a team is worth its cost."""
+"""Least number of things or questions for which a team is worth its cost."""
 _MOST_STEPS = 8
 _LONGEST_ID = 44
 _FALLBACK = "Write what there is to say, and name what is missing."
 _NOT_ITS_FIELD = re.compile(r"\b(?:Not for|Never)\b.*", re.DOTALL)
 """The end of a description: the tasks that belong to other specialists."""
 _SURE = 1.0
-"""Score from which a request lies in the field of a specialist. A word that only one of ten
-descriptions has scores 2."""
+"""Least score of a specialist for a request. A word that occurs in only one description scores 2."""
 
 
 def route(conversation: Conversation) -> dict[str, Any]:
-    """Choose a team for three or more things or questions, otherwise one specialist."""
+    """Choose a team for a request with three or more things or questions, otherwise one specialist."""
     names = _property(conversation.schema, "specialist")["enum"]
     brief, _, request = conversation.task.partition("\nRequest:\n")
     is_answerable = why_not_answerable(request) is None
+    offered: list[dict[str, Any]] = []
     if is_answerable:
         offered = lines_of_json(brief)
-    else:
-        offered = []
     specialist = _best_specialist(request, offered, names)
     asking = understand(request)
     parts = asking.things or asking.topics
@@ -50,7 +52,9 @@ def route(conversation: Conversation) -> dict[str, Any]:
 
 
 def plan(conversation: Conversation) -> dict[str, Any]:
-    """Plan one research step for each thing or question, and a step that writes the answer."""
+    """Plan research steps for the things or questions, and a step that writes the answer. If the
+    number of steps is too small, a research step takes several things or questions.
+    """
     step_fields = _property(conversation.schema, "steps")["items"]
     offered = _property(step_fields, "specialist")["enum"]
     names = [name for name in offered if name != SUB_SUPERVISOR] or [_GENERALIST]
@@ -60,11 +64,10 @@ def plan(conversation: Conversation) -> dict[str, Any]:
     for line in lines_of_json(brief):
         if "about" in line:
             known.append(line["id"])
-    most = re.search(r"\bat most (\d+) steps\b", brief)
-    if most:
-        cap = min(int(most.group(1)), _MOST_STEPS)
-    else:
-        cap = _MOST_STEPS
+    cap = _MOST_STEPS
+    limit = re.search(r"\bat most (\d+) steps\b", brief)
+    if limit:
+        cap = min(int(limit.group(1)), _MOST_STEPS)
     if known and "\nRequest before:\n" in brief:
         steps = [_write_step(request, _first(_WRITERS, names), known)]
     elif cap == 1 or why_not_answerable(request):
@@ -72,32 +75,37 @@ def plan(conversation: Conversation) -> dict[str, Any]:
         steps = [{**step, "id": "answer"}]
     else:
         steps = _research_and_write(request, names, cap, known)
-    fields = step_fields.get("properties", {})
-    kept = [{key: value for key, value in step.items() if key in fields} for step in steps]
-    parts = sum(step["id"] != "write" for step in steps)
+    planned: list[dict[str, Any]] = []
+    parts = 0
+    for step in steps:
+        planned.append(only_properties(step, step_fields))
+        parts += step["id"] != "write"
     why = "The request has one part."
     if parts > 1:
         why = f"{parts} parts can be researched side by side."
-    return {"steps": kept, "synthesis": "merge", "why": why}
+    return {"steps": planned, "synthesis": "merge", "why": why}
 
 
 def resolve_needs(conversation: Conversation) -> dict[str, Any]:
-    """Give up every need: the documents are all there is, and the steps have searched them."""
+    """Give up on every missing input, because this model knows only the documents, and the steps
+    have searched them.
+    """
     item = _property(conversation.schema, "resolutions")["items"]
-    fields = item.get("properties", {})
     why = "The offline model knows nothing beyond the documents of this job."
-    given = {"action": "give_up", "answer": why, "specialist": "", "task": ""}
-    values: dict[str, str] = {}
-    for key, value in given.items():
-        if key in fields:
-            values[key] = value
-    return {"resolutions": [{"step": step, **values} for step in fields["step"]["enum"]]}
+    give_up = {"action": "give_up", "answer": why, "specialist": "", "task": ""}
+    values = only_properties(give_up, item)
+    resolutions: list[dict[str, Any]] = []
+    for step in _property(item, "step")["enum"]:
+        resolutions.append({"step": step, **values})
+    return {"resolutions": resolutions}
 
 
 def replan(conversation: Conversation) -> dict[str, Any]:
-    """Keep the plan while it has steps to come. Another search would find nothing new."""
+    """Continue while a step runs or has not started, else finalize. Another search would find
+    nothing new.
+    """
     brief = conversation.task.partition("\nRequest:\n")[0]
-    statuses: list[Any | None] = []
+    statuses: list[Any] = []
     for line in lines_of_json(brief):
         if "step" in line:
             statuses.append(line.get("status"))
@@ -109,7 +117,12 @@ def replan(conversation: Conversation) -> dict[str, Any]:
 def _best_specialist(
     request: str, offered: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> str:
-    """Return the specialist with tools whose description has most words of the request."""
+    """Return the specialist whose description has the most words of the request. A word in few
+    descriptions counts more.
+
+    Only specialists with tools count. If the best score is below `_SURE`, return the generalist, or
+    the first name in the alphabet.
+    """
     fields: dict[str, frozenset[str]] = {}
     for line in offered:
         if line.get("name") in names and line.get("tools") and line["name"] != _GENERALIST:
@@ -135,6 +148,12 @@ def _best_specialist(
 def _research_and_write(
     request: str, names: Sequence[str], cap: int, known: list[str]
 ) -> list[dict[str, Any]]:
+    """Return at most `cap` steps: research steps, and a step that writes the answer.
+
+    Args:
+        names: specialists of the job.
+        known: ids of earlier results, on which the research depends.
+    """
     asking = understand(request)
     researcher = _first(_RESEARCHERS, names)
     writer = None
@@ -142,22 +161,20 @@ def _research_and_write(
         if name in names:
             writer = name
             break
+    most = cap
     if writer:
         most = max(1, cap - 1)
-    else:
-        most = cap
     subjects = list(asking.things or asking.topics)
-    groups: list[list[str]] = []
-    for start in range(min(most, len(subjects))):
-        groups.append(subjects[start::most])
     steps: list[dict[str, Any]] = []
-    for group in groups:
+    ids: list[str] = []
+    for start in range(min(most, len(subjects))):
+        group = subjects[start::most]
         subject = joined(group)
-        taken = {step["id"] for step in steps}
-        step = _step(_free_id(subject, taken), subject, researcher, _task(asking.aspects, group))
+        step_id = _free_id(subject, ids)
+        ids.append(step_id)
+        step = _step(step_id, subject, researcher, _task(asking.aspects, group))
         steps.append({**step, "depends_on": known})
     if writer and not (len(steps) == 1 and writer == researcher):
-        ids = [step["id"] for step in steps]
         steps.append(_write_step(request, writer, ids))
     return steps
 
@@ -194,14 +211,21 @@ def _step(name: str, title: str, specialist: str, task: str) -> dict[str, Any]:
     }
 
 
-def _free_id(subject: str, taken: set[str]) -> str:
+def _free_id(subject: str, taken: Collection[str]) -> str:
+    """Return an id for a research step from the first words of its subject. A number makes it
+    unique.
+    """
     words = re.findall(r"[a-z0-9]+", " ".join(content_words(subject)[:3]))
     first = "_".join(["research", *words])[:_LONGEST_ID].rstrip("_")
-    names = [first, *(f"{first}_{number}" for number in range(2, 100))]
-    return next(name for name in names if name not in taken)
+    step_id, number = first, 2
+    while step_id in taken:
+        step_id = f"{first}_{number}"
+        number += 1
+    return step_id
 
 
 def _first(wanted: Sequence[str], names: Sequence[str]) -> str:
+    """Return the first wanted name that is in `names`, or else the first of `names`."""
     for name in wanted:
         if name in names:
             return name
@@ -209,5 +233,6 @@ def _first(wanted: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _property(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = schema.get("properties", {}).get(name, {})
-    return found
+    """Return the schema of a property, or `{}`."""
+    part: Mapping[str, Any] = schema.get("properties", {}).get(name, {})
+    return part

@@ -1,4 +1,4 @@
-"""Which part the offline model plays, told from the schema of the answer."""
+"""Selects the role that the offline model plays, by the schema of the answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROLES: Mapping[frozenset[str], Callable[[Conversation], dict[str, Any]]] = {
     frozenset({"settlements"}): judging.settle_conflicts,
     frozenset({"rulings"}): judging.rule_on_points,
 }
-"""The supervisor's roles, by fields that only their answers have."""
+"""Functions of the supervisor's roles, by fields that only the answers of the role have."""
 _ENVELOPE = frozenset({"status", "output", "claims"})
 _FACT_CHECK = frozenset({"verdict", "wrong", "why"})
 
@@ -29,7 +29,7 @@ def reply_to(conversation: Conversation) -> list[Block]:
     """Return the content blocks of the reply: tool calls, or the final text.
 
     Raises:
-        RefusedRequest: the answer has a form that no role and no specialist has.
+        RefusedRequest: the schema of the answer belongs to no role and to no specialist.
     """
     fields = frozenset(conversation.schema.get("properties", {}))
     for marks, role in _ROLES.items():

@@ -1,4 +1,4 @@
-"""Reading a request in plain words: things to compare, aspects, or questions."""
+"""Parses a request in plain words into things to compare and their aspects, or into questions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ASPECT_CUE = re.compile(
     re.IGNORECASE,
 )
 _NO_ASPECT = re.compile(r"(?:an?|us|me|my|our|your|someone)\b|.*\b(?:that|who|which)\b", re.I)
-"""A reader of the answer, as in `for a team that needs filters`."""
+"""Beginning of a phrase about the reader of the answer, as in `for a team that needs filters`."""
 _AND = re.compile(r"\s*[,;]\s*(?:and\s+|or\s+)?|\s+(?:and|or|&|versus|vs\.?|against)\s+")
 _QUESTION = r"(?:how|what|why|when|where|which|who|does|do|is|are|can|should)\b"
 _IMPERATIVE = re.compile(
@@ -59,41 +59,43 @@ _MAKING = re.compile(
     r"|an? (?:\w+ )?(?:poem|haiku|story|joke)|übersetze)\b",
     re.IGNORECASE,
 )
-"""Work other than finding something in documents."""
+"""Beginning of a request for work other than finding something in documents."""
 _CAN_BE_QUOTED = re.compile(
     r"\b(?:summar\w+|overview|reports?|brief\w*|comparisons?|accounts?|introductions?|digests?"
     r"|lists?|tables?|notes?|answers?|explanations?|descriptions?|facts?|quotes?|findings?"
     r"|timelines?|glossar\w+|articles?|guides?|pages?|up|down|out)\b",
     re.IGNORECASE,
 )
-"""Texts that quotes can make up."""
+"""Kinds of texts that can consist of quotes."""
 _WHOLE = re.compile(
     r"\b(?:documents?|files?|notes?|sources?|texts?|everything|all|summar\w+)\b", re.I
 )
 _FIRST_WORDS = 5
-"""Words after `write` in which the kind of text is named."""
+"""Words after `write` that are searched for the kind of the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A request as it was understood."""
+    """The parts of a request."""
 
     things: tuple[str, ...] = ()
-    """Two or more things to compare, or nothing."""
+    """Two or more things to compare. Empty if the request is no comparison."""
     aspects: tuple[str, ...] = ()
-    """What to compare them by."""
+    """Aspects of the comparison."""
     topics: tuple[str, ...] = ()
-    """What to answer where nothing is compared."""
+    """Questions and subjects of a request that is no comparison."""
 
 
 def request_in(task: str) -> str:
     """Return the words of the user inside a task: the text after `Request:`, or the whole task."""
-    found = re.search(r"^request:\s*(.+)", task, re.DOTALL | re.MULTILINE | re.IGNORECASE)
-    return (found.group(1) if found else task).strip()
+    match = re.search(r"^request:\s*(.+)", task, re.DOTALL | re.MULTILINE | re.IGNORECASE)
+    if match:
+        return match.group(1).strip()
+    return task.strip()
 
 
 def understand(text: str) -> Asking:
-    """Read a request. A request that is not understood is one topic."""
+    """Parse the first `MOST_CHARS` of a request. A text without any known form is one topic."""
     text = text[:MOST_CHARS]
     things, rest = _compared(" ".join(re.sub(r"\b(vs|versus)\.", r"\1", text).split()))
     if things:
@@ -102,13 +104,17 @@ def understand(text: str) -> Asking:
 
 
 def items_of(text: str) -> list[str]:
-    """Return the items of `a, b and c`."""
-    items = [item.strip(" .?!:\"'") for item in _AND.split(text.strip(" .?!:"))]
-    return [item for item in dict.fromkeys(items) if item]
+    """Return the items of `a, b and c`, each once."""
+    items: list[str] = []
+    for part in _AND.split(text.strip(" .?!:")):
+        item = part.strip(" .?!:\"'")
+        if item and item not in items:
+            items.append(item)
+    return items
 
 
 def why_not_answerable(request: str) -> str | None:
-    """Return why quotes cannot answer a request, or None."""
+    """Return the reason why quotes cannot answer a request, or None if they may."""
     text = " ".join(request.split())
     if not content_words(text) and not _WHOLE.search(text):
         return f"{CANNOT_ANSWER}: the request does not say what to look for in the documents."
@@ -122,19 +128,21 @@ def why_not_answerable(request: str) -> str | None:
 
 
 def _compared(text: str) -> tuple[tuple[str, ...], str]:
-    """Return the things to compare, and the rest of the text, which may name aspects."""
+    """Return the things to compare, and the text after them, which may name aspects."""
     for pattern in _COMPARISONS:
-        found = re.search(pattern, text, re.IGNORECASE)
-        if found:
-            things = _names_in(found["things"])
-        else:
-            things = ()
-        if found and len(things) > 1:
-            rest = text[found.start("things") :]
-            for thing in things:
-                rest = re.sub(re.escape(thing), " ", rest, flags=re.IGNORECASE)
-            aspects = found.groupdict().get("aspects")
-            return things, f"covering {aspects}. {rest}" if aspects else rest
+        match = re.search(pattern, text, re.IGNORECASE)
+        if match is None:
+            continue
+        things = _names_in(match["things"])
+        if len(things) < 2:
+            continue
+        rest = text[match.start("things") :]
+        for thing in things:
+            rest = re.sub(re.escape(thing), " ", rest, flags=re.IGNORECASE)
+        aspects = match.groupdict().get("aspects")
+        if aspects:
+            rest = f"covering {aspects}. {rest}"
+        return things, rest
     return (), text
 
 
@@ -154,10 +162,13 @@ def _names_in(text: str) -> tuple[str, ...]:
 
 
 def _aspects_in(text: str) -> tuple[str, ...]:
+    """Return the aspects that follow words such as `in terms of`."""
     aspects = []
     for sentence in re.split(r"[.?!:]", text):
         for part in _ASPECT_CUE.split(sentence)[1:]:
-            for item in [] if _NO_ASPECT.match(part) else items_of(part):
+            if _NO_ASPECT.match(part):
+                continue
+            for item in items_of(part):
                 label = re.sub(r"^(?:the|their|its|good|strong|is)\s+", "", item)
                 if content_words(label) and len(label.split()) <= _MOST_ASPECT_WORDS:
                     aspects.append(label)
@@ -167,7 +178,8 @@ def _aspects_in(text: str) -> tuple[str, ...]:
 def _topics(text: str) -> tuple[str, ...]:
     """Return the questions and subjects of a request.
 
-    Lines and sentences that neither ask nor order anything are left out, if others do.
+    Only lines and sentences that ask or order something count. Without any, the whole text is the
+    only topic.
     """
     parts: list[str] = []
     for line in text.splitlines():
@@ -183,15 +195,14 @@ def _topics(text: str) -> tuple[str, ...]:
 def _parts_of(line: str) -> list[str]:
     """Return the parts of a line that ask or order something.
 
-    A part with a pronoun stays with the part before it.
+    A part with a pronoun is joined to the part before it.
     """
-    sentences = split_sentences(line)
-    wanted: list[str] = []
-    for sentence in sentences:
+    requested: list[str] = []
+    for sentence in split_sentences(line):
         if sentence.endswith("?") or _WANTED.match(sentence):
-            wanted.append(sentence)
+            requested += _NEXT_QUESTION.split(sentence)
     parts: list[str] = []
-    for part in (part for each in wanted for part in _NEXT_QUESTION.split(each)):
+    for part in requested:
         if parts and _PRONOUN.search(part):
             parts[-1] = f"{parts[-1].rstrip('?.!')} and {part[:1].lower()}{part[1:]}"
         else:
@@ -200,6 +211,7 @@ def _parts_of(line: str) -> list[str]:
 
 
 def _subjects_of(part: str) -> list[str]:
+    """Return a question as one subject, or the items of an order such as `describe a and b`."""
     if re.match(_QUESTION, part, re.IGNORECASE):
         return [f"{part[:1].upper()}{part[1:].rstrip('.,;?')}?"]
     subject = _IMPERATIVE.sub("", part, count=1).rstrip(".")

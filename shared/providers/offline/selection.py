@@ -1,20 +1,21 @@
-"""Which sentences of the documents answer a topic."""
+"""Selects the sentences of documents that answer a topic."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
 
 from handoff_queue.shared.providers.offline.conversation import Claim
+from handoff_queue.shared.providers.offline.drafts import distinct
 from handoff_queue.shared.providers.offline.request_text import items_of, request_in, understand
 from handoff_queue.shared.providers.offline.sentences import Sentence
 from handoff_queue.shared.providers.offline.words import (
     content_stems,
     content_words,
     mentions,
+    mentions_any,
     similarity,
     stems_of,
 )
@@ -22,13 +23,13 @@ from handoff_queue.shared.providers.offline.words import (
 _MOST_NAME_WORDS = 6
 _MOST_CLAIMS, _MOST_ANSWERS, _PER_ASPECT, _ENOUGH_ABOUT_A_THING = 10, 6, 2, 6
 _PLACE_WEIGHT = 0.3
-"""Weight of a word in the headings, against 1.0 in the sentence."""
+"""Factor for a word in the headings or the document's name. A word in the sentence has 1.0."""
 _FEWEST_SHARE = 0.2
-"""Share of the words of a question, by weight, that a sentence needs."""
+"""Least share of the words of a question, by weight, that a sentence must have."""
 _SECOND_BEST = 0.4
-"""Share of the best score that a further sentence needs."""
+"""Least share of the best score that a further sentence must have."""
 _SAME = 0.75
-"""Similarity from which two sentences say the same."""
+"""Least similarity of two sentences of which only one is used."""
 _RESEARCH = re.compile(
     r"(?:Research|Find out|Look up|Investigate)\s+(?:the (?P<kind>question|subject):\s*)?"
 )
@@ -42,13 +43,12 @@ class Topic:
     text: str
     is_thing: bool = False
     aspects: tuple[str, ...] = ()
-    """What to say about the thing. Empty: everything."""
+    """Aspects of the thing to describe. Empty: all sentences about the thing."""
 
     @property
     def gap(self) -> str:
-        """Name of the topic in a list of gaps."""
-        is_question = self.text.endswith("?")
-        if is_question:
+        """The topic as an item in a list of gaps."""
+        if self.text.endswith("?"):
             return f'an answer to "{self.text}"'
         return self.text.rstrip(".")
 
@@ -58,109 +58,150 @@ class Topic:
         if self.is_thing:
             return (self.text,)
         words = re.findall(r"[^\W\d_][\w.+#-]*\w", self.text)
-        first: list[Any] = []
-        for word in words[:1]:
-            if re.search(r"\w[A-Z]", word):
-                first.append(word)
-        return tuple(dict.fromkeys([*first, *(w for w in words[1:] if w != w.lower())]))
+        names: dict[str, None] = {}
+        for index, word in enumerate(words):
+            # The first word of a sentence is always capitalized.
+            is_name = word != word.lower()
+            if index == 0:
+                is_name = re.search(r"\w[A-Z]", word) is not None
+            if is_name:
+                names[word] = None
+        return tuple(names)
 
 
 def topics_of(task: str) -> tuple[Topic, ...]:
     """Return the topics of a task. A comparison has one topic for each thing."""
-    words = request_in(task)
-    first = words.partition("\n")[0].strip()
+    request = request_in(task)
+    first = request.partition("\n")[0].strip()
     if research := _RESEARCH.match(first):
         subject = first[research.end() :]
         name, _, aspects = subject.rstrip(".").partition(" with regard to ")
         if research["kind"] or len(name.split()) > _MOST_NAME_WORDS:
             return (Topic(subject),)
         return (Topic(name, is_thing=True, aspects=tuple(items_of(aspects))),)
-    asking = understand(words)
-    if asking.things:
-        items: list[Topic] = []
-        for thing in asking.things:
-            items.append(Topic(thing, is_thing=True, aspects=asking.aspects))
-        return tuple(items)
+    asking = understand(request)
     topics: list[Topic] = []
-    for each in asking.topics:
-        topics.append(Topic(each))
+    for thing in asking.things:
+        topics.append(Topic(thing, is_thing=True, aspects=asking.aspects))
+    for question in asking.topics:
+        topics.append(Topic(question))
     return tuple(topics)
 
 
 def find(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
-    """Return claims without ids, and the gaps: phrases for missing facts about the topic."""
-    claims, gaps = (_about_thing if topic.is_thing else _about_question)(topic, sentences)
+    """Return claims without ids about a topic, and its gaps: phrases for missing facts."""
+    if topic.is_thing:
+        claims, gaps = _about_thing(topic, sentences)
+    else:
+        claims, gaps = _about_question(topic, sentences)
     if claims:
-        return (_distinct(claims)[:_MOST_CLAIMS], gaps)
-    return ([], [topic.gap])
+        return distinct(claims, _SAME)[:_MOST_CLAIMS], gaps
+    return [], [topic.gap]
 
 
 def _about_thing(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
-    about = [each for each in sentences if mentions(topic.text, f"{each.text} {each.place}")]
-    own = [each for each in about if mentions(topic.text, each.place)]
+    """Return claims for each aspect of a thing. If an aspect has none, or there are no aspects,
+    return claims from all sections about the thing, too.
+    """
+    about: list[Sentence] = []
+    own: list[Sentence] = []
+    for sentence in sentences:
+        if mentions(topic.text, _text_with_place(sentence)):
+            about.append(sentence)
+            if mentions(topic.text, sentence.place):
+                own.append(sentence)
     claims: list[Claim] = []
-    gaps = []
+    gaps: list[str] = []
     for aspect in topic.aspects:
-        chosen = _matching(content_stems(aspect) or stems_of(aspect), about, _PER_ASPECT)
+        matching = _matching(content_stems(aspect) or stems_of(aspect), about, _PER_ASPECT)
         heading = f"{aspect[:1].upper()}{aspect[1:]}"
-        claims += [_of_thing(topic.text, heading, each) for each in chosen]
-        if not chosen:
+        for sentence in matching:
+            claims.append(_of_thing(topic.text, heading, sentence))
+        if not matching:
             gaps.append(f'the words "{aspect}" ({topic.text})')
     if claims and not gaps:
-        return [_of_thing(topic.text, topic.text, each) for each in own[:1]] + claims, gaps
+        if own:
+            claims.insert(0, _of_thing(topic.text, topic.text, own[0]))
+        return claims, gaps
     sections = _first_of_sections(own)
-    rest = [each for each in about if each not in sections]
+    rest = [sentence for sentence in about if sentence not in sections]
     most = max(_ENOUGH_ABOUT_A_THING, len(claims) + len(sections))
     for sentence in [*sections, *rest]:
-        if len(sentence.headings) > 1:
+        heading = topic.text
+        if len(sentence.headings) > 1 and not mentions(topic.text, sentence.headings[-1]):
             heading = sentence.headings[-1]
-        else:
-            heading = topic.text
-        is_named = mentions(topic.text, heading)
-        claims.append(_of_thing(topic.text, topic.text if is_named else heading, sentence))
+        claims.append(_of_thing(topic.text, heading, sentence))
     return claims[:most], gaps
 
 
 def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
+    """Return claims that match the words of a question, and a gap for words in no sentence.
+
+    For a subject that is no question, return an overview of the sections with its words in their
+    headings if no sentence matches.
+    """
     wanted = content_stems(topic.text)
-    seen = frozenset[str]().union(*(_stems_with_place(each) for each in sentences))
-    candidates = sentences
-    if topic.names:
-        texts = {each: f"{each.text} {each.place}" for each in sentences}
-        candidates = [
-            each for each in sentences if any(mentions(n, texts[each]) for n in topic.names)
-        ]
-    elif 2 * len(wanted - seen) > len(wanted) or (wanted and not wanted & seen):
-        candidates = []
-    most = _MOST_CLAIMS if _LIST.match(topic.text) else _MOST_ANSWERS
-    chosen = _matching(wanted, candidates, most) if wanted else []
-    if not chosen and not topic.text.endswith("?"):
-        titled = [each for each in sentences if wanted <= stems_of(each.place)]
-        return [_in_context("", each) for each in _overview(titled)], []
-    chosen.sort(key=list(sentences).index)
+    seen: set[str] = set()
+    for sentence in sentences:
+        seen |= _stems_with_place(sentence)
+    matching: list[Sentence] = []
+    if wanted:
+        most = _MOST_CLAIMS if _LIST.match(topic.text) else _MOST_ANSWERS
+        matching = _matching(wanted, _candidates(topic, sentences, seen), most)
+    if not matching and not topic.text.endswith("?"):
+        return _overview_claims(wanted, sentences), []
     unseen: list[str] = []
-    for w in content_words(topic.text):
-        if len(w) > 1 and not stems_of(w) & seen:
-            unseen.append(w)
+    for word in content_words(topic.text):
+        if len(word) > 1 and not stems_of(word) & seen:
+            unseen.append(word)
     gaps = [f'the words "{", ".join(unseen)}"'] if unseen else []
-    return [_in_context(topic.text, each) for each in chosen], gaps
+    claims: list[Claim] = []
+    for sentence in sorted(matching, key=list(sentences).index):
+        claims.append(_in_context(topic.text, sentence))
+    return claims, gaps
+
+
+def _candidates(topic: Topic, sentences: Sequence[Sentence], seen: Set[str]) -> Sequence[Sentence]:
+    """Return the sentences that have a name of the topic. If the topic has no names, return all
+    sentences, or none if most words of the topic are not in `seen`.
+    """
+    if topic.names:
+        candidates: list[Sentence] = []
+        for sentence in sentences:
+            if mentions_any(topic.names, _text_with_place(sentence)):
+                candidates.append(sentence)
+        return candidates
+    wanted = content_stems(topic.text)
+    if 2 * len(wanted - seen) > len(wanted) or not wanted & seen:
+        return []
+    return sentences
+
+
+def _overview_claims(wanted: Set[str], sentences: Sequence[Sentence]) -> list[Claim]:
+    """Return claims of an overview of the sections that have all wanted words in their headings."""
+    titled = [sentence for sentence in sentences if wanted <= stems_of(sentence.place)]
+    claims: list[Claim] = []
+    for sentence in _overview(titled):
+        claims.append(_in_context("", sentence))
+    return claims
 
 
 def _matching(wanted: frozenset[str], sentences: Sequence[Sentence], most: int) -> list[Sentence]:
-    """Return the sentences that have most of the wanted words. Ties go to the earlier sentence.
+    """Return at most `most` sentences that have most of the wanted words, the best first. Of equal
+    scores, the earlier sentence comes first.
 
-    A word in few sentences weighs more than a common word.
+    A word in few sentences weighs more than a common word. A sentence that repeats a better one is
+    left out.
     """
-    weights = {}
+    weights: dict[str, float] = {}
     for stem in sorted(wanted):
         count = sum(stem in stems_of(sentence.text) for sentence in sentences)
         weights[stem] = math.log(1 + len(sentences) / (1 + count)) ** 2
     scored = []
     for sentence in sentences:
-        said = stems_of(sentence.text)
-        near = _stems_with_place(sentence)
-        score = sum(weight for stem, weight in weights.items() if stem in said)
-        score += _PLACE_WEIGHT * sum(w for stem, w in weights.items() if stem in near - said)
+        in_text = stems_of(sentence.text)
+        in_place = stems_of(sentence.place) - in_text
+        score = _weight_of(in_text, weights) + _PLACE_WEIGHT * _weight_of(in_place, weights)
         scored.append((score, sentence))
     scored.sort(key=lambda pair: -pair[0])
     chosen: list[Sentence] = []
@@ -173,12 +214,22 @@ def _matching(wanted: frozenset[str], sentences: Sequence[Sentence], most: int) 
     return chosen
 
 
+def _weight_of(stems: Set[str], weights: Mapping[str, float]) -> float:
+    """Return the sum of the weights of these stems."""
+    return sum(weight for stem, weight in weights.items() if stem in stems)
+
+
 def _overview(sentences: Iterable[Sentence]) -> list[Sentence]:
-    """Return the first sentence of each section, or of each document if there are many sections."""
+    """Return the first sentence of each section, or of each document if there are more than
+    `_MOST_CLAIMS` sections.
+    """
     firsts = _first_of_sections(sentences)
     if len(firsts) <= _MOST_CLAIMS:
         return firsts
-    return list({each.source: each for each in reversed(firsts)}.values())[::-1]
+    by_source: dict[str, Sentence] = {}
+    for sentence in reversed(firsts):
+        by_source[sentence.source] = sentence
+    return list(reversed(by_source.values()))
 
 
 def _first_of_sections(sentences: Iterable[Sentence]) -> list[Sentence]:
@@ -188,12 +239,8 @@ def _first_of_sections(sentences: Iterable[Sentence]) -> list[Sentence]:
     return list(firsts.values())
 
 
-def _distinct(claims: Iterable[Claim]) -> list[Claim]:
-    kept: list[Claim] = []
-    for claim in claims:
-        if all(similarity(claim.text, other.text) < _SAME for other in kept):
-            kept.append(claim)
-    return kept
+def _text_with_place(sentence: Sentence) -> str:
+    return f"{sentence.text} {sentence.place}"
 
 
 def _stems_with_place(sentence: Sentence) -> frozenset[str]:
@@ -202,19 +249,16 @@ def _stems_with_place(sentence: Sentence) -> frozenset[str]:
 
 def _of_thing(thing: str, heading: str, sentence: Sentence) -> Claim:
     """Return the claim of a sentence, with the thing in front if the sentence does not name it."""
-    if mentions(thing, sentence.text):
-        text = sentence.text
-    else:
-        text = f"{thing}: {sentence.text}"
+    text = sentence.text
+    if not mentions(thing, text):
+        text = f"{thing}: {text}"
     return Claim("", text, sentence.source, (sentence.quote,), heading)
 
 
 def _in_context(heading: str, sentence: Sentence) -> Claim:
-    """Return the claim of a sentence, after its headings if it has no word of the headings."""
+    """Return the claim of a sentence, with its headings in front if it has no word of them."""
     above = ", ".join(sentence.headings)
-    has_context = not above or content_stems(above) & stems_of(sentence.text)
-    if has_context:
-        text = sentence.text
-    else:
-        text = f"{above}: {sentence.text}"
+    text = sentence.text
+    if above and not content_stems(above) & stems_of(text):
+        text = f"{above}: {text}"
     return Claim("", text, sentence.source, (sentence.quote,), heading)

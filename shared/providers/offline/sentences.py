@@ -1,4 +1,6 @@
-"""Sentences of documents: Markdown, plain text and tables. Only these can be stated."""
+"""Splits documents (Markdown, plain text and tables) into sentences. The offline model states only
+these.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _ABBREVIATIONS = frozenset(
 _FEWEST_WORDS, _MOST_WORDS = 4, 60
 _MOST_TITLE_WORDS = 8
 _LABELLED = re.compile(r"[^\W\d][\w ()/%-]{0,30}:\s+\S")
-"""`Price: $499` is a statement, however short it is."""
+"""A labelled value such as `Price: $499`, which is a statement of any length."""
 _MOST_LABELLED_WORDS = 12
 _ITEM = re.compile(r"(?:[-*+]|\d{1,2}[.)])\s+(.*)")
 _LOG_LINE = re.compile(r"\[?\d{4}-\d\d-\d\d[T ]")
@@ -52,7 +54,7 @@ class Sentence:
     """The sentence as plain text. A row of a table is put in words."""
     source: str
     headings: tuple[str, ...] = ()
-    """The headings above it, from the title of the document down."""
+    """Headings above the sentence, from the title of the document down."""
 
     @property
     def place(self) -> str:
@@ -66,21 +68,24 @@ def sentences_of(
 ) -> tuple[Sentence, ...]:
     """Return the whole sentences of a text, without headings and code.
 
-    `is_start`, `is_end`: the text has the beginning and the end of the document. Elsewhere the
-    first or the last sentence may be cut, and is left out.
+    Args:
+        source: path or URL of the document.
+        is_start: True if the text has the beginning of the document. Otherwise the first sentence
+            may be cut, and is left out.
+        is_end: True if the text has the end of the document. Otherwise the last list item or row
+            of a table file may be cut, and is left out.
     """
     if delimiter := delimiter_of(source, text):
         if not is_end and not text.endswith("\n"):
             text = text[: text.rfind("\n") + 1]
         rows = rows_of_file(text, delimiter, is_start=is_start)
-        return tuple(Sentence(quote, said, source) for quote, said in rows)
+        return tuple(Sentence(quote, wording, source) for quote, wording in rows)
     is_marked_up = PurePosixPath(source).suffix.lower() in _MARKED_UP or "://" in source
     blocks = list(_blocks(text, is_start=is_start))
-    found = []
-    for number, (kind, headings, block, said) in enumerate(blocks):
-        if kind == "row":
-            pieces = [block]
-        else:
+    sentences: list[Sentence] = []
+    for number, (kind, headings, block, wording) in enumerate(blocks):
+        pieces = [block]
+        if kind != "row":
             pieces = split_sentences(block)
         if number == 0 and not is_start and kind != "row":
             pieces = pieces[1:]
@@ -88,27 +93,26 @@ def sentences_of(
             is_last = number == len(blocks) - 1 and index == len(pieces) - 1
             if kind != "row" and not _is_statement(piece, kind, is_whole=is_end or not is_last):
                 continue
-            plain = said or piece
+            plain = wording or piece
             if is_marked_up:
                 plain = _FOOTNOTE.sub("", _BOLD.sub(r"\1", _LINK.sub(r"\1", plain))).strip()
-            found.append(Sentence(piece, plain, source, headings))
-    return tuple(found)
+            sentences.append(Sentence(piece, plain, source, headings))
+    return tuple(sentences)
 
 
 def split_sentences(block: str) -> list[str]:
     """Return the sentences of a paragraph."""
-    pieces, start = [], 0
-    for found in _BREAK.finditer(block):
-        end = max(found.start(1), found.start(2))
-        before = block[start:end].strip()
-        if before and not _ends_in_abbreviation(before):
-            pieces.append(before)
-            start = found.end()
-    pieces.append(block[start:].strip())
     sentences: list[str] = []
-    for piece in pieces:
-        if piece:
-            sentences.append(piece)
+    start = 0
+    for match in _BREAK.finditer(block):
+        end = max(match.start(1), match.start(2))
+        sentence = block[start:end].strip()
+        if sentence and not _ends_in_abbreviation(sentence):
+            sentences.append(sentence)
+            start = match.end()
+    last = block[start:].strip()
+    if last:
+        sentences.append(last)
     return sentences
 
 
@@ -119,7 +123,7 @@ def name_of(source: str) -> str:
 
 
 def _ends_in_abbreviation(before: str) -> bool:
-    """Whether the full stop belongs to an abbreviation, a number or an initial.
+    """Return whether the full stop at the end belongs to an abbreviation, a number or an initial.
 
     "It is written in C." ends a sentence. "Donald E." does not.
     """
@@ -132,6 +136,12 @@ def _ends_in_abbreviation(before: str) -> bool:
 
 
 def _is_statement(piece: str, kind: str, *, is_whole: bool) -> bool:
+    """Return whether a piece is a labelled value, or a sentence or list item of 4 to 60 words.
+
+    Args:
+        kind: kind of its block, see `_blocks`.
+        is_whole: False if a list item may be cut off at its end.
+    """
     count = len(words_of(piece))
     if _LABELLED.match(piece) and count <= _MOST_LABELLED_WORDS:
         return piece[-1] not in ":?,;"
@@ -141,10 +151,12 @@ def _is_statement(piece: str, kind: str, *, is_whole: bool) -> bool:
 
 
 def _blocks(text: str, *, is_start: bool) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
-    """Yield kind (`text`, `item` or `row`), headings, folded text and wording of each block."""
+    """Yield the kind (`text`, `item` or `row`), the headings, the text with folded white space, and
+    the wording of each block. Only a row has a wording. A short first block is the title.
+    """
     headings: dict[int, str] = {}
     is_first = is_start
-    for kind, block, said in _raw_blocks(_HIDDEN.sub("\n", text)):
+    for kind, block, wording in _raw_blocks(_HIDDEN.sub("\n", text)):
         is_title = (
             is_first
             and kind == "text"
@@ -159,29 +171,31 @@ def _blocks(text: str, *, is_start: bool) -> Iterator[tuple[str, tuple[str, ...]
             headings = {above: title for above, title in headings.items() if above < level}
             headings[level] = block
         else:
-            yield kind, tuple(headings.values()), block, said
+            yield kind, tuple(headings.values()), block, wording
 
 
 def _raw_blocks(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield kind, folded text and wording. The kind of a heading is its level."""
+    """Yield the kind, the text with folded white space, and the wording of each block, also of
+    headings. The kind of a heading is its level, such as "2".
+    """
     kind, lines = "text", list[str]()
     table: list[str] = []
     for line in [*text.splitlines(), ""]:
         stripped = line.strip()
         if table and not is_row(stripped):
-            for quote, said in rows_of_table(table):
-                yield ("row", quote, said)
+            for quote, wording in rows_of_table(table):
+                yield "row", quote, wording
             table = []
         heading = _HEADING.match(stripped)
         underline = _UNDERLINE.fullmatch(stripped)
         item = _item_in(stripped)
         if lines and (not stripped or heading or underline or item or is_row(stripped)):
             folded = " ".join(" ".join(lines).split())
-            is_heading = underline and kind == "text" and len(lines) == 1
-            level = "2"
-            if stripped.startswith("="):
-                level = "1"
-            yield (level if is_heading else kind), folded, ""
+            if underline and kind == "text" and len(lines) == 1:
+                kind = "2"
+                if stripped.startswith("="):
+                    kind = "1"
+            yield kind, folded, ""
             kind, lines = "text", []
         if heading:
             yield str(len(heading.group(1))), heading.group(2), ""

@@ -1,15 +1,17 @@
-"""A specialist's turns: search, read, state the matching sentences; or write from results."""
+"""The turns of a specialist: search documents, read them, and state the matching sentences. Or write
+from the claims of earlier results.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from handoff_queue.shared.providers.offline.citations import gaps_in
+from handoff_queue.shared.providers.offline.citations import gaps_in, gaps_of
 from handoff_queue.shared.providers.offline.conversation import Claim, Conversation, objects_in
 from handoff_queue.shared.providers.offline.drafts import claims_by_thing, draft
 from handoff_queue.shared.providers.offline.forms import fill, is_valid
@@ -20,7 +22,12 @@ from handoff_queue.shared.providers.offline.request_text import (
 )
 from handoff_queue.shared.providers.offline.selection import Topic, find, topics_of
 from handoff_queue.shared.providers.offline.sentences import Sentence, name_of, sentences_of
-from handoff_queue.shared.providers.offline.words import content_words, joined, mentions
+from handoff_queue.shared.providers.offline.words import (
+    content_words,
+    joined,
+    mentions,
+    mentions_any,
+)
 
 SEARCH, READ = "search_documents", "read_document"
 _MOST_CALLS = 12
@@ -30,15 +37,20 @@ _MOST_READ = 3
 _MOST_HITS = 8
 _MOST_QUERY_WORDS = 20
 _PAGE_CHARS = 11_000
-"""A little less than one call of `read_document` returns."""
+"""Hits at or before about this offset need no other page. One call of `read_document` returns a
+little more.
+"""
 _BEFORE_HIT_CHARS = 1_000
+"""Characters to read before a hit."""
 _TITLE_WEIGHT = 4
-"""Factor for a document whose name has a name of the topic."""
+"""Factor for a document whose name contains a name of the topic."""
 _RESEARCH = re.compile(r"(?:research|find|look up|search|investigate)\b", re.IGNORECASE)
 
 
 def next_calls(conversation: Conversation) -> list[dict[str, Any]]:
-    """Return the tool calls of this turn: all searches, then all documents to read."""
+    """Return the tool calls of this turn: all new searches, or else all new documents to read. The
+    list is empty if the answer is due.
+    """
     if _is_writing(conversation) or _why_not(conversation):
         return []
     searches: list[dict[str, Any]] = []
@@ -47,25 +59,36 @@ def next_calls(conversation: Conversation) -> list[dict[str, Any]]:
         for query in _queries(topic):
             searches.append({"query": query, "limit": _MOST_HITS})
         pages += _pages(conversation, topic)
-    done = [(call.name, call.input) for call in conversation.calls]
     for name, inputs in ((SEARCH, searches), (READ, pages)):
-        calls: list[dict[str, Any]] = []
-        for each in inputs[:_MOST_CALLS]:
-            call = {"type": "tool_use", "id": "", "name": name, "input": each}
-            if (name, each) not in done and call not in calls:
-                calls.append(call)
+        calls = _new_calls(conversation, name, inputs[:_MOST_CALLS])
         if calls and name in conversation.tools:
             return calls
     return []
 
 
+def _new_calls(
+    conversation: Conversation, name: str, inputs: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the calls of a tool that no earlier turn has made, each once."""
+    done: list[Mapping[str, Any]] = []
+    for earlier in conversation.calls:
+        if earlier.name == name:
+            done.append(earlier.input)
+    calls: list[dict[str, Any]] = []
+    for arguments in inputs:
+        call = {"type": "tool_use", "id": "", "name": name, "input": arguments}
+        if arguments not in done and call not in calls:
+            calls.append(call)
+    return calls
+
+
 def answer(conversation: Conversation) -> dict[str, Any]:
-    """Return the answer envelope."""
+    """Return the answer envelope. If the output must match a schema, it is filled from the claims."""
     if _is_writing(conversation):
-        claims = [claim for result in conversation.results for claim in result.claims]
+        claims = conversation.claims
         envelope = _written(conversation, claims)
-    elif why := _why_not(conversation):
-        return _envelope("partial", why, problem=why)
+    elif reason := _why_not(conversation):
+        return _envelope("partial", reason, problem=reason)
     else:
         claims, gaps, silent = _found(conversation)
         envelope = _researched(conversation, claims, gaps, silent)
@@ -76,62 +99,72 @@ def answer(conversation: Conversation) -> dict[str, Any]:
         used = [claim for claim in claims if claim.id in filled.used]
         envelope |= {"output": filled.value, "claims": _sourced(used)}
         if filled.missing and envelope["status"] != "needs_input":
+            envelope["status"] = "partial"
             if filled.value is None:
                 envelope["status"] = "failed"
-            else:
-                envelope["status"] = "partial"
             envelope["problem"] = f"the documents do not say: {joined(filled.missing)}"
     return envelope
 
 
 def _found(conversation: Conversation) -> tuple[list[Claim], list[str], list[Topic]]:
-    """Return the claims of the documents, the gaps, and the topics without any claim."""
+    """Return the claims that documents support, the gaps, and the topics without any claim."""
     sentences = _sentences(conversation)
-    found: dict[str, Claim] = {}
+    claims_by_text: dict[str, Claim] = {}
     gaps: list[str] = []
-    silent: list[Topic] = []
+    missing: list[Topic] = []
     for topic in topics_of(conversation.task):
-        claims, missing = find(topic, sentences)
-        gaps += missing
-        if claims:
-            silent += []
-        else:
-            silent += [topic]
+        claims, topic_gaps = find(topic, sentences)
+        gaps += topic_gaps
+        if not claims:
+            missing.append(topic)
         for claim in claims:
-            found.setdefault(claim.text, replace(claim, id=f"c{len(found) + 1}"))
-    return list(found.values()), gaps, silent
+            claim_id = f"c{len(claims_by_text) + 1}"
+            claims_by_text.setdefault(claim.text, replace(claim, id=claim_id))
+    return list(claims_by_text.values()), gaps, missing
 
 
 def _researched(
-    conversation: Conversation, claims: list[Claim], gaps: list[str], silent: list[Topic]
+    conversation: Conversation, claims: list[Claim], gaps: list[str], missing: list[Topic]
 ) -> dict[str, Any]:
+    """Return the envelope of an answer from documents. Without any document, its status is
+    `needs_input`.
+    """
     output = draft(request_in(conversation.task), claims, gaps)
     if claims:
         return _envelope("ok", output, claims, confidence=0.6 if gaps else 0.9)
-    problem = f"not found in the documents: {joined([topic.gap for topic in silent])}"
-    searched = [re.search(r'"searched":\s*[1-9]', call.result) for call in conversation.calls]
-    if conversation.paths or any(searched):
+    problem = f"not found in the documents: {joined([topic.gap for topic in missing])}"
+    if conversation.paths or _has_searched(conversation):
         return _envelope("partial", output, problem=problem)
-    needs = f"documents about {joined([topic.text.rstrip('.') for topic in silent])}"
+    needs = f"documents about {joined([topic.text.rstrip('.') for topic in missing])}"
     return _envelope("needs_input", output, needs=needs, problem=problem)
+
+
+def _has_searched(conversation: Conversation) -> bool:
+    """Return whether a search has covered at least one document."""
+    return any(re.search(r'"searched":\s*[1-9]', call.result) for call in conversation.calls)
 
 
 def _written(conversation: Conversation, claims: list[Claim]) -> dict[str, Any]:
     """Return the envelope of a text whose markers point to claims of the context."""
     request = request_in(conversation.task)
-    gaps = [gap for result in conversation.results for gap in gaps_in(result.text)]
+    gaps = gaps_of(conversation.results)
     for result in conversation.results:
         if not result.claims and not gaps_in(result.text):
             gaps.append(f"anything from {result.step} ({result.status})")
-    by_thing = claims_by_thing(understand(request).things, claims)
-    silent = [thing for thing, about in by_thing.items() if not about]
-    gaps += [thing for thing in silent if not any(thing in gap for gap in gaps)]
+    missing: list[str] = []
+    unnamed: list[str] = []
+    for thing, about in claims_by_thing(understand(request).things, claims).items():
+        if not about:
+            missing.append(thing)
+            if not any(thing in gap for gap in gaps):
+                unnamed.append(thing)
+    gaps += unnamed
     output = draft(request, claims, list(dict.fromkeys(gaps)))
     if not claims:
         steps = joined([result.step for result in conversation.results])
         return _envelope("partial", output, problem=f"no claims came from {steps}")
-    if silent:
-        problem = f"the results say nothing about {joined(silent)}"
+    if missing:
+        problem = f"the results say nothing about {joined(missing)}"
         return _envelope("partial", output, confidence=0.5, problem=problem)
     return _envelope("ok", output, confidence=0.6 if gaps else 0.9)
 
@@ -144,41 +177,53 @@ def _envelope(
 
 
 def _sourced(claims: Sequence[Claim]) -> list[dict[str, Any]]:
-    """Return claims as the envelope has them."""
-    values = []
+    """Return claims in the form of the answer envelope."""
+    sourced: list[dict[str, Any]] = []
     for claim in claims:
         sources: list[dict[str, str]] = []
         for quote in claim.quotes:
             sources.append({"source": claim.source, "quote": quote})
-        values.append({"id": claim.id, "text": claim.text, "sources": sources})
-    return values
+        sourced.append({"id": claim.id, "text": claim.text, "sources": sources})
+    return sourced
 
 
 def _is_writing(conversation: Conversation) -> bool:
     """Return whether the task is to write from results, and not to search for more."""
-    names = conversation.tools | {call.name for call in conversation.calls}
-    may_search = SEARCH in names and _RESEARCH.match(conversation.task) is not None
-    return bool(conversation.results) and not may_search
+    if not conversation.results:
+        return False
+    has_search = SEARCH in conversation.tools
+    for call in conversation.calls:
+        has_search = has_search or call.name == SEARCH
+    return not has_search or _RESEARCH.match(conversation.task) is None
 
 
 def _why_not(conversation: Conversation) -> str | None:
-    """Return why quotes cannot answer the task, or None."""
+    """Return the reason why quotes cannot answer the task, or None if they may."""
     texts = [request_in(conversation.task)]
     for topic in topics_of(conversation.task):
         if not topic.is_thing:
             texts.append(topic.text)
-    return next(filter(None, map(why_not_answerable, texts)), None)
+    for text in texts:
+        if reason := why_not_answerable(text):
+            return reason
+    return None
 
 
 def _queries(topic: Topic) -> list[str]:
+    """Return the queries of the searches for a topic."""
     if topic.is_thing:
-        return [topic.text, *(f"{topic.text} {aspect}" for aspect in topic.aspects)]
+        queries = [topic.text]
+        for aspect in topic.aspects:
+            queries.append(f"{topic.text} {aspect}")
+        return queries
     words = " ".join(content_words(topic.text)[:_MOST_QUERY_WORDS])
     return [words or topic.text[:200], *topic.names]
 
 
 def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
-    """Return the documents to read: the documents in the task, then those with the best hits."""
+    """Return the arguments of `read_document` for a topic: the documents that the task names, then
+    the documents with the best hits. They are at most `_MOST_READ` if the topic has words.
+    """
     has_words = bool(content_words(topic.text))
     weights: dict[str, float] = defaultdict(float)
     starts: dict[str, int] = {}
@@ -190,7 +235,7 @@ def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
         if not has_words or mentions(name_of(path), topic.text):
             weights[path] += 0.0
     for source in weights:
-        if any(mentions(name, name_of(source)) for name in topic.names):
+        if mentions_any(topic.names, name_of(source)):
             weights[source] *= _TITLE_WEIGHT
     best = sorted(weights, key=lambda source: (-weights[source], source))
     pages = []
@@ -212,29 +257,31 @@ def _named_in_task(conversation: Conversation) -> list[str]:
 
 
 def _sentences(conversation: Conversation) -> list[Sentence]:
-    """Return the sentences of the pages that were read, then those of the search hits.
+    """Return the sentences of the pages that were read, then the sentences of search hits in other
+    documents.
 
-    A task that names documents gets only the sentences of the named documents.
+    If the task names documents, only the sentences of these documents are returned.
     """
-    found: list[Sentence] = []
+    sentences: list[Sentence] = []
     for source, offset, total, text in _pages_read(conversation):
         is_end = offset + len(text) >= total
-        found += sentences_of(text, source, is_start=offset == 0, is_end=is_end)
-    read = {sentence.source for sentence in found}
+        sentences += sentences_of(text, source, is_start=offset == 0, is_end=is_end)
+    read_sources = {sentence.source for sentence in sentences}
     for hit in _hits(conversation):
-        if hit["source"] not in read:
-            is_start = hit["start"] == 0 or not hit["snippet"][:1].islower()
-            found += sentences_of(hit["snippet"], hit["source"], is_start=is_start, is_end=False)
+        snippet, source = hit["snippet"], hit["source"]
+        if source not in read_sources:
+            is_start = hit["start"] == 0 or not snippet[:1].islower()
+            sentences += sentences_of(snippet, source, is_start=is_start, is_end=False)
     named = _named_in_task(conversation)
     distinct: dict[tuple[str, str], Sentence] = {}
-    for sentence in found:
+    for sentence in sentences:
         if not named or sentence.source in named:
             distinct.setdefault((sentence.source, sentence.quote), sentence)
     return list(distinct.values())
 
 
 def _pages_read(conversation: Conversation) -> Iterator[tuple[str, int, int, str]]:
-    """Yield source, offset, length of the document and text of each page."""
+    """Yield the source, the offset, the length of the document and the text of each page."""
     for call in conversation.calls:
         if call.name == READ and call.result.startswith("{"):
             try:

@@ -1,4 +1,4 @@
-"""Rows of tables: CSV files, Markdown tables, and tables of web pages (cells between " | ")."""
+"""Rows of CSV files, Markdown tables, and tables of web pages (cells between " | "), in words."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from itertools import zip_longest
 from pathlib import PurePosixPath
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-"""Delimiter by file suffix. A CSV file with more semicolons than commas in its header has `;`."""
+"""Delimiter by file suffix. The delimiter is `;` if the first line of a CSV file has more semicolons
+than commas.
+"""
 _MOST_QUOTE_CHARS = 2_000
-"""The longest quote that a citation takes (`shared.types.handoff.Citation`)."""
+"""Characters of the longest quote that a citation takes (`shared.types.handoff.Citation`)."""
 _SEPARATOR = re.compile(r"[\s|:-]*-[\s|:-]*")
 
 
 def delimiter_of(source: str, text: str) -> str | None:
-    """Return the character between the fields of a table file, or None for any other file."""
+    """Return the character between the fields of a CSV or TSV file, or None for any other file."""
     delimiter = _DELIMITERS.get(PurePosixPath(source).suffix.lower())
     header = text.partition("\n")[0]
     if delimiter == "," and header.count(";") > header.count(","):
@@ -25,10 +27,11 @@ def delimiter_of(source: str, text: str) -> str | None:
 
 
 def rows_of_file(text: str, delimiter: str, *, is_start: bool) -> Iterator[tuple[str, str]]:
-    """Yield the quote and the wording of each row of a table file.
+    """Yield the quote and the wording of each row of a table file, without the first row.
 
-    `is_start`: the text begins with the header of the file. Otherwise the first row may be cut,
-    and the columns have no names.
+    Args:
+        is_start: True if the first row is the header of the file. Otherwise it may be cut, and the
+            columns have no names.
     """
     lines = text.splitlines(keepends=True)
     reader = csv.reader(lines, delimiter=delimiter)
@@ -42,10 +45,7 @@ def rows_of_file(text: str, delimiter: str, *, is_start: bool) -> Iterator[tuple
             for cell in row:
                 cells.append(" ".join(cell.split()))
             if number == 0:
-                if is_start:
-                    columns = cells
-                else:
-                    columns = []
+                columns = cells if is_start else []
             elif any(cells) and len(quote) <= _MOST_QUOTE_CHARS:
                 yield quote, _wording(cells, columns)
     except csv.Error:
@@ -58,21 +58,27 @@ def is_row(line: str) -> bool:
 
 
 def rows_of_table(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the quote and the wording of each row below the header of a table."""
-    rows = [cells_of(line) for line in lines]
+    """Yield the quote and the wording of each row of a table. A first row without digits and empty
+    cells is the header, which is left out.
+    """
+    rows = list(map(cells_of, lines))
     columns: list[str] = []
-    if len(rows) > 1 and not any(re.search(r"\d", cell) or not cell for cell in rows[0][1:]):
-        columns = rows[0]
     first = 0
-    if columns:
+    if len(rows) > 1 and _is_header(rows[0]):
+        columns = rows[0]
         first = 1
     for line, cells in zip(lines[first:], rows[first:], strict=True):
         if any(cells[1:]) and not _SEPARATOR.fullmatch(line):
             yield " ".join(line.strip("|").split()), _wording(cells, columns)
 
 
+def _is_header(cells: Sequence[str]) -> bool:
+    """Return whether each cell after the first one is a name: not empty and without digits."""
+    return all(cell and not re.search(r"\d", cell) for cell in cells[1:])
+
+
 def cells_of(line: str) -> list[str]:
-    """Return the cells of a row."""
+    """Return the cells of a row of a Markdown table."""
     cells: list[str] = []
     for cell in re.split(r"(?<!\\)\|", line.strip().strip("|")):
         cells.append(cell.strip())
@@ -82,8 +88,11 @@ def cells_of(line: str) -> list[str]:
 def _wording(cells: Sequence[str], columns: Sequence[str]) -> str:
     """Return a row in words: `Ember: Price $1,099, Weight 1.9 kg`."""
     first, *others = cells
-    pairs = zip_longest(columns[1 : len(cells)], others, fillvalue="")
-    values = ", ".join(f"{name} {value}".strip() for name, value in pairs if value)
+    pairs: list[str] = []
+    for name, value in zip_longest(columns[1 : len(cells)], others, fillvalue=""):
+        if value:
+            pairs.append(f"{name} {value}".strip())
+    values = ", ".join(pairs)
     if first and values:
         return f"{first}: {values}"
     return first or values

@@ -1,9 +1,10 @@
 """The offline model as a transport of the SDK's HTTP client. It opens no socket.
 
-anthropic.Anthropic(api_key="offline",
-http_client=anthropic.DefaultHttpxClient(transport=OfflineTransport()))
+    transport = OfflineTransport()
+    http_client = anthropic.DefaultHttpxClient(transport=transport)
+    anthropic.Anthropic(api_key="offline", http_client=http_client)
 
-or AsyncAnthropic, with DefaultAsyncHttpxClient.
+It also works with AsyncAnthropic and DefaultAsyncHttpxClient.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from handoff_queue.shared.providers.offline.replies import reply_to
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 
 _CHARS_PER_TOKEN = 4
-"""An estimate. There is no tokenizer here, and tokens cost nothing."""
+"""Estimate without a tokenizer. Tokens of the offline model cost nothing."""
 _DELTA_CHARS = 240
-"""Characters of one delta of a stream: few enough that a reader sees the text grow."""
+"""Characters of one delta of a stream. With few characters, a reader sees the text grow."""
 
 
 class OfflineTransport(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
-    """Answer `POST /v1/messages`.
+    """Answers `POST /v1/messages`.
 
-    The transport has no state and is safe for threads. The same request always gets the same bytes.
+    The transport has no state and is thread-safe. The same request always gets the same bytes.
     """
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -59,11 +60,11 @@ def _response(request: httpx2.Request, body: bytes) -> httpx2.Response:
         text = f"Not found: {asked} (the offline model serves POST /v1/messages only)"
         return _error(404, "not_found_error", text, request_id)
     try:
-        asked_for = _parse(body)
-        message = _message(asked_for, digest)
+        values = _parse(body)
+        message = _message(values, digest)
     except RefusedRequest as error:
         return _error(400, "invalid_request_error", str(error), request_id)
-    if asked_for.get("stream"):
+    if values.get("stream"):
         headers["content-type"] = "text/event-stream"
         return httpx2.Response(200, headers=headers, stream=_Stream(message))
     return httpx2.Response(200, headers=headers, json=message)
@@ -86,7 +87,9 @@ def _parse(body: bytes) -> dict[str, Any]:
 
 
 def _message(request: dict[str, Any], digest: str) -> dict[str, Any]:
-    """Return the message that answers a request. `digest`: of the request's body."""
+    """Return the message that answers a request. Its ids come from the digest of the request's
+    body.
+    """
     content = reply_to(Conversation.from_request(request))
     stop_reason = "end_turn"
     for index, block in enumerate(content):
@@ -95,11 +98,11 @@ def _message(request: dict[str, Any], digest: str) -> dict[str, Any]:
             stop_reason = "tool_use"
     if _tokens_of(content) > request["max_tokens"]:
         content, stop_reason = _cut(content, request["max_tokens"]), "max_tokens"
-    read: list[Any | None] = []
+    input_parts: list[Any] = []
     for key in ("system", "messages", "tools", "output_config"):
-        read.append(request.get(key))
+        input_parts.append(request.get(key))
     usage = {
-        "input_tokens": _estimate(json.dumps(read, ensure_ascii=False)),
+        "input_tokens": _estimate(json.dumps(input_parts, ensure_ascii=False)),
         "output_tokens": min(_tokens_of(content), request["max_tokens"]),
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": 0,
@@ -122,11 +125,14 @@ def _estimate(text: str) -> int:
 
 
 def _tokens_of(content: list[dict[str, Any]]) -> int:
-    return _estimate("".join(block.get("text") or json.dumps(block) for block in content))
+    text = ""
+    for block in content:
+        text += block.get("text") or json.dumps(block)
+    return _estimate(text)
 
 
 def _cut(content: list[dict[str, Any]], max_tokens: int) -> list[dict[str, Any]]:
-    """Return the text that `max_tokens` leave. A tool call is never cut, but left out."""
+    """Return the blocks cut to `max_tokens`. A tool call and all blocks after it are left out."""
     left = max_tokens * _CHARS_PER_TOKEN
     kept: list[dict[str, Any]] = []
     for block in content:

@@ -1,14 +1,15 @@
-"""Words of any text, their stems, and how much two texts have in common."""
+"""The words of a text, their stems, and the similarity of two texts."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 from handoff_queue.shared.text.words import stem
 
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
-"""Scripts without spaces: each character counts as a word."""
+"""A character of a script without spaces between words. It counts as a word."""
 _WORD = re.compile(r"[^\W_]+(?:[.'’+#-]+[^\W_]+)*[+#]*")
 _STOP_WORDS = frozenset(
     """a about above after again against all also am an and any are as at be because been before
@@ -28,7 +29,7 @@ def words_of(text: str) -> list[str]:
 
 
 def content_words(text: str) -> list[str]:
-    """Return the words that carry meaning, each once, in order."""
+    """Return the words that are not stop words, each once, in order."""
     words: list[str] = []
     for word in dict.fromkeys(words_of(text)):
         if word not in _STOP_WORDS:
@@ -39,30 +40,38 @@ def content_words(text: str) -> list[str]:
 @lru_cache(maxsize=5_000)
 def stems_of(text: str) -> frozenset[str]:
     """Return the stems of the words and, for a word with hyphens, the stems of its parts."""
-    words = words_of(text)
-    parts = [part for word in words for part in word.split("-")]
-    return frozenset(stem(word) for word in [*words, *parts] if word)
-
-
-def content_stems(text: str) -> frozenset[str]:
-    """Return the stems of the words that carry meaning."""
     stems: set[str] = set()
-    for word in content_words(text):
+    for word in words_of(text):
         stems.add(stem(word))
+        for part in word.split("-"):
+            if part:
+                stems.add(stem(part))
     return frozenset(stems)
 
 
-def similarity(one: str, other: str) -> float:
-    """Return the share of words that two texts have in common, 0.0 to 1.0."""
-    left, right = set(words_of(one)), set(words_of(other))
-    if not left or not right:
+def content_stems(text: str) -> frozenset[str]:
+    """Return the stems of the words that are not stop words."""
+    return frozenset(map(stem, content_words(text)))
+
+
+def similarity(text: str, other: str) -> float:
+    """Return the share of words that two texts have in common, 0.0 to 1.0. It is 0.0 if a text has
+    no words.
+    """
+    words, other_words = set(words_of(text)), set(words_of(other))
+    if not words or not other_words:
         return 0.0
-    return len(left & right) / len(left | right)
+    return len(words & other_words) / len(words | other_words)
 
 
 def mentions(name: str, text: str) -> bool:
-    """Return whether a text has every word of a name. Case makes no difference."""
+    """Return whether a text has every word of a name, in any case and also with a final `s`."""
     return all(_has_word(word, text) for word in name.split())
+
+
+def mentions_any(names: Iterable[str], text: str) -> bool:
+    """Return whether a text mentions at least one of the names."""
+    return any(mentions(name, text) for name in names)
 
 
 def _has_word(word: str, text: str) -> bool:
