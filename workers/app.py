@@ -7,13 +7,13 @@ from celery import Celery
 from handoff_queue.shared.broker.celery_app import app_or_exit
 
 
-def _made() -> Celery:
+def _make() -> Celery:
     from handoff_queue.shared.settings.placeholder_passwords import load_process_settings
 
-    # Imported here: the module imports packages that a client does not have.
+    # Imported here, because the module imports packages that a client does not have.
     from handoff_queue.workers.assembly import make_workers_app
 
     return make_workers_app(load_process_settings())
 
 
-app = app_or_exit(_made, __name__)
+app = app_or_exit(_make, __name__)

@@ -1,5 +1,5 @@
-"""Assembly of a worker process: its Celery app, one task for each specialist, and the parts behind
-them.
+"""Assembly of a worker process: its Celery app, a task for each specialist, and the parts that these
+tasks use.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Worker:
 
 
 class _Once:
-    """Builds the worker at its first use, in the process that uses it, and announces its
-    specialists.
+    """Builds the worker at its first use, in the process that uses it. It announces the worker, and
+    handles the signals of its start and its end.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class _Once:
         self._lock = threading.Lock()
         self._built: Worker | None = None
         self._stop = threading.Event()
-        self._taking = ConsumptionControl()
+        self._consumption = ConsumptionControl()
         self._paused: frozenset[str] = frozenset()
         self._announcing: threading.Thread | None = None
 
@@ -96,27 +96,29 @@ class _Once:
             return self._built
 
     def starting(self, **_: Any) -> None:
-        """Prepare the worker before it takes a message."""
+        """Load the provider's code before the worker takes a message."""
         if self._make_model is None:
             self._make_model = provider_models(self._settings)
 
     def check(self, **_: Any) -> None:
-        """Check the specialists that this worker serves, when its queues are known.
+        """Check the specialists that are Celery tasks of the host. Celery calls this when the
+        worker's queues are known.
 
         Raises:
-            UserError: a specialist needs a setting that is not set.
+            UserError: a setting that such a specialist needs is missing or invalid.
         """
         for spec in self._served():
             if spec.celery_task is not None:
                 self.host.check(spec)
 
     def started(self, sender: Any, **_: Any) -> None:
-        """Return when the specialists are announced, or when Redis takes no announcement now."""
+        """Start the telemetry and the thread of announcements. Return after the first try to
+        announce this worker, or after `FOUND_WITHIN_S`.
+        """
         start_telemetry(SERVICE, self._settings)
         served = self._served()
-        self._taking.attach(
-            sender, [spec.name for spec in served], lambda queue: queue not in self._paused
-        )
+        queues = [spec.name for spec in served]
+        self._consumption.attach(sender, queues, lambda queue: queue not in self._paused)
         tried = threading.Event()
         self._announcing = threading.Thread(
             target=self._announce_for_ever,
@@ -128,74 +130,79 @@ class _Once:
         tried.wait(FOUND_WITHIN_S)
 
     def held(self, role: str) -> None:
-        """Note that a handoff was put on hold because its role is paused, so that this process
-        checks the pauses at once.
-        """
-        self._heed(self._paused | {role})
+        """Stop consuming the queue of a role at once, because one of its handoffs was put on hold."""
+        self._set_paused(self._paused | {role})
 
-    def _heed(self, paused: frozenset[str]) -> None:
+    def _set_paused(self, paused: frozenset[str]) -> None:
         if paused != self._paused:
             self._paused = paused
-            self._taking.changed()
+            self._consumption.changed()
 
     def stopping(self, **_: Any) -> None:
-        """Set the flag that stops the worker. It runs in a signal handler at any point of its
-        thread, so it takes no lock. A thread that is just building the worker sees the flag.
+        """Begin the drain of the worker. This runs in a signal handler at any point of its thread,
+        so it takes no lock. A thread that is building the worker checks the flag afterwards.
         """
         self._stop.set()
         if self._built is not None:
             self._built.process.drain.begin(self._settings.drain_s)
 
     def stopped(self, **_: Any) -> None:
-        """Clean up when nothing runs any more."""
+        """Wait for the end of the announcements, and stop the telemetry. Nothing else runs then."""
         if self._announcing is not None:
             self._announcing.join(WITHDRAWN_WITHIN_S)
         telemetry().stop()
 
     def _served(self) -> list[SpecialistSpec]:
-        queues = self._app.amqp.queues.consume_from
-        return sorted(
-            (self._specialists[queue] for queue in queues if queue in self._specialists),
-            key=lambda spec: spec.name,
-        )
+        """Return the specialists whose queues this worker consumes, sorted by name."""
+        served: list[SpecialistSpec] = []
+        for queue in self._app.amqp.queues.consume_from:
+            if queue in self._specialists:
+                served.append(self._specialists[queue])
+        return sorted(served, key=lambda spec: spec.name)
 
     def _announce_for_ever(
         self, served: Sequence[SpecialistSpec], pool: Any, node: str, tried: threading.Event
     ) -> None:
-        """Announce this worker and look for pauses until the process ends; then withdraw the
-        announcement.
+        """Run `_announce` until the process ends. After a defect, start it again.
 
-        `node`: the worker's name in Celery. `tried`: set after the first try.
+        Args:
+            served: specialists of this worker.
+            pool: Celery's pool of the worker.
+            node: name of the worker in Celery.
+            tried: set after the first try to announce the worker.
         """
         while not self._stop.is_set():
             try:
                 self._announce(served, pool, node, tried)
-            except BaseException:  # a worker that is no longer announced gets no work
+            except BaseException:  # a worker without announcements gets no work
                 log.exception("announcements stopped; they start again")
                 self._stop.wait(HEEDED_WITHIN_S)
 
     def _announce(
         self, served: Sequence[SpecialistSpec], pool: Any, node: str, tried: threading.Event
     ) -> None:
+        """Announce this worker and read the paused roles until the process ends. Then withdraw the
+        announcement. See `_announce_for_ever`.
+        """
         worker = self()
-        itself = Announcer.of(worker.process, self._app, node, served)
+        announcer = Announcer.of(worker.process, self._app, node, served)
         announcement = Announcement(
-            **dict(itself.now()),
+            **dict(announcer.now()),
             worker=worker.process.name,
             specialists=tuple(served),
             effects=worker.registry.effects,
         )
         store, announced_at = worker.process.store, float("-inf")
         while not self._stop.is_set():
-            _tried("pauses not heeded", lambda: self._heed(store.pauses.roles()))
+            _log_errors("pauses not heeded", lambda: self._set_paused(store.pauses.roles()))
             if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - HEEDED_WITHIN_S:
                 announced_at = time.monotonic()
                 announcement = _with_lost_slots(announcement, SLOTS.lost(pool))
-                announcement = announcement.model_copy(update=dict(itself.now()))
-                _tried("not announced", partial(store.presence.announce, announcement))
+                announcement = announcement.model_copy(update=dict(announcer.now()))
+                _log_errors("not announced", partial(store.presence.announce, announcement))
             tried.set()
             self._stop.wait(HEEDED_WITHIN_S)
-        _tried("not withdrawn", partial(store.presence.withdraw, announcement))
+        _log_errors("not withdrawn", partial(store.presence.withdraw, announcement))
 
 
 def _with_lost_slots(announcement: Announcement, lost: int) -> Announcement:
@@ -205,20 +212,22 @@ def _with_lost_slots(announcement: Announcement, lost: int) -> Announcement:
     return announcement.model_copy(update={"lost_slots": lost})
 
 
-def _tried(otherwise: str, call: Callable[[], None]) -> None:
+def _log_errors(message: str, call: Callable[[], None]) -> None:
+    """Run the call. If it raises, log this message."""
     try:
         call()
     except StoreUnavailable as error:
-        log.warning(otherwise, why=str(error))
-    except BaseException:  # a worker that is no longer announced gets no work
-        log.exception(otherwise)
+        log.warning(message, why=str(error))
+    except BaseException:  # a worker without announcements gets no work
+        log.exception(message)
 
 
 def make_workers_app(settings: Settings, make_model: MakeModel | None = None) -> Celery:
-    """Return the app with one task for each specialist; nothing connects until a worker starts.
+    """Return the Celery app with a task for each specialist. It does not connect to Redis before a
+    worker starts.
 
     Raises:
-        UserError: a specialist's or a tool's file is invalid.
+        UserError: the file of a specialist or a tool is invalid.
     """
     index = DocumentIndex(settings.cache_folder)
     registry = build_registry(settings, index)
@@ -248,6 +257,8 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
 
 
 def _specialist(once: _Once, spec: SpecialistSpec, wake: Any) -> Any:
+    """Return the function of a specialist's Celery task."""
+
     def run(self: Any, text: object) -> str:
         worker = once()
 

@@ -1,5 +1,5 @@
-"""The body of every `specialist.<role>` task: run the specialist with its tools, and say at
-once what cannot wait.
+"""The body of every `specialist.<role>` task: it runs the specialist with its tools, and wakes the
+supervisor early if a result needs it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
+from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.agent_setup import AgentSetup
@@ -32,36 +33,53 @@ def run_handoff(
     text: str,
     host: HostTasks,
 ) -> AttemptOutcome:
-    """Run one attempt, with no tool, model or limit beyond `own`, the specialist's file in
-    this process.
+    """Run one attempt at a handoff.
 
-    A stand-in gets no tool with effects that the planned specialist does not have (`acts_with`).
+    Tools with effects that are not in `handoff.acts_with` are left out, so a stand-in gets no such
+    tool beyond those of the planned specialist.
+
+    Args:
+        attempts: the runner of attempts.
+        registry: tools of this worker.
+        wake: wakes the supervisor of a job.
+        own: the specialist's file in this process. The attempt gets no tool, model or limit beyond
+            it.
+        handoff: the handoff.
+        text: the handoff as JSON, as it arrived.
+        host: Celery app of the host, for a specialist that is a task of this app.
     """
 
     def fit(
-        _handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, books: JobDocuments
+        _handoff: AgentHandoff,
+        spec: SpecialistSpec,
+        loaded: LoadedPayloads,
+        documents: JobDocuments,
     ) -> AgentSetup:
         reading = EnvelopeFormat(
-            handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims()
+            handoff.step_id,
+            handoff.expected_output_format,
+            documents.sources,
+            loaded.known_claims(),
         )
         if spec.celery_task is not None:
             host.check(spec)
             now = attempts.store.connection.now
-            step = HostTaskRunner(host, handoff, spec, loaded, books.tool_context, reading, now)
-            return AgentSetup(reading, runner=step)
+            runner = HostTaskRunner(
+                host, handoff, spec, loaded, documents.tool_context, reading, now
+            )
+            return AgentSetup(reading, runner=runner)
         allowed = handoff.acts_with
-        tools = tuple(
-            tool
-            for tool in registry.tools_for(spec.tools)
-            if tool.repeatable or allowed is None or tool.name in allowed
-        )
-        return AgentSetup(reading, tools)
+        tools: list[Tool] = []
+        for tool in registry.tools_for(spec.tools):
+            if tool.repeatable or allowed is None or tool.name in allowed:
+                tools.append(tool)
+        return AgentSetup(reading, tuple(tools))
 
-    within = handoff.model_copy(update={"limits": grant_limits(handoff.limits, own)})
-    ended = attempts.attempt(text, within, fit, own=own)
-    if ended.wakes and ended.parts_left > 0:
+    limited = handoff.model_copy(update={"limits": grant_limits(handoff.limits, own)})
+    outcome = attempts.attempt(text, limited, fit, own=own)
+    if outcome.wakes and outcome.parts_left > 0:
         try:
             wake(handoff.job_id)
-        except Exception:  # the result stands in the store, and so does that the sweeper must look: this part is done
+        except Exception:  # the result is stored, and the sweeper will evaluate the job
             log.exception("supervisor not woken")
-    return ended
+    return outcome

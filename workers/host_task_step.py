@@ -1,8 +1,7 @@
-"""A handoff whose work is a task of the host's own Celery app (`celery_task` in a specialist's
-file).
+"""Runs a handoff as a task of the host's own Celery app (`celery_task` in a specialist's file).
 
-The worker sends the task to the host's broker, and waits until the host's result backend has
-its end. Both are settings of the worker. The task and its queue are those of the worker's own
+The worker sends the task to the host's broker, and waits for its end in the host's result backend.
+Both are settings of the worker. The names of the task and its queue come from the worker's own
 specialist file.
 """
 
@@ -49,29 +48,30 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 
 BROKER, RESULTS = "HANDOFF_HOST_BROKER_URL", "HANDOFF_HOST_RESULT_URL"
 MOST_ARGUMENT_CHARS = 1_000_000
-"""Limit for the argument of a task, as JSON."""
+"""Characters of a task's argument as JSON."""
 MOST_RESULT_CHARS = 1_000_000
-"""Limit for the value that a task returns, as JSON."""
+"""Characters of a task's return value as JSON."""
 SEND_TRIES = 5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
-"""A worker asks the result backend in pauses that grow from the first value to the second one."""
+"""First and longest pause in seconds between two requests to the result backend."""
 _SEND_PAUSE_S = 2.0
+"""Seconds between two tries to send a task."""
 _IDS = UUID("0f4d1a7e-9a55-4c1c-8a0c-6a8f2f0f0b63")
-"""The namespace of task ids, made once."""
+"""Namespace of task ids, a constant random UUID."""
 log = log_of(__name__)
 
 
 @dataclass(slots=True)
 class HostTasks:
-    """The host's Celery app, as the settings of this worker name it."""
+    """The broker and the result backend of the host, by the settings of this worker."""
 
     app: Celery
-    """A separate Celery app, which only builds messages."""
+    """The worker's own Celery app. It builds the messages."""
     settings: Settings
     _results: HostResults | None = field(default=None, init=False)
 
     def check(self, spec: SpecialistSpec) -> None:
-        """Refuse a specialist that needs settings which this worker does not have.
+        """Check the settings that a specialist with a `celery_task` needs.
 
         Raises:
             UserError: a URL is not set, or kombu or Celery cannot use it.
@@ -138,44 +138,58 @@ class HostTaskRunner:
         return None
 
     def first_call(self) -> tuple[WorstCase | None, Expected | None]:
-        """Return nothing: no model is called."""
+        """Return None for both, because no model is called."""
         return None, None
 
     def run(self, turns: CheckpointStore, ends_at: float | None) -> HandoffResult:
         """Send the task, unless an earlier claim has sent it, and return the result.
 
-        Each repeat has the same task id. If a worker dies after it has sent the task, and before it
-        has noted that, the next worker sends the task again, if the task is safe to repeat.
+        A task with an effect has a checkpoint before it is sent, so that no later claim sends it
+        again. Any other task has a checkpoint after it. If a worker dies in between, the next worker
+        sends the task again, with the same task id.
         """
-        limit = inf if ends_at is None else ends_at
+        limit = inf
+        if ends_at is not None:
+            limit = ends_at
         acts = self.spec.task_with_effect is not None
         if acts and self.handoff.acts_with == ():
             return self._failed(f"this step may not run {self._name}, which has an effect")
-        sent = ToolCallStarted if acts else ToolObserved
-        is_sent = any(isinstance(item, sent) for item in turns.so_far())
-        failure = None if is_sent else self._send(turns, limit, acts=acts)
+        failure = None
+        if not self._is_sent(turns, acts=acts):
+            failure = self._send(turns, limit, acts=acts)
         return failure or self._wait(turns, limit)
 
+    def _is_sent(self, turns: CheckpointStore, *, acts: bool) -> bool:
+        """Return whether a checkpoint says that an earlier claim has sent the task. For a task with
+        an effect, that claim may have sent it.
+        """
+        kind = ToolCallStarted if acts else ToolObserved
+        return any(isinstance(checkpoint, kind) for checkpoint in turns.so_far())
+
     def _send(self, turns: CheckpointStore, limit: float, *, acts: bool) -> HandoffResult | None:
-        """Send the task, and note that. Return the failed result if it was not sent."""
+        """Send the task, and store checkpoints. Return a failed result if it was not sent, else
+        None.
+        """
         message = self._message(limit)
         if isinstance(message, HandoffResult):
             return message
         if acts:
             turns.checkpoint(ToolCallStarted(tool_use_id=self.task_id))
-        if problem := self._sent(message, turns, limit):
+        if problem := self._send_message(message, turns, limit):
             return self._failed(f"the task {self._name} was not sent: {problem}")
         turns.checkpoint(ToolObserved(tool_use_id=self.task_id, text="sent"))
         return None
 
     def _wait(self, turns: CheckpointStore, limit: float) -> HandoffResult:
-        """Wait for the end of the task. Return its result, or a failed one when the time is over."""
+        """Wait for the end of the task. Return its result, or a failed result after the Unix time
+        `limit`.
+        """
         pause_s = _FIRST_PAUSE_S
         while True:
             turns.beat(f"waits for the task {self._name}")
-            ended, problem = self._end_of_task()
-            if ended is not None:
-                return self._ended(ended)
+            end, problem = self._task_end()
+            if end is not None:
+                return self._ended(end)
             if self.now() >= limit:
                 return self._failed(
                     f"the task {self._name} ({self.task_id}) has no result in time{problem};"
@@ -185,8 +199,8 @@ class HostTaskRunner:
             self.wait(min(pause_s, max(0.0, limit - self.now())))
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)
 
-    def _end_of_task(self) -> tuple[HostResult | None, str]:
-        """Return the end of the task, if there is one, and why the backend could not be asked."""
+    def _task_end(self) -> tuple[HostResult | None, str]:
+        """Return the end of the task, or None, and the error of the result backend, or ""."""
         try:
             return self.host.results.get(self.task_id), ""
         except Exception as error:  # noqa: BLE001 - of any backend's client; its text may hold the URL
@@ -194,8 +208,8 @@ class HostTaskRunner:
 
     @property
     def task_id(self) -> str:
-        """Return the task's id. It is the same for each claim of this handoff, and differs for the
-        next attempt at its step.
+        """Id of the task. It is the same for each claim of this handoff. The next attempt at the
+        step has another id.
         """
         return str(uuid5(_IDS, f"{self.handoff.job_id}/{self.handoff.handoff_id}"))
 
@@ -209,9 +223,14 @@ class HostTaskRunner:
         return self.spec.celery_queue or DEFAULT_QUEUE
 
     def _message(self, limit: float) -> HostMessage | HandoffResult:
-        """Return the message, or the failed result if its argument is too long. `limit`: Unix
-        seconds.
+        """Return the message for the broker, or a failed result if its argument is too long.
+
+        Args:
+            limit: the deadline that the task gets, Unix time in seconds.
         """
+        inputs: dict[str, Any] = {}
+        for step_id, result in self.loaded.results.items():
+            inputs[step_id] = {"status": result.status.value, "output": result.output}
         call = {
             "tenant": self.context.tenant(),
             "job_id": self.handoff.job_id,
@@ -219,10 +238,7 @@ class HostTaskRunner:
             "step_id": self.handoff.step_id,
             "attempt": self.handoff.attempt,
             "task": self.handoff.task_description,
-            "inputs": {
-                step_id: {"status": result.status.value, "output": result.output}
-                for step_id, result in self.loaded.results.items()
-            },
+            "inputs": inputs,
             "feedback": [item.text for item in self.handoff.feedback],
             "deadline": None if limit == inf else limit,
         }
@@ -234,8 +250,8 @@ class HostTaskRunner:
             )
         return HostMessage(self.task_id, self._name, self._queue, args=(call,))
 
-    def _sent(self, message: HostMessage, turns: CheckpointStore, limit: float) -> str:
-        """Send the message. Return why no try succeeded, or nothing."""
+    def _send_message(self, message: HostMessage, turns: CheckpointStore, limit: float) -> str:
+        """Send the message, in at most `SEND_TRIES` tries. Return the problem, or "" if it was sent."""
         problem = ""
         for number in range(SEND_TRIES):
             if number:
@@ -253,6 +269,7 @@ class HostTaskRunner:
         return problem or "the time of the step is over"
 
     def _ended(self, end: HostResult) -> HandoffResult:
+        """Return the result of a task that has ended."""
         if end.error:
             return self._failed(
                 f"the task {self._name} ({self.task_id}) ended as {end.error};"
@@ -267,11 +284,12 @@ class HostTaskRunner:
             )
 
     def _result(self, value: Any) -> HandoffResult:
-        """Return the result with the value that the task returned.
+        """Return the handoff's result with the value that the task returned.
 
         Raises:
-            NotAcceptable: the value does not match the schema of the step.
-            ValueError: it is too long, or cannot be stored.
+            InvalidAnswer: the value does not match the schema of the step.
+            ValueError: the value is too long, or it cannot be stored.
+            RecursionError: the value is nested too deep.
         """
         name, text = self._name, json.dumps(value)
         if len(text) > MOST_RESULT_CHARS:

@@ -1,10 +1,10 @@
-"""The file of the document index. All processes and threads of the host share it; this module
-opens, checks and replaces it.
+"""The SQLite file of the document index, which all processes and threads of the host share. This
+module opens, checks and replaces it.
 
-SQLite runs in WAL mode, so readers never wait. The name of the file has a generation number. SQLite
-forbids deleting or moving a file in use. So a corrupt, foreign or too large file stays in place,
-and all processes switch to the next generation. An old file is deleted when no process holds its
-lock file.
+SQLite runs in WAL mode, so readers never wait. The name of the file has a generation number. A
+SQLite file must not be deleted or moved while it is in use. So a corrupt, foreign or too large file
+stays in place, and all processes switch to the next generation. An old file is deleted when no
+process holds its lock file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from handoff_queue.shared.types.errors import UserError
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 4 << 30
-"""Bytes after which a new file replaces the old one. Documents in use are indexed again soon."""
+"""Bytes of a file above which a new file replaces it. Documents in use are then indexed again."""
 BUSY_S = 30.0
 """Seconds that a writer waits for the batches of other processes."""
 _APPLICATION_ID = 0x48414F46
@@ -34,17 +34,19 @@ _SCHEMA = f"""
     CREATE VIRTUAL TABLE vocabulary USING fts5vocab(words, row);
     PRAGMA user_version = {SCHEMA_VERSION};
 """
-"""A passage's id is document << 20 | ordinal, so that the documents of matches are known
-without a join.
+"""SQL of an empty index. The id of a passage is document << 20 | ordinal, so that the document of a
+match is known without a join.
 """
 
 
-class _NoGood(Exception):
-    """This generation's file cannot be used."""
+class _UnusableFile(Exception):
+    """The file of this generation cannot be used."""
 
 
 class Database:
-    """Connections to the newest good generation. Safe to share between threads; survives a fork."""
+    """Connections to the newest usable generation. Threads may share this object. After a fork, the
+    child process opens its own connections.
+    """
 
     def __init__(self, cache_dir: Path) -> None:
         self._folder = cache_dir / "documents"
@@ -59,7 +61,7 @@ class Database:
 
     @property
     def generation(self) -> int | None:
-        """The one in use; None: nothing is open."""
+        """Generation that this process uses, or None if no file is open."""
         if self._pid == os.getpid():
             return self._generation
         return None
@@ -73,13 +75,13 @@ class Database:
             sqlite3.DatabaseError: the file is damaged or busy, or the disk is full.
             UserError: the cache folder cannot be used.
         """
-        generation, connection = self._taken()
+        generation, connection = self._take()
         try:
             yield generation, connection
         except sqlite3.DatabaseError as error:
             connection.close()
             if _is_damage(error):
-                self._leave(generation)
+                self._abandon(generation)
             raise
         except BaseException:
             connection.close()
@@ -91,7 +93,7 @@ class Database:
         connection.close()
 
     def close(self) -> None:
-        """Close idle connections; the next use opens a new one."""
+        """Close the idle connections and the lock file. The next use opens the file again."""
         with self._lock:
             for connection in self._idle:
                 connection.close()
@@ -99,27 +101,25 @@ class Database:
                 os.close(self._held)
             self._forget()
 
-    def _taken(self) -> tuple[int, sqlite3.Connection]:
+    def _take(self) -> tuple[int, sqlite3.Connection]:
         with self._lock:
             if self._pid != os.getpid():
                 self._forget()
             if self._generation is None:
-                self._generation, connection = self._opened_newest()
+                self._generation, connection = self._open_newest()
                 return self._generation, connection
             if self._idle:
                 return self._generation, self._idle.pop()
             generation = self._generation
         try:
-            return generation, _connected(self._file(generation))
+            return generation, _connect(self._file(generation))
         except sqlite3.DatabaseError as error:
             if _is_damage(error):
-                self._leave(generation)
+                self._abandon(generation)
             raise
 
-    def _leave(self, generation: int) -> None:
-        """Switch to the next generation. Other processes that find the same fault switch to the
-        same one.
-        """
+    def _abandon(self, generation: int) -> None:
+        """Mark the file as bad, so that this process and all others switch to the next generation."""
         with self._lock:
             if self._generation == generation:
                 with suppress(OSError):
@@ -132,7 +132,7 @@ class Database:
     def _file(self, generation: int) -> Path:
         return self._folder / f"v{SCHEMA_VERSION}-{generation:06d}.sqlite"
 
-    def _opened_newest(self) -> tuple[int, sqlite3.Connection]:
+    def _open_newest(self) -> tuple[int, sqlite3.Connection]:
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             known: list[int] = []
@@ -142,8 +142,8 @@ class Database:
             for _ in range(100):
                 if not self._file(generation).with_suffix(".bad").exists():
                     self._hold(generation)
-                    with suppress(_NoGood):
-                        connection = _opened(self._file(generation))
+                    with suppress(_UnusableFile):
+                        connection = _open(self._file(generation))
                         self._delete_older_than(generation)
                         return generation, connection
                 generation += 1
@@ -156,7 +156,7 @@ class Database:
         )
 
     def _hold(self, generation: int) -> None:
-        """Tell other processes that this generation is in use, for as long as this process lives."""
+        """Lock the generation until this process ends, so that no other process deletes its file."""
         held = os.open(
             self._file(generation).with_suffix(".lock"),
             os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
@@ -178,37 +178,37 @@ class Database:
                     self._file(generation).with_suffix(suffix).unlink(missing_ok=True)
 
 
-def _opened(file: Path) -> sqlite3.Connection:
-    """Return a connection to our file after a quick check that it is whole and has the schema.
+def _open(file: Path) -> sqlite3.Connection:
+    """Return a connection to the file. A new file gets the schema.
 
     Raises:
-        _NoGood: the check failed.
+        _UnusableFile: the file is damaged, foreign, too large or no regular file.
     """
     if file.exists() and (not file.is_file() or file.stat().st_size > MAX_BYTES):
-        raise _NoGood
+        raise _UnusableFile
     connection: sqlite3.Connection | None = None
     try:
-        connection = _connected(file)
+        connection = _connect(file)
         _prepare(connection)
     except BaseException as error:
         if connection is not None:
             connection.close()
-        if isinstance(error, sqlite3.DatabaseError) and (
-            _is_damage(error) or "no such" in str(error)
-        ):
-            raise _NoGood from error
+        if isinstance(error, sqlite3.DatabaseError):
+            lacks_table = "no such" in str(error)
+            if lacks_table or _is_damage(error):
+                raise _UnusableFile from error
         raise
     return connection
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Return whether the error means a damaged file, and not a busy file, a full disk or wrong SQL."""
+    """Return whether the file is damaged. A busy file, a full disk and wrong SQL are no damage."""
     return not isinstance(
         error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
     )
 
 
-def _connected(file: Path) -> sqlite3.Connection:
+def _connect(file: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         file, timeout=BUSY_S, isolation_level=None, check_same_thread=False
     )
@@ -222,6 +222,12 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
+    """Create the schema in an empty file, and check the file.
+
+    Raises:
+        _UnusableFile: the file belongs to another application or another version.
+        sqlite3.DatabaseError: the file is damaged or busy.
+    """
     connection.execute("PRAGMA journal_mode = WAL")
     if _version(connection) == 0:
         connection.execute("BEGIN IMMEDIATE")
@@ -234,7 +240,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
         connection.execute("COMMIT")
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     if application_id != _APPLICATION_ID or _version(connection) != SCHEMA_VERSION:
-        raise _NoGood
+        raise _UnusableFile
     connection.execute("SELECT count(*) FROM (SELECT rowid FROM words LIMIT 1)").fetchone()
 
 

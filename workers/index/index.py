@@ -1,5 +1,5 @@
-"""Full-text search over the documents of a job: one index per host, one entry per text, filled
-when a job first asks.
+"""Full-text search in the documents of a job. All jobs of a host share one index. A search adds the
+job's documents that are not in the index yet.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handoff_queue.shared.types.handoff import Manifest
-from handoff_queue.workers.index import search as matching
 from handoff_queue.workers.index.database import Database
+from handoff_queue.workers.index.search import find_passages
 from handoff_queue.workers.index.writer import fill, find_indexed_ids
 
 _REMEMBERED_SCOPES = 32
-"""Manifests whose documents are known to be indexed; each handoff in progress has one."""
+"""Manifests whose document ids are kept in memory. Each running handoff has one manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A found passage. snippet == text[start:end] of the document's extracted text."""
+    """A passage that a search found. `snippet` is `text[start:end]` of the document's extracted
+    text. A higher score is better.
+    """
 
     source: str
     start: int
@@ -34,29 +36,32 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Passages that a search found, and the documents that it covered."""
+    """The passages that a search found, and the number of documents that it covered."""
 
     hits: tuple[SearchHit, ...]
     searched: int
-    """Documents of the manifest that could be searched."""
+    """Number of documents of the manifest that were searched."""
     missing: tuple[str, ...] = ()
-    """Paths of documents that it could not cover, because their text is gone."""
+    """Paths of documents that were not searched, because their text could not be fetched."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The documents of one manifest as the index knows them."""
+    """The indexed documents of one manifest."""
 
     manifest: Manifest
+    """Kept so that no other manifest gets the same `id()`."""
     generation: int
     paths: dict[int, str]
+    """Path by the document's id in the index."""
     ids_json: str
+    """The same ids as a JSON list, for SQL."""
     missing: tuple[str, ...]
 
 
 class DocumentIndex:
-    """The index of this host. Opens nothing until it is asked; share one between all threads
-    of a process.
+    """The document index of this host. All threads of a process share one object. The first search
+    opens the file.
     """
 
     def __init__(self, cache_dir: Path) -> None:
@@ -68,12 +73,18 @@ class DocumentIndex:
     def search(
         self, manifest: Manifest, query: str, *, text_of: Callable[[str], str], limit: int = 8
     ) -> SearchResult:
-        """Return the best passages of a manifest's documents for any text. Documents that are not
-        indexed yet are fetched with `text_of` and added.
+        """Return the best passages in the documents of a manifest. Documents that are not indexed
+        yet are added. After damage to the index, the search runs once more with a new file.
+
+        Args:
+            query: any text. Each of its words may match.
+            text_of: returns the extracted text of the document with a digest. Raises ToolFailed.
+            limit: largest number of passages.
 
         Raises:
             UserError: the cache folder cannot be used.
-            sqlite3.DatabaseError: the index is busy for too long, or the disk is full.
+            sqlite3.DatabaseError: the index was busy for too long, the disk is full, or the new
+                file is damaged as well.
         """
         try:
             return self._search(manifest, query, text_of, limit)
@@ -83,7 +94,7 @@ class DocumentIndex:
             return self._search(manifest, query, text_of, limit)
 
     def close(self) -> None:
-        """Close the files; a later search opens them again."""
+        """Close the file of the index. A later search opens it again."""
         self._database.close()
 
     def _search(
@@ -92,25 +103,18 @@ class DocumentIndex:
         scope = self._scope(manifest, text_of)
         with self._database.connection() as (generation, connection):
             if generation == scope.generation:
-                matches = matching.best(connection, query, scope.paths, scope.ids_json, limit)
-                hits = tuple(
-                    SearchHit(
-                        scope.paths[match.document],
-                        match.start,
-                        match.end,
-                        match.snippet,
-                        match.score,
-                    )
-                    for match in matches
-                )
-                return SearchResult(
-                    hits, len(manifest.documents) - len(scope.missing), scope.missing
-                )
+                matches = find_passages(connection, query, scope.paths, scope.ids_json, limit)
+                hits: list[SearchHit] = []
+                for match in matches:
+                    path = scope.paths[match.document]
+                    hits.append(SearchHit(path, match.start, match.end, match.snippet, match.score))
+                searched = len(manifest.documents) - len(scope.missing)
+                return SearchResult(tuple(hits), searched, scope.missing)
         raise sqlite3.DatabaseError("the index was replaced during the search")
 
     def _scope(self, manifest: Manifest, text_of: Callable[[str], str]) -> _Scope:
-        """Make sure that all documents are indexed, and know their ids. Remembered, because
-        10,000 look-ups take longer than a search.
+        """Return the indexed documents of a manifest, after adding the missing ones. The result is
+        cached, because 10,000 look-ups of ids take longer than a search.
         """
         with self._lock:
             known = self._scopes.get(id(manifest))

@@ -1,5 +1,5 @@
-"""FTS5 queries from any text: words are quoted (no operator survives), stop words dropped, and any
-word may match.
+"""Builds FTS5 queries from any text. Words are quoted, so that no word is an operator. Stop words are
+dropped, and any other word may match.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterable, Sequence
 
 MOST_WORDS = 24
-"""A pasted page as a query costs no more than a long question."""
+"""Words of a text that a query searches. A long text then costs no more than a long question."""
 
 _WORD = re.compile(r"[^\W_]+")
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
-"""Scripts without spaces: each character becomes a word, in texts and in queries, so that a phrase
-finds any run of characters.
+"""A character of a script without spaces between words. Each becomes a word, in texts and in queries,
+so that a phrase finds any run of characters.
 """
 
 _FREQUENT = """
@@ -27,26 +27,34 @@ _STOP_WORDS = frozenset(_FREQUENT.split())
 
 
 def index_text(text: str) -> str:
-    """Return a text in the form that is indexed."""
+    """Return the form of a text that is indexed."""
     return _CJK.sub(r" \1 ", text)
 
 
 def words_of(query: str) -> tuple[str, ...]:
-    """Return the distinct words of a query in order, without stop words unless there are no others."""
-    words = list(dict.fromkeys(word.casefold() for word in _WORD.findall(query)))
-    telling = [word for word in words if word not in _STOP_WORDS]
-    return tuple((telling or words)[:MOST_WORDS])
+    """Return the distinct words of a text in order, at most `MOST_WORDS`. Stop words are left out if
+    there are other words.
+    """
+    words = list(dict.fromkeys(map(str.casefold, _WORD.findall(query))))
+    content_words = [word for word in words if word not in _STOP_WORDS]
+    return tuple((content_words or words)[:MOST_WORDS])
 
 
 def any_of(words: Iterable[str]) -> str:
     """Return a query for passages with any of the words."""
-    return " OR ".join(_phrase(word) for word in words)
+    return " OR ".join(map(_phrase, words))
 
 
 def any_beginning_with(words: Sequence[str]) -> str:
-    """Return the second query: passages with a word that begins like a searched word."""
-    stems = (word[: max(4, len(word) * 2 // 3)] for word in words if len(word) >= 4)
-    return " OR ".join(f"{_phrase(stem)} *" for stem in dict.fromkeys(stems))
+    """Return a query for passages with a word that begins like one of the words. The beginning is
+    two thirds of a word, and at least four characters. Shorter words are left out.
+    """
+    prefixes: dict[str, None] = {}
+    for word in words:
+        if len(word) >= 4:
+            prefix = word[: max(4, len(word) * 2 // 3)]
+            prefixes[f"{_phrase(prefix)} *"] = None
+    return " OR ".join(prefixes)
 
 
 def _phrase(word: str) -> str:

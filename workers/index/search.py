@@ -1,5 +1,5 @@
-"""Finding and ranking passages: bm25, with headings and paths counting more, and a second and
-third try when nothing fits.
+"""Finds and ranks passages by bm25. Words in headings and paths count more. If nothing matches, a
+second and a third query are tried.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from handoff_queue.workers.index.writer import ORDINAL_BITS
 
 _HEADING_WEIGHT = 3.0
 _PATH_BOOST = 0.5
-"""A passage of a document whose path holds all words of the query scores this much more."""
+"""Share that is added to the score if the path of the document has all words of the query. With fewer
+words the share is smaller.
+"""
 _CANDIDATES = 100
-"""Passages that bm25 proposes, out of which the paths choose."""
+"""Best passages by bm25. The boost for the path applies only to these."""
 _MOST_OF_ONE_DOCUMENT = 3
-"""Passages, as long as other documents have something to say too."""
+"""Passages of one document in a result, if other documents have enough passages."""
 _FREQUENT = 2_000
-"""Passages with a word that make it add to the rank of others only, unless the others find too
-little.
+"""Passages with a word that make it frequent. A frequent word alone is no match, unless the other
+words find too few passages.
 """
 _FUZZY_VOCABULARY = 5_000
-"""Words with the same beginning that a misspelt one is compared to."""
+"""Words with the same first two characters to which a misspelt word is compared."""
 
 _MATCHES = f"""
     SELECT rowid, bm25(words, {_HEADING_WEIGHT}, 1.0) AS score FROM words
@@ -35,7 +37,7 @@ _MATCHES = f"""
 
 @dataclass(frozen=True, slots=True)
 class PassageMatch:
-    """A passage and how well it fits (higher is better)."""
+    """A passage and its score. A higher score is better."""
 
     document: int
     start: int
@@ -44,48 +46,56 @@ class PassageMatch:
     score: float
 
 
-def best(
+def find_passages(
     connection: sqlite3.Connection, query: str, paths: Mapping[int, str], ids_json: str, limit: int
 ) -> list[PassageMatch]:
-    """Return the best passages among the documents in `paths` (whose ids `ids_json` repeats), best
-    first.
+    """Return at most `limit` passages of some documents, the best first.
+
+    Args:
+        query: any text.
+        paths: path of each document by its id.
+        ids_json: the ids of these documents as a JSON list.
     """
     words = words_of(query)
     for enough, expression in _expressions(connection, words, limit):
+        candidates: list[tuple[int, float]] = []
         if expression:
             candidates = connection.execute(_MATCHES, (expression, ids_json)).fetchall()
-        else:
-            candidates = []
         if len(candidates) >= enough:
-            ranked = _ranked([(number, -score) for number, score in candidates], words, paths)
-            return _shown(connection, _varied(ranked, limit))
+            return _shown(connection, _varied(_ranked(candidates, words, paths), limit))
     return []
 
 
 def _expressions(
     connection: sqlite3.Connection, words: Sequence[str], limit: int
 ) -> Iterator[tuple[int, str]]:
-    """Yield the queries in turn: the typed words, words that begin alike, words that are spelt
-    alike. With each comes the number of matches that makes the rest unnecessary.
+    """Yield the queries in turn: for the words themselves, for words with the same beginning, and
+    for words with a similar spelling. Each query comes with the number of matches that makes the
+    later queries unnecessary.
     """
-    frequent = {word for word in words if _is_frequent(connection, word)}
-    telling = [word for word in words if word not in frequent]
-    if frequent and telling:
-        yield limit, f"({any_of(telling)}) AND ({any_of(words)})"
+    rare = [word for word in words if not _is_frequent(connection, word)]
+    if rare and len(rare) < len(words):
+        yield limit, f"({any_of(rare)}) AND ({any_of(words)})"
     yield 1, any_of(words)
     yield 1, any_beginning_with(words)
-    yield 1, any_of([similar for word in words for similar in _spelt_like(connection, word)])
+    similar: list[str] = []
+    for word in words:
+        similar += _spelt_like(connection, word)
+    yield 1, any_of(similar)
 
 
 def _is_frequent(connection: sqlite3.Connection, word: str) -> bool:
-    """Return whether many passages hold the word. Ranking them would take most of the time, and
-    would separate them the least.
+    """Return whether at least `_FREQUENT` passages have the word. The ranking of these passages
+    would take most of the time, although the word says little.
     """
     query = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_FREQUENT})"  # noqa: S608 - a constant
     return bool(connection.execute(query, (any_of([word]),)).fetchone()[0] >= _FREQUENT)
 
 
 def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
+    """Return at most three words of the index with a similar spelling and the same first two
+    characters.
+    """
     if len(word) < 4:
         return []
     begin = word[:2]
@@ -99,30 +109,38 @@ def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
 def _ranked(
     candidates: list[tuple[int, float]], words: Sequence[str], paths: Mapping[int, str]
 ) -> list[tuple[int, float]]:
-    """Return the candidates ranked with a boost for the path. Equal ranks are ordered by path and
-    place, so that the same search always gives the same answer.
+    """Return the passages with their scores, the best first. The score grows with the number of
+    words in the path. Passages with the same score are ordered by path and place, so that the same
+    search always gives the same result.
+
+    Args:
+        candidates: ids of passages with their bm25, where a lower value is better.
     """
-
-    def boosted(number: int, score: float) -> float:
-        named = words_of(paths[number >> ORDINAL_BITS])
-        return score * (1 + _PATH_BOOST * sum(word in named for word in words) / len(words))
-
-    scored = [(number, boosted(number, score)) for number, score in candidates]
+    scored: list[tuple[int, float]] = []
+    for number, bm25 in candidates:
+        path_words = words_of(paths[number >> ORDINAL_BITS])
+        share = sum(word in path_words for word in words) / len(words)
+        scored.append((number, -bm25 * (1 + _PATH_BOOST * share)))
     return sorted(
         scored,
-        key=lambda candidate: (-candidate[1], paths[candidate[0] >> ORDINAL_BITS], candidate[0]),
+        key=lambda passage: (-passage[1], paths[passage[0] >> ORDINAL_BITS], passage[0]),
     )
 
 
 def _varied(ranked: list[tuple[int, float]], limit: int) -> list[tuple[int, float]]:
-    """Return the first `limit` passages, from more than one document if others have some."""
+    """Return `limit` passages in the order of their rank, at most `_MOST_OF_ONE_DOCUMENT` of one
+    document if the other documents have enough.
+    """
     taken: list[int] = []
     spare: list[int] = []
     count: dict[int, int] = {}
     for position, (number, _) in enumerate(ranked):
         document = number >> ORDINAL_BITS
         count[document] = count.get(document, 0) + 1
-        (taken if count[document] <= _MOST_OF_ONE_DOCUMENT else spare).append(position)
+        if count[document] <= _MOST_OF_ONE_DOCUMENT:
+            taken.append(position)
+        else:
+            spare.append(position)
     return [ranked[position] for position in sorted((taken + spare)[:limit])]
 
 
@@ -132,8 +150,11 @@ def _shown(connection: sqlite3.Connection, ranked: list[tuple[int, float]]) -> l
         f"SELECT id, first, last, snippet FROM passages WHERE id IN ({marks})",  # noqa: S608 - question marks only
         [number for number, _ in ranked],
     )
-    spans = {number: (start, end, snippet) for number, start, end, snippet in rows}
-    return [
-        PassageMatch(number >> ORDINAL_BITS, *spans[number], score=float(f"{score:.4g}"))
-        for number, score in ranked
-    ]
+    spans: dict[int, tuple[int, int, str]] = {}
+    for number, start, end, snippet in rows:
+        spans[number] = (start, end, snippet)
+    matches: list[PassageMatch] = []
+    for number, score in ranked:
+        rounded = float(f"{score:.4g}")
+        matches.append(PassageMatch(number >> ORDINAL_BITS, *spans[number], score=rounded))
+    return matches

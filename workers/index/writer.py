@@ -1,4 +1,4 @@
-"""Split documents into passages, and write them to the index."""
+"""Splits documents into passages, and writes them to the index."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from handoff_queue.workers.index.database import Database
 from handoff_queue.workers.index.queries import index_text
 
 AIM_CHARS = 700
-"""A passage is closed once it is this long: some five sentences, enough to quote from, short
-enough to show eight.
+"""Characters after which a passage gets no further paragraph: about five sentences. This is enough
+for a quote, and short enough to show eight passages.
 """
 MOST_CHARS = 1_400
-"""A paragraph longer than this is cut at sentences, lines, words, and in the end anywhere."""
+"""Longest passage in characters. A longer paragraph is cut after a sentence, a line or a word, or
+else at this length.
+"""
 
 _HEADING = re.compile(r"#{1,6}[ \t]+(\S.*)")
 _CUTS = (
@@ -33,7 +35,7 @@ _CUTS = (
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """text[start:end], without white space at its ends."""
+    """The part `text[start:end]` of a document, without white space at its ends."""
 
     start: int
     end: int
@@ -42,7 +44,9 @@ class Passage:
 
 
 def passages(text: str) -> Iterator[Passage]:
-    """Yield the passages of a text in order. They do not overlap, and leave out only white space."""
+    """Yield the passages of a text in order. They do not overlap, and they cover the whole text
+    except white space.
+    """
     title = section = ""
     start = end = -1
     for piece_start, piece_end in _pieces(text):
@@ -62,6 +66,7 @@ def passages(text: str) -> Iterator[Passage]:
 
 
 def _trail(title: str, section: str) -> str:
+    """Return the title and the heading of the section, or the title alone if both are the same."""
     if section == title:
         return section
     return f"{title} {section}".strip()
@@ -81,7 +86,9 @@ def _pieces(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
-    """Yield runs of lines that are not blank; a heading is a run of one line."""
+    """Yield the spans of paragraphs: lines without a blank line between them. A heading begins a new
+    span.
+    """
     start = end = -1
     position = 0
     for line in text.splitlines(keepends=True):
@@ -99,7 +106,9 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _best_cut(text: str, start: int) -> int:
-    """Return the start of the rest of a long paragraph."""
+    """Return the index at which a long paragraph is cut: the last good place in the first
+    `MOST_CHARS`.
+    """
     window_end = start + MOST_CHARS
     for cut in _CUTS:
         ends: list[int] = []
@@ -112,19 +121,25 @@ def _best_cut(text: str, start: int) -> int:
 
 
 BATCH_DOCUMENTS = 250
+"""Most documents of one transaction."""
 BATCH_CHARS = 4_000_000
-"""Characters of one transaction, which are held in memory."""
+"""Most characters of one transaction, unless a single document has more. They are in memory."""
 ORDINAL_BITS = 20
-"""A passage's id is its document's id and its number in it; a million passages are more than
-the largest document has.
+"""Bits of a passage's id for its number in the document. The higher bits are the document's id. A
+document has at most 2**20 passages in the index.
 """
 
 
 def fill(database: Database, manifest: Manifest, text_of: Callable[[str], str]) -> None:
-    """Index the documents that are missing. Texts that cannot be fetched are left out.
+    """Add the documents of a manifest that are not in the index. Texts that cannot be fetched are
+    left out.
 
-    Processes that fill the index at the same time take random batches and check again after each.
-    So they share the work without a protocol, and a dead process leaves nothing to clean up.
+    Processes that add the same documents take random batches, and check after each batch which
+    documents are still missing. They share the work without a protocol, and a dead process leaves
+    nothing to clean up.
+
+    Args:
+        text_of: returns the extracted text of the document with a digest. Raises ToolFailed.
     """
     sizes: dict[str, int] = {}
     for document in manifest.documents:
@@ -148,7 +163,7 @@ def fill(database: Database, manifest: Manifest, text_of: Callable[[str], str]) 
 
 
 def find_indexed_ids(connection: sqlite3.Connection, digests: Iterable[str]) -> dict[str, int]:
-    """Return the ids of the texts that are in the index."""
+    """Return the ids of the documents that are in the index, by digest."""
     rows = connection.execute(
         "SELECT digest, id FROM documents WHERE digest IN (SELECT value FROM json_each(?))",
         (json.dumps(list(digests)),),
@@ -157,6 +172,7 @@ def find_indexed_ids(connection: sqlite3.Connection, digests: Iterable[str]) -> 
 
 
 def _batch(missing: list[str], sizes: dict[str, int]) -> list[str]:
+    """Return the first digests that fit into one transaction, at least one."""
     batch: list[str] = []
     chars = 0
     for digest in missing[:BATCH_DOCUMENTS]:
@@ -168,10 +184,10 @@ def _batch(missing: list[str], sizes: dict[str, int]) -> list[str]:
 
 
 def _add(connection: sqlite3.Connection, texts: dict[str, str]) -> None:
-    """Add texts in one transaction; a text that another process has added is skipped."""
-    cut = {
-        digest: list(islice(passages(text), 1 << ORDINAL_BITS)) for digest, text in texts.items()
-    }
+    """Add texts by digest in one transaction. A text that another process has added is skipped."""
+    passages_by_digest: dict[str, list[Passage]] = {}
+    for digest, text in texts.items():
+        passages_by_digest[digest] = list(islice(passages(text), 1 << ORDINAL_BITS))
     connection.execute("BEGIN IMMEDIATE")
     for digest, text in texts.items():
         added = connection.execute(
@@ -181,19 +197,16 @@ def _add(connection: sqlite3.Connection, texts: dict[str, str]) -> None:
         if not added:
             continue
         first = added[0][0] << ORDINAL_BITS
-        numbered = list(enumerate(cut[digest], first))
+        passage_rows: list[tuple[int, int, int, str]] = []
+        word_rows: list[tuple[int, str, str]] = []
+        for number, passage in enumerate(passages_by_digest[digest], first):
+            snippet = text[passage.start : passage.end]
+            passage_rows.append((number, passage.start, passage.end, snippet))
+            word_rows.append((number, index_text(passage.heading), index_text(snippet)))
         connection.executemany(
-            "INSERT INTO passages (id, first, last, snippet) VALUES (?, ?, ?, ?)",
-            [
-                (number, passage.start, passage.end, text[passage.start : passage.end])
-                for number, passage in numbered
-            ],
+            "INSERT INTO passages (id, first, last, snippet) VALUES (?, ?, ?, ?)", passage_rows
         )
         connection.executemany(
-            "INSERT INTO words (rowid, heading, body) VALUES (?, ?, ?)",
-            [
-                (number, index_text(passage.heading), index_text(text[passage.start : passage.end]))
-                for number, passage in numbered
-            ],
+            "INSERT INTO words (rowid, heading, body) VALUES (?, ?, ?)", word_rows
         )
     connection.execute("COMMIT")

@@ -1,8 +1,8 @@
-"""The built-in specialists: one Markdown file each."""
+"""The built-in specialists. Each is a Markdown file in this folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 BUILT_IN = Path(__file__).parent
-"""The folder that `shared.specialists.load_specialists` reads first."""
+"""Folder of the built-in specialists, for `shared.specialists.load_specialists`."""

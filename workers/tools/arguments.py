@@ -1,5 +1,5 @@
-"""Arguments of a built-in tool as a pydantic type, which gives the schema for the model and the
-check of the model's arguments.
+"""Arguments of built-in tools as pydantic types. The type gives the schema for the model, and checks
+the model's arguments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from handoff_queue.shared.types.message import problems_of
 
 
 class Arguments(BaseModel):
-    """Lenient where models are sloppy ("8" for 8), closed to arguments that do not exist."""
+    """Base class of the arguments of a built-in tool. It accepts "8" for 8, and refuses unknown
+    arguments.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -25,8 +27,12 @@ Given = TypeVar("Given", bound=Arguments)
 def make_builtin_tool(
     name: str, description: str, arguments: type[Given], run: Callable[[Given, ToolContext], str]
 ) -> Tool:
-    """Return a tool made from its parts. Invalid arguments become a `ToolFailed` that names the
-    faults.
+    """Return a tool whose arguments are checked. It raises `ToolFailed` with the defects of invalid
+    arguments.
+
+    Args:
+        arguments: type of the arguments.
+        run: the function of the tool.
     """
 
     def checked(given: dict[str, Any], context: ToolContext) -> str:
@@ -40,14 +46,16 @@ def make_builtin_tool(
 
 
 def _schema_of(arguments: type[Arguments]) -> dict[str, Any]:
-    """Return the schema without pydantic's titles and our docstrings, which tell a model nothing."""
+    """Return the JSON Schema of the arguments, without titles and docstrings, which do not help the
+    model.
+    """
     schema = arguments.model_json_schema()
-    fields: dict[Any, dict[Any, Any]] = {}
-    for name, field in schema.get("properties", {}).items():
-        fields[name] = {key: value for key, value in field.items() if key != "title"}
+    properties = dict(schema.get("properties", {}))
+    for field in properties.values():
+        field.pop("title", None)
     return {
         "type": "object",
-        "properties": fields,
+        "properties": properties,
         "required": schema.get("required", []),
         "additionalProperties": False,
     }

@@ -1,4 +1,4 @@
-"""`now`: the time, which a model does not know."""
+"""`now`: the tool for the current time, which a model does not know."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class _Nothing(Arguments):
 
 
 def now_tool() -> Tool:
-    """Return the tool for the current time as ISO 8601 in UTC."""
+    """Return the tool. Its result is the current time in UTC, as ISO 8601."""
     return make_builtin_tool(
         "now", "The current date and time in UTC, as ISO 8601.", _Nothing, _now
     )

@@ -1,7 +1,8 @@
-"""`fetch_url`: a public web page as text, stored with the job's documents so that it can be cited.
+"""`fetch_url`: the tool that fetches a public web page as text. The page is stored with the job's
+documents so that it can be cited.
 
-The model chooses the address, and an untrusted text may have suggested it. So an address is refused
-unless every part is known to be harmless.
+The model chooses the URL, and an untrusted text may have suggested it. So each URL and each address
+of its host is checked before the request.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ MAX_SECONDS = 20.0
 """Seconds of one fetch, including redirects."""
 MAX_REDIRECTS = 5
 MOST_CHARS = 12_000
-"""Characters of one answer."""
+"""Characters of one result."""
 _REMEMBERED_PAGES = 256
-"""Whose reading can go on without fetching them again."""
+"""Fetched pages in memory. A call with an offset reads them without another fetch."""
 _LONGEST_URL = 1_000
+"""Characters of a URL."""
 _DESCRIPTION = (
     f"Fetch a public web page, text file, JSON or PDF by its http(s) URL. Returns its text ({MOST_CHARS:,} characters at a time; "
     "to read on, call again with `offset` set to where the previous text ended). The page can then be quoted and cited under the returned "
@@ -65,7 +67,7 @@ class _Fetch(Arguments):
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """Access to the web; tests use their own server instead."""
+    """Parameters of the access to the web. Tests replace them to use their own server."""
 
     resolver: Resolver = system_resolver
     policy: Policy = is_public
@@ -83,12 +85,12 @@ class _Page:
 
 
 def fetch_url_tool(web: Web | None = None) -> Tool:
-    """Return the tool; by default it reads the public internet."""
-    reached = web or Web()
+    """Return the tool. Without `web`, it reads the public internet."""
+    access = web or Web()
 
     known: OrderedDict[tuple[str, str], Document] = OrderedDict()
-    """(job, URL as asked for) -> the page as it was kept: a page that changes at each visit
-    must still be read in one piece.
+    """Stored page by job and requested URL. A page may change at each visit, so all parts of its
+    text come from one fetch.
     """
     lock = threading.Lock()
 
@@ -98,9 +100,8 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
             document = known.get((context.job_id, url))
         if document is not None and given.offset > 0:
             return _answer(document, context.text_of(document.digest), given.offset)
-        document, text = _kept(
-            _fetched(url, reached, min(reached.max_seconds, context.remaining_s())), context
-        )
+        page = _fetch(url, access, min(access.max_seconds, context.remaining_s()))
+        document, text = _keep(page, context)
         with lock:
             known[context.job_id, url] = document
             while len(known) > _REMEMBERED_PAGES:
@@ -110,8 +111,12 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
     return make_builtin_tool("fetch_url", _DESCRIPTION, _Fetch, fetch)
 
 
-def _kept(page: _Page, context: ToolContext) -> tuple[Document, str]:
-    """Store the page's text so that it can be cited, and return it."""
+def _keep(page: _Page, context: ToolContext) -> tuple[Document, str]:
+    """Store the page's text as a document that can be cited. Return the document and the text.
+
+    Raises:
+        ToolFailed: the page has no text.
+    """
     try:
         text = extract(page.data, page.media_type, page.charset)
     except DocumentRefused as reason:
@@ -122,6 +127,7 @@ def _kept(page: _Page, context: ToolContext) -> tuple[Document, str]:
 
 
 def _answer(document: Document, text: str, given_offset: int) -> str:
+    """Return the result of a call: the text from an offset on, as JSON."""
     offset = min(max(given_offset, 0), len(text))
     piece = text[offset : offset + MOST_CHARS]
     return json.dumps(
@@ -130,11 +136,11 @@ def _answer(document: Document, text: str, given_offset: int) -> str:
     )
 
 
-def _fetched(url: str, web: Web, seconds: float) -> _Page:
-    """Follow redirects to the page.
+def _fetch(url: str, web: Web, seconds: float) -> _Page:
+    """Return the page at a URL, after at most `MAX_REDIRECTS` redirects.
 
     Raises:
-        ToolFailed: in one line, for the model.
+        ToolFailed: the URL is refused, or the page cannot be fetched in time.
     """
     deadline = Deadline(seconds)
     transport = PinnedTransport(
@@ -145,15 +151,19 @@ def _fetched(url: str, web: Web, seconds: float) -> _Page:
     ) as client:
         for _ in range(MAX_REDIRECTS + 1):
             _check(url)
-            outcome = _one_request(client, url, web, deadline)
-            if isinstance(outcome, _Page):
-                return outcome
-            url = outcome
+            page_or_url = _request(client, url, web, deadline)
+            if isinstance(page_or_url, _Page):
+                return page_or_url
+            url = page_or_url
     raise ToolFailed(f"more than {MAX_REDIRECTS} redirects, the last to {url[:200]}")
 
 
-def _one_request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) -> _Page | str:
-    """Return the page, or the address that it has moved to."""
+def _request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) -> _Page | str:
+    """Make one request. Return the page, or the URL of a redirect.
+
+    Raises:
+        ToolFailed: there is no page that can be read.
+    """
     try:
         client.cookies.clear()
         with client.stream("GET", url) as response:
@@ -162,12 +172,8 @@ def _one_request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) 
             if response.status_code != 200:
                 raise ToolFailed(f"{url} answered {response.status_code}: try another page")
             media_type, charset = _type_of(response, url)
-            return _Page(
-                url.partition("#")[0],
-                media_type,
-                charset,
-                _body(response, url, web.max_bytes, deadline),
-            )
+            data = _body(response, url, web.max_bytes, deadline)
+            return _Page(url.partition("#")[0], media_type, charset, data)
     except AddressRefused as error:
         raise ToolFailed(f"refused: {error}") from None
     except (httpcore2.TimeoutException, httpx2.TimeoutException):
@@ -187,7 +193,12 @@ def _one_request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) 
 
 
 def _check(url: str) -> None:
-    """Check that an address is the address of a web page."""
+    """Check that a URL may be fetched: an http or https URL without credentials and with a port of
+    the web.
+
+    Raises:
+        ToolFailed: the URL is refused.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -204,26 +215,33 @@ def _check(url: str) -> None:
 
 
 def _type_of(response: httpx2.Response, url: str) -> tuple[str, str | None]:
-    media_type = (
-        response.headers.get("content-type", "text/plain").partition(";")[0].strip().lower()
-    )
+    """Return the media type and the charset of a page.
+
+    Raises:
+        ToolFailed: the page cannot be read as text.
+    """
+    content_type = response.headers.get("content-type", "text/plain")
+    media_type = content_type.partition(";")[0].strip().lower()
     if media_type != PDF and not is_text(media_type) and media_type != "application/xhtml+xml":
         raise ToolFailed(f"{url} is {media_type[:80]}, which cannot be read as text")
     return media_type, response.charset_encoding
 
 
 def _body(response: httpx2.Response, url: str, max_bytes: int, deadline: Deadline) -> bytes:
-    """Return the content up to the limit. It is decompressed here in small parts: a kilobyte of
+    """Return the content of a page. It is decompressed here in small parts, because a kilobyte of
     gzip can expand to a megabyte.
+
+    Raises:
+        ToolFailed: the content is larger than `max_bytes`, or has an unknown compression.
+        httpcore2.ReadTimeout: no time is left.
     """
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
         raise ToolFailed(
             f"{url} comes compressed in a way that was not asked for ({encoding[:40]})"
         )
-    if encoding in ("identity", ""):
-        unpacker = None
-    else:
+    unpacker = None
+    if encoding not in ("identity", ""):
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
     data = bytearray()
     for piece in response.iter_raw():

@@ -1,4 +1,4 @@
-"""HTTP requests to the address that was checked, and to no private address."""
+"""HTTP requests that connect only to addresses that were checked. No private address is reached."""
 
 from __future__ import annotations
 
@@ -16,44 +16,33 @@ import httpx2
 
 Address = IPv4Address | IPv6Address
 Policy = Callable[[Address], bool]
-"""Decides whether an address may be reached."""
+"""Function that returns whether an address may be reached."""
 Resolver = Callable[[str, int], list[str]]
-"""(host, port) -> addresses as text.  Raises: OSError."""
+"""Function that returns the addresses of a host and a port as text. Raises OSError."""
 
-_NOT_PUBLIC_4 = tuple(
-    IPv4Network(net)
-    for net in (
-        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
-        "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24",
-        "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
-    )
-)  # fmt: skip
-"""IANA's special-purpose registry, multicast and reserved space; 169.254.169.254, where clouds
-keep credentials, is in it.
+_NOT_PUBLIC_4 = tuple(map(IPv4Network, (
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
+    "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24",
+    "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+)))  # fmt: skip
+"""Networks of IANA's special-purpose registry, and multicast and reserved networks. One of them holds
+169.254.169.254, from which clouds serve credentials.
 """
 _GLOBAL_UNICAST_6 = IPv6Network("2000::/3")
-"""All addresses that IANA has assigned. Loopback, mapped, local, link-local, site-local and
-multicast addresses are outside.
+"""Network of all global unicast addresses that IANA assigns. Loopback, mapped, local, link-local,
+site-local, multicast and NAT64 addresses are outside.
 """
-_NOT_PUBLIC_6 = tuple(
-    IPv6Network(net)
-    for net in (
-        "2001::/23",
-        "2001:db8::/32",
-        "2002::/16",
-        "2620:4f:8000::/48",
-        "3ffe::/16",
-        "3fff::/20",
-    )
-)
-"""Teredo and 6to4 carry IPv4 addresses inside; the rest is documentation and protocol space.
-(NAT64 lies outside 2000::/3.)
+_NOT_PUBLIC_6 = tuple(map(IPv6Network, (
+    "2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3ffe::/16", "3fff::/20",
+)))  # fmt: skip
+"""Networks of Teredo and 6to4, whose addresses contain IPv4 addresses, and networks for documentation
+and protocols.
 """
 
 
 def is_public(address: Address) -> bool:
-    """Return whether an address is public by both the list and the standard library. This is the
-    policy of every worker.
+    """Return whether an address is public by these networks and also by the standard library. This
+    is the policy of every worker.
     """
     if not address.is_global or address.is_multicast or address.is_reserved:
         return False
@@ -67,21 +56,25 @@ def is_public(address: Address) -> bool:
 
 
 def system_resolver(host: str, port: int) -> list[str]:
-    """Return the addresses from the operating system, in its order of preference."""
-    answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in answers))
+    """Return the addresses of a host from the operating system, each once, in its order of
+    preference.
+    """
+    addresses: dict[str, None] = {}
+    for *_, socket_address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        addresses[str(socket_address[0])] = None
+    return list(addresses)
 
 
 class AddressRefused(OSError):
-    """A host that leads to an address that may not be reached."""
+    """The host has an address that may not be reached."""
 
 
 def check_addresses(host: str, port: int, resolver: Resolver, policy: Policy) -> list[str]:
-    """Return the addresses of a host, all checked. A single refused address refuses the host: a
-    public address next to it could be used to avoid the check.
+    """Return the addresses of a host after a check of each. A single refused address refuses the
+    host, because a public address next to it could serve to avoid the check.
 
     Raises:
-        AddressRefused: not all addresses may be reached, or there are none.
+        AddressRefused: an address may not be reached or is invalid, or there are no addresses.
         OSError: the host is unknown.
     """
     addresses = resolver(host, port)
@@ -95,11 +88,13 @@ def check_addresses(host: str, port: int, resolver: Resolver, policy: Policy) ->
 
 
 _CONNECT_S = 5.0
-"""Seconds to connect to one address; a host may have several."""
+"""Longest time in seconds to connect to one address of a host."""
+_MOST_ADDRESSES = 3
+"""Addresses of a host that are tried."""
 
 
 class Deadline:
-    """A single deadline for all parts of a fetch: a server that sends a byte a second must not hold
+    """One deadline for all parts of a fetch. A server that sends a byte a second then does not hold
     a worker's thread.
     """
 
@@ -107,7 +102,7 @@ class Deadline:
         self._end = time.monotonic() + seconds
 
     def left_s(self, most_s: float | None = None) -> float:
-        """Return the seconds left, or `most_s` if that is less.
+        """Return the remaining seconds, at most `most_s`.
 
         Raises:
             httpcore2.ReadTimeout: no time is left.
@@ -121,7 +116,7 @@ class Deadline:
 
 
 class PinnedTransport(httpx2.BaseTransport):
-    """A transport for one fetch, including redirects: every connection is checked again."""
+    """A transport for one fetch, including redirects. It checks the addresses for each connection."""
 
     def __init__(
         self, resolver: Resolver, policy: Policy, deadline: Deadline, tls: ssl.SSLContext
@@ -169,7 +164,7 @@ class _Body(httpx2.SyncByteStream):
 
 
 class _CheckedBackend(httpcore2.NetworkBackend):
-    """Opens connections, only to addresses that the policy allows."""
+    """Opens connections only to addresses that the policy allows."""
 
     def __init__(self, resolver: Resolver, policy: Policy, deadline: Deadline) -> None:
         self._resolver = resolver
@@ -186,14 +181,11 @@ class _CheckedBackend(httpcore2.NetworkBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.NetworkStream:
         addresses = check_addresses(host, port, self._resolve_in_time, self._policy)
-        for address in addresses[:3]:
+        for address in addresses[:_MOST_ADDRESSES]:
+            connect_s = self._deadline.left_s(min(timeout or _CONNECT_S, _CONNECT_S))
             try:
                 stream = self._sockets.connect_tcp(
-                    address,
-                    port,
-                    self._deadline.left_s(min(timeout or _CONNECT_S, _CONNECT_S)),
-                    local_address,
-                    socket_options,
+                    address, port, connect_s, local_address, socket_options
                 )
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
@@ -201,18 +193,18 @@ class _CheckedBackend(httpcore2.NetworkBackend):
         raise httpcore2.ConnectError(f"{host} does not answer on port {port}")
 
     def _resolve_in_time(self, host: str, port: int) -> list[str]:
-        """Resolve a host within the deadline. The operating system's resolver has no timeout, so a
-        slow call is left in its thread.
+        """Return the addresses of a host within the deadline. The operating system's resolver has no
+        timeout, so the thread of a slow call is abandoned.
         """
         answers: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
 
         def resolve() -> None:
             try:
                 answers.put(self._resolver(host, port))
-            except (OSError, UnicodeError) as error:
-                answers.put(
-                    error if isinstance(error, OSError) else OSError(f"{host} is not a host name")
-                )
+            except OSError as error:
+                answers.put(error)
+            except UnicodeError:
+                answers.put(OSError(f"{host} is not a host name"))
 
         threading.Thread(target=resolve, name="fetch_url-resolver", daemon=True).start()
         try:
@@ -225,7 +217,7 @@ class _CheckedBackend(httpcore2.NetworkBackend):
 
 
 class _TimedStream(httpcore2.NetworkStream):
-    """A connection on which every wait ends at the deadline."""
+    """A connection whose reads and writes end at the deadline."""
 
     def __init__(self, stream: httpcore2.NetworkStream, deadline: Deadline) -> None:
         self._stream = stream

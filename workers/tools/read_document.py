@@ -1,4 +1,4 @@
-"""`read_document`: a document of the job, a piece at a time."""
+"""`read_document`: the tool that reads a document of the job in parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from handoff_queue.shared.types.handoff import Document
 from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 
 MOST_CHARS = 12_000
-"""Characters of one answer: about 3,000 tokens."""
+"""Characters of one result: about 3,000 tokens."""
 _DESCRIPTION = (
     f"Read a document of this job by its source, up to {MOST_CHARS:,} characters at a time. `total_chars` is its whole length: "
     "to read on, call again with `offset` set to where the previous text ended."
@@ -41,11 +41,11 @@ def _read(given: _Read, context: ToolContext) -> str:
 
 
 def _named(source: str, documents: Sequence[Document]) -> Document:
-    """Return the document with this path. Models add `./` and forget folders, so a unique match is
-    accepted.
+    """Return the document with this path. Models add `./` and forget folders, so the only document
+    with the same file name is accepted, too.
 
     Raises:
-        ToolFailed: there is no unique match; the message names the most likely paths.
+        ToolFailed: no document or several documents match. The message names the most likely paths.
     """
     wanted = to_nfc(source.strip().removeprefix("./"))
     by_path: dict[str, Document] = {}
@@ -53,15 +53,15 @@ def _named(source: str, documents: Sequence[Document]) -> Document:
         by_path[to_nfc(document.path)] = document
     if wanted in by_path:
         return by_path[wanted]
-    meant: list[str] = []
+    same_name: list[str] = []
     for path in by_path:
         if path.rpartition("/")[2].casefold() == wanted.rpartition("/")[2].casefold():
-            meant.append(path)
-    if len(meant) == 1:
-        return by_path[meant[0]]
+            same_name.append(path)
+    if len(same_name) == 1:
+        return by_path[same_name[0]]
     if not by_path:
         raise ToolFailed("this job has no documents")
-    close = meant or close_names(wanted, by_path, most=5, alike=0.4) or list(by_path)[:5]
+    close = same_name or close_names(wanted, by_path, most=5, alike=0.4) or list(by_path)[:5]
     raise ToolFailed(
         f"no document {wanted[:200]!r}; did you mean {', '.join(close[:5])}? (search_documents finds more)"
     )

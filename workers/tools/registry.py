@@ -1,5 +1,5 @@
-"""Registry of every tool of this worker by name: built-in tools, tools of installed packages, and
-tools of the user's folders.
+"""Registry of the tools of a worker by name: built-in tools, tools of installed packages, and tools
+of the user's folders.
 """
 
 from __future__ import annotations
@@ -26,27 +26,31 @@ BUILT_IN = ("fetch_url", "now", "read_document", "search_documents", "web_search
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Tools that a worker offers. Built once for each process, in its `app.py`."""
+    """The tools of a worker. `workers.assembly` builds one registry for each process."""
 
     tools: Mapping[str, Tool]
     not_offered: Mapping[str, str]
-    """Tools that exist but cannot be used here, and why: a specialist may name them, and goes
-    without.
+    """Reason by name of each tool that this worker cannot offer. A specialist may name such a tool,
+    and runs without it.
     """
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names that a specialist's file may use."""
+        """Names of tools that a specialist's file may use."""
         return tuple(sorted({*self.tools, *self.not_offered}))
 
     @property
     def effects(self) -> tuple[str, ...]:
-        """The tools that are not safe to repeat."""
-        return tuple(sorted(tool.name for tool in self.tools.values() if not tool.repeatable))
+        """Names of the tools that are not safe to repeat."""
+        names: list[str] = []
+        for tool in self.tools.values():
+            if not tool.repeatable:
+                names.append(tool.name)
+        return tuple(sorted(names))
 
     def tools_for(self, names: Iterable[str]) -> tuple[Tool, ...]:
-        """Return the tools that a specialist names, in its order. Tools that are not offered here
-        are left out.
+        """Return the tools that a specialist names, in the same order. Tools of `not_offered` are
+        left out.
 
         Raises:
             InvalidTool: there is no such tool.
@@ -65,10 +69,10 @@ class Registry:
 
 
 def build_registry(settings: Settings, index: DocumentIndex) -> Registry:
-    """Return the registry for the settings.
+    """Return the registry of a worker with these settings.
 
     Raises:
-        InvalidTool: a user's tool is broken, or has the name of another tool.
+        InvalidTool: a user's tool is invalid, or has the name of another tool.
     """
     built_in = (
         fetch_url_tool(),

@@ -1,4 +1,4 @@
-"""`search_documents`: passages of the job's documents that fit some words."""
+"""`search_documents`: the tool for full-text search in the job's documents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Search(Arguments):
 
 
 def search_documents_tool(index: DocumentIndex) -> Tool:
-    """Return the tool for this host's index."""
+    """Return the tool. It searches the document index of this host."""
 
     def search(given: _Search, context: ToolContext) -> str:
         limit = min(max(given.limit, 1), MOST_HITS)

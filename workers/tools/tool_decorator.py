@@ -1,4 +1,4 @@
-"""`@tool(...)`: facts about a user's function that its signature does not show. A function without
+"""`@tool(...)`: properties of a user's function that its signature does not show. A function without
 the decorator is a tool as well.
 """
 
@@ -14,20 +14,26 @@ __all__ = ["CallContext", "ToolFailed", "tool"]
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 
-
 DEFAULT_TIMEOUT_S = 300.0
-"""Seconds after which a call of a user's tool has failed, where its author says nothing."""
+"""Seconds after which a call of a user's tool has failed, unless the tool sets `timeout_s`."""
 LONGEST_TIMEOUT_S = 3_600.0
+"""Highest `timeout_s` of a user's tool."""
 
 
 def tool(
     *, secrets: Sequence[str] = (), repeatable: bool = True, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
-    """Mark a function: the environment variables that it reads (its secrets), whether it may run
-    again after a crash, and the number of seconds after which a call has failed.
+    """Set properties of a user's tool. The decorator only sets attributes of the same names, so
+    `my_function.timeout_s = 10` below the function does the same.
 
-    The mark only sets attributes of the same names, so `my_function.timeout_s = 10` below the
-    function does the same.
+    Args:
+        secrets: names of environment variables that the tool reads. Their values are removed from
+            its output.
+        repeatable: False if the tool must not run again after a crash.
+        timeout_s: seconds after which a call has failed.
+
+    Raises:
+        TypeError: the decorated object has no attributes that can be set.
     """
 
     def marked(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
@@ -43,7 +49,7 @@ def tool(
 
 
 def is_tool(value: object) -> bool:
-    """Return whether `tool` has marked this."""
+    """Return whether an object has all attributes that `tool` sets."""
     return {"secrets", "repeatable", "timeout_s"} <= getattr(value, "__dict__", {}).keys()
 
 
@@ -53,11 +59,10 @@ def secrets_of(function: Callable[..., object]) -> tuple[str, ...]:
     Raises:
         ValueError: the names are invalid.
     """
-    named = getattr(function, "secrets", ())
-    if isinstance(named, str):
-        names = (named,)
-    else:
-        names = tuple(named)
+    secrets = getattr(function, "secrets", ())
+    if isinstance(secrets, str):
+        secrets = (secrets,)
+    names = tuple(secrets)
     if not all(isinstance(name, str) and name.isidentifier() for name in names):
         raise ValueError("its secrets must be names of environment variables")
     return names
@@ -67,7 +72,7 @@ def timeout_of(function: Callable[..., object]) -> float:
     """Return the number of seconds after which a call of the function has failed.
 
     Raises:
-        ValueError: the function names no number above 0 and up to `LONGEST_TIMEOUT_S`.
+        ValueError: its `timeout_s` is no number above 0 and up to `LONGEST_TIMEOUT_S`.
     """
     timeout_s = getattr(function, "timeout_s", DEFAULT_TIMEOUT_S)
     is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)

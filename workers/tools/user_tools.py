@@ -1,8 +1,7 @@
-"""The user's own tools: typed functions in a folder of Python files (`--tools DIR`), or behind
-the entry point group `handoff.tools`.
+"""The user's own tools: typed functions in a folder of Python files (`--tools DIR`), or in installed
+packages with the entry point group `handoff.tools`.
 
-Every public function that a file defines is a tool: its name, its docstring and its types are
-all that is needed.
+Every public function that a file defines is a tool. It needs a name, a docstring and types.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ def load_tools(folder: Path) -> tuple[Tool, ...]:
     tools: list[tuple[str, Tool]] = []
     for file in files_with_suffix(folder, {".py"}):
         if not file.name.startswith(("_", ".")):
-            for name, function in _functions_of(_loaded(file)):
+            for name, function in _functions_of(_load(file)):
                 tools.append((file.name, _as_tool(function, name, file.name)))
-    return _each_name_once(tools)
+    return _unique_tools(tools)
 
 
 def find_installed_tools(
@@ -58,9 +57,11 @@ def find_installed_tools(
     functions.
 
     Raises:
-        InvalidTool: an entry point does not load or is no tool.
+        InvalidTool: an entry point does not load or is no tool, or two tools have the same name.
     """
-    points = entry_points(group=group) if among is None else among
+    points = among
+    if points is None:
+        points = entry_points(group=group)
     tools: list[tuple[str, Tool]] = []
     for point in sorted(points, key=lambda point: point.name):
         where = f"entry point {point.name}"
@@ -71,18 +72,23 @@ def find_installed_tools(
         functions: Iterable[tuple[str, Any]] = [(getattr(target, "__name__", point.name), target)]
         if isinstance(target, ModuleType):
             functions = _functions_of(target)
-        tools += [(where, _as_tool(function, name, where)) for name, function in functions]
-    return _each_name_once(tools)
+        for name, function in functions:
+            tools.append((where, _as_tool(function, name, where)))
+    return _unique_tools(tools)
 
 
-def _loaded(file: Path) -> ModuleType:
-    """Run a file under a unique module name, so that two folders may both hold a `weather.py`."""
+def _load(file: Path) -> ModuleType:
+    """Run a file as a module with a unique name, so that two folders may each have a `weather.py`.
+
+    Raises:
+        InvalidTool: the file cannot be loaded.
+    """
     if file.exists() and not file.is_file():  # a pipe would never end
         raise InvalidTool(f"{file.name}: is no regular file; take it out of the folder")
     name = f"handoff_user_tools_{digest_of(str(file.resolve()))[:12]}_{file.stem}"
-    spec = importlib.util.spec_from_file_location(
-        name, file, loader=SourceFileLoader(name, str(file))
-    )  # an explicit loader, since Python does not know the suffix .PY
+    # The loader is given, because Python does not know the suffix .PY.
+    loader = SourceFileLoader(name, str(file))
+    spec = importlib.util.spec_from_file_location(name, file, loader=loader)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -98,14 +104,12 @@ def _loaded(file: Path) -> ModuleType:
 
 
 def _line_of(error: BaseException, file: Path) -> str:
+    """Return " line 7" for the last line of the file that an error has passed through, or ""."""
     if isinstance(error, SyntaxError) and error.lineno:
         return f" line {error.lineno}"
-    lines: list[int | None] = []
-    for frame in traceback.extract_tb(error.__traceback__):
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename == str(file):
-            lines.append(frame.lineno)
-    if lines:
-        return f" line {lines[-1]}"
+            return f" line {frame.lineno}"
     return ""
 
 
@@ -117,21 +121,20 @@ def _in_one_line(error: BaseException) -> str:
 
 
 def _functions_of(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the tools that a module defines itself, by name.
+    """Yield the names and functions of the tools that a module defines itself.
 
-    These are its public functions, also behind a decorator such as `functools.cache`, and other
-    callables with the mark of `@tool`. Imported functions are left out.
+    These are its public functions, also with a decorator such as `functools.cache`, and other
+    callables with the attributes of `@tool`. Imported functions are left out.
     """
     seen = set[int]()
     for name, member in sorted(vars(module).items()):
-        is_function = inspect.isroutine(member) or hasattr(member, "__wrapped__")
-        is_own = getattr(member, "__module__", None) == module.__name__
-        if is_function:
-            is_meant = is_own
+        if name.startswith("_") or not callable(member) or inspect.isclass(member):
+            continue
+        if inspect.isroutine(member) or hasattr(member, "__wrapped__"):
+            is_own_tool = getattr(member, "__module__", None) == module.__name__
         else:
-            is_meant = is_tool(member)
-        is_candidate = callable(member) and not inspect.isclass(member) and id(member) not in seen
-        if is_candidate and is_meant and not name.startswith("_"):
+            is_own_tool = is_tool(member)
+        if is_own_tool and id(member) not in seen:
             seen.add(id(member))
             yield name, member
 
@@ -140,11 +143,10 @@ def _as_tool(function: Callable[..., Any], name: str, where: str) -> Tool:
     """Return the function as a tool.
 
     Raises:
-        InvalidTool: the function cannot be a tool; the message names the file.
+        InvalidTool: the function cannot be a tool. The message begins with `where`.
     """
-    from handoff_queue.shared.providers.anthropic.tool_schemas import (
-        tool_from,
-    )  # costs tens of MB: only where there are tools
+    # Imported here: it takes tens of megabytes, and many workers have no such tools.
+    from handoff_queue.shared.providers.anthropic.tool_schemas import tool_from
 
     try:
         tool = tool_from(function, name=name)
@@ -156,11 +158,11 @@ def _as_tool(function: Callable[..., Any], name: str, where: str) -> Tool:
 
 
 def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
-    """Return the tool with its secrets guarded. It runs only if they are set, and their values are
-    removed from its output.
+    """Return the tool with a check of its secrets. It fails if one of them is not set, and their
+    values are removed from its output and from the text of a `ToolFailed`.
 
-    The model sees the text of a `ToolFailed`, which the author of the tool chose, and only the type
-    of any other exception.
+    Args:
+        secrets: names of environment variables.
     """
     run = tool.run
     assert run is not None
@@ -177,9 +179,9 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
         try:
             output = run(arguments, context)
             assert isinstance(output, ToolOutput)
-            return replace(output, text=_blacked_out(output.text, secrets))
+            return replace(output, text=_without_secrets(output.text, secrets))
         except ToolFailed as error:
-            raise ToolFailed(_blacked_out(str(error), secrets)) from None
+            raise ToolFailed(_without_secrets(str(error), secrets)) from None
         except BaseException as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             _log.warning(
@@ -193,30 +195,37 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
     return replace(tool, run=guarded)
 
 
-def _blacked_out(text: str, secrets: tuple[str, ...]) -> str:
-    """Return the text without the secrets, both plain and as JSON writes them. Longer values come
-    first, in case one value contains another.
+def _without_secrets(text: str, secrets: tuple[str, ...]) -> str:
+    """Return the text with the name of each secret in place of its value, also where the value is
+    written as JSON. Longer values are replaced first, because one value may contain another.
     """
-    values = sorted(
-        ((os.environ.get(name, ""), name) for name in secrets), key=lambda pair: -len(pair[0])
-    )
-    for value, name in values:
-        for written in (
-            value,
-            json.dumps(value)[1:-1],
-            json.dumps(value, ensure_ascii=False)[1:-1],
-        ):
+    by_length = sorted(secrets, key=lambda name: -len(os.environ.get(name, "")))
+    for name in by_length:
+        value = os.environ.get(name, "")
+        as_json = json.dumps(value)[1:-1]
+        as_unicode_json = json.dumps(value, ensure_ascii=False)[1:-1]
+        for written in (value, as_json, as_unicode_json):
             if written:
                 text = text.replace(written, f"[{name}]")
     return text
 
 
-def _each_name_once(named_tools: list[tuple[str, Tool]]) -> tuple[Tool, ...]:
-    by_name: dict[str, tuple[str, Tool]] = {}
+def _unique_tools(named_tools: list[tuple[str, Tool]]) -> tuple[Tool, ...]:
+    """Return the tools, sorted by name.
+
+    Args:
+        named_tools: each tool with the place where it was found.
+
+    Raises:
+        InvalidTool: two tools have the same name.
+    """
+    places: dict[str, str] = {}
+    tools: dict[str, Tool] = {}
     for where, tool in named_tools:
-        if tool.name in by_name:
+        if tool.name in tools:
             raise InvalidTool(
-                f"{where}: there is a tool {tool.name} in {by_name[tool.name][0]} already: rename one"
+                f"{where}: there is a tool {tool.name} in {places[tool.name]} already: rename one"
             )
-        by_name[tool.name] = (where, tool)
-    return tuple(tool for _, (_, tool) in sorted(by_name.items()))
+        places[tool.name] = where
+        tools[tool.name] = tool
+    return tuple(tools[name] for name in sorted(tools))

@@ -1,14 +1,14 @@
-"""`web_search`: the provider's own search, run on its side of a model call."""
+"""`web_search`: the web search of the provider, which runs within a model call on its servers."""
 
 from __future__ import annotations
 
 from handoff_queue.shared.agent.tool import Tool
 
 MAX_USES = 5
-"""Searches in one model call; each is paid."""
+"""Most searches in one model call. Each search costs money."""
 SERVER_TYPE = "web_search_20250305"
-"""The plain form: no code execution needed. Newer ones (…_20260209, …_20260318) filter results
-by running code, which is another price.
+"""Version of the tool without code execution. Newer versions (…_20260209, …_20260318) filter results
+by running code, which has its own price.
 """
 _DESCRIPTION = (
     "Search the web. A result can be cited only after fetch_url has read the page. Runs on the model provider's side, so it needs a "
@@ -17,7 +17,7 @@ _DESCRIPTION = (
 
 
 def web_search_tool() -> Tool:
-    """Return the declaration of the server-side tool, which has nothing to run here."""
+    """Return the declaration of the server-side tool. Workers run no code for it."""
     return Tool(
         name="web_search",
         description=_DESCRIPTION,
