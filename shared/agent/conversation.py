@@ -194,9 +194,9 @@ class Conversation:
 
     @property
     def last_reply(self) -> ModelReplied | None:
-        for item in reversed(self.checkpoints):
-            if isinstance(item, ModelReplied):
-                return item
+        for checkpoint in reversed(self.checkpoints):
+            if isinstance(checkpoint, ModelReplied):
+                return checkpoint
         return None
 
     @property
@@ -337,17 +337,17 @@ class Conversation:
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, ToolObserved):
                 stored.extend(checkpoint.images or ())
-        kept = list[ObservedImage]()
+        kept_images = list[ObservedImage]()
         chars = sum(len(image.data) for image in stored)
         for image in observed.images:
             fits = chars + len(image.data) <= MOST_IMAGE_CHARS
-            if fits and len(stored) + len(kept) < MOST_IMAGES:
-                kept.append(image)
+            if fits and len(stored) + len(kept_images) < MOST_IMAGES:
+                kept_images.append(image)
                 chars += len(image.data)
-        if len(kept) == len(observed.images):
+        if len(kept_images) == len(observed.images):
             return observed
         text = f"{observed.text}\n{NO_ROOM_FOR_IMAGE}".strip()
-        return observed.model_copy(update={"text": text, "images": tuple(kept) or None})
+        return observed.model_copy(update={"text": text, "images": tuple(kept_images) or None})
 
     def source_of(self, call_id: str, handoff: AgentHandoff) -> str | None:
         """Return the name under which the result of a call is cited:
@@ -539,15 +539,15 @@ def _without_unfinished_calls(
     if is_paused:
         unfinished -= _open_server_calls(last_reply)
     called: set[str] = set()
-    kept: list[MessageParam] = [messages[0]]
+    kept_messages: list[MessageParam] = [messages[0]]
     for message in messages[1:]:
         blocks = message["content"]
         if message["role"] == "assistant":
             blocks = _in_pairs(blocks, unfinished, called)
-        _add(kept, message["role"], blocks)
-    if kept[-1]["role"] == "assistant":
-        _strip_end(kept[-1]["content"])
-    return kept
+        _add(kept_messages, message["role"], blocks)
+    if kept_messages[-1]["role"] == "assistant":
+        _strip_end(kept_messages[-1]["content"])
+    return kept_messages
 
 
 def _in_pairs(blocks: list[Block], unfinished: set[str], called: set[str]) -> list[Block]:
@@ -559,7 +559,7 @@ def _in_pairs(blocks: list[Block], unfinished: set[str], called: set[str]) -> li
         unfinished: ids of unfinished calls.
         called: ids of the calls in earlier replies. This adds the calls of these blocks.
     """
-    kept = []
+    kept_blocks = []
     for block in blocks:
         kind = str(block.get("type"))
         if kind in _SERVER_CALLS:
@@ -568,8 +568,8 @@ def _in_pairs(blocks: list[Block], unfinished: set[str], called: set[str]) -> li
             called.add(str(block.get("id")))
         elif kind.endswith("_tool_result") and str(block.get("tool_use_id")) not in called:
             continue
-        kept.append(block)
-    return _without_lone_thinking(kept)
+        kept_blocks.append(block)
+    return _without_lone_thinking(kept_blocks)
 
 
 def _strip_end(blocks: list[Block]) -> None:

@@ -324,14 +324,14 @@ class EnvelopeFormat:
             InvalidAnswer: there are defects or doubts, and this is not the last try.
         """
         own_claims, problems = self._own_claims(envelope)
-        known = {**self.known_claims, **own_claims}
+        known_claims = {**self.known_claims, **own_claims}
         dangling: list[str] = []
-        output, used = qualify_markers(envelope.output, self.step_id, known, dangling)
+        output, used = qualify_markers(envelope.output, self.step_id, known_claims, dangling)
         for name in dangling:
             problems.append(f"[{name}] in the output points to no claim")
         claims = dict(own_claims)
         for name in used:
-            claims[name] = known[name]
+            claims[name] = known_claims[name]
         has_source = any(claim.sources for claim in claims.values())
         doubts = self._doubts(envelope, is_unproven=bool(problems) and not has_source)
         if (problems or doubts) and not last_try:
@@ -370,35 +370,35 @@ class EnvelopeFormat:
         """Return the usable claims of the envelope by qualified id, and the problems of its claims."""
         claims: dict[str, Claim] = {}
         problems: list[str] = []
-        for given in envelope.claims:
-            name = qualify_claim_id(given.id, self.step_id)
+        for claim in envelope.claims:
+            name = qualify_claim_id(claim.id, self.step_id)
             if name is None:
-                problems.append(f'claim id "{given.id[:60]}" is not of the form c1, c2, ...')
+                problems.append(f'claim id "{claim.id[:60]}" is not of the form c1, c2, ...')
             elif name in claims:
-                problems.append(f'claim id "{given.id[:60]}" is taken twice')
+                problems.append(f'claim id "{claim.id[:60]}" is taken twice')
             elif name in self.known_claims and not name.startswith(f"{self.step_id}."):
                 # The answer restates the claim of another step, whose sources have been checked.
                 claims[name] = self.known_claims[name]
-            elif not given.text.strip():
-                problems.append(f"{given.id}: its text is empty")
-            elif len(given.text) > MOST_TEXT_CHARS:
-                problems.append(f"{given.id}: its text is longer than {MOST_TEXT_CHARS} characters")
+            elif not claim.text.strip():
+                problems.append(f"{claim.id}: its text is empty")
+            elif len(claim.text) > MOST_TEXT_CHARS:
+                problems.append(f"{claim.id}: its text is longer than {MOST_TEXT_CHARS} characters")
             else:
-                citations = tuple(self._citations(given, problems))
-                claims[name] = Claim(id=name, text=given.text, sources=citations, **given.parts)
+                citations = tuple(self._citations(claim, problems))
+                claims[name] = Claim(id=name, text=claim.text, sources=citations, **claim.parts)
         return claims, problems
 
-    def _citations(self, given: _Claim, problems: list[str]) -> list[Citation]:
+    def _citations(self, claim: _Claim, problems: list[str]) -> list[Citation]:
         """Return the checked sources of a claim. Add the defect of each other source to
         `problems`.
         """
         citations: list[Citation] = []
-        for source in given.sources:
+        for source in claim.sources:
             citation = self.sources.citation(source.source, source.quote)
             if isinstance(citation, Citation):
                 citations.append(citation)
             else:
-                problems.append(f"{given.id}: {citation}")
+                problems.append(f"{claim.id}: {citation}")
         return citations
 
 

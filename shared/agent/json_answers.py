@@ -199,14 +199,14 @@ class LenientAnswer(BaseModel):
         """Drop nulls from optional fields, and correct the words of enumerations."""
         if not isinstance(values, dict):
             return values
-        given: dict[Any, Any] = {}
+        normalized: dict[Any, Any] = {}
         for name, value in values.items():
             field = cls.model_fields.get(name)
             if field is None:
-                given[name] = value
+                normalized[name] = value
             elif value is not None or field.is_required():
-                given[name] = _word_of(value, field.annotation)
-        return given
+                normalized[name] = _word_of(value, field.annotation)
+        return normalized
 
 
 def _word_of(value: Any, kind: Any) -> Any:
@@ -265,15 +265,15 @@ def without_nulls(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]
     if not isinstance(value, dict) or not isinstance(properties, dict):
         return value
     optional = properties.keys() - set(schema.get("required", ()))
-    given: dict[Any, Any] = {}
+    cleaned: dict[Any, Any] = {}
     for name, item in value.items():
         if item is None and name in optional:
             continue
         if isinstance(properties.get(name), dict):
-            given[name] = without_nulls(item, properties[name], root)
+            cleaned[name] = without_nulls(item, properties[name], root)
         else:
-            given[name] = item
-    return given
+            cleaned[name] = item
+    return cleaned
 
 
 def describe_text(text: str) -> str:

@@ -86,10 +86,10 @@ class Agent:
         self._handoff = handoff
         self._limits = handoff.limits
         self._decides = tool_call_format(dependencies.reading)
-        own = (*opening.tools, *(self._decides.tools if self._decides else ()))
+        own_tools = (*opening.tools, *(self._decides.tools if self._decides else ()))
         self._tools: dict[str, Tool] = {}
-        for tool in (*dependencies.tools, *own):
-            if tool.name in spec.tools or tool in own:
+        for tool in (*dependencies.tools, *own_tools):
+            if tool.name in spec.tools or tool in own_tools:
                 self._tools[tool.name] = tool
         self._conversation = Conversation(opening.message)
         self._outcome = ResultBuilder(handoff, dependencies.reading)

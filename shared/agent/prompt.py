@@ -260,8 +260,8 @@ def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffRes
     return texts
 
 
-def _feedback(item: Feedback, previous: HandoffResult | None) -> str:
-    tagged = f'<feedback author="{item.author}">{_inside(item.text)}</feedback>'
+def _feedback(feedback: Feedback, previous: HandoffResult | None) -> str:
+    tagged = f'<feedback author="{feedback.author}">{_inside(feedback.text)}</feedback>'
     if previous is None:
         return tagged
     text = data_of(previous)

@@ -43,15 +43,15 @@ class Sources:
         """
         documents = (*self.manifest.documents, *self.fetched())
         wanted = to_nfc(source.strip())
-        near = dict[str, Document]()
+        matches = dict[str, Document]()
         for document in documents:
             path = to_nfc(document.path)
             if path == wanted:
                 return document
             if wanted and (path.endswith(f"/{wanted}") or wanted.endswith(f"/{path}")):
-                near[document.digest] = document
-        if len(near) == 1:
-            return next(iter(near.values()))
+                matches[document.digest] = document
+        if len(matches) == 1:
+            return next(iter(matches.values()))
         return None
 
     def citation(self, source: str, quote: str) -> Citation | str:
@@ -93,14 +93,14 @@ class Sources:
         called once.
         """
         wanted = source.strip().removeprefix("[source: ").removesuffix("]").removeprefix("tool:")
-        near = list[str]()
+        matches = list[str]()
         for name in self.results:
-            whole = name.removeprefix("tool:")
-            call = whole.partition("/")[2]
-            if wanted in (whole, call, call.partition("#")[0]):
-                near.append(name)
-        if len(near) == 1:
-            return near[0]
+            full_name = name.removeprefix("tool:")
+            call = full_name.partition("/")[2]
+            if wanted in (full_name, call, call.partition("#")[0]):
+                matches.append(name)
+        if len(matches) == 1:
+            return matches[0]
         return None
 
     def _kept(self, name: str, text: str) -> str:

@@ -51,7 +51,7 @@ def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> Tool
     name = str(call.get("name"))
     tool = tools.get(name)
     if tool is None or tool.run is None:
-        runnable = sorted(known for known, item in tools.items() if item.run)
+        runnable = sorted(tool_name for tool_name, item in tools.items() if item.run)
         text = f"there is no tool {name[:60]!r} here; there are: {', '.join(runnable) or 'none'}"
         return observe_result(call, text, is_error=True)
     try:

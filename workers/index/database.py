@@ -135,10 +135,10 @@ class Database:
     def _open_newest(self) -> tuple[int, sqlite3.Connection]:
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            known: list[int] = []
+            generations: list[int] = []
             for file in self._folder.glob(f"v{SCHEMA_VERSION}-*.sqlite"):
-                known.append(int(file.stem.partition("-")[2]))
-            generation = max(known, default=0)
+                generations.append(int(file.stem.partition("-")[2]))
+            generation = max(generations, default=0)
             for _ in range(100):
                 if not self._file(generation).with_suffix(".bad").exists():
                     self._hold(generation)

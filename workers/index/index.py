@@ -117,10 +117,10 @@ class DocumentIndex:
         cached, because 10,000 look-ups of ids take longer than a search.
         """
         with self._lock:
-            known = self._scopes.get(id(manifest))
-            if known is not None and known.generation == self._database.generation:
+            cached = self._scopes.get(id(manifest))
+            if cached is not None and cached.generation == self._database.generation:
                 self._scopes.move_to_end(id(manifest))
-                return known
+                return cached
         with self._filling:
             fill(self._database, manifest, text_of)
         with self._database.connection() as (generation, connection):

@@ -35,9 +35,9 @@ def make_builtin_tool(
         run: the function of the tool.
     """
 
-    def checked(given: dict[str, Any], context: ToolContext) -> str:
+    def checked(values: dict[str, Any], context: ToolContext) -> str:
         try:
-            parsed = arguments.model_validate(given)
+            parsed = arguments.model_validate(values)
         except ValidationError as error:
             raise ToolFailed(f"{name}: wrong arguments: {problems_of(error)}") from None
         return run(parsed, context)

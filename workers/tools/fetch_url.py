@@ -88,25 +88,25 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
     """Return the tool. Without `web`, it reads the public internet."""
     access = web or Web()
 
-    known: OrderedDict[tuple[str, str], Document] = OrderedDict()
+    documents: OrderedDict[tuple[str, str], Document] = OrderedDict()
     """Stored page by job and requested URL. A page may change at each visit, so all parts of its
     text come from one fetch.
     """
     lock = threading.Lock()
 
-    def fetch(given: _Fetch, context: ToolContext) -> str:
-        url = given.url.strip()
+    def fetch(arguments: _Fetch, context: ToolContext) -> str:
+        url = arguments.url.strip()
         with lock:
-            document = known.get((context.job_id, url))
-        if document is not None and given.offset > 0:
-            return _answer(document, context.text_of(document.digest), given.offset)
+            document = documents.get((context.job_id, url))
+        if document is not None and arguments.offset > 0:
+            return _answer(document, context.text_of(document.digest), arguments.offset)
         page = _fetch(url, access, min(access.max_seconds, context.remaining_s()))
         document, text = _keep(page, context)
         with lock:
-            known[context.job_id, url] = document
-            while len(known) > _REMEMBERED_PAGES:
-                known.popitem(last=False)
-        return _answer(document, text, given.offset)
+            documents[context.job_id, url] = document
+            while len(documents) > _REMEMBERED_PAGES:
+                documents.popitem(last=False)
+        return _answer(document, text, arguments.offset)
 
     return make_builtin_tool("fetch_url", _DESCRIPTION, _Fetch, fetch)
 

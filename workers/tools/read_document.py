@@ -31,10 +31,10 @@ def read_document_tool() -> Tool:
     return make_builtin_tool("read_document", _DESCRIPTION, _Read, _read)
 
 
-def _read(given: _Read, context: ToolContext) -> str:
-    document = _named(given.source, (*context.manifest.documents, *context.fetched()))
+def _read(arguments: _Read, context: ToolContext) -> str:
+    document = _named(arguments.source, (*context.manifest.documents, *context.fetched()))
     text = context.text_of(document.digest)
-    offset = min(max(given.offset, 0), len(text))
+    offset = min(max(arguments.offset, 0), len(text))
     piece = text[offset : offset + MOST_CHARS]
     answer = {"source": document.path, "offset": offset, "total_chars": len(text), "text": piece}
     return json.dumps(answer, ensure_ascii=False)

@@ -85,8 +85,8 @@ def build_registry(settings: Settings, index: DocumentIndex) -> Registry:
     sources = [("an installed package", find_installed_tools())]
     for folder in settings.tools_dirs:
         sources.append((str(folder), load_tools(folder)))
-    for where, own in sources:
-        for tool in own:
+    for where, user_tools in sources:
+        for tool in user_tools:
             if tool.name in tools or tool.name == READ_RESULT:
                 taken = "is taken by another of your tools"
                 if tool.name in (*BUILT_IN, READ_RESULT):

@@ -29,11 +29,11 @@ class _Search(Arguments):
 def search_documents_tool(index: DocumentIndex) -> Tool:
     """Return the tool. It searches the document index of this host."""
 
-    def search(given: _Search, context: ToolContext) -> str:
-        limit = min(max(given.limit, 1), MOST_HITS)
+    def search(arguments: _Search, context: ToolContext) -> str:
+        limit = min(max(arguments.limit, 1), MOST_HITS)
         try:
             result = index.search(
-                context.manifest, given.query, text_of=context.text_of, limit=limit
+                context.manifest, arguments.query, text_of=context.text_of, limit=limit
             )
         except (sqlite3.DatabaseError, UserError) as error:
             raise ToolFailed(

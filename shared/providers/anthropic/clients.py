@@ -80,13 +80,13 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
     token = None
     if settings.anthropic_auth_token and not key:
         token = settings.anthropic_auth_token.get_secret_value()
-    given = settings.anthropic_base_url
-    if given is None and "ANTHROPIC_BASE_URL" in os.environ:
+    url = settings.anthropic_base_url
+    if url is None and "ANTHROPIC_BASE_URL" in os.environ:
         # Compose sets an empty variable, which the SDK would take for a URL.
-        given = DEFAULT_BASE_URL
+        url = DEFAULT_BASE_URL
     base_url, headers = None, dict[str, str]()
-    if given:
-        base_url, headers = split_credentials(given)
+    if url:
+        base_url, headers = split_credentials(url)
     if headers and key:
         headers["X-Api-Key"] = key  # the credentials of the URL take the SDK's usual header
     if not key and not token and settings.anthropic_base_url:

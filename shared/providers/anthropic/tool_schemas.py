@@ -139,10 +139,10 @@ class _Signature:
         signature = inspect.Signature(list(self.shown))
 
         def called(*arguments: Any, **named: Any) -> Any:
-            given = dict(signature.bind(*arguments, **named).arguments)
+            values = dict(signature.bind(*arguments, **named).arguments)
             if self.context is not None:
-                given[self.context] = _CONTEXT.get()
-            return function(**given)
+                values[self.context] = _CONTEXT.get()
+            return function(**values)
 
         called.__name__ = called.__qualname__ = name
         # The SDK's parser ignores the indentation of the first line, so "Args:" must not be there.

@@ -113,9 +113,9 @@ def lines_of_json(text: str) -> list[dict[str, Any]]:
 def values_of(objects: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
     """Return the values of a key in the objects that have it."""
     values: list[Any] = []
-    for item in objects:
-        if key in item:
-            values.append(item[key])
+    for json_object in objects:
+        if key in json_object:
+            values.append(json_object[key])
     return values
 
 

@@ -37,11 +37,11 @@ def distinct(claims: Iterable[Claim], least_similarity: float) -> list[Claim]:
     """Return the claims without repetitions. A claim repeats an earlier one if their `similarity` is
     `least_similarity` or more.
     """
-    kept: list[Claim] = []
+    distinct_claims: list[Claim] = []
     for claim in claims:
-        if all(similarity(claim.text, other.text) < least_similarity for other in kept):
-            kept.append(claim)
-    return kept
+        if all(similarity(claim.text, other.text) < least_similarity for other in distinct_claims):
+            distinct_claims.append(claim)
+    return distinct_claims
 
 
 def claims_by_thing(things: Sequence[str], claims: Sequence[Claim]) -> dict[str, list[Claim]]:

@@ -179,16 +179,16 @@ class _Form:
 
     def _array(self, schema: Schema, place: str, thing: str, claims: Claims) -> Any:
         """Return a list with a value for each claim, or with an object for each thing."""
-        items = self._resolved(schema.get("items", {}))
+        item_schema = self._resolved(schema.get("items", {}))
         groups: list[tuple[str, Claims]] = []
-        if items.get("type") == "object" and not thing:
+        if item_schema.get("type") == "object" and not thing:
             groups.extend(self._things.items())
         else:
             for claim in _about(place, claims):
                 groups.append((thing, [claim]))
         values: list[Any] = []
         for name, group in groups[: schema.get("maxItems")]:
-            value = self.value(items, f"{place}[{len(values)}]", name, group)
+            value = self.value(item_schema, f"{place}[{len(values)}]", name, group)
             if value is not _NOTHING and value not in values:
                 values.append(value)
         return values or _NOTHING

@@ -164,13 +164,13 @@ def _problems_of(result: Result, results: tuple[Result, ...]) -> list[str]:
     if isinstance(result.output, str):
         for statement in list(unmarked_statements(result.output))[:_MOST_QUOTED]:
             problems.append(f'Cite or drop this statement: "{statement[:_QUOTED_CHARS]}"')
-    known: set[str] = set()
+    known_ids: set[str] = set()
     for other in results:
-        known.update(claim.id for claim in other.claims)
+        known_ids.update(claim.id for claim in other.claims)
     for claim in result.claims:
-        known.add(claim.id.partition(".")[2])
-    unknown = sorted(markers_in(result.text) - known)
-    if known and unknown:
+        known_ids.add(claim.id.partition(".")[2])
+    unknown = sorted(markers_in(result.text) - known_ids)
+    if known_ids and unknown:
         problems.append(f"These markers point to no claim: {', '.join(unknown)}.")
     return problems
 

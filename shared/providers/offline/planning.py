@@ -60,21 +60,21 @@ def plan(conversation: Conversation) -> dict[str, Any]:
     names = [name for name in offered if name != SUB_SUPERVISOR] or [_GENERALIST]
     brief, _, request = conversation.task.partition("\nRequest:\n")
     request = request[:MOST_CHARS]
-    known: list[Any] = []
+    earlier_ids: list[Any] = []
     for line in lines_of_json(brief):
         if "about" in line:
-            known.append(line["id"])
+            earlier_ids.append(line["id"])
     cap = _MOST_STEPS
     limit = re.search(r"\bat most (\d+) steps\b", brief)
     if limit:
         cap = min(int(limit.group(1)), _MOST_STEPS)
-    if known and "\nRequest before:\n" in brief:
-        steps = [_write_step(request, _first(_WRITERS, names), known)]
+    if earlier_ids and "\nRequest before:\n" in brief:
+        steps = [_write_step(request, _first(_WRITERS, names), earlier_ids)]
     elif cap == 1 or why_not_answerable(request):
-        step = _write_step(request, _first(_RESEARCHERS, names), known)
+        step = _write_step(request, _first(_RESEARCHERS, names), earlier_ids)
         steps = [{**step, "id": "answer"}]
     else:
-        steps = _research_and_write(request, names, cap, known)
+        steps = _research_and_write(request, names, cap, earlier_ids)
     planned: list[dict[str, Any]] = []
     parts = 0
     for step in steps:
@@ -90,12 +90,12 @@ def resolve_needs(conversation: Conversation) -> dict[str, Any]:
     """Give up on every missing input, because this model knows only the documents, and the steps
     have searched them.
     """
-    item = _property(conversation.schema, "resolutions")["items"]
+    item_schema = _property(conversation.schema, "resolutions")["items"]
     why = "The offline model knows nothing beyond the documents of this job."
     give_up = {"action": "give_up", "answer": why, "specialist": "", "task": ""}
-    values = only_properties(give_up, item)
+    values = only_properties(give_up, item_schema)
     resolutions: list[dict[str, Any]] = []
-    for step in _property(item, "step")["enum"]:
+    for step in _property(item_schema, "step")["enum"]:
         resolutions.append({"step": step, **values})
     return {"resolutions": resolutions}
 
@@ -146,13 +146,13 @@ def _best_specialist(
 
 
 def _research_and_write(
-    request: str, names: Sequence[str], cap: int, known: list[str]
+    request: str, names: Sequence[str], cap: int, earlier_ids: list[str]
 ) -> list[dict[str, Any]]:
     """Return at most `cap` steps: research steps, and a step that writes the answer.
 
     Args:
         names: specialists of the job.
-        known: ids of earlier results, on which the research depends.
+        earlier_ids: ids of earlier results, on which the research depends.
     """
     asking = understand(request)
     researcher = _first(_RESEARCHERS, names)
@@ -173,7 +173,7 @@ def _research_and_write(
         step_id = _free_id(subject, ids)
         ids.append(step_id)
         step = _step(step_id, subject, researcher, _task(asking.aspects, group))
-        steps.append({**step, "depends_on": known})
+        steps.append({**step, "depends_on": earlier_ids})
     if writer and not (len(steps) == 1 and writer == researcher):
         steps.append(_write_step(request, writer, ids))
     return steps

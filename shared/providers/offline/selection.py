@@ -104,12 +104,12 @@ def _about_thing(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Clai
     return claims from all sections about the thing, too.
     """
     about: list[Sentence] = []
-    own: list[Sentence] = []
+    titled: list[Sentence] = []
     for sentence in sentences:
         if mentions(topic.text, _text_with_place(sentence)):
             about.append(sentence)
             if mentions(topic.text, sentence.place):
-                own.append(sentence)
+                titled.append(sentence)
     claims: list[Claim] = []
     gaps: list[str] = []
     for aspect in topic.aspects:
@@ -120,10 +120,10 @@ def _about_thing(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Clai
         if not matching:
             gaps.append(f'the words "{aspect}" ({topic.text})')
     if claims and not gaps:
-        if own:
-            claims.insert(0, _of_thing(topic.text, topic.text, own[0]))
+        if titled:
+            claims.insert(0, _of_thing(topic.text, topic.text, titled[0]))
         return claims, gaps
-    sections = _first_of_sections(own)
+    sections = _first_of_sections(titled)
     rest = [sentence for sentence in about if sentence not in sections]
     most = max(_ENOUGH_ABOUT_A_THING, len(claims) + len(sections))
     for sentence in [*sections, *rest]:

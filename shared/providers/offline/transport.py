@@ -134,13 +134,13 @@ def _tokens_of(content: list[dict[str, Any]]) -> int:
 def _cut(content: list[dict[str, Any]], max_tokens: int) -> list[dict[str, Any]]:
     """Return the blocks cut to `max_tokens`. A tool call and all blocks after it are left out."""
     left = max_tokens * _CHARS_PER_TOKEN
-    kept: list[dict[str, Any]] = []
+    kept_blocks: list[dict[str, Any]] = []
     for block in content:
         if block["type"] != "text" or left <= 0:
             break
-        kept.append({**block, "text": block["text"][:left]})
+        kept_blocks.append({**block, "text": block["text"][:left]})
         left -= len(block["text"])
-    return kept
+    return kept_blocks
 
 
 def _events(message: dict[str, Any]) -> Iterator[bytes]:
