@@ -53,7 +53,7 @@ def image_of(data: bytes) -> Image | None:
             f"the image that it returned has {width} x {height} pixels and {len(data):,} bytes; "
             f"at most {MOST_PIXELS} pixels a side and {MOST_BYTES:,} bytes can be shown"
         )
-    return Image(media_type, data, width, height)
+    return Image(media_type, data)
 
 
 def encode_image(value: Any) -> bytes | None:

@@ -131,7 +131,7 @@ class FoldedText:
         start = _position(plain, self.text)
         if start >= 0:
             return _at_most(Span(start, start + len(plain)))
-        wanted = fold_quote(quote)
+        wanted = _fold_quote(quote)
         if wanted:
             start = _position(wanted, self._passes[-1].text)
         else:
@@ -148,12 +148,7 @@ class FoldedText:
         return _passes(self.text)
 
 
-def find_quote(quote: str, text: str) -> Span | None:
-    """Return the span of the quote in the text, or None. See `FoldedText.find`."""
-    return FoldedText(text).find(quote)
-
-
-def fold_quote(quote: str) -> str:
+def _fold_quote(quote: str) -> str:
     """Return the quote folded as in `FoldedText`, without spaces, marks and hyphens at its edges.
 
     The character before or after the quote decides whether such a mark stays in the folded

@@ -67,12 +67,10 @@ class CallContext:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture that a tool returned."""
+    """An image that a tool returned."""
 
     media_type: str
     data: bytes
-    width: int
-    height: int
 
 
 @dataclass(frozen=True, slots=True)

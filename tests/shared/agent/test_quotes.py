@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.quotes import MOST_QUOTE_CHARS, find_quote
+from handoff_queue.shared.agent.quotes import MOST_QUOTE_CHARS, FoldedText, Span
 
 words = st.lists(
     st.text(st.characters(codec="utf-8", categories=("Lu", "Ll", "Nd")), min_size=1, max_size=8),
@@ -16,6 +16,10 @@ words = st.lists(
     max_size=8,
 )
 spaces = st.sampled_from([" ", "  ", "\n", "\n   ", "\t", "\u00a0"])
+
+
+def find_quote(quote: str, text: str) -> Span | None:
+    return FoldedText(text).find(quote)
 
 
 def quoted(quote: str, text: str) -> str | None:

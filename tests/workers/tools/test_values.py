@@ -17,8 +17,10 @@ import pathlib
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from typing import Any, NamedTuple
 
+import imagesize
 import pydantic
 import pytest
 
@@ -201,7 +203,7 @@ def test_an_image_is_an_image(value: object) -> None:
     output = shown(value)
 
     assert output.text == "[image 1]"
-    assert [(image.width, image.height) for image in output.images] == [(1, 1)]
+    assert [imagesize.get(BytesIO(image.data)) for image in output.images] == [(1, 1)]
 
 
 def test_an_image_in_a_container_is_an_image_next_to_the_json() -> None:
