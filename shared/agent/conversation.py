@@ -514,7 +514,7 @@ def _sendable(content: Iterable[Block]) -> list[Block]:
 
 
 def _without_lone_thinking(blocks: list[Block]) -> list[Block]:
-    """Return the blocks, or an empty list if all of them are thinking."""
+    """Return the blocks, or an empty list if all blocks are thinking."""
     for block in blocks:
         if block.get("type") not in _THINKING:
             return blocks

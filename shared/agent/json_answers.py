@@ -95,8 +95,8 @@ _DOTS = frozenset({"...", "…"})
 
 
 def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
-    """Return whether an object or a list says nothing: it has texts, each text is blank or a word
-    of its schema, and every other value is null, false or 0.
+    """Return whether an object or a list says nothing. It then has texts, and each text is blank or
+    a word of its schema. Every other value is null, false or 0.
 
     An output without any text (`{"matches": []}`, `{"count": 0}`) may be the answer, so it is not
     an empty form. An output that is a text or a number is not one either.

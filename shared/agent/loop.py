@@ -1,5 +1,5 @@
-"""The agent loop of specialists and of the supervisor's roles: it calls the model and runs the
-tool calls of the reply, until there is a valid result or a limit is reached.
+"""The agent loop of specialists and of the supervisor's roles. It calls the model and runs the tool
+calls of each reply, until there is a valid result or a limit is reached.
 
 The loop uses a `Model`, `Tool`s, a `CheckpointStore` and an `AnswerFormat`. It knows neither Redis
 nor Celery nor a provider. The checkpoints so far determine the next action, so a resumed handoff

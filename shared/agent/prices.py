@@ -60,7 +60,7 @@ class Prices:
 
     def priced(self, usage: Usage, model: str) -> Usage:
         """Return the reported usage with its whole cost: the price of the tokens plus the reported
-        cost, which covers server-side searches. The cost is None if one of them is unknown.
+        cost, which covers server-side searches. The cost is None if a part is unknown.
         """
         tokens = self.cost_microusd(usage, model)
         if tokens is None or usage.cost_microusd is None:

@@ -21,9 +21,9 @@ After it one call tests the provider.
 def delay_s(error: ModelError, tries: int, dice: float) -> float | None:
     """Return the seconds before the next try, or None to give up.
 
-    The delay doubles with each try. Half of it is random ("equal jitter"), so that workers that
-    failed together do not retry together. A server's `retry-after` replaces this delay. It becomes
-    longer by at most a quarter of the delay, and is at most `LONGEST_RETRY_AFTER_S`.
+    The delay doubles with each try. Half of the delay is random ("equal jitter"), so that workers
+    that failed together do not retry together. A server's `retry-after` replaces this delay, plus at
+    most a quarter of the delay. The sum is at most `LONGEST_RETRY_AFTER_S`.
 
     Args:
         tries: number of tries so far, 1 after the first.

@@ -25,7 +25,7 @@ _NOT_PUBLIC_4 = tuple(map(IPv4Network, (
     "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24",
     "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
 )))  # fmt: skip
-"""Networks of IANA's special-purpose registry, and multicast and reserved networks. One of them holds
+"""Networks of IANA's special-purpose registry, and multicast and reserved networks. They include
 169.254.169.254, from which clouds serve credentials.
 """
 _GLOBAL_UNICAST_6 = IPv6Network("2000::/3")

@@ -158,8 +158,8 @@ def _as_tool(function: Callable[..., Any], name: str, where: str) -> Tool:
 
 
 def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
-    """Return the tool with a check of its secrets. It fails if one of them is not set, and their
-    values are removed from its output and from the text of a `ToolFailed`.
+    """Return the tool with a check of its secrets. The tool fails if a secret is not set. The values
+    of the secrets are removed from its output and from the text of a `ToolFailed`.
 
     Args:
         secrets: names of environment variables.

@@ -91,7 +91,7 @@ def translated_errors(sending: RequestProgress, settings: ClientSettings) -> Ite
     """Raise a `ModelError` in place of each exception of the SDK and its HTTP client in the block.
 
     An invalid stream causes many kinds of exceptions in the SDK's decoder (JSON, lookups,
-    attributes). Each of them becomes `ModelUnreachable`, because a retry may help. An exception
+    attributes). Each exception becomes `ModelUnreachable`, because a retry may help. An exception
     before the first byte was sent is about credentials, the request or the connection.
     """
     try:

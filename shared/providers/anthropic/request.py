@@ -136,7 +136,9 @@ def _in_words(schema: Mapping[str, Any]) -> str:
 
 
 def _strict_tools(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
-    """Return the tools. The first `MOST_STRICT_TOOLS` of ours have strict schemas where possible."""
+    """Return the tools. At most the first `MOST_STRICT_TOOLS` of the handoff's own tools have strict
+    schemas.
+    """
     definitions: list[dict[str, Any]] = []
     left = MOST_STRICT_TOOLS
     for tool in tools:

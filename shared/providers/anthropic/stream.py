@@ -305,8 +305,8 @@ def _known(usage: object) -> dict[str, Any]:
 
 
 def _arguments(text: str) -> Any:
-    """Return the arguments of a call. Invalid JSON stays a string, which the tool's schema refuses
-    later, so that the model learns of it.
+    """Return the arguments of a call. Invalid JSON stays a string. The check of the arguments later
+    refuses this string, so that the model gets an error.
     """
     if not text.strip():
         return {}

@@ -196,7 +196,7 @@ def _uncovered(conversation: Conversation) -> list[str]:
 
 
 def _unquoted_figures(claim: Claim) -> list[str]:
-    """Return the figures of a claim that none of its quotes has."""
+    """Return the figures of a claim that are in no quote of the claim."""
     quoted: set[str] = set()
     for quote in claim.quotes:
         quoted.update(_FIGURE.findall(quote))

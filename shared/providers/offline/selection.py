@@ -256,7 +256,9 @@ def _of_thing(thing: str, heading: str, sentence: Sentence) -> Claim:
 
 
 def _in_context(heading: str, sentence: Sentence) -> Claim:
-    """Return the claim of a sentence, with its headings in front if it has no word of them."""
+    """Return the claim of a sentence, with its headings in front if they share no word with the
+    sentence.
+    """
     above = ", ".join(sentence.headings)
     text = sentence.text
     if above and not content_stems(above) & stems_of(text):
