@@ -21,11 +21,13 @@ class AttemptEnd(StrEnum):
     UNWANTED = "unwanted"
     """No job needs a result: the handoff was cancelled, dropped or deleted, or it has a result."""
     ELSEWHERE = "elsewhere"
-    """Another delivery says how it ends: another claim has it, or the sweeper has it run again."""
+    """Another delivery of the handoff reports its end: another claim runs the handoff, or the
+    sweeper publishes the handoff again.
+    """
     HELD = "held"
     """The role is paused; the handoff is published again when the role is resumed."""
     PARKED = "throttled"
-    """The handoff waits for the rate limits of its provider, and is published again later."""
+    """The handoff waits for the rate limits of its provider. It is published again later."""
     HANDED_BACK = "handed_back"
     """This process cannot run the handoff now: the message goes back to its queue."""
 
@@ -54,7 +56,9 @@ class AttemptOutcome:
 
 
 def outcome_of_interrupt(claim: Claim, reason: Interrupted) -> AttemptOutcome:
-    """Return the outcome of a claim that ends without a result, by the reason of its end."""
+    """Return the outcome of a claim that ends without a result. A drained claim is released here,
+    and a deferred claim is parked.
+    """
     match reason:
         case Draining():
             claim.release()
@@ -77,10 +81,13 @@ def figures_of(
     Args:
         ended_at: Unix seconds.
     """
+    why = {}
+    if result.failure:
+        why["why"] = result.failure
     return {
         "specialist": handoff.assigned_to,
         "status": result.status.value,
-        **({"why": result.failure} if result.failure else {}),
+        **why,
         "stop_reason": result.stop_reason.value,
         "seconds": round(ended_at - (claim.started_at or ended_at), 3),
         "turns": result.turns,

@@ -1,8 +1,9 @@
-"""The Celery app of either side, with every setting that is not Celery's default, and why.
+"""The Celery app of a supervisor, a worker or a client, with each setting that is not Celery's
+default and its reason.
 
 Celery is the transport that wakes processes; the truth about a job is the store. So the
-settings choose: never lose a part of a chord silently, never wait for ever on a dead socket,
-and leave as little as possible in Redis.
+settings never lose a part of a chord silently, never wait for ever on a dead socket, and leave
+as little as possible in Redis.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from handoff_queue.shared.types.names import UNROUTED_QUEUE
 log = log_of(__name__)
 
 DEFAULT_THREADS = 16
-"""Slots of a worker started without `-c`. Model calls wait; 200 slots in one process were
-measured at 147 MB.
+"""Slots of a worker that is started without `-c`. A slot mostly waits for a model call. A process
+with 200 slots used 147 MB in a measurement.
 """
 VISIBILITY_TIMEOUT_S = 6 * 3_600
-"""Seconds after which Redis delivers a message again that an older version noted as taken. This
-version notes nothing (docs/decisions/0014-no-second-copy.md): the lease recovers lost work, and
-a second copy of a long handoff has no use.
+"""Seconds after which kombu delivers an unacknowledged message again, if an older version has noted
+the message in Redis. This version notes no messages (docs/decisions/0014-no-second-copy.md): the
+sweeper recovers lost work after the lease.
 """
 SOCKET_TIMEOUT_S = 30
 
@@ -52,8 +53,8 @@ def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
 
     Raises:
         SystemExit: a setting, a variable or a file of the user is wrong, or a package is
-            missing. One line on standard error says which. Celery shows a traceback for any
-            other error.
+            missing. One line on standard error names the problem. For any other exception,
+            Celery would show a traceback.
     """
     try:
         check_extra("worker", f"a process of {module}")
@@ -67,8 +68,8 @@ def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
 
 
 def or_exit(begins: Callable[..., None]) -> Callable[..., None]:
-    """Make an error in this receiver of a Celery signal end the process. Celery logs such an error
-    and continues: the process would take messages that it cannot run.
+    """Return the receiver of a Celery signal, changed so that an error in it ends the worker. Celery
+    logs such an error and continues: the worker would take messages that it cannot run.
     """
 
     def receive(**sent: Any) -> None:
@@ -85,12 +86,13 @@ def or_exit(begins: Callable[..., None]) -> Callable[..., None]:
 
 
 def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str]) -> Celery:
-    """Return an app without connections that has only these queues (and `unrouted`) and logs
-    through `shared.observability.logs`.
+    """Return an app that has not connected yet. It knows only these queues and `unrouted`, and it
+    logs through `shared.observability.logs`.
     """
     address = read_address(redis_url)
     url, transport = _for_celery(address), _transport_options(address)
     own = list(dict.fromkeys(queues))
+    declared = dict.fromkeys([*own, UNROUTED_QUEUE])
     app = IsolatedCelery(name, broker=url, backend=url, set_as_current=False)
     app.conf.update(
         **_messages(),
@@ -100,7 +102,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
         broker_use_ssl=address.tls or False,
         redis_backend_use_ssl=address.tls or False,
         **_worker(),
-        task_queues=[_queue(queue) for queue in dict.fromkeys([*own, UNROUTED_QUEUE])],
+        task_queues=[_queue(queue) for queue in declared],
     )
     if failpoints.folder() is not None:
         from handoff_queue.shared.broker.failing_transport import (
@@ -109,16 +111,15 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
         )
 
         use_failpoints(app, FailingStoreBackend)
-    app.amqp.queues.select(
-        own
-    )  # a worker started without -Q leaves `unrouted` to the eyes of a person
+    # a worker that is started without -Q does not consume `unrouted`: a person reads that queue
+    app.amqp.queues.select(own)
     app.configure_logging = partial(configure_logging, settings)
     return app
 
 
 def declare_queues(app: Celery, queues: Iterable[str]) -> None:
-    """Let this app publish to queues that it learned of later: a role that a live worker has
-    announced.
+    """Declare more queues, so that this app can publish to them. A live worker may announce a role
+    that the app did not know at its start.
     """
     for queue in queues:
         if queue not in app.amqp.queues:
@@ -162,9 +163,8 @@ def _broker(transport: dict[str, Any]) -> dict[str, Any]:
         "broker_transport_options": {
             **transport,
             "visibility_timeout": VISIBILITY_TIMEOUT_S,
-            "priority_steps": [
-                0
-            ],  # one Redis list a queue instead of four, so that its depth is one LLEN
+            # one Redis list for each queue instead of four: one LLEN gives the depth
+            "priority_steps": [0],
             "socket_timeout": SOCKET_TIMEOUT_S,  # or a publish waits for ever on a dead socket
             "socket_connect_timeout": 5,
             "socket_keepalive": True,
@@ -183,8 +183,8 @@ def _results(transport: dict[str, Any]) -> dict[str, Any]:
     return {
         "result_expires": 86_400,  # only results of Celery itself, after an unexpected failure
         "result_extended": False,  # would store arguments
-        # waiting for results is not thread-safe, but unused; one backend for each thread costs 0.7
-        # ms
+        # only waiting for results is not thread-safe, and no code waits for them; a backend for
+        # each thread costs 0.7 ms
         "result_backend_thread_safe": True,
         "result_backend_transport_options": transport,
         "result_backend_always_retry": True,
@@ -219,8 +219,8 @@ def _worker() -> dict[str, Any]:
 
 
 def _exchanges(prefix: str) -> dict[str, Any]:
-    """Return names of our own: with Celery's, `control shutdown` of another app on this
-    database would end our workers.
+    """Return the names of the exchanges. With Celery's default names, `control shutdown` of another
+    app on this database would end our workers.
     """
     return {
         "control_exchange": f"{prefix}handoff.control",
@@ -230,22 +230,26 @@ def _exchanges(prefix: str) -> dict[str, Any]:
 
 
 def _for_celery(address: RedisAddress) -> str:
-    """Return the URL in Celery's form: its options are settings. Celery asks the sentinels one
-    after the other, each by its own URL.
+    """Return the URL in Celery's form, without the options of the address, which become settings.
+    Several sentinels become several URLs, joined by semicolons. Celery tries them in order.
     """
-    user, password = (quote(part or "", safe="") for part in (address.username, address.password))
-    who = ""
+    user = quote(address.username or "", safe="")
+    password = quote(address.password or "", safe="")
+    credentials = ""
     if user or password:
-        who = f"{user}:{password}@"
-    hosts = ((f"[{host}]" if ":" in host else host, port) for host, port in address.hosts)
-    return ";".join(
-        f"{address.scheme}://{who}{host}:{port}/{address.database}" for host, port in hosts
-    )
+        credentials = f"{user}:{password}@"
+    urls: list[str] = []
+    for host, port in address.hosts:
+        name = f"[{host}]" if ":" in host else host  # an IPv6 address
+        urls.append(f"{address.scheme}://{credentials}{name}:{port}/{address.database}")
+    return ";".join(urls)
 
 
 def _transport_options(address: RedisAddress) -> dict[str, Any]:
-    """Return transport options, for messages and for results. Flower reads `global_keyprefix`, too."""
-    options: dict[str, Any] = {"global_keyprefix": address.prefix} if address.prefix else {}
+    """Return the transport options for messages and results. Flower reads `global_keyprefix`, too."""
+    options: dict[str, Any] = {}
+    if address.prefix:
+        options["global_keyprefix"] = address.prefix
     if address.master_name is not None:
         options["master_name"] = address.master_name
         options["sentinel_kwargs"] = address.sentinel_options

@@ -1,4 +1,4 @@
-"""Celery's consumer without its needless messages, and with the messages that it cannot run kept.
+"""Celery's consumer, which sends fewer messages of its own and keeps messages that it cannot run.
 
 A profile of a busy worker showed a message for every single event, and messages for gossip and
 mingle. Celery logs a message that it cannot run and drops it; this consumer gives it to the app's
@@ -32,17 +32,17 @@ from the thread that runs the task.
 """
 
 RECONNECT = {"interval_start": 0.5, "interval_step": 0.5, "interval_max": 5}
-"""Seconds between tries while Redis is away. Celery's own are 2, 4, 6 and so on up to 30: a
-second without Redis is two without work.
+"""Seconds between tries to connect: 0.5, 1.0, 1.5 and so on up to 5. Celery waits 2, 4, 6 and so on
+up to 30 seconds, so one second without Redis would cost two seconds of work.
 """
 
 
 class WorkerConsumer(Consumer):  # type: ignore[misc]
-    """Celery's consumer minus gossip and mingle, also for people who type plain `celery
-    worker`, with events sent together.
+    """Celery's consumer without gossip and mingle, and with its events sent together. No option of
+    `celery worker` is necessary for it.
 
-    Workers have nothing to tell each other, and gossip and mingle leave pidbox keys behind and
-    slow down a reconnect.
+    Our workers need no facts about each other. Gossip and mingle leave pidbox keys behind and slow
+    down a reconnect.
     """
 
     def __init__(
@@ -64,14 +64,16 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         return super().ensure_connected(conn)
 
     def on_send_event_buffered(self) -> None:
-        """Handle every event. Called from any thread."""
+        """Schedule a flush of the collected events, if none is scheduled. Celery calls this for each
+        event, from any thread.
+        """
         if self.hub and not self._is_flush_due:
             self._is_flush_due = True
             self.hub.call_soon(self.hub.call_later, EVENTS_EVERY_S, self._flush_now)
 
     def on_close(self) -> None:
-        """Send the collected events before the next connection. Its dispatcher takes over only
-        events that failed to be sent.
+        """Send the collected events before the next connection: the dispatcher of that connection
+        takes over only events that could not be sent.
         """
         if self.event_dispatcher:
             self.event_dispatcher.buffer_limit = 1
@@ -83,7 +85,9 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         super().shutdown()
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the message handler of a connection to the broker."""
+        """Return the message handler of a connection to the broker. It sets aside each message that
+        this process cannot run.
+        """
         if self.event_dispatcher:
             self.event_dispatcher.buffer_limit = EVENTS_AT_ONCE
         take = super().create_task_handler(*args, **kwargs)
@@ -109,7 +113,7 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
             return no_such_task(name)
         try:
             payload = message.decode()
-        except Exception as error:  # noqa: BLE001 - whatever kombu's decoders raise
+        except Exception as error:  # noqa: BLE001 - kombu's decoders raise errors of many types
             return f"its body is not JSON that kombu reads ({type(error).__name__})"
         if problem := problem_with_arguments(payload):
             return problem
@@ -120,11 +124,11 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         return None
 
     def _set_aside(self, message: Any, why: str) -> None:
-        """Keep the message, and acknowledge it only after that."""
-        queue, text = (
-            str(message.delivery_info["routing_key"]),
-            (message.body or b"").decode(errors="backslashreplace"),
-        )
+        """Keep the message as a dead letter, or leave it to another version, and then acknowledge it.
+        If the store does not answer, put the message back into its queue.
+        """
+        queue = str(message.delivery_info["routing_key"])
+        text = (message.body or b"").decode(errors="backslashreplace")
         keep: Callable[[str, str, str], bool] = self.app.keep_unreadable
         try:
             is_dead = keep(queue, why, text)
@@ -134,14 +138,17 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
             return
         log.warning("dead letter" if is_dead else "left to another version", queue=queue, why=why)
         message.reject_log_error(log, self.connection_errors)
-        if self.event_dispatcher and isinstance(task_id := message.headers.get("id"), str):
-            if is_dead:
-                kind, outcome = ("task-failed", "dead letter")
-            else:
-                kind, outcome = ("task-retried", "left to another version")
-            self.event_dispatcher.send(
-                kind, uuid=task_id, exception=f"{outcome}: {why}", traceback=""
-            )
+        self._report_set_aside(message.headers.get("id"), why, is_dead=is_dead)
+
+    def _report_set_aside(self, task_id: object, why: str, *, is_dead: bool) -> None:
+        """Send the event that Flower shows for a message that was set aside."""
+        if not self.event_dispatcher or not isinstance(task_id, str):
+            return
+        if is_dead:
+            kind, outcome = "task-failed", "dead letter"
+        else:
+            kind, outcome = "task-retried", "left to another version"
+        self.event_dispatcher.send(kind, uuid=task_id, exception=f"{outcome}: {why}", traceback="")
 
     def _flush_now(self) -> None:
         self._is_flush_due = False

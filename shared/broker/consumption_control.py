@@ -14,8 +14,8 @@ from handoff_queue.shared.observability.logs import log_of
 log = log_of(__name__)
 
 LOOK_AGAIN_S = 0.1
-"""Seconds of one blocking read of a worker that leaves out a queue. A blocking read cannot be
-extended to another queue. With kombu's own second, a free slot would be idle for up to a second.
+"""Longest blocking read, in seconds, of a worker that leaves out a queue. A blocking read cannot be
+extended to another queue. With kombu's one second, a free slot would be idle for up to a second.
 """
 
 
@@ -24,7 +24,8 @@ class ConsumptionControl:
 
     def __init__(self) -> None:
         self._consumer: Any = None
-        self._may_take: dict[str, bool] = {}
+        self._is_consumed: dict[str, bool] = {}
+        """Whether the worker consumes each controlled queue."""
         self._is_in_a_hurry = False
         self._ask: Callable[[str], bool] = bool
 
@@ -39,43 +40,45 @@ class ConsumptionControl:
         """Start the control.
 
         Args:
-            consumer: Celery's consumer of a started worker. Queues that it does not serve are left
-                as they are.
-            in_a_hurry: True if a queue that is allowed again is read within `LOOK_AGAIN_S`, and not
-                within a second.
+            consumer: Celery's consumer of a started worker.
+            queues: queues to control. A queue that the worker does not consume is ignored.
+            may_take: whether the worker may consume a queue now.
+            in_a_hurry: True to resume a queue within `LOOK_AGAIN_S`. Otherwise it takes up to a
+                second.
         """
         self._ask, self._is_in_a_hurry = may_take, in_a_hurry
-        self._may_take = {
-            queue: True for queue in queues if queue in consumer.app.amqp.queues.consume_from
-        }
+        self._is_consumed = {}
+        for queue in queues:
+            if queue in consumer.app.amqp.queues.consume_from:
+                self._is_consumed[queue] = True
         self._consumer = consumer
         self.changed()
 
     def changed(self) -> None:
-        """Note that `may_take` may have changed. Any thread may call this; the worker's own thread
-        checks the new state.
+        """Have the worker's own thread ask `may_take` again for each queue. Any thread may call
+        this.
         """
         if self._consumer is not None:
             self._consumer.call_soon(self._settle)
 
     def _settle(self) -> None:
-        for queue, is_taken in self._may_take.items():
-            if self._ask(queue) == is_taken:
+        for queue, is_consumed in self._is_consumed.items():
+            if self._ask(queue) == is_consumed:
                 continue
-            self._may_take[queue] = not is_taken
+            self._is_consumed[queue] = not is_consumed
             try:
-                if is_taken:
+                if is_consumed:
                     self._consumer.cancel_task_queue(queue)
                 else:
                     self._consumer.add_task_queue(queue)
                 if self._is_in_a_hurry:
-                    self._hurry()
-            except Exception:  # between two connections: which queues to take from has been noted, and holds for the next one
+                    self._set_read_timeout()
+            except Exception:  # the connection is lost; the next connection uses the noted queues
                 log.exception("a queue is left until the next connection", queue=queue)
 
-    def _hurry(self) -> None:
+    def _set_read_timeout(self) -> None:
         channel = self._consumer.task_consumer.channel
-        if all(self._may_take.values()):
+        if all(self._is_consumed.values()):
             channel.brpop_timeout = channel.connection.brpop_timeout
         else:
             channel.brpop_timeout = LOOK_AGAIN_S

@@ -3,7 +3,7 @@ failpoints.
 
 Points, in addition to the points of the store's scripts:
 
-- `publish.QUEUE` around every single message.
+- `publish.QUEUE` around each message that is published alone.
 - `publish.group.before|middle|after` around messages that leave together.
 - `take` around the script that takes a message for an element of its queue.
 - `chord.part` around a part's return to the backend, and for Celery's own backend `chord.size` and
@@ -62,8 +62,8 @@ class _Channel(PersistentChannel):
         around("publish", queue, lambda: put(queue, message), LOST)
 
     def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Publish the first message separately. A process that dies between the two calls has
-        published a part of the group.
+        """Publish the first message in a separate call. A process that dies between the two calls has
+        published only a part of the group.
         """
         at(f"publish.group.{BEFORE}")
         super().put_each(queue, messages[:1])
@@ -96,11 +96,11 @@ class _PartsReturn:
 
 
 class FailingStoreBackend(_PartsReturn, StoreBackend):
-    """Ours, for redis://."""
+    """Our result backend for redis://."""
 
 
 class FailingBackend(_PartsReturn, RedisBackend):  # type: ignore[misc]
-    """Celery's own, of plain chords."""
+    """Celery's result backend for redis://, for plain chords."""
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
         set_size = super().set_chord_size

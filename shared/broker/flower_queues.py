@@ -45,8 +45,8 @@ def list_all_queues() -> None:
 
 
 def queues_of_the_fleet(store: Store) -> list[str]:
-    """Return the queues that a live process serves, or to which a handoff was ever published,
-    by name.
+    """Return the names of the queues of our own roles, of each queue that a live process serves,
+    and of each queue to which a handoff was ever published. They are sorted.
 
     Raises:
         HandoffError: Redis cannot be read.
@@ -75,7 +75,7 @@ def _parts(handler: Any) -> tuple[Any, ...]:
 
 
 class _AllQueues:
-    """A page of Flower that asks for the names of the queues."""
+    """Mixin for a page of Flower that lists queues."""
 
     _queues: list[str]
 

@@ -76,7 +76,10 @@ def send_to_host(builder: Celery, url: str, message: HostMessage) -> None:
 
 
 def check_transport(setting: str, url: str) -> None:
-    """Refuse a broker that kombu cannot reach. `setting`: the name of the variable with the URL.
+    """Check that kombu has a transport for the scheme of this URL, without connecting.
+
+    Args:
+        setting: the name of the variable with the URL.
 
     Raises:
         UserError: kombu does not know this kind of broker, or lacks its package.
@@ -93,7 +96,7 @@ def check_transport(setting: str, url: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HostResult:
-    """The end of a task of the host's app."""
+    """Outcome of a task of the host's app."""
 
     value: Any = None
     """The JSON value that the task returned."""
@@ -135,17 +138,17 @@ class HostResults:
             ) from None  # the text of the error may hold the URL
 
     def _backend(self) -> Any:
-        """Return the backend of this thread: not every kind of backend may be shared."""
+        """Return the backend of this thread: some kinds of backends are not safe between threads."""
         if not hasattr(self._of_thread, "backend"):
-            made, url = by_url(self._url)
-            self._of_thread.backend = made(app=self._app, url=url)
+            backend_class, url = by_url(self._url)
+            self._of_thread.backend = backend_class(app=self._app, url=url)
         return self._of_thread.backend
 
     def get(self, task_id: str) -> HostResult | None:
-        """Return the end of a task, or None if the backend has no end of this task yet.
+        """Return the outcome of a task, or None if the backend has none yet.
 
         Raises:
-            Exception: of any backend's client. Its text may hold the URL.
+            Exception: any error of a backend's client. Its text may hold the URL.
         """
         meta = self._backend().get_task_meta(task_id, cache=False)
         state = meta.get("status")
@@ -157,5 +160,6 @@ class HostResults:
 
 
 def _kind_of(url: str) -> str:
+    """Return the key of the URL's scheme in `_OPTIONS`, or the scheme itself."""
     scheme = url.partition("://")[0]
     return {"rediss": "redis", "amqps": "amqp", "pyamqp": "amqp"}.get(scheme, scheme)

@@ -64,7 +64,9 @@ class _PooledConnection(PooledConnection, IsolatedConnection):  # type: ignore[m
 
 
 class IsolatedPool(ConnectionPool):  # type: ignore[misc]
-    """Connections with the transports of the connection that the pool was made from."""
+    """Connection pool whose connections have the transports of the connection that the pool was made
+    from.
+    """
 
     def new(self) -> Any:
         """Return a new connection that has not connected yet."""
@@ -129,10 +131,10 @@ class IsolatedLogging(Logging):  # type: ignore[misc]
 
 
 class IsolatedCelery(Celery):  # type: ignore[misc]
-    """A Celery app for one Redis URL.
+    """A Celery app for one Redis URL. The caller must pass `set_as_current=False`.
 
-    `set_as_current` must be False. Celery's own properties for the URLs read the environment
-    first, so this class asks for the settings themselves.
+    Celery's own properties for the URLs read the environment first, so this class reads the
+    settings instead.
     """
 
     amqp_cls = IsolatedAMQP
@@ -149,7 +151,7 @@ class IsolatedCelery(Celery):  # type: ignore[misc]
 
     @cached_property
     def Worker(self) -> Any:  # noqa: N802 - Celery's name
-        """Return the worker class of this app. A process that only sends messages does not load it."""
+        """Worker class of this app. A process that only sends messages does not load it."""
         return self.subclass_with_self("handoff_queue.shared.broker.isolated_worker:IsolatedWorker")
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 from celery.apps.worker import Worker
 
 LAST_S = 2.0
-"""Seconds that threads have from the end of the main thread to the end of the process."""
+"""Seconds from the end of the main thread to the forced end of the process."""
 
 
 def limit_wait_for_threads(exit_code: int) -> None:
@@ -39,9 +39,8 @@ def _end(exit_code: int) -> None:
 
 
 class IsolatedWorker(Worker):  # type: ignore[misc]
-    """Celery's worker, with our logging from its first line, and with `-c` in the app's settings.
-
-    A thread that a tool has left behind does not keep its process.
+    """Celery's worker. It sets up our logging before its first line, writes its number of slots into
+    the app's settings, and ends even if a tool has left a thread behind.
     """
 
     def start(self) -> None:
@@ -50,17 +49,15 @@ class IsolatedWorker(Worker):  # type: ignore[misc]
         limit_wait_for_threads(self.exitcode or 0)
 
     def on_before_init(self, **options: Any) -> None:
-        """Set up logging before Celery warns that the worker runs as root: Celery does both in
-        the other order.
-        """
+        """Set up logging first, because Celery may warn here that the worker runs as root."""
         self.app.log.setup_logging_subsystem(
             options.get("loglevel"), options.get("logfile"), hostname=self.hostname
         )
         super().on_before_init(**options)
 
     def on_start(self) -> None:
-        """Note the number of slots: announcements and the supervisor's role slots read it in
-        the settings.
+        """Write the number of slots into the settings, for the announcements of this process and the
+        supervisor's role slots.
         """
         self.app.conf.worker_concurrency = self.concurrency
         super().on_start()

@@ -1,8 +1,8 @@
 """Validation of queue elements before Celery and kombu read them. Any client of Redis may have
 written these bytes. Pure.
 
-Celery and kombu expect valid messages. An invalid element ends the process that took it, and is
-lost with that process. So each element is checked when it arrives. An invalid element is wrapped in
+Celery and kombu expect valid messages. Without validation, an invalid element ends the process that
+took it, and is lost with that process. So each element is checked when it arrives. An invalid element is wrapped in
 a valid message, which is delivered, refused and acknowledged like any other message.
 """
 
@@ -17,7 +17,7 @@ from handoff_queue.shared.store.fair_queue import is_for
 from handoff_queue.shared.types.ids import new_word
 
 UNREADABLE = "unreadable"
-"""The header of a message that was put around a frame: why it is none itself."""
+"""Header of a message that wraps an invalid element: the reason why the element is no message."""
 _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(
         ("lang", "shadow", "group", "root_id", "parent_id", "argsrepr", "kwargsrepr", "origin"),
@@ -25,7 +25,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     ),
     **dict.fromkeys(("retries", "group_index", "replaced_task_nesting"), (int, type(None))),
 }
-"""Headers that Celery takes for texts and numbers, if they are there."""
+"""Types that Celery expects of optional headers."""
 _NEVER = ("eta", "expires", "timelimit", "stamped_headers", "stamps")
 """Headers that our messages never have. With such a header a message would wait in the process that
 took it, or would vanish.
@@ -47,18 +47,20 @@ _QUOTED_CHARS = 100
 def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
     """Return the message in the frame, or a message that wraps an invalid frame."""
     try:
-        value = json.loads(
-            frame.decode()
-        )  # of bytes, it would read other encodings, too, and half characters
+        # `loads` of bytes would also accept other encodings, and half characters
+        value = json.loads(frame.decode())
         why = problem_with(value)
     except (ValueError, RecursionError) as error:
         why = f"it is not JSON that is read ({type(error).__name__})"
-    return value if why is None else _message_around(frame, queue, why)
+    if why is None:
+        message: dict[str, Any] = value
+        return message
+    return _message_around(frame, queue, why)
 
 
 def problem_with(value: object) -> str | None:
-    """Return why kombu cannot make a message of the value of an element, or could not put the
-    message back later; None if it can.
+    """Return why kombu could not read the value of an element as a message, or could not put the
+    message back later. Return None if it can do both.
     """
     if not isinstance(value, dict):
         return "a message is a JSON object"
@@ -108,17 +110,19 @@ def problem_with_arguments(payload: object) -> str | None:
         or not all(map(isinstance, payload, kinds))
     ):
         return "its body is not [arguments, named arguments, follow-up tasks]"
-    after: dict[str, object] = payload[2]
-    chord = after.get("chord")
-    if any(after.get(name) for name in _NEVER_AFTER) or not isinstance(chord, dict | None):
+    follow_ups: dict[str, object] = payload[2]
+    chord = follow_ups.get("chord")
+    if any(map(follow_ups.get, _NEVER_AFTER)) or not isinstance(chord, dict | None):
         return "its follow-up tasks are not allowed"
     return None
 
 
 def no_such_task(name: str) -> str:
-    return (
-        f"there is no task {name if len(name) <= _QUOTED_CHARS else _quoted(name)} in this version"
-    )
+    """Return the reason to refuse a message for an unknown task."""
+    shown = name
+    if len(name) > _QUOTED_CHARS:
+        shown = _quoted(name)
+    return f"there is no task {shown} in this version"
 
 
 def _problem_with_body(body: str, encoding: object) -> str | None:
@@ -142,18 +146,27 @@ def _message_around(frame: bytes, queue: str, why: str) -> dict[str, Any]:
         "delivery_info": {"exchange": "", "routing_key": queue},
     }
     body = base64.b64encode(frame).decode()
-    kind = {"content-type": "application/octet-stream", "content-encoding": "binary"}
-    return {**kind, "body": body, "headers": {UNREADABLE: why}, "properties": properties}
+    return {
+        "content-type": "application/octet-stream",
+        "content-encoding": "binary",
+        "body": body,
+        "headers": {UNREADABLE: why},
+        "properties": properties,
+    }
 
 
 def _are_texts(*values: object) -> bool:
     """Return whether the values are texts that can be sent to Redis again. JSON can spell lone
-    surrogates, which UTF-8 cannot.
+    surrogates, and UTF-8 cannot.
     """
-    try:
-        return all(isinstance(value, str) and value.encode() is not None for value in values)
-    except UnicodeEncodeError:
-        return False
+    for value in values:
+        if not isinstance(value, str):
+            return False
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return False
+    return True
 
 
 def _quoted(value: object) -> str:

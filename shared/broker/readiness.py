@@ -1,5 +1,5 @@
-"""Readiness of a Celery worker, for the process that started it: a file that exists when the worker
-takes work, and is touched while it lives.
+"""Readiness of a Celery worker, for the process that started it: a file that exists while the worker
+takes work, and that each heartbeat touches.
 
 A check costs one `stat`. `celery inspect ping` would start a Python process and ask every worker of
 the fleet.
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 READY_FILE = "HANDOFF_READY_FILE"
-"""The variable that names the file; without it nothing is written."""
+"""Variable that names the file. Without it, the worker writes no file."""
 
 
 def touch_while_alive(app: Any) -> None:
     """Have the worker of this Celery app create the file when it is ready, touch it with each
-    heartbeat, remove it when it ends.
+    heartbeat, and remove it when it begins to shut down.
     """
     from celery import signals
 

@@ -14,11 +14,11 @@ from typing import Any
 from celery.worker import state as worker_state
 
 OVERDUE_S = 60.0
-"""Seconds after the deadline of its handoff until the slot of a running task counts as lost."""
+"""Seconds from the deadline of a handoff until the slot of its running task counts as lost."""
 
 
 class Slots:
-    """Which tasks run in this process. Shared by its threads."""
+    """The tasks that run in this process. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,12 +44,15 @@ class Slots:
                 self._running[task_id] = time.monotonic() + left_s + OVERDUE_S
 
     def lost(self, pool: Any) -> int:
-        """Return how many slots are lost: Celery counts a task as running that has ended, or
-        that is overdue.
+        """Return the number of lost slots: Celery counts their tasks as running, but the tasks have
+        ended or are overdue.
 
-        A task that has just begun or ended looks the same for a moment, so a task counts only
-        if the look before this one saw it, too. Tasks of Celery's prefork pool run in other
-        processes, which Celery watches itself.
+        A task that has just begun or ended looks lost for a moment, so a task counts only if the
+        previous call saw it, too. Return 0 for Celery's prefork pool, whose tasks run in other
+        processes that Celery watches itself.
+
+        Args:
+            pool: Celery's task pool of this worker.
         """
         if pool.uses_semaphore:
             return 0
@@ -58,11 +61,12 @@ class Slots:
             active.add(str(request.id))
         with self._lock:
             now = time.monotonic()
-            suspects = frozenset(
-                task_id for task_id in active if self._running.get(task_id, -inf) < now
-            )
-            lost = suspects & self._suspects
-            self._suspects = suspects
+            suspects: set[str] = set()
+            for task_id in active:
+                if self._running.get(task_id, -inf) < now:
+                    suspects.add(task_id)
+            lost = self._suspects & suspects
+            self._suspects = frozenset(suspects)
         return len(lost)
 
 

@@ -44,7 +44,9 @@ log = log_of(__name__)
 
 
 def tell_parts_left(task: Any, parts_left: int) -> None:
-    """Tell the backend, for the end of this task, how many parts of its chord are open."""
+    """Store the number of open parts of the task's chord, for the result backend to read when the
+    task ends.
+    """
     task.request.parts_left = parts_left
 
 
@@ -57,16 +59,14 @@ class StoreBackend(RedisBackend):  # type: ignore[misc]
         return pool
 
     def on_chord_part_return(self, request: Any, *_of_its_result: Any, **_rest: Any) -> None:
-        """Send the body after the last part. If this fails, the sweeper wakes the job, because the
-        store knows that all parts are done.
+        """Send the body of the chord after its last part. If this fails, the sweeper wakes the job,
+        because the store knows that all parts are done.
         """
         if getattr(request, "parts_left", None) != 0:
             return
         try:
             publish(self.app, message_in(request.chord))
-        # a chord that was tampered with, or any error of the broker's client: the part is done
-        # anyway
-        except Exception:
+        except Exception:  # an invalid chord, or an error of the broker's client
             log.exception("chord's body not sent", group=request.group)
 
 
@@ -109,8 +109,8 @@ class TaskUnwanted(EventBeforeEnd):
 
 
 class ParsedRequest(Request):  # type: ignore[misc]
-    """Celery's own, with its body as the consumer has parsed it, which Celery would do again
-    in the thread that runs it.
+    """Celery's request with the body that the consumer has already parsed. Celery would parse the
+    body again in the thread that runs the task.
     """
 
     def __init__(self, message: Any, **kwargs: Any) -> None:
@@ -119,29 +119,28 @@ class ParsedRequest(Request):  # type: ignore[misc]
 
 class HandoffRequest(ParsedRequest):
     """A request that reports RETRY, with a reason, when its message goes back to its queue or
-    waits. Flower does not show REJECTED after STARTED. The request sends the event, because an
-    event of the task would overtake the events in the worker's buffer. A running or successful
-    task has no such reason.
+    waits. Flower does not show REJECTED after STARTED.
+
+    Its events for a started or successful task clear the reason of an earlier RETRY in Flower.
     """
 
     _handed_back = ""
+    """Reason why the message goes back to its queue."""
 
     def reject(self, requeue: bool = False) -> None:
-        """Put the message back from this thread if the worker's loop has ended. Celery leaves this
-        to the loop: at a deploy the message would return when the last handoff of the process
-        ends.
+        """Reject the message. If the worker is stopping, put the message back from this thread.
+        Celery leaves this to its loop, and would put the message back only when the last handoff
+        of the process has ended.
         """
-        is_stopping = (
-            worker_state.should_stop is not None and worker_state.should_stop is not False
-        )  # the exit code, which may be 0
+        # `should_stop` is None, False or the exit code, which may be 0
+        is_stopping = worker_state.should_stop is not None and worker_state.should_stop is not False
         if requeue and is_stopping:
             self._on_reject = self.message.reject_log_error
         super().reject(requeue)
 
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
-        error = getattr(
-            exc_info.exception, "exc", exc_info.exception
-        )  # a pool of processes wraps it
+        # a pool of processes wraps the exception
+        error = getattr(exc_info.exception, "exc", exc_info.exception)
         if isinstance(error, Reject):
             self._handed_back = str(error.reason)
         else:
@@ -166,9 +165,9 @@ def register(
 ) -> None:
     """Register a task with this app. `body` takes the task and the arguments of its message.
 
-    Celery's pools never call a request's end for a `BaseException` that is no `Exception`. Its
-    message would stay unacknowledged, and its slot would be lost. So no task raises such an
-    exception.
+    If `body` raises a `BaseException` that is no `Exception`, the task raises `Ignore` instead.
+    Celery's pools would not end the request: its message would stay unacknowledged, and its slot
+    would be lost.
     """
 
     @wraps(body)
@@ -184,9 +183,8 @@ def register(
                 f"ended by {type(error).__name__}; the sweeper has it run again"
             ) from error
 
-    vars(ends)["__signature__"] = inspect.signature(
-        body
-    )  # Celery checks a message's arguments by it
+    # Celery checks the arguments of a message by the signature
+    vars(ends)["__signature__"] = inspect.signature(body)
     app.task(ends, name=name, shared=False, bind=True, Request=request)
 
 
@@ -201,11 +199,12 @@ def run_task(
 
     Args:
         text: the message's only argument.
+        attempt: runs the handoff, given the parsed handoff and its text.
 
     Raises:
         Ignore, Reject: Celery's exceptions for an end that is not a plain return.
     """
-    handoff = _taken(store, role, text)
+    handoff = _parsed(store, role, text)
     assert isinstance(text, str)
     with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
         try:
@@ -213,9 +212,8 @@ def run_task(
                 left_s = handoff.limits.deadline - store.connection.now()
                 SLOTS.ends_within(str(task.request.id), left_s)
             ended = attempt(handoff, text)
-        except (
-            HandoffError
-        ) as error:  # the store is away: the lease runs out, and the sweeper has it run again
+        except HandoffError as error:
+            # the store is unreachable: the lease expires, and the sweeper publishes the handoff again
             log.warning("handoff left to the sweeper", why=str(error))
             ended = AttemptOutcome(AttemptEnd.ELSEWHERE, str(error))
         except BaseException as error:
@@ -224,7 +222,14 @@ def run_task(
         return _end(task, ended)
 
 
-def _taken(store: Store, role: str, text: object) -> AgentHandoff:
+def _parsed(store: Store, role: str, text: object) -> AgentHandoff:
+    """Return the handoff of a message.
+
+    Raises:
+        TaskFails: the text is no handoff for this role; it is now a dead letter.
+        TaskWaits: another version of our code may be able to read the text.
+        Reject: the store does not answer; the message goes back to its queue.
+    """
     try:
         if not isinstance(text, str):
             raise MalformedMessage("a handoff is one JSON text")
@@ -269,14 +274,14 @@ def _end(task: Any, ended: AttemptOutcome) -> str:
 
 
 def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
-    """Have the chord's part return as Celery would for a plain return, and say what that cannot."""
+    """Return the part of the chord as Celery does after a plain return, and then raise `TaskFails`,
+    so that Flower shows a failure.
+    """
     try:
         task.backend.mark_as_done(
             task.request.id, result.status.value, request=task.request, store_result=False
         )
-    except (
-        Exception
-    ):  # the store knows that the part is done, and the sweeper that the chord is silent
+    except Exception:  # the part is done in the store; the sweeper wakes a job with a silent chord
         log.exception("a part of a chord did not return")
     if result.failure == result.status:
         why = result.status.value
@@ -286,7 +291,9 @@ def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
 
 
 def keep_unreadable(app: Any, store: Callable[[], Store]) -> None:
-    """Have what this app's consumer cannot run kept as dead letters: Celery only logs and drops it."""
+    """Have this app's consumer keep messages that it cannot run as dead letters of the store. Celery
+    would only log and drop them.
+    """
 
     def keep(queue: str, why: str, text: str) -> bool:
         return store().dead_letters.unread(queue, why, text)

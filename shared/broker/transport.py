@@ -6,10 +6,10 @@ kombu makes a new Redis client (a table of 300 entries). It makes two transactio
 message, when the message is taken and when it is done. They serve a redelivery that no promise
 needs (docs/decisions/0014-no-second-copy.md).
 
-A task can end after the connection of its message has closed. A call on the old channel then raises
-AttributeError, because it builds a connection pool from missing parts, and Celery only reconnects
-after connection errors. The end of that channel does the same while a task is in flight. Such a
-message is not put back: the store knows its handoff.
+A task can end after the connection of its message has closed. kombu's channel then raises
+AttributeError, because it builds a connection pool from missing parts, and Celery reconnects only
+after connection errors. This channel raises ConnectionError. Such a message is not put back: the
+store knows its handoff.
 
 Invalid bytes in a queue end a process, too. The channel wraps them in messages
 (`shared/broker/message_validation.py`), which are kept. A message is parsed once.
@@ -70,7 +70,7 @@ KEYS_OF_KOMBU = (
     "unacked_index_key",
     "unacked_mutex_key",
 )
-"""Attributes of kombu's channel that name keys. kombu 5.5 lacks those of bindings with a deadline.
+"""Attributes of kombu's channel that name keys. kombu 5.5 lacks the two attributes for bindings.
 """
 MOST_AT_ONCE = 20
 """Messages that one round trip takes. Neither the consumer loop nor Redis does other work during
@@ -94,9 +94,10 @@ class PlainMessage(virtual.Message):  # type: ignore[misc]
         )
         if not is_plain:
             return super()._decode()
-        return json.loads(
-            self.body.decode() if isinstance(self.body, bytes) else self.body
-        )  # bytes might be read as UTF-16, too
+        text = self.body
+        if isinstance(text, bytes):
+            text = text.decode()  # `loads` of bytes would also accept UTF-16
+        return json.loads(text)
 
 
 class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
@@ -112,8 +113,8 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
         virtual.QoS.ack(self, delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Put the message back; callable from any thread. If the channel has been closed, it has
-        put back all unacknowledged messages.
+        """Acknowledge the message, and put it back first if `requeue` is set. A closed channel has
+        already put back all its unacknowledged messages. Any thread may call this.
         """
         message = None
         if requeue:
@@ -129,7 +130,9 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
         self._delivered.clear()
 
     def _put_back(self, messages: list[Any], *, leftmost: bool, client: Any = None) -> None:
-        """Put messages back as kombu does. With `leftmost`, they go behind all waiting messages."""
+        """Put messages back in front of all waiting messages, or behind them with `leftmost`, which is
+        kombu's name for it.
+        """
         if not messages:
             return
         with self.channel.conn_or_acquire(client) as ours:
@@ -143,11 +146,10 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
 
 
 class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
-    """A channel that keeps the client that it makes for a pool, and raises a clear error after its
-    connection has closed.
+    """A channel that publishes and takes messages of jobs in their fair order. It makes one client
+    for each connection pool, and raises ConnectionError after its connection has closed.
 
-    A client is only a view of its pool, and is safe between threads. Messages of jobs are published
-    and taken in their fair order.
+    A client is only a view of its pool, and is safe between threads.
     """
 
     QoS = ProcessQoS
@@ -157,8 +159,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         cached_property(redis_transport.Channel.client.func),
         cached_property(redis_transport.Channel.subclient.func),
     )
-    """kombu's, found without the lock that its own cached properties take at each look: a
-    dozen times a message.
+    """kombu's properties without the lock that kombu takes at each access, about twelve times for
+    each message.
     """
     _view: Any = None
     _has_more = False
@@ -176,8 +178,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return new_word()
 
     def _get_client(self) -> Any:
-        """Return our client with kombu's `global_keyprefix`. kombu would need a separate client for
-        the prefix, and so would our scripts.
+        """Return our class of client. Move kombu's `global_keyprefix` into the key names of this
+        channel first, so that neither kombu nor our scripts need a second class for it.
         """
         prefix, self.global_keyprefix = self.global_keyprefix, ""
         if prefix:
@@ -190,8 +192,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return f"{self.key_prefix}{super()._q_for_pri(queue, pri)}"
 
     def _deliver_fanout_message(self, message: Any, exchange: str) -> Any:
-        """Deliver a broadcast message, and drop an invalid one. The sender of a broadcast asks
-        again if it waits for an answer.
+        """Deliver a broadcast message, or log and drop an invalid one. A sender that waits for an
+        answer sends its broadcast again.
         """
         if why := problem_with(message):
             log.warning("dropped", exchange=exchange, why=why)
@@ -199,14 +201,14 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return super()._deliver_fanout_message(message, exchange)
 
     def _receive_one(self, subscription: Any) -> Any:
-        """Receive one broadcast message. kombu's parser raises the errors of its types, which would
-        end every process at once.
+        """Receive one broadcast message, or log and drop one that kombu cannot read. An error of
+        kombu's parser would end every process at once.
         """
         try:
             return super()._receive_one(subscription)
         except (*self.connection_errors, *self.connection.channel_errors, Empty):
             raise
-        except Exception as error:  # noqa: BLE001 - a stranger's bytes
+        except Exception as error:  # noqa: BLE001 - any client of Redis may have sent these bytes
             log.warning("dropped", why=f"it is not JSON that kombu reads ({type(error).__name__})")
             return False
 
@@ -218,17 +220,16 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         elif queues := self._queue_cycle.consume(len(self.active_queues)):
             self._in_poll, self._brpop_sent_at = self.client.connection, time.monotonic()
             slots = self.qos.can_consume_max_estimate()
-            if slots is None:
-                most = MOST_AT_ONCE
-            else:
+            most = MOST_AT_ONCE
+            if slots is not None:
                 most = min(slots, MOST_AT_ONCE)
-            self._ask(
-                {queue: 1 if queue in ONE_BY_ONE else most for queue in queues},
-                self.client.connection,
-            )
+            most_of_queue = dict.fromkeys(queues, most)
+            for queue in ONE_BY_ONE.intersection(queues):
+                most_of_queue[queue] = 1
+            self._ask(most_of_queue, self.client.connection)
 
     def _brpop_read(self, **_: Any) -> bool:
-        """Read messages in place of kombu's method, which would parse each message a second time.
+        """Read messages and deliver them. kombu's method would parse each message a second time.
 
         Raises:
             Empty: there is no message (kombu's name).
@@ -240,9 +241,9 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             queue, messages = taken
             self._queue_cycle.rotate(queue)
             # deliver every message, even if one fails: no other process has them
-            with ExitStack() as each:
+            with ExitStack() as deliveries:
                 for message in reversed(messages):
-                    each.callback(self.connection._deliver, message, queue)
+                    deliveries.callback(self.connection._deliver, message, queue)
             return True
         finally:
             self._in_poll = None
@@ -301,7 +302,9 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return TAKE.under(self.key_prefix).heard(connection.read_response, connection)
 
     def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
-        """Return the taken message, or None if the element itself is the message."""
+        """Take the first message of the fair order for a popped element. Return None if the element
+        itself is the message.
+        """
         script = DEQUEUE.under(self.key_prefix)
         taken: bytes | None = script.run_over(connection, dequeue_order(queue, popped))
         return taken
@@ -311,15 +314,16 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         self._enter(queue, [message])
 
     def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Put several messages in front of all waiting messages of the queue, or put none."""
+        """Put several messages into their queue in one script: all of them, or none."""
         self._enter(queue, messages)
 
     def _enter(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Enter messages into the queue.
+        """Put messages into their queue and into its fair order. They go in front of all messages of
+        the same priority if the first of them has the header `FIRST`.
 
         Raises:
             OperationalError: Redis has not confirmed the messages in time. They may be in the
-                queue: another try would wait as long again, and add a second copy.
+                queue: another try would wait as long again, and could add a second copy.
         """
         try:
             self._run(
@@ -386,7 +390,7 @@ class _SentinelChannel(PersistentChannel, redis_transport.SentinelChannel):  # t
 
 class _WatchesOnce:
     """An event loop that registers each socket once. kombu registers all sockets before every poll,
-    with a system call that fails for each.
+    and each registration is a system call that fails.
     """
 
     def __init__(self, loop: Any) -> None:
@@ -401,7 +405,7 @@ class _WatchesOnce:
 
 
 class _Watched:
-    """A transport whose sockets are given to the event loop once."""
+    """Mixin for a transport that registers each of its sockets with the event loop once."""
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         transport: Any = super()

@@ -1,4 +1,4 @@
-"""A wake-up as a Celery message. Supervisors, workers and chords send wake-ups."""
+"""The Celery message that wakes a job. Supervisors, workers and chords send it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ def wake_up(
     queue: str = SUPERVISOR_QUEUE,
     task_id: str | None = None,
 ) -> TaskMessage:
-    """Return the message of a wake-up.
+    """Return a message that calls `supervisor.advance` for a job.
 
     Args:
         suspects: handoffs that may need a repair.
         task_id: id of the message; a new id if it is left out.
     """
-    shown = f"({job_id}{', ' + ' '.join(suspects) if suspects else ''})"
+    shown = f"({job_id})"
+    if suspects:
+        shown = f"({job_id}, {' '.join(suspects)})"
     return TaskMessage(
         ADVANCE, task_id or uuid(), queue, (job_id, list(suspects)), shown, is_for=job_id
     )

@@ -15,18 +15,22 @@ Receiver = Callable[..., None]
 
 
 class WorkerSignals:
-    """Connects receivers for one app. The app holds them: when it goes, they go."""
+    """Connects receivers for one app. The app holds the only references to them, so the receivers
+    are dropped with their app.
+    """
 
     def __init__(self, app: Celery) -> None:
         self._app = app
         self._hostname: str | None = None
-        """Name of this app's worker, once it starts: all that some signals say of their sender."""
+        """Name of this app's worker after its start. Some signals give only this name as sender."""
         self._receivers: list[Receiver] = []
         vars(app).setdefault("worker_signals", []).append(self)
         self.connect(signals.worker_init, self._note_hostname)
 
     def connect(self, signal: Any, receiver: Receiver) -> None:
-        """Call `receiver` with what this signal says, when this app's worker has sent it."""
+        """Call `receiver` with the arguments of this signal each time that this app's worker sends
+        it.
+        """
 
         def receive(sender: Any = None, **sent: Any) -> None:
             if self._is_own(sender, sent.get("instance")):

