@@ -197,7 +197,10 @@ class Processes:
         first: list[_Child] = []
         last: list[_Child] = []
         for child in self._children.values():
-            (last if child.spec.ends_last else first).append(child)
+            if child.spec.ends_last:
+                last.append(child)
+            else:
+                first.append(child)
         _end(first, grace_s)
         _end(last, grace_s)
         self._children.clear()

@@ -1,17 +1,16 @@
-"""Failpoints: named moments at which a process can be made to fail. `handoff chaos` uses them to
-hit windows of microseconds that random kills never hit.
+"""Failpoints: named places in the code at which a process can be made to fail. `handoff chaos` uses
+them to hit windows of microseconds that random kills never hit.
 
 Failpoints are off unless HANDOFF_FAILPOINTS names a folder. A file in that folder arms the point of
 the same name, and its content is the action:
 
     kill            this process gets SIGKILL
-    kill PID        that process gets it: the Redis that receives the next request, or answered the
-        last one
+    kill PID        that process gets SIGKILL, for example Redis before a request or after its answer
     stop            this process gets SIGSTOP; another process must send SIGCONT
-    stop PID        that process gets it
-    freeze SECONDS  a call holds the interpreter lock for that time
-    drop            the server did the work, and its answer is lost; only at points after a request
-    defect          our own code raises an unexpected error
+    stop PID        that process gets SIGSTOP
+    freeze SECONDS  this thread sleeps for that time and holds the interpreter lock
+    drop            raise the client's error for a lost answer; only at points after a request
+    defect          raise a RuntimeError, as a defect of our own code would
 
 The first process that reaches the point renames the file to `POINT@PID`, so a point fires once.
 """
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import TypeVar
 
 FAILPOINTS = "HANDOFF_FAILPOINTS"
-"""The variable; read once in a process, at the first point that it passes."""
+"""Name of the variable. A process reads it once, at its first failpoint."""
 BEFORE, MIDDLE, AFTER = "before", "middle", "after"
 
 Answer = TypeVar("Answer")
@@ -61,16 +60,21 @@ def around(what: str, which: str, call: Callable[[], Answer], lost: type[Excepti
 
 
 def at(point: str, lost: type[Exception] | None = None) -> None:
-    """Fail here if the point is armed."""
+    """Run the action of this point, if it is armed.
+
+    Args:
+        lost: the client's exception for a lost answer; None at a point without an answer.
+
+    Raises:
+        AssertionError: the action is unknown, or is not possible at this point.
+    """
     armed_in = folder()
     if armed_in is None:
         return
     taken = armed_in / f"{point}@{os.getpid()}"
     try:
-        order = (
-            armed_in / point
-            # the file goes first: a process that waits for the failpoint may remove the folder at once
-        ).read_text()
+        # read first: after the rename, the process that armed the point may remove the file
+        order = (armed_in / point).read_text()
         (armed_in / point).rename(taken)
     except FileNotFoundError:
         return

@@ -24,19 +24,17 @@ from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.settings.settings import Settings
 
 QUIET = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3", "asyncio", "amqp")
-"""Loggers that write a line for each request; their warnings still come."""
+"""Loggers that write a line for each request. Only their warnings and errors are logged."""
 COMMENTS = ("celery.worker.strategy", "celery.app.trace")
 """Loggers of Celery that report each message and each successful task. Our logs report the result
-instead. At DEBUG these loggers are on.
+instead. At the level DEBUG these loggers write all their lines, else only warnings and errors.
 """
 _MESSAGE = re.compile(
     r"(?P<job>j-[0-9a-f]{12})(?::(?P<handoff>[a-z][a-z0-9_-]*\.[0-9]{1,4})(?= ))?"
 )
-"""A job, and the handoff if it is one, in what Celery says of a message: its id, then its
-arguments as they may be shown.
+"""Id of a job, and of a handoff if there is one, in the id and the arguments that Celery logs for a
+message.
 """
-
-
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -67,28 +65,30 @@ def configure_logging(
     at_most: int | None = None,
     file: str | None = None,
 ) -> None:
-    """Send every log record of this process to `file`, or to `stream` (standard error). May be
-    called again.
+    """Send every log record of this process to `file`, or to `stream`. A second call replaces the
+    first configuration.
 
-    `file`: appended to, and opened again when log rotation has moved it, as Celery's own
-    `--logfile` does.
-
-    `at_most`: a level asked for on the command line; counts only where it shows more than the
-    settings do. `as_json`: None means unless `stream` is a terminal.
+    Args:
+        stream: None for standard error.
+        as_json: None for JSON unless `stream` is a terminal.
+        at_most: level from the command line. It has an effect only if it shows more than the level
+            of the settings.
+        file: path of a file to append to. It is opened again after log rotation has moved it, like
+            the file of Celery's `--logfile`.
     """
     out = stream if stream is not None else sys.stderr
-    level = min(filter(None, (logging.getLevelNamesMapping()[settings.log_level], at_most)))
+    level = logging.getLevelNamesMapping()[settings.log_level]
+    if at_most:
+        level = min(level, at_most)
     shared = _enriching(redactor_for(settings))
-    handler = (
-        logging.StreamHandler(out)
-        if file is None
-        else logging.handlers.WatchedFileHandler(file, encoding="utf-8")
-    )
-    watched = file is None and out.isatty()
-    in_colour = watched and not os.environ.get("NO_COLOR")
-    handler.setFormatter(
-        _formatter(shared, as_json=not watched if as_json is None else as_json, in_colour=in_colour)
-    )
+    handler: logging.Handler = logging.StreamHandler(out)
+    if file is not None:
+        handler = logging.handlers.WatchedFileHandler(file, encoding="utf-8")
+    is_terminal = file is None and out.isatty()
+    in_colour = is_terminal and not os.environ.get("NO_COLOR")
+    if as_json is None:
+        as_json = not is_terminal
+    handler.setFormatter(_formatter(shared, as_json=as_json, in_colour=in_colour))
     root = logging.getLogger()
     for earlier in root.handlers:
         if isinstance(earlier, logging.handlers.WatchedFileHandler):
@@ -117,9 +117,11 @@ def configure_logging(
 
 
 def _is_not_a_hand_back(record: logging.LogRecord) -> bool:
-    """Drop Celery's record of a message that was handed back. Our code has logged the hand-back in
-    one line; Celery adds a traceback, as if the task had failed. The exception is compared by
-    name, because a reader of jobs does not import Celery.
+    """Return False for Celery's record of a message that was handed back (a logging filter).
+
+    Our code has logged the hand-back in one line. Celery adds a traceback, as if the task had
+    failed. The exception is compared by name, because a process that only reads jobs does not
+    import Celery.
     """
     kind = None
     if record.exc_info:
@@ -129,19 +131,21 @@ def _is_not_a_hand_back(record: logging.LogRecord) -> bool:
 
 def log_of(name: str) -> structlog.stdlib.BoundLogger:
     """Return the logger of a module: `log = log_of(__name__)`, then `log.info("handoff claimed",
-    fence=2)`. Creating it does nothing.
+    fence=2)`. It follows the latest `configure_logging`, also a later one.
     """
     return _Logger(logging.getLogger(name), _chain, {})
 
 
 _whose: ContextVar[Mapping[str, str]] = ContextVar("whose", default=MappingProxyType({}))
-"""Job and handoff that this thread's lines belong to. structlog's own variables, one for each
-name, take ten times as long to set.
+"""Job and handoff of the current context, for its log lines. structlog has one context variable for
+each name, and takes ten times as long to set them.
 """
 
 
 class logged_as:  # noqa: N801 - read as a statement
-    """Add job and handoff to each line of this thread; the earlier values return at the end."""
+    """Add job and handoff to each log line of the `with` block. The earlier values return after
+    the block.
+    """
 
     __slots__ = ("_bound", "_token")
 
@@ -193,8 +197,8 @@ def _enriching(redactor: Redactor) -> list[Processor]:
 
 
 def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Add job and handoff to Celery's own lines about a message, which its main thread writes, and
-    the trace, if there is one.
+    """Add job and handoff to Celery's own lines about a message, and the ids of the current trace
+    and span to every line (a structlog processor).
     """
     record = event.get("_record")
     data = getattr(record, "data", None)
@@ -210,24 +214,24 @@ def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
 
 
 _IN_JSON = structlog.processors.JSONRenderer(ensure_ascii=False)
-_LINE_ENDS = {ord(one): f"\\u{ord(one):04x}" for one in "\x85\u2028\u2029"}
+_LINE_ENDS = str.maketrans({"\x85": r"\u0085", "\u2028": r"\u2028", "\u2029": r"\u2029"})
 """Characters that JSON may contain in texts, and that some readers take for the end of a line."""
 
 
 def _on_one_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
     """Return the event as JSON without line breaks."""
     text = _IN_JSON(logger, method, event)
-    return (text if isinstance(text, str) else text.decode()).translate(_LINE_ENDS)
+    if isinstance(text, bytes):
+        text = text.decode()
+    return text.translate(_LINE_ENDS)
 
 
 def _formatter(shared: list[Processor], *, as_json: bool, in_colour: bool) -> logging.Formatter:
-    renderer: Processor = (
-        _on_one_line
-        if as_json
-        else structlog.dev.ConsoleRenderer(
+    renderer: Processor = _on_one_line
+    if not as_json:
+        renderer = structlog.dev.ConsoleRenderer(
             colors=in_colour, exception_formatter=structlog.dev.plain_traceback, pad_event_to=0
         )
-    )
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],

@@ -14,8 +14,8 @@ from handoff_queue.shared.settings.settings import Settings
 
 HIDDEN: Final = "[redacted]"
 SHORTEST_CONTAINED = 6
-"""A secret shorter than this is hidden only where it is the whole value: "1" inside a text
-means nothing.
+"""Least number of characters of a secret that is also hidden inside a longer text. A shorter secret,
+such as "1", is hidden only where it is the whole value.
 """
 
 _SECRET_NAME = re.compile(
@@ -26,8 +26,8 @@ _SECRET_VARIABLE = re.compile(
     r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|BASIC_AUTH", re.IGNORECASE
 )
 _HEADERS = re.compile(r"_HEADERS$")
-"""OTEL_EXPORTER_OTLP_HEADERS and its like: `name=value,name=value`, and a collector's key
-among them.
+"""Names of variables with HTTP headers, such as OTEL_EXPORTER_OTLP_HEADERS. Their value
+`name=value,name=value` often holds a key.
 """
 _HARMLESS_NAMES = frozenset({"routing_key", "keys"})
 _SHAPES = (
@@ -36,6 +36,7 @@ _SHAPES = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=\-]{12,}"), rf"\1 {HIDDEN}"),
 )
 _MOST_DEPTH = 6
+"""Levels of nested data that are searched by name. Deeper data becomes text."""
 
 
 class Redactor:
@@ -44,16 +45,13 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        given = {secret for secret in secrets if secret}
-        self._whole = frozenset(given)
-        spelled = {
-            form
-            for secret in given
-            if len(secret) >= SHORTEST_CONTAINED
-            for form in (secret, quote(secret, safe=""), unquote(secret))
-        }
+        self._whole = frozenset(secrets) - {""}
+        spellings: set[str] = set()
+        for secret in self._whole:
+            if len(secret) >= SHORTEST_CONTAINED:
+                spellings |= {secret, quote(secret, safe=""), unquote(secret)}
         # The longest first: a secret that contains another must not leave its tail behind.
-        pattern = "|".join(re.escape(form) for form in sorted(spelled, key=len, reverse=True))
+        pattern = "|".join(map(re.escape, sorted(spellings, key=len, reverse=True)))
         self._contained = re.compile(pattern) if pattern else None
 
     def text(self, text: str) -> str:
@@ -65,10 +63,14 @@ class Redactor:
         return without_credentials(text)
 
     def value(self, value: Any, name: str = "", depth: int = 0) -> Any:
-        """Return plain data without secrets; a value under the name of a secret is replaced.
-        Figures and flags are never secrets.
+        """Return plain data without secrets. A value under the name of a secret is replaced. Numbers,
+        booleans and None are never secrets.
 
-        A value that is not plain data becomes its text, as a renderer would show it.
+        A value that is not plain data, or is nested too deep, becomes its text without secrets.
+
+        Args:
+            name: name of the value, if it has one.
+            depth: number of levels above the value.
         """
         if isinstance(value, bool | int | float) or value is None:
             return value
@@ -76,49 +78,56 @@ class Redactor:
             return HIDDEN
         if depth < _MOST_DEPTH:
             if isinstance(value, Mapping):
-                return {
-                    self.text(str(key)): self.value(item, str(key), depth + 1)
-                    for key, item in value.items()
-                }
+                clean: dict[str, Any] = {}
+                for key, item in value.items():
+                    clean[self.text(str(key))] = self.value(item, str(key), depth + 1)
+                return clean
             if isinstance(value, list | tuple | set | frozenset):
                 return [self.value(item, depth=depth + 1) for item in value]
         return self.text(value if isinstance(value, str) else repr(value))
 
 
 def without_credentials(text: str) -> str:
-    """Return the text without any part that looks like a credential."""
+    """Return the text with each part that looks like a credential replaced by `[redacted]`."""
     for shape, shown in _SHAPES:
         text = shape.sub(shown, text)
     return text
 
 
 def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None) -> frozenset[str]:
-    """Return the values of environment variables with names of secrets, every secret setting, and
-    the passwords of all URLs in both.
+    """Return the secrets of a process.
+
+    They are the values of environment variables with names of secrets, the values of headers in
+    variables, every secret setting, and the passwords of URLs in the variables and the settings.
+
+    Args:
+        environment: None for the environment of this process.
     """
     variables = os.environ if environment is None else environment
-    secrets = {value for name, value in variables.items() if _SECRET_VARIABLE.search(name)}
-    settled = {value.get_secret_value() for _, value in settings if isinstance(value, SecretStr)}
-    urls = {
-        part
-        for value in (*variables.values(), *settled)
-        if "://" in value
-        for part in value.split(";")
-    }
-    passwords = {password for url in urls for password in _passwords_in(url)}
-    secrets |= {
-        secret
-        for name, value in variables.items()
-        if _HEADERS.search(name)
-        for secret in _values_of_headers(value)
-    }
-    basic_auth = {
-        part.partition(":")[2]
-        for value in secrets
-        for part in value.split(",")
-        if ":" in part and "://" not in part
-    }
-    return frozenset(secrets | settled | passwords | basic_auth) - {""}
+    secrets: set[str] = set()
+    for name, value in variables.items():
+        if _SECRET_VARIABLE.search(name):
+            secrets.add(value)
+        if _HEADERS.search(name):
+            secrets.update(_values_of_headers(value))
+    for value in tuple(secrets):
+        secrets.update(_basic_auth_passwords(value))
+    settled: set[str] = set()
+    for _, setting in settings:
+        if isinstance(setting, SecretStr):
+            settled.add(setting.get_secret_value())
+    for value in (*variables.values(), *settled):
+        if "://" in value:
+            for url in value.split(";"):
+                secrets.update(_passwords_in(url))
+    return frozenset(secrets | settled) - {""}
+
+
+def _basic_auth_passwords(value: str) -> Iterator[str]:
+    """Yield the passwords of `user:password,user:password`."""
+    for part in value.split(","):
+        if ":" in part and "://" not in part:
+            yield part.partition(":")[2]
 
 
 def _values_of_headers(headers: str) -> Iterator[str]:
@@ -131,20 +140,23 @@ def _values_of_headers(headers: str) -> Iterator[str]:
         name, equals, value = part.partition("=")
         if equals:
             yield value.strip()
-        else:
-            yield from (
-                name.strip(),
-                *(word for word in re.split(r"[\s:]+", name) if len(word) >= SHORTEST_CONTAINED),
-            )
+            continue
+        yield name.strip()
+        for word in re.split(r"[\s:]+", name):
+            if len(word) >= SHORTEST_CONTAINED:
+                yield word
 
 
 def _passwords_in(url: str) -> set[str]:
+    """Return the password of a URL, and its query parameters with names of secrets. Return an empty
+    set if the URL is invalid.
+    """
     try:
         parts = urlsplit(url)
-        passwords = {
-            unquote(parts.password or ""),
-            *(value for name, value in parse_qsl(parts.query) if _SECRET_NAME.search(name)),
-        }
+        passwords = {unquote(parts.password or "")}
+        for name, value in parse_qsl(parts.query):
+            if _SECRET_NAME.search(name):
+                passwords.add(value)
     except ValueError:
         return set()
-    return passwords - {""}
+    return passwords

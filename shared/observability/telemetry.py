@@ -1,7 +1,8 @@
-"""The port to OpenTelemetry. This implementation exports nothing and costs nothing. It is in force
-until `start_telemetry` finds a collector's URL in the environment and the extra `otel`.
+"""The port to OpenTelemetry, and its implementation that exports nothing.
 
-One trace holds a job, see docs/decisions/0013-one-trace.md.
+A process uses this implementation until `start_telemetry` finds a collector's URL in the
+environment and the packages of the extra `otel`. Each job has one trace, see
+docs/decisions/0013-one-trace.md.
 """
 
 # ruff: noqa: ARG002 - this implementation uses no argument
@@ -53,25 +54,27 @@ class Submissions:
 
 
 class Telemetry:
-    """The port. Every method is safe to call from several threads, and no method raises."""
+    """The port. Its methods are safe to call from many threads, and raise no errors of their own."""
 
     is_on = False
 
     def reads(self, kept: Callable[[JobId], StoredTrace]) -> None:
-        """Set the function that reads a job's stored trace."""
+        """Set the function that reads a job's stored trace. It may raise a StoreError."""
 
     def submitting(self, job_id: JobId) -> AbstractContextManager[str | None]:
-        """Open the span of a submission. Gives the `traceparent` to store with the job, or None."""
+        """Open the span of a submission. The block gets the `traceparent` to store with the job, or
+        None.
+        """
         return _NOTHING_KEPT
 
     def submitting_each(self, job_ids: Sequence[JobId]) -> AbstractContextManager[Submissions]:
-        """Open the spans of jobs that share their round trips. All take the same time, and no span
-        is the parent of another.
+        """Open a span for each of several jobs that are submitted together. No span is the parent of
+        another, and all end with the block.
         """
         return nullcontext(Submissions([None] * len(job_ids)))
 
     def within(self, job_id: JobId) -> AbstractContextManager[None]:
-        """Assign messages that the block publishes to this job."""
+        """Put spans and published messages of the block into the trace of this job."""
         return _NOTHING
 
     def handoff(
@@ -80,6 +83,7 @@ class Telemetry:
         """Open the span of a claim.
 
         Args:
+            model: name of the model, if it is known.
             started_at: time of the handoff's first claim, Unix time in seconds.
         """
         return _NO_SPAN
@@ -97,7 +101,7 @@ class Telemetry:
         return _NO_SPAN
 
     def job_ended(self, life: JobSpan) -> None:
-        """Record that a job has ended by its journal."""
+        """Record the end of a job."""
 
     def ids(self) -> dict[str, str]:
         """Return `trace_id` and `span_id` of this thread's span, for its log lines."""
@@ -112,23 +116,23 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 _NO_SPAN: AbstractContextManager[Span] = nullcontext(Span())
 _OFF = Telemetry()
 _chosen: list[Telemetry] = []
-"""The implementation of this process, if it is chosen; at most one."""
+"""The implementation that `choose` has set, at most one."""
 
 
 def telemetry() -> Telemetry:
-    """Return the implementation that is in force in this process."""
+    """Return the implementation of this process."""
     if _chosen:
         return _chosen[0]
     return _OFF
 
 
-def choose(form: Telemetry) -> None:
-    """Make this the form of the process."""
-    _chosen[:] = [form]
+def choose(implementation: Telemetry) -> None:
+    """Set the implementation of this process."""
+    _chosen[:] = [implementation]
 
 
 def is_chosen() -> bool:
-    """Return whether the form of the process is decided."""
+    """Return whether `choose` has set the implementation of this process."""
     return bool(_chosen)
 
 
@@ -138,4 +142,12 @@ def is_wanted() -> bool:
         os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
         or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
     )
-    return not is_off and any(os.environ.get(name) for name in ENDPOINTS)
+    return not is_off and endpoint_variable() is not None
+
+
+def endpoint_variable() -> str | None:
+    """Return the name of the first variable in `ENDPOINTS` that is set, or None."""
+    for name in ENDPOINTS:
+        if os.environ.get(name):
+            return name
+    return None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from handoff_queue.shared.observability.redaction import Redactor, secrets_of
 from handoff_queue.shared.observability.telemetry import (
-    ENDPOINTS,
     Telemetry,
     choose,
+    endpoint_variable,
     is_chosen,
     is_wanted,
 )
@@ -24,9 +24,13 @@ _REFUSED = "no spans are sent: OpenTelemetry's SDK refuses one of the variables 
 
 
 def start_telemetry(service: str, settings: Settings, *, flush_s: float | None = None) -> None:
-    """Choose the form, once for the process. `service`: its name where OTEL_SERVICE_NAME says
-    none; `flush_s`: the longest that a collector which does not answer holds up each try to
-    send, if that is not to be what OTEL_EXPORTER_OTLP_TIMEOUT says.
+    """Choose the telemetry of this process, at the first call. Export spans if the environment asks
+    for them and they can be exported. Otherwise log why not, and export nothing.
+
+    Args:
+        service: name of the service, if OTEL_SERVICE_NAME gives none.
+        flush_s: for a client, the seconds for each attempt to send spans, and for the last spans
+            at the end. None for a supervisor or a worker: OTEL_EXPORTER_OTLP_TIMEOUT applies.
     """
     if is_chosen():
         return
@@ -43,10 +47,8 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
 
         choose(open_telemetry(service, settings, flush_s))
     except ImportError:
-        logging.getLogger(__name__).warning(
-            _MISSING, next(name for name in ENDPOINTS if os.environ.get(name))
-        )
-    except Exception as error:  # noqa: BLE001 - the SDK's, of a value that it refuses: no job waits for that
+        logging.getLogger(__name__).warning(_MISSING, endpoint_variable())
+    except Exception as error:  # noqa: BLE001 - an error of the SDK must not stop a job
         why = Redactor(secrets_of(settings)).text(
             " ".join(f"{type(error).__name__}: {error}".split())
         )

@@ -20,7 +20,7 @@ class StoredTrace:
     traceparent: str | None = None
     """Span in which the job was submitted; None if that span is not exported."""
     parent: JobId | None = None
-    """The job that it does a step of."""
+    """Parent of a child job; None for other jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,9 @@ class JobSpan:
     status: str
     is_failed: bool
     started_at: float
-    """Time of the submission or the latest retry. All times are Unix seconds."""
+    """Time of the submission or the latest retry, in Unix seconds."""
     ended_at: float
+    """Unix seconds."""
     retries: int
 
 
@@ -43,16 +44,20 @@ class TracePosition:
 
     trace_id: int
     span_id: int
-    """The job's own."""
+    """Id of the job's own span."""
     parent_id: int | None
-    """None if the job is the root of its trace."""
+    """Id of the span above it; None if the job is the root of its trace."""
     is_sampled: bool | None
-    """The sampler's decision; None before it."""
+    """Decision of the sampler, or None if there is none yet."""
 
 
 def place_of(job_id: JobId, kept: Callable[[JobId], StoredTrace]) -> TracePosition:
-    """Return the trace of a job. A child job is in its parent's trace. A job that was submitted
-    within a span is in the trace of that span. Any other job has a trace derived from its id.
+    """Return the position of a job in its trace. A child job is in its parent's trace. A job with a
+    stored traceparent is in that trace. Any other job has a trace whose id is derived from the
+    job's id.
+
+    Args:
+        kept: reads the stored trace of a job.
     """
     known = kept(job_id)
     if known.parent is not None:

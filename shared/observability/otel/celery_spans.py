@@ -1,6 +1,7 @@
-"""Celery's spans, from OpenTelemetry's instrumentation: `apply_async/TASK` for a published message,
-`run/TASK` for its run, and the `traceparent` header that joins both. This module fixes its
-faults.
+"""OpenTelemetry's instrumentation of Celery, with some faults corrected.
+
+It makes a span `apply_async/TASK` for a published message and a span `run/TASK` for its run, and
+joins both by the header `traceparent`.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class CelerySpans(CeleryInstrumentor):
 
     _instance = None
     _is_instrumented_by_opentelemetry = False
-    """OpenTelemetry allows one instrumentor of a class. The host may use Celery's, which is
-    another.
+    """OpenTelemetry allows one instance of each class. This attribute belongs to this class alone, so
+    that a host can also use `CeleryInstrumentor`.
     """
 
     def __init__(self, traceparent_of: Callable[[JobId], str | None]) -> None:
@@ -38,8 +39,8 @@ class CelerySpans(CeleryInstrumentor):
         self._traceparent_of = traceparent_of
 
     def _trace_prerun(self, *args: Any, **kwargs: Any) -> None:
-        """Start the span. A message without a trace, from a process without telemetry, belongs to
-        its job's trace.
+        """Start the span of a run. A process without telemetry sends no trace in its message: the span
+        then belongs to the trace of the message's job.
         """
         if not _is_ours(kwargs.get("task")):
             return
@@ -71,7 +72,7 @@ class CelerySpans(CeleryInstrumentor):
 
     @staticmethod
     def _trace_failure(*_: Any, **kwargs: Any) -> None:
-        """Note the kind of an error and no more: its text may quote a payload."""
+        """Record the type of the error, but not its text, which may quote a payload."""
         if not _is_ours(kwargs.get("sender")):
             return
         span, error = trace.get_current_span(), kwargs.get("exception")
@@ -80,21 +81,24 @@ class CelerySpans(CeleryInstrumentor):
 
 
 def _is_ours(task: Any) -> bool:
-    """Return whether a task, or the name of a task, is one of our apps'."""
+    """Return whether a task, given as object or by name, is a task of our apps."""
     name = str(getattr(task, "name", task))
     return name == ADVANCE or name.startswith(SPECIALIST_PREFIX)
 
 
 def _of_this_copy(sent: dict[str, Any]) -> dict[str, Any]:
-    """Distinguish the copies of one message that run in different threads, after a message that
-    seemed lost was sent again. The instrumentation would end the span of one copy with the
-    other.
+    """Return the arguments of a signal with the thread's id added to the task's id.
+
+    Two copies of one message may run in two threads, because a message that seems lost is sent
+    again. With the same id, the end of one copy would end the span of the other.
     """
     return {**sent, "task_id": f"{sent.get('task_id')} {threading.get_ident()}"}
 
 
 def _of_first(sent: dict[str, Any]) -> re.Match[str] | None:
-    """Match the job's id, which is the first argument of `supervisor.advance`."""
+    """Return a match of the job's id in the first argument, which is where `supervisor.advance` has
+    it, or None.
+    """
     arguments = sent.get("args") or ("",)
     if isinstance(arguments[0], str):
         return _JOB.fullmatch(arguments[0])

@@ -22,13 +22,13 @@ from handoff_queue.shared.observability.redaction import Redactor
 
 _TEXT_OF_ERRORS = ("exception.message", "exception.stacktrace")
 """Attributes that may quote secrets."""
-_SAYS_OF_EACH = (OTLPSpanExporter.__module__, "opentelemetry.sdk._shared_internal")
+_BATCH_LOGGERS = (OTLPSpanExporter.__module__, "opentelemetry.sdk._shared_internal")
 """Loggers of the SDK with a line for each batch that could not be sent, and for a full queue."""
-_SAYS_WHAT_IS_WRONG = BatchSpanProcessor.__module__
-"""The SDK's logger that says which OTEL_BSP_* is no number, and that it goes on with its own."""
+_VARIABLES_LOGGER = BatchSpanProcessor.__module__
+"""Logger of the SDK that names each variable OTEL_BSP_* that is no number, and so is ignored."""
 END_WITHIN_S = 10.0
-"""Seconds that a stopping process waits at most to send its last spans."""
-_SAYS_WHICH_HEADER = parse_env_headers.__module__
+"""Longest time, in seconds, that a stopping service waits to send its last spans."""
+_HEADERS_LOGGER = parse_env_headers.__module__
 """Logger of OpenTelemetry that quotes an unreadable header."""
 _NO_HEADER = "OTEL_EXPORTER_OTLP_HEADERS, or its TRACES_HEADERS, is not understood, and a part is left out: write name=value,name=value"
 _NOT_SENT = "the OpenTelemetry collector did not take this command's spans; the command itself is not touched by that"
@@ -54,7 +54,9 @@ class SpanIds(RandomIdGenerator):
 
     @contextmanager
     def span(self, span_id: int, trace_id: int | None = None) -> Iterator[None]:
-        """Give the next span of this thread this id, and its trace that id if the span is a root."""
+        """Give this id to the span that this thread starts in the block. If that span is a root, its
+        trace gets `trace_id`.
+        """
         self._asked.for_span, self._asked.for_trace = span_id, trace_id
         try:
             yield
@@ -63,7 +65,7 @@ class SpanIds(RandomIdGenerator):
 
 
 class _Before(SpanExporter):
-    """Stands before another exporter."""
+    """An exporter that passes `shutdown` and `force_flush` on to another exporter."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
@@ -76,8 +78,8 @@ class _Before(SpanExporter):
 
 
 class Redacting(_Before):
-    """Removes secrets and texts of errors from every span, also from spans of Celery's
-    instrumentation and of a user's tool.
+    """Exporter that removes secrets from every span, also from spans of Celery's instrumentation and
+    of a user's tool. It removes the texts of errors unless `keeps_errors` is set.
     """
 
     def __init__(self, exporter: SpanExporter, redactor: Redactor, *, keeps_errors: bool) -> None:
@@ -98,10 +100,7 @@ class Redacting(_Before):
             parent=span.parent,
             resource=span.resource,
             attributes=self._without_secrets(span.attributes),
-            events=[
-                Event(event.name, self._without_secrets(event.attributes), event.timestamp)
-                for event in span.events
-            ],
+            events=[self._clean_event(event) for event in span.events],
             links=span.links,
             kind=span.kind,
             status=Status(
@@ -112,30 +111,31 @@ class Redacting(_Before):
             instrumentation_scope=span.instrumentation_scope,
         )
 
+    def _clean_event(self, event: Event) -> Event:
+        return Event(event.name, self._without_secrets(event.attributes), event.timestamp)
+
     def _without_secrets(self, attributes: Attributes) -> Attributes:
-        secrets: dict[str, Any] = {}
+        clean: dict[str, Any] = {}
         for name, value in (attributes or {}).items():
             if self._keeps_errors or name not in _TEXT_OF_ERRORS:
-                secrets[name] = self._redactor.value(
-                    list(value) if isinstance(value, tuple) else value, name
-                )
-        return secrets
+                clean[name] = self._redactor.value(value, name)
+        return clean
 
 
 class FirstWarning:
-    """Filter for a command: passes only the first warning about unsent spans."""
+    """Logs its first warning, and drops all later ones."""
 
     def __init__(self) -> None:
-        self._is_free = threading.Lock()
+        self._is_unused = threading.Lock()
 
     def warn(self, text: str, *figures: object) -> None:
-        if self._is_free.acquire(blocking=False):
+        if self._is_unused.acquire(blocking=False):
             logging.getLogger(__name__).warning(text, *figures)
 
 
 class WarnOnceExporter(_Before):
-    """Exporter for a command that a person waits for: one line about the first batch that was not
-    sent, and no lines of the SDK.
+    """Exporter for a command that a person waits for. It logs one line about the first batch that
+    was not sent, and silences the SDK's own warnings.
     """
 
     def __init__(self, exporter: SpanExporter, line: FirstWarning) -> None:
@@ -152,21 +152,21 @@ class WarnOnceExporter(_Before):
 
 
 class RateLimitFilter(logging.Filter):
-    """Filter for a service: passes each message of the SDK about failed batches once a minute."""
+    """Filter for a service. It passes each message of the SDK once in `EVERY_S` seconds."""
 
     EVERY_S = 60.0
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._now = now
-        self._said_at: dict[object, float] = {}
-        """Times of the last report, by message template."""
+        self._passed_at: dict[object, float] = {}
+        """Time at which a record passed last, by message template."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         now = self._now()
-        is_due = now - self._said_at.get(record.msg, -self.EVERY_S) >= self.EVERY_S
+        is_due = now - self._passed_at.get(record.msg, -self.EVERY_S) >= self.EVERY_S
         if is_due:
-            self._said_at[record.msg] = now
+            self._passed_at[record.msg] = now
         return is_due
 
 
@@ -179,7 +179,7 @@ class NoTracebackFilter(logging.Filter):
 
 
 class RewordFilter(logging.Filter):
-    """Replaces the SDK's quotes of unreadable headers, which may contain a key."""
+    """Replaces the text of each record. The SDK quotes an unreadable header, which may hold a key."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = _NO_HEADER, ()
@@ -187,16 +187,16 @@ class RewordFilter(logging.Filter):
 
 
 class BoundedBatchProcessor(BatchSpanProcessor):
-    """Stays within its time when it stops: an export that is under way may take as long as the
-    last one, and the SDK waits for both.
+    """Batch processor that stops within `end_within_s` seconds, and warns about spans that are lost
+    then. The SDK alone would wait for the current export and for a last one.
     """
 
     def __init__(
         self, exporter: SpanExporter, end_within_s: float, line: FirstWarning | None = None
     ) -> None:
-        self._sender = _InTheAir(exporter)
+        self._sender = _CountingExporter(exporter)
         self._line = line or FirstWarning()
-        with _filtered(_SAYS_WHAT_IS_WRONG, NoTracebackFilter()):
+        with _filtered(_VARIABLES_LOGGER, NoTracebackFilter()):
             super().__init__(self._sender)
         self._end_within_s = end_within_s
 
@@ -209,8 +209,8 @@ class BoundedBatchProcessor(BatchSpanProcessor):
             )
 
 
-class _InTheAir(_Before):
-    """Knows how many spans are being sent just now."""
+class _CountingExporter(_Before):
+    """Exporter that counts the spans of the export in progress."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         super().__init__(exporter)
@@ -236,25 +236,29 @@ def _filtered(logger: str, by: logging.Filter) -> Iterator[None]:
 def make_provider(
     service: str, redactor: Redactor, ids: SpanIds, *, keeps_errors: bool, flush_s: float | None
 ) -> TracerProvider:
-    """Return a provider that follows the OTEL_* variables. At the end of the process the rest is
-    sent, as far as the collector takes it in time.
+    """Return a provider that follows the OTEL_* variables. Its shutdown sends the remaining spans, if
+    the collector accepts them in time.
+
+    Args:
+        service: name of the service, if the OTEL_* variables give none.
+        keeps_errors: True to export the texts of errors.
+        flush_s: for a command, the seconds for each attempt to send, and for the shutdown. None for
+            a service: OTEL_EXPORTER_OTLP_TIMEOUT and `END_WITHIN_S` apply.
     """
     named = Resource.create()
     if str(named.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
         named = named.merge(Resource({SERVICE_NAME: service}))
     provider = TracerProvider(resource=named, id_generator=ids)
-    with _filtered(_SAYS_WHICH_HEADER, RewordFilter()):
+    with _filtered(_HEADERS_LOGGER, RewordFilter()):
         sender: SpanExporter = OTLPSpanExporter(timeout=flush_s)
     line = FirstWarning()
     if flush_s is None:
-        for name in _SAYS_OF_EACH:
+        for name in _BATCH_LOGGERS:
             logging.getLogger(name).addFilter(RateLimitFilter())
-    else:
-        sender = WarnOnceExporter(sender, line)
-    exporter = Redacting(sender, redactor, keeps_errors=keeps_errors)
-    if flush_s is None:
         end_within_s = END_WITHIN_S
     else:
+        sender = WarnOnceExporter(sender, line)
         end_within_s = flush_s
+    exporter = Redacting(sender, redactor, keeps_errors=keeps_errors)
     provider.add_span_processor(BoundedBatchProcessor(exporter, end_within_s, line))
     return provider

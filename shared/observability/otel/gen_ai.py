@@ -21,9 +21,9 @@ from handoff_queue.shared.types.model import Block, ModelCall, ModelReply
 Attributes = dict[str, str | bool | int | float | Sequence[str]]
 
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The conventions' switch for content; not set: none."""
+"""Variable of the conventions that turns on content. Without it, spans have no content."""
 CAPTURES = ("true", "span_only", "span_and_event")
-"""Values that mean content on spans."""
+"""Values of the variable that put content on spans."""
 _PROVIDERS = {
     "anthropic": "anthropic",
     "bedrock": "aws.bedrock",
@@ -38,9 +38,7 @@ _FINISHED = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-"""The server's stop reasons in the words that the conventions have for the messages of all
-providers.
-"""
+"""Stop reason of the Messages API -> finish reason of the conventions."""
 
 
 def provider_of(settings: Settings) -> str:
@@ -156,7 +154,11 @@ def content_of_observed(result: ToolObserved) -> Attributes:
 
 
 def _used(input_tokens: int, output_tokens: int, cache_read: int, cache_write: int) -> Attributes:
-    """Return the usage. Input includes cached tokens, as the conventions require."""
+    """Return the attributes of the token usage.
+
+    Args:
+        input_tokens: all input tokens, including cached ones, as the conventions require.
+    """
     return {
         "gen_ai.usage.input_tokens": input_tokens,
         "gen_ai.usage.output_tokens": output_tokens,

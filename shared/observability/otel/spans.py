@@ -46,17 +46,19 @@ from handoff_queue.shared.types.model import Block, ModelCall, ModelReply
 
 SCOPE = "handoff"
 CLOCKS_APART_S = 1.0
-"""Difference in seconds between Redis's clock and a process's clock, if both are synchronized."""
+"""Largest assumed difference in seconds between Redis's clock and a process's clock."""
 KNOWN_JOBS = 10_000
-"""Places that a process remembers: some 200 bytes each."""
+"""Number of jobs whose trace position a process remembers, at about 200 bytes each."""
 
 
 def open_telemetry(service: str, settings: Settings, flush_s: float | None) -> Telemetry:
-    """Start to send spans, and return how.
+    """Start to export spans, and return the implementation that exports them.
 
-    In a supervisor or a worker, the provider becomes the global one if there is none yet:
-    spans of a user's tools join the trace. A client (`flush_s` is given) leaves the global
-    provider alone.
+    In a supervisor or a worker, its provider becomes the global one if there is none yet, so that
+    spans of a user's tools join the trace. A client leaves the global provider alone.
+
+    Args:
+        flush_s: see `start_telemetry`; None in a supervisor or a worker.
     """
     captures = os.environ.get(gen_ai.CAPTURE, "").strip().lower() in gen_ai.CAPTURES
     ids = SpanIds()
@@ -64,17 +66,16 @@ def open_telemetry(service: str, settings: Settings, flush_s: float | None) -> T
         service, Redactor(secrets_of(settings)), ids, keeps_errors=captures, flush_s=flush_s
     )
     made = OpenTelemetry(provider, ids, gen_ai.provider_of(settings), captures=captures)
-    is_own_process = (
-        flush_s is None
-    )  # a client runs in the process of a host, which may set its own later
+    # a client runs in the process of a host, which may set its own provider later
+    is_own_process = flush_s is None
     if is_own_process and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         trace.set_tracer_provider(provider)
     CelerySpans(made.traceparent_of).instrument(tracer_provider=provider)
     return made
 
 
-class _Told(Span):
-    """A span that is told of."""
+class _CallSpan(Span):
+    """Exported span of a model call or a tool call."""
 
     def __init__(self, span: trace.Span, *, captures: bool) -> None:
         self._span = span
@@ -92,9 +93,9 @@ class _Told(Span):
             self._span.set_attributes(gen_ai.content_of_observed(result))
 
 
-class _Claimed(Span):
-    """A claim of a handoff. It ends with a result, with a handoff that is not needed any more, or
-    most often with another claim.
+class _ClaimOutcome(Span):
+    """Outcome of a claim of a handoff: a result, a handoff that no job needs any more, or neither. In
+    the last case, a later claim continues the handoff.
     """
 
     def __init__(self) -> None:
@@ -109,10 +110,10 @@ class _Claimed(Span):
 
 
 class _Submitted(Submissions):
-    """A span each."""
+    """Exported spans of jobs that are submitted together."""
 
     def __init__(self, spans: Sequence[trace.Span]) -> None:
-        super().__init__([_kept_of(span) for span in spans])
+        super().__init__(list(map(_traceparent_of, spans)))
         self._spans = spans
 
     def came_to(self, problems: Sequence[Exception | None]) -> None:
@@ -122,7 +123,7 @@ class _Submitted(Submissions):
 
 
 class OpenTelemetry(Telemetry):
-    """The implementation that exports spans; one in a process."""
+    """The implementation that exports spans. A process has one."""
 
     is_on = True
 
@@ -142,17 +143,17 @@ class OpenTelemetry(Telemetry):
 
     @contextmanager
     def submitting(self, job_id: JobId) -> Iterator[str | None]:
-        """Open the root span, or a part of the caller's trace."""
+        """Open the span of a submission. It is a root span, or a child of the caller's current span."""
         with self._working("submit", SpanKind.PRODUCER, {"handoff.job.id": job_id}) as span:
-            yield _kept_of(span)
+            yield _traceparent_of(span)
 
     @contextmanager
     def submitting_each(self, job_ids: Sequence[JobId]) -> Iterator[Submissions]:
         kind = SpanKind.PRODUCER
-        spans = [
-            self._tracer.start_span("submit", kind=kind, attributes={"handoff.job.id": job_id})
-            for job_id in job_ids
-        ]
+        spans: list[trace.Span] = []
+        for job_id in job_ids:
+            attributes = {"handoff.job.id": job_id}
+            spans.append(self._tracer.start_span("submit", kind=kind, attributes=attributes))
         made = _Submitted(spans)
         try:
             yield made
@@ -178,10 +179,10 @@ class OpenTelemetry(Telemetry):
     def handoff(
         self, handoff: AgentHandoff, model: str | None, started_at: float | None
     ) -> Iterator[Span]:
-        """Open a span below the handoff's span, which starts with the first claim. The process that
-        ends the handoff exports the handoff's span once.
+        """Put the spans of the block below the handoff's span. The claim that ends the handoff exports
+        the handoff's span, which starts with the first claim.
         """
-        place, began_ns, claimed = self._place(handoff.job_id), time.time_ns(), _Claimed()
+        place, began_ns, claimed = self._place(handoff.job_id), time.time_ns(), _ClaimOutcome()
         current, encloses = trace.get_current_span().get_span_context(), _is_open_since(started_at)
         if current.trace_id == place.trace_id and encloses:
             above = current
@@ -193,11 +194,11 @@ class OpenTelemetry(Telemetry):
         result = claimed.result
         if result is None and not claimed.is_dropped:
             return
+        attributes = gen_ai.of_handoff(handoff, self._model_provider, model)
         if result:
-            came_to = gen_ai.of_result(result)
+            attributes |= gen_ai.of_result(result)
         else:
-            came_to = gen_ai.DROPPED
-        attributes = gen_ai.of_handoff(handoff, self._model_provider, model) | came_to
+            attributes |= gen_ai.DROPPED
         if started_at:
             since_ns = min(began_ns, int(started_at * 1e9))
         else:
@@ -217,22 +218,17 @@ class OpenTelemetry(Telemetry):
     def chat(self, call: ModelCall) -> Iterator[Span]:
         attributes = gen_ai.of_call(call, self._model_provider)
         if self._captures:
-            content = gen_ai.content_of_call(call)
-        else:
-            content = {}
-        with self._working(f"chat {call.model}", SpanKind.CLIENT, attributes | content) as span:
-            yield _Told(span, captures=self._captures)
+            attributes |= gen_ai.content_of_call(call)
+        with self._working(f"chat {call.model}", SpanKind.CLIENT, attributes) as span:
+            yield _CallSpan(span, captures=self._captures)
 
     @contextmanager
     def tool(self, call: Block, name: str) -> Iterator[Span]:
+        attributes = gen_ai.of_tool_call(call, name)
         if self._captures:
-            content = gen_ai.content_of_tool_call(call)
-        else:
-            content = {}
-        with self._working(
-            f"execute_tool {name}", SpanKind.INTERNAL, gen_ai.of_tool_call(call, name) | content
-        ) as span:
-            yield _Told(span, captures=self._captures)
+            attributes |= gen_ai.content_of_tool_call(call)
+        with self._working(f"execute_tool {name}", SpanKind.INTERNAL, attributes) as span:
+            yield _CallSpan(span, captures=self._captures)
 
     def job_ended(self, life: JobSpan) -> None:
         """Export the root span of the job. A job that ends again after a retry gets a second span
@@ -259,9 +255,9 @@ class OpenTelemetry(Telemetry):
         span.end(int(life.ended_at * 1e9))
 
     def ids(self) -> dict[str, str]:
-        it = trace.get_current_span().get_span_context()
-        if it.is_valid:
-            return {"trace_id": f"{it.trace_id:032x}", "span_id": f"{it.span_id:016x}"}
+        current = trace.get_current_span().get_span_context()
+        if current.is_valid:
+            return {"trace_id": f"{current.trace_id:032x}", "span_id": f"{current.span_id:016x}"}
         return {}
 
     def stop(self) -> None:
@@ -288,8 +284,8 @@ class OpenTelemetry(Telemetry):
                 raise
 
     def _place(self, job_id: JobId) -> TracePosition:
-        """Return the job's position in its trace; by the job's id alone if the store is
-        unreachable.
+        """Return the job's position in its trace. If the store is unreachable, derive the position
+        from the job's id alone.
         """
         try:
             return self._known(job_id)
@@ -310,16 +306,16 @@ class OpenTelemetry(Telemetry):
 
 
 def _is_open_since(started_at: float | None) -> bool:
-    """Return whether the current span was open at that time. The span of a later claim was not open
-    when the handoff began.
+    """Return whether the current span began before that time, in Unix seconds, or may have done so.
+    The span of a later claim began after the handoff.
     """
     began_ns = getattr(trace.get_current_span(), "start_time", None)
     return not started_at or began_ns is None or began_ns < (started_at + CLOCKS_APART_S) * 1e9
 
 
-def _kept_of(span: trace.Span) -> str:
-    it = span.get_span_context()
-    return traceparent(it.trace_id, it.span_id, is_sampled=it.trace_flags.sampled)
+def _traceparent_of(span: trace.Span) -> str:
+    position = span.get_span_context()
+    return traceparent(position.trace_id, position.span_id, is_sampled=position.trace_flags.sampled)
 
 
 def _fail(span: trace.Span, kind: str) -> None:

@@ -46,23 +46,22 @@ _CHECKS: Mapping[str, Callable[[str], None]] = {
     "COMPRESSION": _check_compression,
     "PROTOCOL": _check_protocol,
 }
-"""Checks by the last part of the name. `OTEL_EXPORTER_OTLP_TRACES_` takes precedence over
-`OTEL_EXPORTER_OTLP_`.
-"""
+"""Check of a value, by the last part of its variable's name."""
 
 
 def problems_of_exporter(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the name of each invalid variable and the fault of its value. No text holds a value."""
+    """Yield one line for each invalid variable: its name and the fault of its value. The value is left
+    out, because it may be a secret.
+
+    `OTEL_EXPORTER_OTLP_TRACES_*` takes precedence over `OTEL_EXPORTER_OTLP_*`.
+    """
     for part, check in _CHECKS.items():
-        names = (f"OTEL_EXPORTER_OTLP_TRACES_{part}", f"OTEL_EXPORTER_OTLP_{part}")
-        used = None
-        for name in names:
-            if environment.get(name):
-                used = name
-                break
-        if used is None:
-            continue
-        try:
-            check(environment[used])
-        except ValueError as error:
-            yield f"{used}: {error}"
+        for name in (f"OTEL_EXPORTER_OTLP_TRACES_{part}", f"OTEL_EXPORTER_OTLP_{part}"):
+            value = environment.get(name)
+            if not value:
+                continue
+            try:
+                check(value)
+            except ValueError as error:
+                yield f"{name}: {error}"
+            break

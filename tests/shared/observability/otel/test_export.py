@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from handoff_queue.shared.observability.otel.export import (
-    _SAYS_OF_EACH,
-    _SAYS_WHAT_IS_WRONG,
+    _BATCH_LOGGERS,
+    _VARIABLES_LOGGER,
     BoundedBatchProcessor,
     FirstWarning,
     RateLimitFilter,
@@ -26,7 +26,7 @@ from handoff_queue.shared.observability.otel.export import (
 from handoff_queue.shared.observability.redaction import Redactor
 
 
-@pytest.mark.parametrize("name", _SAYS_OF_EACH)
+@pytest.mark.parametrize("name", _BATCH_LOGGERS)
 def test_the_sdk_has_such_a_logger(name: str) -> None:
     assert name in logging.root.manager.loggerDict
 
@@ -110,7 +110,7 @@ def test_a_variable_that_is_no_number_is_one_line_and_no_traceback(
     monkeypatch.setenv(name, "soon")
     BoundedBatchProcessor(OTLPSpanExporter(), 0.1).shutdown()
 
-    (said,) = [one for one in caplog.records if one.name == _SAYS_WHAT_IS_WRONG]
+    (said,) = [one for one in caplog.records if one.name == _VARIABLES_LOGGER]
     assert name in said.getMessage()
     assert logging.Formatter().format(said) == said.getMessage()
 
