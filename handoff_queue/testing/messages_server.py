@@ -1,21 +1,20 @@
 """A Messages-API server for tests, which replies from a script.
 
 The server is strict. It answers a request that breaks a rule of the API (`request_rules`) with the
-API's own 400. The end of the `with` block then raises `BrokenRules`, even if the client has hidden
-the error.
+API's own error, 400 or 413. The end of the `with` block then raises `BrokenRules`, even if the
+client has hidden the error.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
-from typing import Any, Self
 
+from handoff_queue.testing.loopback_server import LoopbackServer, lower_case_headers
 from handoff_queue.testing.replies import (
     Json,
     Reply,
@@ -28,17 +27,11 @@ from handoff_queue.testing.request_rules import MOST_REQUEST_BYTES, header_viola
 from handoff_queue.testing.signatures import Signatures
 
 
-class _Listener(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128  # a whole fleet calls at once
-
-
 class BrokenRules(AssertionError):
     """Requests broke rules of the Messages API. The text has one line for each broken rule."""
 
 
-class MessagesServer:
+class MessagesServer(LoopbackServer):
     """Serve the replies of a script on a free port of this machine, in a `with` block.
 
     Attributes:
@@ -49,12 +42,12 @@ class MessagesServer:
     """
 
     raises = True
-    """True if the end of the `with` block raises `BrokenRules`."""
+    """True if the end of the `with` block raises `BrokenRules` after a request broke a rule."""
 
     def __init__(
         self, script: Script, host: str = "127.0.0.1", *, lenient_because: str = ""
     ) -> None:
-        """Bind the port. The server starts with the `with` block.
+        """Bind the port. The server replies during the `with` block.
 
         Args:
             script: returns the reply to a request. The server calls it from many threads.
@@ -68,20 +61,12 @@ class MessagesServer:
         self.violations: list[str] = []
         self._lenient_because = lenient_because
         self._signatures = Signatures()
-        self._server = _Listener((host, 0), self._handler())
-        self._thread = threading.Thread(
-            target=lambda: self._server.serve_forever(poll_interval=0.02), daemon=True
-        )
+        super().__init__(self._respond, host)
 
     @property
     def url(self) -> str:
         """Base URL for the client: `ANTHROPIC_BASE_URL`."""
-        host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+        return super().url
 
     def __exit__(
         self,
@@ -89,9 +74,7 @@ class MessagesServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__exit__(kind, error, trace)
         if self.violations and self.raises and error is None:
             raise BrokenRules("\n".join(self.violations))
 
@@ -112,44 +95,36 @@ class MessagesServer:
         return None
 
     def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
-        """Record a request and return the reply of the script. Many threads call this method."""
+        """Record a request and return the reply of the script. The threads of all connections call
+        this method.
+        """
         self.requests.append(request)
         self.headers.append(dict(headers))
         return self.script(request)
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                length = int(self.headers["content-length"])
-                body = self.rfile.read(length)
-                if len(body) < length:  # the client died during the request
-                    self.close_connection = True
-                    return
-                request = json.loads(body)
-                headers: dict[str, str] = {}
-                for name, value in self.headers.items():
-                    headers[name.lower()] = value
-                reply = server._refusal(request, headers, length)
-                if reply is None:
-                    reply = server.answer(request, headers)
-                    blocks = server._signatures.sign(reply.blocks, reply.stop_reason)
-                    reply = replace(reply, blocks=blocks, model=reply.model or request["model"])
-                is_stream = bool(request.get("stream")) and not reply.as_json
-                is_connected = True
-                try:
-                    _send(self, reply, is_stream=is_stream)
-                except (BrokenPipeError, ConnectionResetError):
-                    is_connected = False
-                    self.close_connection = True
-                if reply.on_sent is not None:
-                    reply.on_sent(is_connected)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        return Handler
+    def _respond(self, connection: BaseHTTPRequestHandler) -> None:
+        """Read one request and send its reply."""
+        length = int(connection.headers["content-length"])
+        body = connection.rfile.read(length)
+        if len(body) < length:  # the client died during the request
+            connection.close_connection = True
+            return
+        request = json.loads(body)
+        headers = lower_case_headers(connection)
+        reply = self._refusal(request, headers, length)
+        if reply is None:
+            reply = self.answer(request, headers)
+            blocks = self._signatures.sign(reply.blocks, reply.stop_reason)
+            reply = replace(reply, blocks=blocks, model=reply.model or request["model"])
+        is_stream = bool(request.get("stream")) and not reply.as_json
+        is_connected = True
+        try:
+            _send(connection, reply, is_stream=is_stream)
+        except (BrokenPipeError, ConnectionResetError):
+            is_connected = False
+            connection.close_connection = True
+        if reply.on_sent is not None:
+            reply.on_sent(is_connected)
 
 
 def _send(handler: BaseHTTPRequestHandler, reply: Reply, *, is_stream: bool) -> None:

@@ -36,7 +36,7 @@ class Reply:
     chunk_chars: int = 12
     """Characters of each delta of a stream."""
     cut_after_events: int | None = None
-    """Number of events after which the server breaks the connection. None: it does not."""
+    """Number of events of a stream after which the server closes the connection. None: all."""
     stall: threading.Event | None = None
     """Event that the server waits for before the end of a stream, without a time limit."""
     stall_before_headers: bool = False
@@ -184,36 +184,10 @@ def stream_events(reply: Reply) -> list[Json]:
     }
     events: list[Json] = [{"type": "message_start", "message": start}, {"type": "ping"}]
     for index, block in enumerate(reply.blocks):
-        match block["type"]:
-            case "text":
-                empty: Json = {**block, "text": ""}
-                pieces = [
-                    {"type": "text_delta", "text": piece}
-                    for piece in _pieces(block["text"], reply.chunk_chars)
-                ]
-            case "tool_use":
-                empty = {**block, "input": {}}
-                if isinstance(block["input"], str):
-                    text = block["input"]
-                else:
-                    text = json.dumps(block["input"])
-                pieces = [
-                    {"type": "input_json_delta", "partial_json": piece}
-                    for piece in _pieces(text, reply.chunk_chars)
-                ]
-            case "thinking":
-                empty = {**block, "thinking": "", "signature": ""}
-                pieces = [
-                    {"type": "thinking_delta", "thinking": piece}
-                    for piece in _pieces(block["thinking"], reply.chunk_chars)
-                ]
-                pieces.append({"type": "signature_delta", "signature": block["signature"]})
-            case _:
-                empty, pieces = block, []
+        empty, deltas = _deltas(block, reply.chunk_chars)
         events.append({"type": "content_block_start", "index": index, "content_block": empty})
-        events += [
-            {"type": "content_block_delta", "index": index, "delta": piece} for piece in pieces
-        ]
+        for delta in deltas:
+            events.append({"type": "content_block_delta", "index": index, "delta": delta})
         events.append({"type": "content_block_stop", "index": index})
     end: Json = {
         "type": "message_delta",
@@ -224,8 +198,32 @@ def stream_events(reply: Reply) -> list[Json]:
     return [*events, end, {"type": "message_stop"}]
 
 
-def _pieces(text: str, size: int) -> list[str]:
-    pieces: list[str] = []
+def _deltas(block: Json, size: int) -> tuple[Json, list[Json]]:
+    """Return the empty form of a content block, which starts it in a stream, and its deltas.
+
+    Args:
+        size: characters of each delta.
+    """
+    match block["type"]:
+        case "text":
+            empty = {**block, "text": ""}
+            return empty, _text_deltas("text_delta", "text", block["text"], size)
+        case "tool_use":
+            text = block["input"]
+            if not isinstance(text, str):
+                text = json.dumps(text)
+            empty = {**block, "input": {}}
+            return empty, _text_deltas("input_json_delta", "partial_json", text, size)
+        case "thinking":
+            deltas = _text_deltas("thinking_delta", "thinking", block["thinking"], size)
+            deltas.append({"type": "signature_delta", "signature": block["signature"]})
+            return {**block, "thinking": "", "signature": ""}, deltas
+        case _:
+            return block, []
+
+
+def _text_deltas(kind: str, field_name: str, text: str, size: int) -> list[Json]:
+    deltas: list[Json] = []
     for at in range(0, len(text), size):
-        pieces.append(text[at : at + size])
-    return pieces
+        deltas.append({"type": kind, field_name: text[at : at + size]})
+    return deltas

@@ -122,7 +122,36 @@ def merged(messages: Iterable[Json]) -> list[Json]:
     return joined
 
 
+def all_blocks(messages: Iterable[Json]) -> Iterator[Json]:
+    """Yield the blocks of all messages."""
+    for message in messages:
+        yield from blocks_of(message)
+
+
+def are_tool_results(blocks: Iterable[Json]) -> bool:
+    """Return whether all blocks are results of tools that the client ran."""
+    return all(block["type"] == "tool_result" for block in blocks)
+
+
+def _ids_of(blocks: Iterable[Json], kind: str, field: str) -> list[str]:
+    """Return the ids in this field of the blocks of this kind."""
+    ids: list[str] = []
+    for block in blocks:
+        if block["type"] == kind:
+            ids.append(str(block.get(field)))
+    return ids
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once, in alphabetical order."""
+    counts = Counter(names)
+    return sorted(name for name, count in counts.items() if count > 1)
+
+
 def _roles(request: Json) -> Iterator[str]:
+    """Check that a user's message comes first, and that the last message is a user's unless the
+    provider paused the model's turn.
+    """
     messages = merged(request["messages"])
     if not messages or messages[0]["role"] != "user":
         yield "messages.0.role: the first message must use the `user` role"
@@ -131,18 +160,19 @@ def _roles(request: Json) -> Iterator[str]:
     last = messages[-1]["content"][-1]
     if last["type"] == "text" and str(last.get("text", "")) != str(last.get("text", "")).rstrip():
         yield "messages: final assistant content cannot end with trailing whitespace"
-    if not any(
-        is_server_call(block) or is_server_result(block) for block in messages[-1]["content"]
-    ):
+    if not _has_server_blocks(messages[-1]["content"]):
         yield "messages: the conversation must end with a user message (no turn of the model is paused)"
+
+
+def _has_server_blocks(blocks: Iterable[Json]) -> bool:
+    return any(is_server_call(block) or is_server_result(block) for block in blocks)
 
 
 def _texts(request: Json) -> Iterator[str]:
     """Check that no text is empty."""
-    places: list[tuple[str, Any]] = [
-        (f"messages.{place}.content", message["content"])
-        for place, message in enumerate(request["messages"])
-    ]
+    places: list[tuple[str, Any]] = []
+    for place, message in enumerate(request["messages"]):
+        places.append((f"messages.{place}.content", message["content"]))
     if "system" in request:
         places.append(("system", request["system"]))
     for where, content in places:
@@ -208,13 +238,11 @@ def _is(pattern: re.Pattern[str], value: Any) -> bool:
 
 def _ids(request: Json) -> Iterator[str]:
     """Check that ids of calls are unique in the conversation."""
-    ids = Counter(
-        str(block.get("id"))
-        for message in request["messages"]
-        for block in blocks_of(message)
-        if block["type"] in ("tool_use", "server_tool_use")
-    )
-    for name in sorted(name for name, count in ids.items() if count > 1):
+    ids: list[str] = []
+    for block in all_blocks(request["messages"]):
+        if block["type"] in ("tool_use", "server_tool_use"):
+            ids.append(str(block.get("id")))
+    for name in _repeated(ids):
         yield f"messages: `tool_use` ids must be unique: {name}"
 
 
@@ -226,7 +254,7 @@ def _results(request: Json) -> Iterator[str]:
     asked: list[str] = []
     for place, message in enumerate(messages):
         blocks = message["content"]
-        answered = [str(b.get("tool_use_id")) for b in blocks if b["type"] == "tool_result"]
+        answered = _ids_of(blocks, "tool_result", "tool_use_id")
         if missing := [name for name in asked if name not in answered]:
             yield (
                 f"messages.{place}: `tool_use` ids were found without `tool_result` blocks immediately after: "
@@ -236,9 +264,9 @@ def _results(request: Json) -> Iterator[str]:
             yield f"messages.{place}: unexpected `tool_use_id` found in `tool_result` blocks: {', '.join(unknown)}"
         if len(set(answered)) < len(answered):
             yield f"messages.{place}: each `tool_use` must have a single result"
-        if any(block["type"] != "tool_result" for block in blocks[: len(answered)]):
+        if not are_tool_results(blocks[: len(answered)]):
             yield f"messages.{place}: `tool_result` blocks must come before any other content"
-        asked = [str(b.get("id")) for b in blocks if b["type"] == "tool_use"]
+        asked = _ids_of(blocks, "tool_use", "id")
     if asked:
         yield f"messages.{len(messages) - 1}: `tool_use` ids were found without `tool_result` blocks: {', '.join(asked)}"
 
@@ -264,10 +292,8 @@ def open_server_calls(blocks: Iterable[Json]) -> list[str]:
     return list(asked)
 
 
-def _server_pairs(request: Json) -> Iterator[str]:
-    """Check that a server-side call comes before its result, and that only results of tools follow
-    an unfinished call.
-    """
+def _server_results(request: Json) -> Iterator[str]:
+    """Check that each result of a server-side call comes after its call."""
     messages = merged(request["messages"])
     known: set[str] = set()
     for place, message in enumerate(messages):
@@ -279,22 +305,25 @@ def _server_pairs(request: Json) -> Iterator[str]:
                     f"messages.{place}.content.{index}: unexpected `tool_use_id` found in `{block['type']}` blocks: "
                     f"{block.get('tool_use_id')}"
                 )
-    open_calls = set(
-        open_server_calls(
-            block
-            for message in messages
-            if message["role"] == "assistant"
-            for block in message["content"]
-        )
-    )
+
+
+def _server_calls(request: Json) -> Iterator[str]:
+    """Check that a message whose server-side call never gets a result is followed by results of the
+    client's tools only.
+    """
+    messages = merged(request["messages"])
+    model_blocks: list[Json] = []
+    for message in messages:
+        if message["role"] == "assistant":
+            model_blocks += message["content"]
+    open_calls = set(open_server_calls(model_blocks))
     for place, (message, following) in enumerate(pairwise(messages)):
         pending: list[str] = []
         for name in open_server_calls(message["content"]):
             if name in open_calls:
                 pending.append(name)
         has_own_calls = any(block["type"] == "tool_use" for block in message["content"])
-        only_results = all(block["type"] == "tool_result" for block in following["content"])
-        if pending and not (has_own_calls and only_results):
+        if pending and not (has_own_calls and are_tool_results(following["content"])):
             yield (
                 f"messages.{place}: `server_tool_use` ids were found without their result blocks: "
                 f"{', '.join(pending)}"
@@ -303,8 +332,8 @@ def _server_pairs(request: Json) -> Iterator[str]:
 
 def _tools(request: Json) -> Iterator[str]:
     tools = request.get("tools", [])
-    names = Counter(str(tool.get("name")) for tool in tools)
-    for name in sorted(name for name, count in names.items() if count > 1):
+    names = [str(tool.get("name")) for tool in tools]
+    for name in _repeated(names):
         yield f"tools: Tool names must be unique: {name}"
     for place, tool in enumerate(tools):
         if not _is(TOOL_NAME, tool.get("name")):
@@ -318,8 +347,8 @@ def _tools(request: Json) -> Iterator[str]:
         yield "tool_choice: may only be specified while providing tools"
     elif choice is not None and choice.get("type") == "tool" and choice.get("name") not in names:
         yield f"tool_choice.name: tool {choice.get('name')!r} not found in provided tools"
-    calls = {"tool_use", "tool_result", "server_tool_use"}
-    has_calls = any(b["type"] in calls for m in request["messages"] for b in blocks_of(m))
+    call_kinds = ("tool_use", "tool_result", "server_tool_use")
+    has_calls = any(block["type"] in call_kinds for block in all_blocks(request["messages"]))
     if has_calls and not tools:
         yield "tools: Field required: the messages hold `tool_use` or `tool_result` blocks"
 
@@ -347,9 +376,9 @@ def _parts(schema: Any) -> Iterator[Json]:
             yield part
             for keyword in ("properties", "$defs"):
                 waiting += list(part.get(keyword, {}).values())
-            for k in ("items", "anyOf", "allOf", "oneOf"):
-                if k in part:
-                    waiting.append(part[k])
+            for keyword in ("items", "anyOf", "allOf", "oneOf"):
+                if keyword in part:
+                    waiting.append(part[keyword])
 
 
 def _schemas(request: Json) -> Iterator[str]:
@@ -366,7 +395,7 @@ def _schemas(request: Json) -> Iterator[str]:
 
 
 def schema_violations(where: str, schema: Json) -> Iterator[str]:
-    """Yield keywords that structured output and strict tools do not take."""
+    """Yield the parts of a schema that structured output and strict tools do not support."""
     for part in _parts(schema):
         for keyword in sorted(part.keys() - _SCHEMA_KEYWORDS):
             yield f"{where}: keyword {keyword!r} is not supported"
@@ -395,10 +424,9 @@ def schema_violations(where: str, schema: Json) -> Iterator[str]:
 def _references(where: str, schema: Json) -> Iterator[str]:
     """Check that references lead to `$defs` of the same schema, and never in a circle."""
     definitions = schema.get("$defs", {})
-    leads_to = {
-        name: {str(part["$ref"]) for part in _parts(definition) if "$ref" in part}
-        for name, definition in definitions.items()
-    }
+    leads_to: dict[str, set[str]] = {}
+    for name, definition in definitions.items():
+        leads_to[name] = _targets_in(definition)
     for part in _parts(schema):
         name = str(part.get("$ref", ""))
         if "$ref" in part and name.removeprefix("#/$defs/") not in definitions:
@@ -415,23 +443,31 @@ def _references(where: str, schema: Json) -> Iterator[str]:
             yield f"{where}: recursive schemas are not supported: {start}"
 
 
+def _targets_in(schema: Json) -> set[str]:
+    """Return the targets of all references in a schema."""
+    targets: set[str] = set()
+    for part in _parts(schema):
+        if "$ref" in part:
+            targets.add(str(part["$ref"]))
+    return targets
+
+
 def _cache(request: Json) -> Iterator[str]:
+    """Check the number and the type of the cache breakpoints."""
     places: list[Json] = [*request.get("tools", [])]
     if isinstance(request.get("system"), list):
         places += request["system"]
-    for message in request["messages"]:
-        for block in blocks_of(message):
-            places.append(block)
-    marked: list[Any] = []
+    places.extend(all_blocks(request["messages"]))
+    breakpoints: list[Any] = []
     for place in places:
         if place.get("cache_control"):
-            marked.append(place["cache_control"])
-    if len(marked) > MOST_CACHE_BREAKPOINTS:
+            breakpoints.append(place["cache_control"])
+    if len(breakpoints) > MOST_CACHE_BREAKPOINTS:
         yield (
             f"A maximum of {MOST_CACHE_BREAKPOINTS} blocks with cache_control may be provided. "
-            f"Found {len(marked)}."
+            f"Found {len(breakpoints)}."
         )
-    if any(mark.get("type") != "ephemeral" for mark in marked):
+    if any(mark.get("type") != "ephemeral" for mark in breakpoints):
         yield "cache_control.type: Input should be 'ephemeral'"
 
 
@@ -441,7 +477,8 @@ RULES: tuple[Callable[[Json], Iterator[str]], ...] = (
     _blocks,
     _ids,
     _results,
-    _server_pairs,
+    _server_results,
+    _server_calls,
     _tools,
     _schemas,
     _cache,

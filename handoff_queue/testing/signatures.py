@@ -19,6 +19,7 @@ from itertools import pairwise
 from handoff_queue.testing.request_rules import (
     THINKING,
     Json,
+    are_tool_results,
     blocks_of,
     is_server_call,
     is_server_result,
@@ -33,9 +34,9 @@ class Signatures:
         self._key = secrets.token_bytes(32)
         self._count = 0
         self._needed: dict[str, set[frozenset[str]]] = {}
-        """Thinking before each tool call by the call's id, for each reply with that id."""
+        """Signatures of the thinking in each reply with a tool call, by the call's id."""
         self._paused: set[str] = set()
-        """Last blocks of paused replies."""
+        """Fingerprints of the last blocks of paused replies."""
         self._lock = threading.Lock()
 
     def sign(self, blocks: Sequence[Json], stop_reason: str | None) -> tuple[Json, ...]:
@@ -45,11 +46,11 @@ class Signatures:
         with self._lock:
             self._count += 1
             reply = self._count
-        signed = [dict(block) for block in blocks]
+        signed = list(map(dict, blocks))
         kinds = [*_kinds(signed), ""]
         total = sum(block.get("type") in THINKING for block in signed)
         place = 0
-        before: set[str] = set()
+        signatures: set[str] = set()
         for index, block in enumerate(signed):
             if block.get("type") not in THINKING:
                 continue
@@ -58,39 +59,45 @@ class Signatures:
             token = f"{reply}.{place}.{total}"
             if block["type"] == "redacted_thinking":
                 block["data"] = f"{token}.{self._code(token, '', following)}"
-                before.add(block["data"])
+                signatures.add(block["data"])
             else:
                 block["signature"] = f"{token}.{self._code(token, block['thinking'], following)}"
-                before.add(block["signature"])
+                signatures.add(block["signature"])
         with self._lock:
             for block in signed:
                 if block.get("type") == "tool_use":
-                    self._needed.setdefault(str(block.get("id")), set()).add(frozenset(before))
+                    self._needed.setdefault(str(block.get("id")), set()).add(frozenset(signatures))
             if stop_reason == "pause_turn" and signed:
                 self._paused.add(_fingerprint(signed[-1]))
         return tuple(signed)
 
     def violations(self, request: Json) -> Iterator[str]:
-        """Yield changed, moved or missing thinking, and content after a paused turn. The request's
-        shape has been checked.
+        """Yield one line for each fault: changed, moved or missing thinking, and content after a paused
+        turn.
+
+        Args:
+            request: a request without a violation of `request_rules`.
         """
         messages = merged(request["messages"])
+        last_assistant = None
         for place, message in enumerate(messages):
             if message["role"] == "assistant":
+                last_assistant = message
                 yield from self._thinking(place, message)
         for place, (message, following) in enumerate(pairwise(messages)):
             last = message["content"][-1]
             is_paused = message["role"] == "assistant" and _fingerprint(last) in self._paused
-            if is_paused and any(block["type"] != "tool_result" for block in following["content"]):
+            if is_paused and not are_tool_results(following["content"]):
                 yield f"messages.{place + 1}: nothing can follow a paused turn"
-        assistants = [message for message in messages if message["role"] == "assistant"]
-        if assistants:
-            yield from self._kept(assistants[-1])
+        if last_assistant is not None:
+            yield from self._kept(last_assistant)
 
     def _thinking(self, place: int, message: Json) -> Iterator[str]:
+        """Check that the thinking of each reply in this message is unchanged, complete and in order."""
         blocks = blocks_of(message)
         kinds = [*_kinds(blocks), ""]
-        seen: list[tuple[int, int, int]] = []
+        places_of: dict[int, list[int]] = {}
+        total_of: dict[int, int] = {}
         for index, block in enumerate(blocks):
             if block["type"] not in THINKING:
                 continue
@@ -99,15 +106,17 @@ class Signatures:
             if parts is None:
                 yield f"{where}: Invalid `signature` in `thinking` block"
             else:
-                seen.append(parts)
-        replies = list(dict.fromkeys(reply for reply, _, _ in seen))
-        for reply in replies:
-            places = [at for number, at, _ in seen if number == reply]
-            total = next(total for number, _, total in seen if number == reply)
-            if places != list(range(1, total + 1)):
+                reply, block_place, total = parts
+                places_of.setdefault(reply, []).append(block_place)
+                total_of[reply] = total
+        for reply, places in places_of.items():
+            if places != list(range(1, total_of[reply] + 1)):
                 yield f"messages.{place}: `thinking` blocks of a reply must be sent back complete and in their order"
 
     def _verified(self, block: Json, following: str) -> tuple[int, int, int] | None:
+        """Return the number of the block's reply, the block's place among the reply's thinking, and the
+        number of thinking blocks in the reply. Return None if the signature is wrong.
+        """
         is_redacted = block["type"] == "redacted_thinking"
         signature = str(block.get("data" if is_redacted else "signature", ""))
         token, _, code = signature.rpartition(".")
@@ -116,21 +125,19 @@ class Signatures:
         else:
             text = str(block.get("thinking", ""))
         # A paused reply may end with thinking. The block behind it comes with the next reply.
-        expected: list[bytes] = []
         for kind in (following, ""):
-            expected.append(self._code(token, text, kind).encode())
-        if not any(hmac.compare_digest(code.encode(), one) for one in expected):
-            return None
-        reply, place, total = map(int, token.split("."))
-        return reply, place, total
+            expected = self._code(token, text, kind)
+            if hmac.compare_digest(code.encode(), expected.encode()):
+                reply, place, total = map(int, token.split("."))
+                return reply, place, total
+        return None
 
     def _kept(self, message: Json) -> Iterator[str]:
         """Check that the last assistant message holds the thinking of its calls."""
-        there = {
-            str(block.get("data") or block.get("signature"))
-            for block in message["content"]
-            if block["type"] in THINKING
-        }
+        there: set[str] = set()
+        for block in message["content"]:
+            if block["type"] in THINKING:
+                there.add(str(block.get("data") or block.get("signature")))
         for block in message["content"]:
             if block["type"] == "tool_use":
                 needed = self._needed.get(str(block.get("id")), set())
@@ -162,7 +169,7 @@ def _next_kind(kinds: list[str], index: int) -> str:
 
 
 def _fingerprint(block: Json) -> str:
-    """Return the part of a block that stays the same when the client sends the block back."""
+    """Return a text that is the same for a block and for its copy that the client sends back."""
     if is_server_call(block) or is_server_result(block):
         return f"{block['type']}:{block.get('id') or block.get('tool_use_id')}"
     return f"{block.get('type')}:{str(block.get('text', '')).strip()}"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import threading
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -15,10 +13,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
+from handoff_queue.testing.loopback_server import LoopbackServer
+
 
 @dataclass(frozen=True, slots=True)
 class ReceivedSpan:
-    """One span as it came."""
+    """One received span."""
 
     name: str
     trace_id: str
@@ -34,37 +34,27 @@ class ReceivedSpan:
     end_ns: int
 
 
-class Collector:
-    """`with Collector() as collector:` listens. `collector.spans` holds the received spans."""
+class Collector(LoopbackServer):
+    """A collector that runs during its `with` block. `spans` holds the received spans."""
 
     def __init__(self) -> None:
         self.spans: list[ReceivedSpan] = []
         self.raw: list[bytes] = []
         """Uncompressed request bodies. A test searches them for forbidden text."""
         self.headers: list[dict[str, str]] = []
-        collector = self
+        super().__init__(self._respond)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                collector.take(
-                    gzip.decompress(body)
-                    if self.headers.get("Content-Encoding") == "gzip"
-                    else body,
-                    dict(self.headers),
-                )
-                answer = ExportTraceServiceResponse().SerializeToString()
-                self.send_response(200 if self.path == "/v1/traces" else 404)
-                self.send_header("Content-Type", "application/x-protobuf")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+    def _respond(self, connection: BaseHTTPRequestHandler) -> None:
+        body = connection.rfile.read(int(connection.headers["Content-Length"]))
+        if connection.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        self.take(body, dict(connection.headers))
+        answer = ExportTraceServiceResponse().SerializeToString()
+        connection.send_response(200 if connection.path == "/v1/traces" else 404)
+        connection.send_header("Content-Type", "application/x-protobuf")
+        connection.send_header("Content-Length", str(len(answer)))
+        connection.end_headers()
+        connection.wfile.write(answer)
 
     def take(self, body: bytes, headers: dict[str, str]) -> None:
         request = ExportTraceServiceRequest.FromString(body)
@@ -73,7 +63,8 @@ class Collector:
         for of_process in request.resource_spans:
             service = str(_values(of_process.resource.attributes).get("service.name"))
             for of_scope in of_process.scope_spans:
-                self.spans += [_told(span, service) for span in of_scope.spans]
+                for span in of_scope.spans:
+                    self.spans.append(_received(span, service))
 
     def of_trace(self, trace_id: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.trace_id == trace_id]
@@ -81,23 +72,8 @@ class Collector:
     def named(self, name: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.name == name]
 
-    def __enter__(self) -> Self:
-        threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), name="collector", daemon=True
-        ).start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def _told(span: Any, service: str) -> ReceivedSpan:
+def _received(span: Any, service: str) -> ReceivedSpan:
     return ReceivedSpan(
         span.name,
         span.trace_id.hex(),
@@ -113,7 +89,7 @@ def _told(span: Any, service: str) -> ReceivedSpan:
 
 
 def _values(attributes: Any) -> dict[str, Any]:
-    return {one.key: _value(one.value) for one in attributes}
+    return {attribute.key: _value(attribute.value) for attribute in attributes}
 
 
 def _value(value: AnyValue) -> Any:
