@@ -1,5 +1,5 @@
-"""Answers of the model in a run: each role gets its form, and the same question gets the same
-answer. Pure.
+"""Answers of the model in a run. Each role gets an answer in its form, and the same request always
+gets the same answer. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from handoff_queue.testing import (
 )
 
 MENDED = "Attempt {} has mended it."
-"""Text of an improved result. It differs each time, so that a reviewer sees a different result."""
+"""Text of a revised result, with the number of its attempt, so that each attempt has another text."""
 DONE = "So it is."
 ENVELOPE: Json = {
     "status": "ok",
@@ -39,7 +39,9 @@ RIGHT: Json = {"verdict": "PASS", "wrong": [], "why": "Held against nothing."}
 WRONG: Json = {**RIGHT, "verdict": "VETO", "wrong": [{"statement": DONE, "why": "It is not."}]}
 _CONFLICT = re.compile(r'^(\{"conflict".*\})(?:</task>)?$', re.M)
 HEIGHTS = {"a": "330", "b": "312"}
-"""Metres, as two steps have it of the same tower."""
+"""Height in metres that each of two steps states for the same tower."""
+NOT_BEGUN = "not begun"
+"""Status of a step, as the replanner reads it."""
 
 
 def reply_to(job: PlannedJob, key: CallKey, request: Json) -> Reply:
@@ -47,40 +49,44 @@ def reply_to(job: PlannedJob, key: CallKey, request: Json) -> Reply:
     role = key.handoff.partition(".")[0]
     match role:
         case "router":
-            return json_reply(
-                {
-                    "route": "single" if job.shape is Shape.ALONE else "team",
-                    "specialist": job.steps[0].specialist,
-                    "why": "-",
-                }
-            )
+            answer = _route(job)
         case "planner":
-            return _of_the_planner(job, key, request)
+            return _planner_reply(job, key, request)
         case "replanner":
-            return _look(job, request)
-        case "judge" | "assessor":
-            return json_reply(
-                _of_the_judge(job, request) if role == "judge" else _verdict(job, key, request)
-            )
+            return _replanner_reply(job, request)
+        case "judge":
+            answer = _judgement(job, request)
+        case "assessor":
+            answer = _verdict(job, key, request)
         case "synthesizer":
-            return json_reply(ENVELOPE)
+            answer = ENVELOPE
+        case _ if role == FACT_GATE:
+            answer = _fact_check(job, key)
         case _:
-            return json_reply(_check(job, key)) if role == FACT_GATE else _of_a_specialist(job, key)
+            return _specialist_reply(job, key)
+    return json_reply(answer)
 
 
-def _of_the_planner(job: PlannedJob, key: CallKey, request: Json) -> Reply:
+def _route(job: PlannedJob) -> Json:
+    route = "team"
+    if job.shape is Shape.ALONE:
+        route = "single"
+    return {"route": route, "specialist": job.steps[0].specialist, "why": "-"}
+
+
+def _planner_reply(job: PlannedJob, key: CallKey, request: Json) -> Reply:
+    """Return the planner's answers to questions of steps, or its plan."""
+    text = first_message_text(request)
     if "resolutions" in answer_properties(request):
-        steps = re.findall(r'^\{"step": "(\w+)", "needs"', first_message_text(request), re.M)
+        steps = re.findall(r'^\{"step": "(\w+)", "needs"', text, re.M)
         return json_reply({"resolutions": [_resolution(job, step) for step in steps]})
     if job.shape is Shape.REPAIRED and key.turn == 1:
         return text_reply("I had rather not.")
-    return json_reply(
-        _plan(job, known=re.findall(r'^\{"id": "(prev\w*)"', first_message_text(request), re.M))
-    )
+    return json_reply(_plan(job, known=re.findall(r'^\{"id": "(prev\w*)"', text, re.M)))
 
 
 def _resolution(job: PlannedJob, needy: str) -> Json:
-    """Return the resolution: an answer, or no answer if another step must find it."""
+    """Return the planner's reaction to a step's question: a helper step, or an answer."""
     for helper in job.steps:
         if helper.helps == needy:
             return {
@@ -97,92 +103,85 @@ def _plan(job: PlannedJob, known: list[str]) -> Json:
     """Return the plan.
 
     Args:
-        known: results that exist from the beginning, which its first steps get.
+        known: results of an earlier job. Steps without dependencies depend on them.
     """
-    planned = [step for step in job.steps if step.is_there_from_the_beginning]
-    if job.shape is Shape.ALONE:  # the job has no router
+    planned = job.first_steps
+    if job.shape is Shape.ALONE:  # the router failed, so a team got the job
         planned = [PlannedStep("a", job.steps[0].specialist)]
-    steps: list[Any] = [
-        {
-            "id": step.id,
-            "specialist": step.specialist,
-            "task": task_of(job, step),
-            "depends_on": [*step.after, *([] if step.after else known)],
-            "fallback": "-",
-            "on_failure": "retry",
-            "join": {"enough": step.enough, "within_s": 0, "must": []} if step.enough else None,
-        }
-        for step in planned
-    ]
     return {
-        "steps": steps,
+        "steps": [_step_of_plan(job, step, known) for step in planned],
         "synthesis": "reconcile" if job.shape is Shape.WRITTEN else "merge",
         "why": "",
     }
 
 
+def _step_of_plan(job: PlannedJob, step: PlannedStep, known: list[str]) -> Json:
+    join = None
+    if step.enough:
+        join = {"enough": step.enough, "within_s": 0, "must": []}
+    return {
+        "id": step.id,
+        "specialist": step.specialist,
+        "task": task_of(job, step),
+        "depends_on": list(step.after or known),
+        "fallback": "-",
+        "on_failure": "retry",
+        "join": join,
+    }
+
+
 def task_of(job: PlannedJob, step: PlannedStep) -> str:
+    """Return the task of a step."""
     if step.team:
         return step.team.request
     return f"Do {step.id} of {job.name}."
 
 
-def _look(job: PlannedJob, request: Json) -> Reply:
+def _replanner_reply(job: PlannedJob, request: Json) -> Reply:
     """Return the replanner's reply, which depends on the plan in its request."""
-    standing = dict(
-        re.findall(
-            r'^\{"step": "(\w+)".*"status": "([\w ]+)"\}$', first_message_text(request), re.M
-        )
-    )
-    asked: list[tuple[str, Json]] = []
+    lines = re.compile(r'^\{"step": "(\w+)".*"status": "([\w ]+)"\}$', re.M)
+    statuses = dict(lines.findall(first_message_text(request)))
+    calls: list[tuple[str, Json]] = []
     for step in job.steps:
-        if step.is_added and step.id not in standing and {*step.after} <= standing.keys():
+        if step.is_added and step.id not in statuses and {*step.after} <= statuses.keys():
             arguments = {
                 "id": step.id,
                 "task": task_of(job, step),
                 "depends_on": list(step.after),
                 "why": "It is missing.",
             }
-            asked.append((f"hand_off_to_{step.specialist}", arguments))
-        if step.is_dropped and standing.get(step.id) == "not begun":
-            asked.append(("drop_step", {"step": step.id, "why": "It says nothing new."}))
+            calls.append((f"hand_off_to_{step.specialist}", arguments))
+        if step.is_dropped and statuses.get(step.id) == NOT_BEGUN:
+            calls.append(("drop_step", {"step": step.id, "why": "It says nothing new."}))
             for dependency in step.after:
-                if standing.get(dependency) == "not begun":
-                    asked.append(
-                        (
-                            "change_step",
-                            {
-                                "step": dependency,
-                                "task": f"Do {dependency} of {job.name}. And nothing else.",
-                                "why": "It is the last.",
-                            },
-                        )
-                    )
-    if asked:
-        return tool_call_reply(*asked)
+                if statuses.get(dependency) == NOT_BEGUN:
+                    calls.append(("change_step", _changed_step(job, dependency)))
+    if calls:
+        return tool_call_reply(*calls)
     return json_reply(GO_ON)
 
 
-def _of_the_judge(job: PlannedJob, request: Json) -> Json:
+def _changed_step(job: PlannedJob, step_id: str) -> Json:
+    task = f"Do {step_id} of {job.name}. And nothing else."
+    return {"step": step_id, "task": task, "why": "It is the last."}
+
+
+def _judgement(job: PlannedJob, request: Json) -> Json:
+    """Return the judge's settlements of conflicts, or its rulings on points of a reviewer."""
     if job.shape not in QUARRELS:
-        return {
-            "settlements": [
-                _settled(json.loads(line))
-                for line in _CONFLICT.findall(first_message_text(request))
-            ]
-        }
-    points: list[str] = answer_properties(request)["rulings"]["items"]["properties"]["point"][
-        "enum"
-    ]
+        conflicts = map(json.loads, _CONFLICT.findall(first_message_text(request)))
+        return {"settlements": list(map(_settlement, conflicts))}
+    items = answer_properties(request)["rulings"]["items"]
     right = "reviewer"
     if job.shape is Shape.OVERRULED:
         right = "writer"
-    return {
-        "rulings": [{"point": point, "right": right, "why": "It stands there."} for point in points]
-    }
+    rulings: list[Json] = []
+    for point in items["properties"]["point"]["enum"]:
+        rulings.append({"point": point, "right": right, "why": "It stands there."})
+    return {"rulings": rulings}
 
 
-def _settled(conflict: Json) -> Json:
+def _settlement(conflict: Json) -> Json:
     """Settle a conflict for its first claim."""
     return {
         "conflict": conflict["conflict"],
@@ -192,19 +191,18 @@ def _settled(conflict: Json) -> Json:
 
 
 def _verdict(job: PlannedJob, key: CallKey, request: Json) -> Json:
-    """Return the verdict. It sends back no step of a plan that code made."""
-    step: Any = (
-        answer_properties(request)
-        .get("revisions", {})
-        .get("items", {})
-        .get("properties", {})
-        .get("step", {})
-    )
-    is_there = job.steps[0].id in step.get("enum", [job.steps[0].id])
-    insists = job.shape in QUARRELS and key.handoff == "assessor.2"
-    if not is_there or not (
-        insists or (key.handoff == "assessor.1" and job.shape in (Shape.REVISED, *QUARRELS))
-    ):
+    """Return the assessor's verdict: it sends back the job's first step once, or twice in a quarrel.
+    It passes a plan that has no such step, because code made that plan.
+    """
+    revisions: Any = answer_properties(request).get("revisions", {})
+    step: Any = revisions.get("items", {}).get("properties", {}).get("step", {})
+    if job.steps[0].id not in step.get("enum", [job.steps[0].id]):
+        return PASS
+    revising_reviews: dict[Shape, tuple[str, ...]] = {
+        Shape.REVISED: ("assessor.1",),
+        **dict.fromkeys(QUARRELS, ("assessor.1", "assessor.2")),
+    }
+    if key.handoff not in revising_reviews.get(job.shape, ()):
         return PASS
     problem = "Mend it."
     if job.shape in QUARRELS:
@@ -216,14 +214,15 @@ def _verdict(job: PlannedJob, key: CallKey, request: Json) -> Json:
     }
 
 
-def _check(job: PlannedJob, key: CallKey) -> Json:
-    return {
-        **ENVELOPE,
-        "output": WRONG if job.shape is Shape.VETOED and key.handoff == CHECKED else RIGHT,
-    }
+def _fact_check(job: PlannedJob, key: CallKey) -> Json:
+    output = RIGHT
+    if job.shape is Shape.VETOED and key.handoff == CHECKED:
+        output = WRONG
+    return {**ENVELOPE, "output": output}
 
 
-def _of_a_specialist(job: PlannedJob, key: CallKey) -> Reply:
+def _specialist_reply(job: PlannedJob, key: CallKey) -> Reply:
+    """Return the result of a planned step as its attempt has it, or a plain result."""
     step, attempt = step_of(job, key.handoff), int(key.handoff.rpartition(".")[2])
     is_planned = (
         step is not None
@@ -235,10 +234,10 @@ def _of_a_specialist(job: PlannedJob, key: CallKey) -> Reply:
     if key.turn < step.turns and attempt == 1:
         return tool_call_reply(("now", {}))
     if attempt <= len(step.attempts):
-        says_what = step.attempts[attempt - 1]
+        outcome = step.attempts[attempt - 1]
     else:
-        says_what = Says.OK
-    match says_what:
+        outcome = Says.OK
+    match outcome:
         case Says.FAILED:
             return json_reply(
                 {**ENVELOPE, "status": "failed", "output": None, "problem": "It would not open."}
@@ -253,20 +252,17 @@ def _of_a_specialist(job: PlannedJob, key: CallKey) -> Reply:
                 }
             )
         case Says.OK:
+            output = DONE
+            if attempt > 1:
+                output = MENDED.format(attempt)
+            claims: list[Json] = []
             if job.shape is Shape.DISPUTED:
-                claims = [_claim(job, step)]
-            else:
-                claims = []
-            return json_reply(
-                {
-                    **ENVELOPE,
-                    "output": MENDED.format(attempt) if attempt > 1 else DONE,
-                    "claims": claims,
-                }
-            )
+                claims.append(_claim(job, step))
+            return json_reply({**ENVELOPE, "output": output, "claims": claims})
 
 
 def _claim(job: PlannedJob, step: PlannedStep) -> Json:
+    """Return a claim that contradicts the claim of the job's other step."""
     height = HEIGHTS[step.id]
     parts = {
         "subject": f"tower {job.name}",

@@ -1,5 +1,5 @@
-"""The control: a team of agents as chords, as in Celery's documentation, with Celery's safest
-settings and without a store.
+"""The control of the experiment: a team of agents as chords, as in Celery's documentation, with
+Celery's safest settings and without a store.
 
 One task plans a job. Its steps are chords, one for each layer of the plan. A chord's body publishes
 the next layer, or lets the results be reviewed, sends back poor results, and writes the answer. All
@@ -23,11 +23,11 @@ from handoff_queue.shared.types.model import Block, MessageParam, Model, ModelCa
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 
 VISIBILITY_TIMEOUT_S = 5
-"""Seconds until redelivery: short, so that the run waits for every redelivery, and longer than any
-part takes.
+"""Seconds until redelivery. They are short, so that a run can wait for every redelivery, and longer
+than any part takes.
 """
 DEDUPLICATES = "HANDOFF_CHAOS_DEDUPLICATES"
-"""The variable; set: this process takes no task that has succeeded before."""
+"""Name of a variable. In a process where it is set, Celery skips tasks that have succeeded before."""
 PLAN, PART, BODY = "control.plan", "control.part", "control.body"
 TRIES = 3
 TRY_AGAIN_S = 0.2
@@ -35,13 +35,17 @@ NOTES = "control:"
 NOTES_KEPT_S = 3_600
 
 Work = dict[str, Any]
-"""State of a job. name: the job's; steps: of its plan; done: ids of finished steps; round: of its
-review, from 1; is_written: a model writes the answer.
+"""State of a job: `name`, `steps` of its plan, `done` (ids of finished steps), `round` of its review,
+from 1, and `is_written` (whether a model writes the answer).
 """
-PLANS, REVIEWS, TEXTS = (
-    {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
-    for name in ("steps", "verdict", "output")
-)
+
+
+def _schema(name: str) -> dict[str, Any]:
+    """Return the schema of an answer with one field."""
+    return {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
+
+
+PLANS, REVIEWS, TEXTS = _schema("steps"), _schema("verdict"), _schema("output")
 CLOCK = {
     "name": "now",
     "description": "The time.",
@@ -101,8 +105,8 @@ def _register(app: Celery, model: Callable[[], Model]) -> None:
 
 
 def notes_of(name: str) -> str:
-    """Return the key of the list in which a job's tasks note their end. Only the invariants read
-    it.
+    """Return the key of the list in which a job's tasks record their ends, for the invariants of the
+    run.
     """
     return f"{NOTES}{name}"
 
@@ -132,11 +136,12 @@ def _part(app: Celery, model: Model, name: str, step: str, attempt: int) -> str:
 
 
 def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
-    """Continue after a chord."""
+    """Continue a job after a chord: with its next steps, a review, or the answer."""
     work = {**work, "done": sorted({*work["done"], *parts})}
     left = [step for step in work["steps"] if step["id"] not in work["done"]]
     if left:
-        _fan_out(app, work, [step for step in left if set(step["depends_on"]) <= set(work["done"])])
+        done = set(work["done"])
+        _fan_out(app, work, [step for step in left if done.issuperset(step["depends_on"])])
         return
     name, round_ = work["name"], work["round"]
     text = _converse(
@@ -147,14 +152,11 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
     _note(app, name, f"assessor.{round_}")
     review = json.loads(text)
     if review["verdict"] == "REVISE":
-        again: set[Any] = set()
+        sent_back: set[Any] = set()
         for revision in review["revisions"]:
-            again.add(revision["step"])
-        _fan_out(
-            app,
-            {**work, "round": round_ + 1},
-            [step for step in work["steps"] if step["id"] in again],
-        )
+            sent_back.add(revision["step"])
+        steps = [step for step in work["steps"] if step["id"] in sent_back]
+        _fan_out(app, {**work, "round": round_ + 1}, steps)
         return
     if work["is_written"]:
         _converse(model, f"<task>Write the answer.\n\nRequest:\nchaos {name}</task>", TEXTS)
@@ -174,10 +176,10 @@ def _fan_out(app: Celery, work: Work, steps: list[Work]) -> None:
 
 
 def _note(app: Celery, name: str, what: str) -> None:
-    """Note an end.
+    """Record the end of a handoff or a job.
 
     Args:
-        what: id of the step; '' for the job.
+        what: id of the handoff; '' for the job.
     """
     backend: Any = app.backend
     with backend.client.pipeline() as pipe:
@@ -187,16 +189,16 @@ def _note(app: Celery, name: str, what: str) -> None:
 
 
 def _converse(model: Model, prompt: str, schema: dict[str, Any]) -> str:
-    """Call the model until there is an answer: run its tools, and repeat after invalid JSON."""
+    """Call the model, with results of its tools, until it answers with JSON. Return the answer."""
     messages: list[MessageParam] = [{"role": "user", "content": [{"type": "text", "text": prompt}]}]
     while True:
         content = _reply(model, messages, schema)
         messages.append({"role": "assistant", "content": list(content)})
-        results: list[Block] = [
-            {"type": "tool_result", "tool_use_id": block["id"], "content": "noon"}
-            for block in content
-            if block["type"] == "tool_use"
-        ]
+        results: list[Block] = []
+        for block in content:
+            if block["type"] == "tool_use":
+                result = {"type": "tool_result", "tool_use_id": block["id"], "content": "noon"}
+                results.append(result)
         text = "".join(block.get("text", "") for block in content)
         if not results and text.startswith("{"):
             return text

@@ -1,5 +1,5 @@
-"""The five holes of plain chords on Redis, each by its own failpoint: in plain Celery a chord
-is stuck for ever, here a job ends.
+"""The five gaps of plain chords on Redis. A failpoint reproduces each gap. With plain Celery a chord
+is stuck for ever; with this system the job ends.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from handoff_queue.shared.store.redis.connection import in_our_words
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 
 STUCK_AFTER_S = 4.0
-"""Seconds without any message of a chord. No process is frozen here, so no process can hold a
-message.
+"""Seconds without any message of a chord after which it counts as stuck. No process is frozen in this
+run, so no process can hold a message longer.
 """
 GIVEN_UP_AFTER_S = 60.0
 
@@ -48,7 +48,7 @@ class Hole(StrEnum):
         return self.name.lower()
 
     def orders(self, counted_at: str) -> tuple[tuple[str, str], ...]:
-        """Return the armed points of the worker with their actions.
+        """Return the failpoints to arm in the worker, and their actions.
 
         Args:
             counted_at: see `System`.
@@ -77,14 +77,15 @@ QUEUES = {
     Hole.H4: "researcher",
     Hole.H5: "coder",
 }
-"""Queue of each gap. One worker serves it, and no other worker does."""
+"""Queue of each gap. Only the worker of the gap serves it."""
 
 
 def _kind_of(kind: Kind[Made_co], app: str, on: Callable[[Fleet], Made_co]) -> Kind[Made_co]:
-    """Return a system with one worker for each gap.
+    """Return a system with one worker for each gap, one supervisor and no other workers.
 
     Args:
         app: the workers' app.
+        on: makes the system on a running fleet.
     """
     own = {Hole.H2: {DEDUPLICATES: "1"}}
     workers: list[Member] = []
@@ -115,14 +116,16 @@ PLAIN_WITH_HOLES = _kind_of(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcomes of the two chords of one gap."""
+    """Outcome of the two jobs of one gap. The result of the second counts only if `calm` and
+    `was_hit` are True.
+    """
 
     calm: bool
-    """The one without a fault came to its end. If not, the other says nothing."""
+    """True if the job without the fault ended."""
     was_hit: bool
-    """The fault has happened."""
+    """True if the fault happened."""
     ended: bool
-    """The one with it came to its end."""
+    """True if the job with the fault ended."""
 
 
 def try_holes(on: Stage[System], tell: Tell) -> dict[Hole, Outcome]:
@@ -131,20 +134,19 @@ def try_holes(on: Stage[System], tell: Tell) -> dict[Hole, Outcome]:
     """
     for hole in Hole:
         _begin(on, hole, _calm(hole))
-    calm = _ends(on, {hole: _calm(hole) for hole in Hole})
+    calm = _wait_for_ends(on, {hole: _calm(hole) for hole in Hole})
     was_lost = _lose_a_message(on)
     for hole in Hole:
         for point, blow in hole.orders(on.system.counted_at):
             arm(on.fleet.points(hole.key), point, blow)
         if hole is not Hole.H5:
             _begin(on, hole, hole.key)
-    ended = _ends(on, {hole: hole.key for hole in Hole})
-    outcomes = {
-        hole: Outcome(calm[hole], was_lost if hole is Hole.H5 else _was_hit(on, hole), ended[hole])
-        for hole in Hole
-    }
-    for hole, outcome in outcomes.items():
-        tell(f"{hole}: {'goes on' if outcome.ended else 'stuck'}")
+    ended = _wait_for_ends(on, {hole: hole.key for hole in Hole})
+    outcomes: dict[Hole, Outcome] = {}
+    for hole in Hole:
+        was_hit = was_lost if hole is Hole.H5 else _was_hit(on, hole)
+        outcomes[hole] = Outcome(calm[hole], was_hit, ended[hole])
+        tell(f"{hole}: {'goes on' if ended[hole] else 'stuck'}")
     return outcomes
 
 
@@ -164,8 +166,8 @@ def _was_hit(on: Stage[System], hole: Hole) -> bool:
     return any(on.fleet.points(hole.key).glob("*@*"))
 
 
-def _ends(on: Stage[System], names: dict[Hole, str]) -> dict[Hole, bool]:
-    """Return whether each job ended."""
+def _wait_for_ends(on: Stage[System], names: dict[Hole, str]) -> dict[Hole, bool]:
+    """Wait until each job has ended or is stuck, and return whether it ended."""
     until = time.monotonic() + GIVEN_UP_AFTER_S
     while on.open and time.monotonic() < until:
         on.look()
@@ -178,16 +180,15 @@ def _ends(on: Stage[System], names: dict[Hole, str]) -> dict[Hole, bool]:
 
 
 def _lose_a_message(on: Stage[System]) -> bool:
-    """Have a message published that Redis writes into the socket of a worker that is stopped,
-    and kill it.
+    """Have a message published while its worker is stopped, so that Redis writes the message into the
+    worker's socket, and kill the worker.
 
-    Returns whether it was so: when the worker was killed it was stopped, the message was
-    published, and it was nowhere in Redis.
+    Return True if this happened: the worker was stopped, the message was published, and Redis did
+    not hold it any more.
     """
     pid, points, queue = on.fleet.look()[Hole.H5.key], on.fleet.points(SUPERVISOR), QUEUES[Hole.H5]
-    before, after = (
-        on.system.point(f"publish.group.{when}", SUPERVISOR, queue) for when in (BEFORE, AFTER)
-    )
+    before = on.system.point(f"publish.group.{BEFORE}", SUPERVISOR, queue)
+    after = on.system.point(f"publish.group.{AFTER}", SUPERVISOR, queue)
     arm(points, f"{before}", f"stop {pid}")
     # zero seconds: it only shows that a process reached the point
     arm(points, f"{after}", "freeze 0")
@@ -218,6 +219,6 @@ def _is_stopped(pid: int) -> bool:
 def _is_nowhere(on: Stage[System], queue: str) -> bool:
     """Return whether no message of this queue is queued or unacknowledged."""
     client = on.fleet.connection.redis
-    return not client.llen(queue) and all(
-        json.loads(entry)[2] != queue for entry in client.hvals(UNACKED)
-    )
+    if client.llen(queue):
+        return False
+    return all(json.loads(entry)[2] != queue for entry in client.hvals(UNACKED))

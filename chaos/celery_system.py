@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -38,8 +39,8 @@ PASSED = {
     ("ack", SUPERVISOR),
     ("chord.part", WORKER),
 }
-"""Celery's counterparts of our failpoints. The messages of a chord leave one by one, each to its
-queue.
+"""Failpoints that plain Celery has, too, each with the kind of its process. In addition it has
+`publish.QUEUE` for `publish.group`, because it publishes the messages of a chord one by one.
 """
 ABSENT = {
     OVERRUNS: "a chord has no budget: jobs that are tight here are without one there",
@@ -59,7 +60,9 @@ class Plain:
     stuck_after_s: float = STUCK_AFTER_S
     _submitted: set[str] = field(default_factory=set)
     _moved_at: dict[str, float] = field(default_factory=dict)
-    """Time of the last message of each job, by its name; monotonic."""
+    """Time at which a message of each job was last seen in Redis, by the job's name. Seconds of a
+    monotonic clock.
+    """
 
     @property
     def absent(self) -> Mapping[str, str]:
@@ -88,28 +91,20 @@ class Plain:
         self._moved_at[job.name] = time.monotonic()
 
     def ended(self, names: Collection[str]) -> set[str]:
-        items: set[str] = set()
-        for name in names:
-            if any(what == "" for what, _ in self._notes(name)):
-                items.add(name)
-        return items
+        return {name for name in names if self._end_times(name)[""]}
 
     def stuck(self, names: Collection[str]) -> set[str]:
         client, now = self.fleet.connection.redis, time.monotonic()
         with in_our_words():
-            queues: list[Any] = []
+            messages: list[bytes] = []
             for key in client.scan_iter(_type="list"):
-                queues.append(key.decode())
-            messages = [
-                message
-                for queue in queues
-                if not queue.startswith(control.NOTES)
-                for message in client.lrange(queue, 0, -1)
-            ]
-            shown = [_arguments(message) for message in [*messages, *client.hvals(UNACKED)]]
-        self._moved_at |= {
-            name: now for name in names if any(f"'{name}'" in arguments for arguments in shown)
-        }
+                if not key.decode().startswith(control.NOTES):
+                    messages += client.lrange(key, 0, -1)
+            messages += client.hvals(UNACKED)
+        all_arguments = "\n".join(map(_arguments, messages))
+        for name in names:
+            if f"'{name}'" in all_arguments:
+                self._moved_at[name] = now
         return {name for name in names if now - self._moved_at[name] > self.stuck_after_s}
 
     def stored(self, _names: Collection[str], _called: Collection[CallKey]) -> set[CallKey]:
@@ -119,14 +114,10 @@ class Plain:
         return {}
 
     def story(self, name: str) -> Story:
-        notes = self._notes(name)
-        ended_at = tuple(at for what, at in notes if what == "")
-        finished = {
-            what: tuple(at for other, at in notes if other == what) for what, _ in notes if what
-        }
-        return Story(
-            "ok" if ended_at else "running", ended_at, finished, dict.fromkeys(finished, OK)
-        )
+        end_times = self._end_times(name)
+        ended_at = end_times.pop("", ())
+        status = "ok" if ended_at else "running"
+        return Story(status, ended_at, end_times, dict.fromkeys(end_times, OK))
 
     def point(self, point: str, kind: str, to: str = SPECIALISTS[0]) -> str | None:
         what, _, when = point.rpartition(".")
@@ -139,14 +130,16 @@ class Plain:
     def close(self) -> None:
         self.app.close()
 
-    def _notes(self, name: str) -> list[tuple[str, float]]:
+    def _end_times(self, name: str) -> defaultdict[str, tuple[float, ...]]:
+        """Return the times at which each handoff of a job finished, and at which the job ended, with
+        the key ''. Unix seconds.
+        """
         with in_our_words():
-            notes: list[tuple[str, float]] = []
-            for what, at in map(
-                json.loads, self.fleet.connection.redis.lrange(control.notes_of(name), 0, -1)
-            ):
-                notes.append((what, at))
-            return notes
+            notes = self.fleet.connection.redis.lrange(control.notes_of(name), 0, -1)
+        times = defaultdict[str, tuple[float, ...]](tuple)
+        for what, at in map(json.loads, notes):
+            times[what] = (*times[what], at)
+        return times
 
 
 def _arguments(message: bytes) -> str:
@@ -190,7 +183,7 @@ def _on(fleet: Fleet) -> Plain:
 
 
 def _no_model() -> Any:
-    raise ModelError("who only submits has none")
+    raise ModelError("a process that only submits jobs has no model")
 
 
 PLAIN = Kind(members_of, _on, ONLY_CHORDS)

@@ -1,8 +1,8 @@
 """A user who types commands during a failpoint run: `handoff submit`, `cancel`, `unpause` and `dead
 requeue`, each in a separate process.
 
-Nothing here waits. A wait for a command would keep stopped processes from continuing, and would
-hide the replies that are stored in the meantime.
+No function waits for a command. The run must continue stopped processes and watch for stored
+replies in the meantime.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, job_id_for
 from handoff_queue.shared.types.job_options import Mode
 
 PAUSED = "planner"
-"""The role that is paused, and unpaused: every job needs it."""
+"""Role that the user pauses and unpauses. Every job needs it."""
 CAUGHT_WITHIN_S = 0.1
+"""Seconds of a wait for a message to make unreadable."""
 
 Named = tuple[JobId, HandoffId]
 
 
 @dataclass(slots=True)
 class Errand:
-    """One command, with its precondition. It is typed again until it succeeds."""
+    """One command of the user, with its precondition. The user repeats it until it succeeds."""
 
     on: Stage[Ours]
     case: Case
@@ -54,7 +55,7 @@ class Errand:
     _unread: Named | None = None
 
     def go_on(self, *, is_tried: bool) -> bool:
-        """Make one step. Return whether the command is complete.
+        """Prepare, start or check the command, without a wait. Return whether it is complete.
 
         Args:
             is_tried: True if its failpoint was reached or given up.
@@ -84,9 +85,8 @@ class Errand:
                 self.job = self._next()
                 self.on.model.add([self.job])
                 self.on.system.ids[self.job.name] = job_id_for("default", self.job.name)
-                self.on.adopt(
-                    self.job
-                )  # it may be there although the command that has submitted it could not say so
+                # a command that fails may have submitted the job
+                self.on.adopt(self.job)
                 return [
                     "submit",
                     self.job.request,
@@ -132,14 +132,16 @@ class Errand:
     def _job_of(self, job_id: JobId) -> PlannedJob:
         """Return the job that a user submitted: this job or its ancestor."""
         ids = self.on.system.ids
-        return next(
-            job
-            for job in self.on.jobs.values()
-            if any(ids[member.name] == job_id for member in job.family)
-        )
+        for job in self.on.jobs.values():
+            for member in job.family:
+                if ids[member.name] == job_id:
+                    return job
+        raise LookupError(f"no user submitted {job_id}")
 
     def _is_unread(self, named: Named) -> bool:
-        """Return whether the message is still unread. It may have been published again and taken."""
+        """Return whether the handoff still waits with an unreadable message, or is held. It may have
+        been published again and claimed.
+        """
         with in_our_words():
             state, unread, held = self.on.fleet.connection.redis.hmget(
                 keys.handoff(*named), "state", "unread", "held"
@@ -147,8 +149,8 @@ class Errand:
         return state == b"issued" and bool(unread or held)
 
     def _age(self, named: Named) -> None:
-        """Make the handoff look unreadable for a minute. The run remembers it first, because Redis
-        may be killed before it confirms the change.
+        """Make the handoff's message look unreadable for more than `PATIENCE_S`. Remember the handoff
+        first, because Redis may be killed before it confirms the change.
         """
         self._unread = named
         client = self.on.fleet.connection.redis
@@ -156,9 +158,10 @@ class Errand:
 
     def _next(self) -> PlannedJob:
         """Return the next job, for `--mode team` without a workflow."""
-        return replace(
-            next(job for job in self.jobs if job.shape is Shape.PARALLEL), mode=Mode.TEAM
-        )
+        job = next(self.jobs)
+        while job.shape is not Shape.PARALLEL:
+            job = next(self.jobs)
+        return replace(job, mode=Mode.TEAM)
 
     def _documents(self) -> str:
         documents = self.on.fleet.folder / "documents"
@@ -193,12 +196,12 @@ class Errand:
 def make_unreadable(
     on: Stage[Ours], *, to: str = "", before: Callable[[Named], None] = lambda _named: None
 ) -> Named | None:
-    """Replace a handoff's message in its queue by a task of an unknown version. Return the handoff,
-    or None if there is no message.
+    """Replace the message of a handoff by a message for a task that no process knows. Return the
+    handoff. Return None if there is no message, or if the handoff belongs to no job of the run.
 
     Args:
-        to: another queue for the new message.
-        before: called with the handoff first.
+        to: queue for the new message, if it is not to be the same queue.
+        before: called with the handoff before the new message is published.
     """
     client: Any = on.fleet.connection.redis
     with suppress(StoreError), in_our_words():

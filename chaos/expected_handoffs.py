@@ -1,5 +1,5 @@
-"""Expected handoffs of a job with only its planned faults: predecessors, turns and end of each.
-Pure.
+"""Expected handoffs of a job that has only its planned faults: the predecessors, the turns and the end
+of each. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE
 
 INSTEAD = "answer.1"
-"""The only step of a plan that code made because the planner failed, or of a job for one
+"""Handoff of the only step of a plan that code made because the planner failed, or of a job for one
 specialist.
 """
 FIRST_PLAN, FIRST_ROUTE, FIRST_REVIEW, JUDGED = "planner.1", "router.1", "assessor.1", "judge.1"
@@ -44,7 +44,7 @@ class PlannedHandoff:
     """Number of turns; 0 if a child job does it."""
     end: Ended = OK
     is_needed: bool = True
-    """False: it may come to be left out, or given up, as time will have it."""
+    """False if timing decides whether the handoff is issued and finished."""
     instead_of: str = ""
     """Handoff that must fail before this one is issued."""
 
@@ -56,24 +56,22 @@ def course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
 
 @cache
 def _course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
-    ones: dict[str, PlannedHandoff] = {}
-    for handoff in (*_before_the_steps(job), *_steps(job), *_looks(job), *_closing(job)):
-        ones[handoff.id] = handoff
-    return ones
+    handoffs: dict[str, PlannedHandoff] = {}
+    for handoff in (*_before_the_steps(job), *_steps(job), *_replanners(job), *_closing(job)):
+        handoffs[handoff.id] = handoff
+    return handoffs
 
 
 def needs_of(job: PlannedJob) -> Counter[CallKey]:
-    """Return the calls that the job needs, without its children's. A tight budget allows only the
-    calls that it made.
+    """Return the number of tries of each call that the job needs, without its children's calls and
+    without regard to its budget.
     """
-    return Counter(
-        {
-            key: job.tries(key)
-            for handoff in course_of(job).values()
-            if handoff.is_needed and not handoff.instead_of
-            for key in keys_of(job, handoff)
-        }
-    )
+    needs = Counter[CallKey]()
+    for handoff in course_of(job).values():
+        if handoff.is_needed and not handoff.instead_of:
+            for key in keys_of(job, handoff):
+                needs[key] = job.tries(key)
+    return needs
 
 
 def keys_of(job: PlannedJob, handoff: PlannedHandoff) -> list[CallKey]:
@@ -85,6 +83,7 @@ def keys_of(job: PlannedJob, handoff: PlannedHandoff) -> list[CallKey]:
 
 
 def _before_the_steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
+    """Yield the router's and the planner's handoffs, and the handoffs that replace failed ones."""
     begun = frozenset[str]()
     if job.mode is Mode.AUTO:
         yield PlannedHandoff(FIRST_ROUTE)
@@ -94,7 +93,7 @@ def _before_the_steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
         if last_plan_of(job) != FIRST_PLAN:
             yield PlannedHandoff(last_plan_of(job), frozenset({FIRST_PLAN}))
         yield PlannedHandoff(INSTEAD, frozenset({last_plan_of(job)}), instead_of=last_plan_of(job))
-    elif job.mode is Mode.AUTO:  # the job has no router, so a team gets it
+    elif job.mode is Mode.AUTO:  # if the router fails, a team gets the job
         yield PlannedHandoff(FIRST_PLAN, begun, instead_of=FIRST_ROUTE)
         yield PlannedHandoff("a.1", frozenset({FIRST_PLAN}), instead_of=FIRST_ROUTE)
         yield PlannedHandoff(FIRST_REVIEW, frozenset({"a.1"}), instead_of=FIRST_ROUTE)
@@ -117,42 +116,56 @@ def last_plan_of(job: PlannedJob) -> str:
 
 
 def _steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
-    by_id = {step.id: step for step in job.steps}
-    joined = {part for step in job.steps if step.enough for part in step.after}
+    """Yield the attempts at each step, and the planner's answers to questions of steps."""
+    joined: set[str] = set()
     for step in job.steps:
-        before = {
-            *_base(job),
-            *(by_id[one].last for one in step.after),
-            *(["replanner.1"] if step.is_added else []),
-        }
-        if step.helps:
-            before |= {resolver_of(job)}
-        else:
-            before |= set()
-        for number, says in enumerate(step.attempts, start=1):
-            if step.team:
-                turns = 0
-            elif number == 1:
-                turns = step.turns
-            else:
-                turns = 1
-            is_needed = (
-                not step.is_dropped and step.id not in joined and job.shape is not Shape.CALLED_OFF
-            )
-            yield PlannedHandoff(
-                f"{step.id}.{number}",
-                frozenset(before),
-                turns,
-                Ended(says.value, "finished"),
-                is_needed,
-            )
-            before = {f"{step.id}.{number}"}
-            if says is Says.NEEDS_INPUT:
+        if step.enough:
+            joined.update(step.after)
+    for step in job.steps:
+        before = _before_the_step(job, step)
+        is_needed = (
+            not step.is_dropped and step.id not in joined and job.shape is not Shape.CALLED_OFF
+        )
+        for number, outcome in enumerate(step.attempts, start=1):
+            attempt = f"{step.id}.{number}"
+            end = Ended(outcome.value, "finished")
+            turns = _turns_of(step, number)
+            yield PlannedHandoff(attempt, frozenset(before), turns, end, is_needed)
+            before = {attempt}
+            if outcome is Says.NEEDS_INPUT:
                 answer = resolver_of(job)
                 yield PlannedHandoff(answer, frozenset(before))
-                before |= {answer, *(one.last for one in job.steps if one.helps == step.id)}
-        if step.team:  # its team had its own second chances
+                helpers = (helper.last for helper in job.steps if helper.helps == step.id)
+                before |= {answer, *helpers}
+        if step.team:  # a child job has retried its own steps, so another attempt replaces it
             yield PlannedHandoff(f"{step.id}.2", frozenset({step.last}), instead_of=step.last)
+
+
+def _before_the_step(job: PlannedJob, step: PlannedStep) -> set[str]:
+    """Return the handoffs before the first attempt at a step."""
+    before = set(_base(job))
+    for other in job.steps:
+        if other.id in step.after:
+            before.add(other.last)
+    if step.is_added:
+        before.add("replanner.1")
+    if step.helps:
+        before.add(resolver_of(job))
+    return before
+
+
+def _turns_of(step: PlannedStep, number: int) -> int:
+    """Return the turns of an attempt, by its number."""
+    if step.team:
+        return 0
+    if number == 1:
+        return step.turns
+    return 1
+
+
+def _last_handoffs(steps: Iterable[PlannedStep]) -> set[str]:
+    """Return the handoff with the last planned attempt at each step."""
+    return {step.last for step in steps}
 
 
 def resolver_of(job: PlannedJob) -> str:
@@ -162,71 +175,67 @@ def resolver_of(job: PlannedJob) -> str:
     return "planner.1"
 
 
-def _looks(job: PlannedJob) -> Iterator[PlannedHandoff]:
-    """Yield the replanner's handoffs: one after each fan-in, but results that arrive while it
-    thinks are handled together.
+def _replanners(job: PlannedJob) -> Iterator[PlannedHandoff]:
+    """Yield the replanner's handoffs: at most one after each fan-in. Results that arrive while it
+    thinks are handled together, so only the first handoff of a job with an added step is sure.
     """
-    if job.mode is Mode.ADAPTIVE:
-        added = any(step.is_added for step in job.steps)
-        again: list[str] = []
-        for together in _afterwards(job):
-            for handoff_id in together:
-                if step_of(job, handoff_id):
-                    again.append(handoff_id)
-        most = 2 + sum(len(step.attempts) for step in job.steps) + len(again)
-        first = frozenset(
-            step.last for step in job.steps if not step.after and step.is_there_from_the_beginning
-        )
-        for number in range(1, most + 1):
-            yield PlannedHandoff(f"replanner.{number}", first, is_needed=number == 1 and added)
+    if job.mode is not Mode.ADAPTIVE:
+        return
+    attempts = 0
+    for step in job.steps:
+        attempts += len(step.attempts)
+    for together in _afterwards(job):
+        for handoff_id in together:
+            attempts += step_of(job, handoff_id) is not None
+    first = frozenset(_last_handoffs(step for step in job.first_steps if not step.after))
+    is_sure = any(step.is_added for step in job.steps)
+    for number in range(1, attempts + 3):
+        yield PlannedHandoff(f"replanner.{number}", first, is_needed=number == 1 and is_sure)
 
 
 def _closing(job: PlannedJob) -> Iterator[PlannedHandoff]:
     """Yield the handoffs after the steps, each after all earlier ones."""
-    before = {*(step.last for step in job.steps), *_base(job)}
+    before = _last_handoffs(job.steps) | _base(job)
+    is_needed = job.shape is not Shape.CALLED_OFF
     for together in _afterwards(job):
         for handoff_id in together:
-            yield PlannedHandoff(
-                handoff_id, frozenset(before), is_needed=job.shape is not Shape.CALLED_OFF
-            )
-            if job.is_planned and step_of(
-                job, handoff_id
-            ):  # the one step of a plan by code is sent back as well
-                yield PlannedHandoff(
-                    f"answer.{handoff_id.rpartition('.')[2]}",
-                    frozenset(before),
-                    instead_of=last_plan_of(job),
-                )
+            yield PlannedHandoff(handoff_id, frozenset(before), is_needed=is_needed)
+            # the only step of a plan that code made is sent back as well
+            if job.is_planned and step_of(job, handoff_id):
+                answer = f"answer.{handoff_id.rpartition('.')[2]}"
+                yield PlannedHandoff(answer, frozenset(before), instead_of=last_plan_of(job))
         before |= {*together}
-    if job.shape is Shape.VETOED:  # nothing was mended: the veto stands, and all is done once more
-        mended = [f"{step.id}.2" for step in job.steps]
-        yield from (
-            PlannedHandoff(f"{step.id}.3", frozenset(mended), instead_of=f"{step.id}.2")
-            for step in job.steps
+    if job.shape is Shape.VETOED:
+        # if the second attempts fail, the veto stands and all steps run once more
+        second_attempts = _second_attempts(job)
+        for step in job.steps:
+            yield PlannedHandoff(
+                f"{step.id}.3", frozenset(second_attempts), instead_of=f"{step.id}.2"
+            )
+        yield PlannedHandoff(
+            "assessor.3", frozenset(second_attempts), instead_of=second_attempts[-1]
         )
-        yield PlannedHandoff("assessor.3", frozenset(mended), instead_of=mended[-1])
+
+
+def _second_attempts(job: PlannedJob) -> tuple[str, ...]:
+    """Return the second attempt at each step."""
+    return tuple(f"{step.id}.2" for step in job.steps)
 
 
 def _afterwards(job: PlannedJob) -> list[tuple[str, ...]]:
-    """Return these handoffs in order, with handoffs that are issued together in one tuple. The work
-    of a single agent is not reviewed.
+    """Return the handoffs after the steps, in order. Handoffs that are issued together are in one
+    tuple. The work of a single agent is not reviewed.
     """
-    is_reviewed = job.has_team
-    reviewed = [
-        tuple(
-            handoff_id
-            for handoff_id in together
-            if is_reviewed or not handoff_id.startswith("assessor.")
-        )
-        for together in _as_reviewed(job)
-    ]
-    return [together for together in reviewed if together]
+    chain = _as_reviewed(job)
+    if job.has_team:
+        return chain
+    return [together for together in chain if not together[0].startswith("assessor.")]
 
 
 def _as_reviewed(job: PlannedJob) -> list[tuple[str, ...]]:
-    """Return these handoffs for a job with a review."""
+    """Return the handoffs after the steps of a job with a review."""
     first, again = (FIRST_REVIEW,), ("assessor.2",)
-    whole = tuple(f"{step.id}.2" for step in job.steps)
+    whole = _second_attempts(job)
     sent_back: list[tuple[str, ...]] = [first, (f"{job.steps[0].id}.2",), again]
     chains: dict[Shape, list[tuple[str, ...]]] = {
         Shape.DISPUTED: [(JUDGED,), first],
@@ -244,14 +253,14 @@ def _as_reviewed(job: PlannedJob) -> list[tuple[str, ...]]:
 
 
 def hanging_on(job: PlannedJob, handoffs: Iterable[str]) -> set[str]:
-    """Return these handoffs, and all handoffs that received their results."""
-    course, dependents = course_of(job), set(handoffs)
-    while more := {
-        handoff.id
-        for handoff in course.values()
-        if handoff.id not in dependents and handoff.after & dependents
-    }:
-        dependents |= more
+    """Return these handoffs, and all handoffs that depend on their results."""
+    dependents = set(handoffs)
+    size = -1
+    while len(dependents) > size:
+        size = len(dependents)
+        for handoff in course_of(job).values():
+            if handoff.after & dependents:
+                dependents.add(handoff.id)
     return dependents
 
 

@@ -1,5 +1,5 @@
-"""Expected outcomes of jobs, and the permitted changes after a handoff that was killed three times
-in a row in one turn. Pure.
+"""Expected outcomes of jobs, and the permitted deviations after a handoff was killed three times in a
+row in one turn. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from handoff_queue.chaos.expected_handoffs import (
     needs_of,
     step_of,
 )
-from handoff_queue.chaos.plan import PlannedJob
+from handoff_queue.chaos.plan import PlannedJob, PlannedStep
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.shared.types.handoff import BUDGETS, StopReason
 from handoff_queue.shared.types.limits import JobLimits
@@ -46,46 +46,44 @@ class Story:
     """A `JobStatus`; '' if the job does not exist."""
     ended_at: tuple[float, ...] = ()
     finished_at: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Handoff's id -> when it has finished; more than once is once too often."""
+    """Times of the results of each handoff, by its id. More than one is a fault."""
     results: Mapping[str, Ended] = field(default_factory=dict)
-    """Handoff's id -> how."""
+    """Last result of each handoff, by its id."""
     reason: str = ""
-    """The end's."""
+    """Reason of the job's end."""
     why: str = ""
-    """The job's own reason, if its status is not `ok`."""
+    """All that the store tells about the end, for the report."""
     given_up_at: Mapping[str, float] = field(default_factory=dict)
     """Time of abandonment, by handoff's id."""
     cancelled_at: float | None = None
-    """Time of the cancel by its user or its parent."""
+    """Time of the first request to cancel the job, or None."""
     asked: tuple[tuple[float, float], ...] = ()
-    """Periods in which it waited for its user's answer."""
+    """Periods in which the job waited for its user's answer."""
     limits: JobLimits | None = None
-    """Limits at its beginning."""
+    """Limits of the job at its beginning."""
     submitted_at: float = inf
-    """Time of its submission; infinite if it is unknown."""
+    """Time of the submission; infinite if it is unknown."""
 
     def broken_off(self, *whys: str) -> set[str]:
-        """Return the handoffs that ended for one of the given reasons."""
-        items: set[str] = set()
-        for handoff, end in self.results.items():
-            if end.stop_reason in whys:
-                items.add(handoff)
-        return items
+        """Return the handoffs that ended with one of the given stop reasons."""
+        return {handoff for handoff, end in self.results.items() if end.stop_reason in whys}
 
     def has_come_to_nothing(self, handoff: str) -> bool:
-        """Return whether the handoff ended without any result."""
+        """Return whether the handoff failed, or was ended by a budget or by too many claims."""
         end = self.results.get(handoff)
         return end is not None and (
             end.status == "failed" or end.stop_reason in {TOO_MANY_CLAIMS, *_SPENT}
         )
 
     def is_there(self, handoff: PlannedHandoff) -> bool:
-        """Return whether the job may have this handoff after its actual course."""
+        """Return whether the job may have this handoff: a handoff that replaces another needs its
+        failure.
+        """
         return not handoff.instead_of or self.has_come_to_nothing(handoff.instead_of)
 
     @property
     def is_not_looked_at_any_more(self) -> bool:
-        """Looks at it were killed so often in a row that no supervisor begins another."""
+        """True if evaluations of the job were killed so often in a row that supervisors gave it up."""
         return self.reason.startswith(FROZE)
 
 
@@ -96,29 +94,21 @@ def wrong_end(job: PlannedJob, stories: Mapping[str, Story]) -> str:
     """Return the deviation from the expected end; '' if there is none.
 
     Args:
-        stories: by job's name, including its children and its parent.
+        stories: records by job's name, including the job's children and its parent.
     """
     story = stories[job.name]
     if job.shape in (Shape.CANCELLED, Shape.CALLED_OFF) and not job.parent:
-        return (
-            ""
-            if (story.status, story.reason) == ("cancelled", CANCELLED_BY_USER)
-            else "not cancelled"
-        )
+        is_right = (story.status, story.reason) == ("cancelled", CANCELLED_BY_USER)
+        return "" if is_right else "not cancelled"
     if story.is_not_looked_at_any_more:
-        return (
-            ""
-            if story.status == "failed"
-            else f"{story.status}, though nobody looks at it any more"
-        )
+        is_right = story.status == "failed"
+        return "" if is_right else f"{story.status}, though nobody looks at it any more"
     if story.status == "cancelled":
         return "" if _may_be_cancelled(job, stories) else "cancelled, though somebody waits for it"
     killed = story.broken_off(TOO_MANY_CLAIMS)
-    cut = (
-        killed
-        | (story.broken_off(*_SPENT) if _may_be_spent(job) else set())
-        | _not_whole_below(job, stories)
-    )
+    cut = killed | _not_whole_below(job, stories)
+    if _may_be_spent(job):
+        cut |= story.broken_off(*_SPENT)
     wrong = _wrong_handoff(job, stories, cut) or _wrong_join(job, story, killed)
     return wrong or _wrong_reason(job, story, killed) or _wrong_status(job, story, cut)
 
@@ -151,22 +141,25 @@ def _below(job: PlannedJob) -> dict[str, PlannedJob]:
 
 
 def _not_whole_below(job: PlannedJob, stories: Mapping[str, Story]) -> set[str]:
-    """Return the handoffs that children did in part or not at all. The children's own checks decide
+    """Return the handoffs that children did in part or not at all. The checks of the children decide
     whether that is permitted.
     """
-    story = stories[job.name]
-    ends = (
-        (handoff, story.results.get(handoff), stories.get(child.name, NO_STORY))
-        for handoff, child in _below(job).items()
-    )
-    return {
-        handoff
-        for handoff, end, child in ends
-        if end and end.status in ("partial", "failed") and end.status == child.status
-    }
+    handoffs: set[str] = set()
+    for handoff, child in _below(job).items():
+        end = stories[job.name].results.get(handoff)
+        child_status = stories.get(child.name, NO_STORY).status
+        if end and end.status in ("partial", "failed") and end.status == child_status:
+            handoffs.add(handoff)
+    return handoffs
 
 
 def _wrong_handoff(job: PlannedJob, stories: Mapping[str, Story], cut: set[str]) -> str:
+    """Return the first handoff with a wrong end, or which was not planned; '' if there is none.
+
+    Args:
+        cut: handoffs that ended early for a permitted reason. Handoffs that depend on them are
+            excused.
+    """
     story, course, below = stories[job.name], course_of(job), _below(job)
     excused = hanging_on(job, cut)
     reasons = {OK.stop_reason, TOO_MANY_CLAIMS, *(_SPENT if _may_be_spent(job) else ())}
@@ -193,19 +186,14 @@ def _wrong_handoff(job: PlannedJob, stories: Mapping[str, Story], cut: set[str])
 
 
 def _wrong_join(job: PlannedJob, story: Story, killed: set[str]) -> str:
-    """Return a fault of a join: a step with enough results must have them, and a step without
-    results must be abandoned.
+    """Return a fault of a join, or ''. A step that began must have had enough results, and each
+    dependency without a result must have been abandoned or killed.
     """
     for step in job.steps:
         if step.enough is None or f"{step.id}.1" not in story.results:
             continue
-        parts: set[str] = set()
-        for dependency in step.after:
-            parts.add(f"{dependency}.1")
-        there: set[str] = set()
-        for part in parts:
-            if part in story.results:
-                there.add(part)
+        parts = set(_first_attempts(step))
+        there = parts & story.results.keys()
         if len(there) < step.enough:
             return f"{step.id} began with {len(there)} results, and {step.enough} are enough"
         if unexplained := parts - there - story.given_up_at.keys() - killed:
@@ -213,7 +201,13 @@ def _wrong_join(job: PlannedJob, story: Story, killed: set[str]) -> str:
     return ""
 
 
+def _first_attempts(step: PlannedStep) -> list[str]:
+    """Return the first attempt at each dependency of a step."""
+    return [f"{dependency}.1" for dependency in step.after]
+
+
 def _wrong_reason(job: PlannedJob, story: Story, killed: set[str]) -> str:
+    """Return a fault of the reason of the job's end, as far as it is about budgets, or ''."""
     is_spent = story.reason.startswith((SPENT, SPENT_ABOVE, SHARE_SPENT) if job.parent else SPENT)
     if not is_spent and job.is_tight and _spends(job, killed):
         return "its budget should have ended it"
@@ -223,13 +217,12 @@ def _wrong_reason(job: PlannedJob, story: Story, killed: set[str]) -> str:
 
 
 def _wrong_status(job: PlannedJob, story: Story, cut: set[str]) -> str:
-    left_behind = any(
-        f"{part}.1" not in story.results for step in job.steps if step.enough for part in step.after
-    )
+    """Return a fault of the job's status, or ''."""
     if not cut:
         planned = "ok"
-        if left_behind:
-            planned = "partial"
+        for step in job.steps:
+            if step.enough and not story.results.keys() >= set(_first_attempts(step)):
+                planned = "partial"
         if story.status == planned:
             return ""
         return f"{story.status}, though every handoff is as planned"
@@ -238,19 +231,19 @@ def _wrong_status(job: PlannedJob, story: Story, cut: set[str]) -> str:
     if story.status == "ok" and any(handoff_id.startswith(f"{FACT_GATE}.") for handoff_id in cut):
         return "ok, though nobody has looked at its facts"
     has_answer = any(_is_usable(job, handoff, end) for handoff, end in story.results.items())
-    if has_answer:
-        if job.is_tight:
-            allowed = {"partial"}
-        else:
-            allowed = {"partial", "ok"}
-    else:
+    if not has_answer:
         allowed = {"failed"}
+    elif job.is_tight:
+        allowed = {"partial"}
+    else:
+        allowed = {"partial", "ok"}
     if story.status in allowed:
         return ""
     return f"{story.status}, and {'something' if has_answer else 'nothing'} was usable"
 
 
 def _is_usable(job: PlannedJob, handoff: str, end: Ended) -> bool:
+    """Return whether an answer can be made from the result of this handoff."""
     step = step_of(job, handoff)
     if step and step.team and handoff == step.last:
         return end.status in ("ok", "partial")
@@ -258,6 +251,6 @@ def _is_usable(job: PlannedJob, handoff: str, end: Ended) -> bool:
 
 
 def _spends(job: PlannedJob, killed: set[str]) -> bool:
-    """Return whether the rest of a tight job's plan still exceeds its budget."""
+    """Return whether the plan of a tight job, without its killed handoffs, exceeds the budget."""
     left = {key.handoff for key in needs_of(job)} - killed
     return FIRST_PLAN in left and len(left) > job.most_calls

@@ -1,8 +1,8 @@
 """All failpoint cases: windows of microseconds that random kills do not hit. Pure, except for the
 folder of the scripts.
 
-A case is a point in a kind of process, and an action. A point that no process reaches proves
-nothing, so a run fails then.
+A case is a point in a kind of process, and an action. A run fails if no process reaches a point,
+because such a point proves nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Blow(StrEnum):
     DROP = "drop"
     REDIS = "kill Redis"
     STOP = "stop"
-    """Stop the process until its lease is over; then it continues with its next message."""
+    """Stop the process until its lease has expired, and then let it continue."""
 
 
 class Need(StrEnum):
@@ -52,9 +52,7 @@ class Need(StrEnum):
 
     @property
     def is_met_often(self) -> bool:
-        """Return whether the point is reached again and again, so that Redis may be killed there,
-        too.
-        """
+        """Return whether processes reach the point often, so that a case may also kill Redis there."""
         return self.is_met_by_jobs or self in (Need.UNREAD, Need.STUMBLE)
 
     @property
@@ -131,16 +129,16 @@ OTHERS: dict[str, dict[str, Need]] = {
 
 
 STOPPED_BEFORE = ("turn", "finish", "commit")
-"""Scripts that must be refused when they run too late."""
+"""Scripts that the store must refuse after the lease has expired."""
 
 
 def scripts() -> set[str]:
-    """Return the store's scripts by the files of its folder."""
-    items: set[str] = set()
+    """Return the names of the store's scripts, from the files of its folder."""
+    names: set[str] = set()
     for path in (files("handoff_queue.shared.store") / "lua").iterdir():
         if path.name.endswith(".lua"):
-            items.add(path.name.removesuffix(".lua"))
-    return items
+            names.add(path.name.removesuffix(".lua"))
+    return names
 
 
 def cases() -> list[Case]:
@@ -172,11 +170,9 @@ def _cases() -> Iterator[Case]:
 def _of(name: str, kind: str, need: Need) -> Iterator[Case]:
     yield Case(kind, f"{name}.{BEFORE}", Blow.KILL, need)
     yield Case(kind, f"{name}.{AFTER}", Blow.KILL, need)
-    if (
-        name == "publish.group"
-    ):  # sent as one, and never again by the client: there is no answer to lose that is not a torn group
+    if name == "publish.group":  # a lost answer is the same as a group that is published in part
         yield Case(kind, f"{name}.{MIDDLE}", Blow.KILL, need)
-    elif name != "chord.part":  # more than one thing that is asked of the server
+    elif name != "chord.part":  # several requests, so no single answer can be lost
         yield Case(kind, f"{name}.{AFTER}", Blow.DROP, need)
     if kind != CLIENT and need.is_met_often and name != "chord.part":
         yield Case(kind, f"{name}.{AFTER}", Blow.REDIS, need)

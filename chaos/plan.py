@@ -1,5 +1,5 @@
-"""A job of a run: its mode and steps, its budget, and the durations of its model calls. Pure.
-`chaos.job_generator` draws the jobs.
+"""The jobs of a run: their modes and steps, their budgets, and the faults and durations of their
+model calls. Pure. `chaos.job_generator` draws the jobs.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from handoff_queue.shared.types.usage import Usage
 SPECIALISTS = ("generalist", "analyst", "writer")
 FACT_CHECKER = "analyst"
 ROOMY_TURNS = 60
-"""A budget that no other job reaches with any number of repetitions."""
+"""Turns of a budget that a job does not reach, even with repeated calls."""
 ROOMY_TREE_TURNS = 240
-"""Budget of a tree of jobs, in which each child has a slice."""
+"""Turns of the budget of a tree of jobs, in which each child has a slice."""
 UNTIL_CANCELLED_S = 30.0
-"""Time enough to type `handoff cancel`, on a machine that has other things to do, too."""
+"""Seconds of a call that a cancel interrupts: enough to type `handoff cancel` on a busy machine."""
 LATE_S = 2.5
-"""Seconds of a call of a late step, which has several calls."""
+"""Seconds of a call of a late step."""
 TROUBLE_SHARE = 0.06
-"""Share of all model calls."""
+"""Share of the model calls whose first try may have a fault of the provider."""
 TAKES_S = (0.02, 0.2, 0.5, 0.9)
-"""Model calls: long enough for kills to find some in the air."""
+"""Durations of model calls in seconds. They are long enough for kills to hit calls in flight."""
 TENANTS = ("ann", "bob", "cyd")
 TIGHT_CALLS = 4
 """Calls that a tight budget allows without faults: the plan, two of twelve steps, the review."""
 TIGHT_TREE_CALLS = 2 + 2 * TIGHT_CALLS
-"""Plan and review, and a slice of four calls for each child."""
+"""Calls of the plan and the review, and of two children with a slice of four calls each."""
 TIGHT_MODEL = "claude-haiku-5-5"
 """Model of all agents of a job that is tight in money. With the agents' own models, one call of its
 planner costs more than all of its steps.
@@ -50,7 +50,7 @@ one step, but not next to the plan and two steps.
 
 
 class Trouble(StrEnum):
-    """The provider's fault at the first try of a call."""
+    """A fault of the provider at the first try of a call."""
 
     BUSY = "429"
     OVERLOADED = "529"
@@ -79,33 +79,35 @@ class PlannedStep:
     enough: int | None = None
     """Number of results of `after` that suffice; None: all."""
     team: PlannedJob | None = None
-    """The child job that does it."""
+    """The child job that does the step, or None if a specialist does it."""
     is_added: bool = False
     """True if the replanner adds it."""
     is_dropped: bool = False
     """True if the replanner drops it, unless it has begun."""
-
     helps: str = ""
-    """The step whose need it meets: the planner adds it then."""
+    """Step whose question this step answers. The planner adds this step after the question."""
 
     @property
     def last(self) -> str:
-        """Return the handoff whose result stands, if the step is not sent back."""
+        """Id of the handoff with the step's last planned attempt."""
         return f"{self.id}.{len(self.attempts)}"
 
     @property
     def is_there_from_the_beginning(self) -> bool:
-        """The first plan has it."""
+        """True if the step is in the first plan."""
         return not self.is_added and not self.helps
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class CallKey:
-    """Purpose of a model call. `handoff`: the handoff's id; `turn`: from 1, replies only."""
+    """Identity of a model call. Repetitions of a call have the same key."""
 
     job: str
+    """Name of the job."""
     handoff: str
+    """Id of the handoff."""
     turn: int
+    """Number of the turn, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +123,15 @@ class PlannedJob:
     trouble_share: float = TROUBLE_SHARE
     mode: Mode = Mode.TEAM
     takes_from: tuple[float, ...] = TAKES_S
-    """Seconds of its calls."""
+    """Possible durations of its calls in seconds."""
     parent: str = ""
-    """The name of the job whose step it does."""
+    """Name of the parent of a child job; empty for other jobs."""
     then: PlannedJob | None = None
     """Next job of the same user."""
 
     @property
     def tenant(self) -> str:
-        """Whose it is: the books of a day, and turns in queues, are kept for each."""
+        """Tenant of the job. Daily budgets and the fair order of queues are kept for each tenant."""
         return random.Random(f"{self.seed} tenant {self.name}").choice(TENANTS)  # noqa: S311
 
     @property
@@ -142,17 +144,22 @@ class PlannedJob:
 
     @property
     def is_tight(self) -> bool:
-        """Return whether it needs more than its budget."""
+        """True if the job needs more than its budget."""
         return self.shape in TIGHT
 
     @property
     def is_planned(self) -> bool:
-        """Return whether a planner plans the job."""
+        """True if a planner plans the job."""
         return self.mode in PLANNED and self.shape is not Shape.ALONE
 
     @property
+    def first_steps(self) -> list[PlannedStep]:
+        """Steps of the first plan."""
+        return [step for step in self.steps if step.is_there_from_the_beginning]
+
+    @property
     def has_team(self) -> bool:
-        """Return whether an assessor reviews its results."""
+        """True if an assessor reviews the results of the job."""
         return self.is_planned or self.mode is Mode.PIPELINE
 
     @property
@@ -179,28 +186,28 @@ class PlannedJob:
 
     @property
     def most_calls(self) -> int:
-        """Return the number of calls that its budget allows without faults."""
+        """Number of calls that the budget of the job allows, without faults."""
         if self.is_tight:
             return TIGHT_CALLS
         return ROOMY_TURNS
 
     @property
     def model(self) -> str | None:
-        """Return the model of all its agents; None: each has its own."""
+        """Model of all agents of the job; None: each agent has its own model."""
         if self.shape is Shape.TIGHT_MONEY:
             return TIGHT_MODEL
         return None
 
     @property
     def usage(self) -> Usage:
-        """Return the usage of each of its calls."""
+        """Usage of each call of the job."""
         if self.shape in (Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY):
             return GREEDY_USAGE
         return PLAIN_USAGE
 
     @property
     def family(self) -> Iterator[PlannedJob]:
-        """Yield the job and all jobs below it."""
+        """The job and all its descendants."""
         yield self
         for step in self.steps:
             if step.team:
@@ -211,13 +218,13 @@ class PlannedJob:
         return 1 + (self.trouble(key) is not None)
 
     def trouble(self, key: CallKey) -> Trouble | None:
-        """Return the fault of the first try of this call. Each handoff has at most one fault,
+        """Return the fault of the first try of this call, or None. Each handoff has at most one fault,
         because its specialist's turns allow no more.
         """
-        earlier = (self._drawn(replace(key, turn=turn)) for turn in range(1, key.turn))
-        if not any(earlier):
-            return self._drawn(key)
-        return None
+        for turn in range(1, key.turn):
+            if self._drawn(replace(key, turn=turn)):
+                return None
+        return self._drawn(key)
 
     def _drawn(self, key: CallKey) -> Trouble | None:
         dice = random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn}")  # noqa: S311 - a seed is the point
