@@ -189,7 +189,8 @@ def _replanners(job: PlannedJob) -> Iterator[PlannedHandoff]:
             attempts += step_of(job, handoff_id) is not None
     first = frozenset(_last_handoffs(step for step in job.first_steps if not step.after))
     is_sure = any(step.is_added for step in job.steps)
-    for number in range(1, attempts + 3):
+    most = attempts + 2
+    for number in range(1, most + 1):
         yield PlannedHandoff(f"replanner.{number}", first, is_needed=number == 1 and is_sure)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,17 +29,20 @@ from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 ARMED_AT_ONCE = 5
-"""Armed points in addition to the points of commands."""
+"""Most armed points, without the points of commands."""
 JOBS_AT_ONCE = 8
 CROWD = 24
-"""Jobs at once that use up the role slots of supervisors: three supervisors have two slots each."""
+"""Open jobs that use up the role slots of the supervisors: three supervisors have two slots each."""
 OFTEN = 0.3
 """Share of a job's calls that the provider refuses, to test many refusals."""
 GIVEN_UP_AFTER_S = 120.0
-"""Seconds until an armed point is given up, on a busy machine."""
+"""Seconds until an armed point is given up: enough on a busy machine."""
 STOPPED_LEASES = 1.6
-"""Longer than a lease and the sweep after it, shorter than the watchdog's patience."""
+"""Duration of a stop in leases: longer than a lease and the sweep after it, shorter than the
+watchdog's patience.
+"""
 NUDGE_EVERY_S = 1.5
+"""Seconds between two processes that are told to end."""
 STUMBLES_AT = f"script.set_due.{BEFORE}"
 """Point at which a supervisor that continues a job raises an internal error."""
 
@@ -49,6 +53,7 @@ class Armed:
 
     case: Case
     since: float
+    """Time of the arming, in seconds of a monotonic clock."""
     errand: Errand | None = None
     """Command of the user during the case."""
     is_tried: bool = False
@@ -66,7 +71,7 @@ class Trial:
     tell: Tell
     draw: Draw
     here: Stage[Ours] | None = None
-    """The test bed of this system, on which commands can be typed and messages forged."""
+    """The test bed, if it has this system: only here can a case type commands and forge messages."""
     strikes: list[Strike] = field(default_factory=list)
     not_reached: list[Case] = field(default_factory=list)
     _armed: list[Armed] = field(default_factory=list)
@@ -101,28 +106,20 @@ class Trial:
             time.sleep(LOOK_EVERY_S)
 
     def _next(self, waiting: Sequence[Case]) -> Case | None:
-        """Return a case that can be armed now. Enough processes must be left to reach its point,
-        and to recover before the next action.
+        """Return a case that can be armed now, or None. Enough processes must be left to reach its
+        point, and to recover before the next action.
         """
         armed = [each.case for each in self._armed]
-        if sum(
-            case.kind != CLIENT for case in armed
-        ) >= ARMED_AT_ONCE or not self.on.fleet.is_ready(REDIS):
+        armed_of_kind = Counter(case.kind for case in armed)
+        in_fleet = armed_of_kind[WORKER] + armed_of_kind[SUPERVISOR]
+        if in_fleet >= ARMED_AT_ONCE or not self.on.fleet.is_ready(REDIS):
             return None
-        spare: dict[str, int] = {}
+        spare = {CLIENT: 1}
         for kind in (WORKER, SUPERVISOR):
-            spare[kind] = (
-                len(self.on.fleet.ready(kind)) - 1 - sum(case.kind == kind for case in armed)
-            )
+            spare[kind] = len(self.on.fleet.ready(kind)) - 1 - armed_of_kind[kind]
         for case in waiting:
-            taken = any((case.kind, case.point) == (other.kind, other.point) for other in armed)
-            is_first_of_its_need = case.need.is_met_by_jobs or all(
-                other.need is not case.need for other in armed
-            )
-            is_only_redis = case.blow is not Blow.REDIS or all(
-                other.blow is not Blow.REDIS for other in armed
-            )
-            if not taken and is_first_of_its_need and is_only_redis and spare.get(case.kind, 1) > 0:
+            is_blocked = any(_exclude_each_other(case, other) for other in armed)
+            if not is_blocked and spare[case.kind] > 0:
                 return case
         return None
 
@@ -134,7 +131,7 @@ class Trial:
         return self.here
 
     def _submit(self) -> None:
-        """Submit the job again if it is unknown whether it exists."""
+        """Submit the next job, or the last one again if Redis did not confirm it."""
         if self._needs(Need.REFUSED):
             share = OFTEN
         else:
@@ -149,8 +146,8 @@ class Trial:
         else:
             order = case.blow.value
         folder = self.on.fleet.points(case.kind)
-        for taken in folder.glob(f"{case.point}@*"):  # a process has failed at that point
-            taken.unlink()
+        for reached in folder.glob(f"{case.point}@*"):  # left by an earlier case at this point
+            reached.unlink()
         arm(folder, case.point, order)
         errand = None
         if case.need.is_a_command:
@@ -158,25 +155,28 @@ class Trial:
         self._armed.append(Armed(case, time.monotonic(), errand))
 
     def _is_over(self, armed: Armed) -> bool:
+        """Check an armed case. Return whether it and its command are complete."""
         if not armed.is_tried:
-            self._see(armed)
+            self._check(armed)
         if armed.errand is None:
             return armed.is_tried
         return armed.errand.go_on(is_tried=armed.is_tried)
 
-    def _see(self, armed: Armed) -> None:
-        """Check whether a process has reached the point."""
+    def _check(self, armed: Armed) -> None:
+        """Record the strike if a process has reached the point. Give up the point after
+        `GIVEN_UP_AFTER_S`.
+        """
         folder, case = self.on.fleet.points(armed.case.kind), armed.case
-        taken = next(folder.glob(f"{case.point}@*"), None)
-        if taken is not None:
+        reached = next(folder.glob(f"{case.point}@*"), None)
+        if reached is not None:
             armed.is_tried = True
-            pid = int(taken.name.partition("@")[2])
-            strike = self._strike(case, pid, taken.stat().st_ctime)
+            pid = int(reached.name.partition("@")[2])
+            strike = self._strike(case, pid, reached.stat().st_ctime)
             if case.blow is Blow.STOP:
                 self._stops.add(pid, strike)
             else:
                 self.strikes.append(strike)
-            taken.unlink()
+            reached.unlink()
         elif time.monotonic() - armed.since > GIVEN_UP_AFTER_S:
             armed.is_tried = True
             self.not_reached.append(case)
@@ -212,7 +212,7 @@ class Trial:
         return any(armed.case.need is need for armed in self._armed)
 
     def _nudge(self) -> None:
-        """Start the work that makes a process reach the point."""
+        """Do what makes processes reach the armed points, if jobs alone do not."""
         needs: dict[Need, str] = {}
         for armed in self._armed:
             needs[armed.case.need] = armed.case.kind
@@ -229,14 +229,12 @@ class Trial:
         self._stumble(is_needed=Need.STUMBLE in needs)
 
     def _stumble(self, *, is_needed: bool) -> None:
-        """Make a supervisor raise an internal error while no other case runs, for the time that
-        this is needed.
+        """Make a supervisor raise an internal error as long as an armed case needs it. Do nothing while
+        a case of the same point is armed.
         """
-        if any(
-            (armed.case.kind, armed.case.point) == (SUPERVISOR, STUMBLES_AT)
-            for armed in self._armed
-        ):
-            return
+        for armed in self._armed:
+            if (armed.case.kind, armed.case.point) == (SUPERVISOR, STUMBLES_AT):
+                return
         points = self.on.fleet.points(SUPERVISOR)
         if is_needed:
             arm(points, STUMBLES_AT, "defect")
@@ -244,7 +242,19 @@ class Trial:
             (points / STUMBLES_AT).unlink(missing_ok=True)
 
 
+def _exclude_each_other(case: Case, other: Case) -> bool:
+    """Return whether two cases cannot be armed at once: they have the same point, or need the same
+    action, or both kill Redis.
+    """
+    if (case.kind, case.point) == (other.kind, other.point):
+        return True
+    if case.need is other.need and not case.need.is_met_by_jobs:
+        return True
+    return case.blow is Blow.REDIS and other.blow is Blow.REDIS
+
+
 def _endless(seed: int, draw: Draw) -> Iterator[PlannedJob]:
+    """Yield the jobs of a seed, without end."""
     number = 0
     while True:
         yield from jobs_of(seed, 1, number, draw)

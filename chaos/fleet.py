@@ -1,5 +1,5 @@
-"""The fleet under attack: a private Redis with an append-only file, several supervisors and workers
-of any system.
+"""The fleet under attack: a private Redis with an append-only file, and the supervisors and workers of
+a system.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ SWEEP_S = 0.3
 DRAIN_S = 0.4
 RETENTION_S = 3_600
 RATE_WAIT_S = 0.1
-"""Short, so that a handoff frees its slot after a short refusal, too."""
+"""HANDOFF_RATE_WAIT_S of the fleet: so short that a handoff frees its slot after a short refusal, too.
+"""
 READY_WITHIN_S = 120.0
-"""Seconds until all processes are ready, on a busy machine."""
+"""Longest time in seconds until all processes are ready: enough on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Size:
     workers: int = 4
     supervisors: int = 3
     slots: int = 4
-    """Slots of each process. A supervisor may use half of its slots for roles; further handoffs of
+    """Slots of each process. A supervisor uses at most half of them for roles; further handoffs of
     roles go to a queue.
     """
     lease_s: float = 3.0
@@ -52,7 +53,7 @@ class Fleet:
     url: str
     processes: Processes
     connection: Connection
-    """The killer's, and the books'."""
+    """Connection of the killer and the invariants."""
 
     def look(self) -> dict[str, int]:
         """Return the running processes: name -> pid."""
@@ -94,9 +95,7 @@ def points_in(folder: Path, kind: str) -> Path:
 
 
 def arm(points: Path, point: str, order: str) -> None:
-    """Arm a point atomically. A process that finds the file without its text would see an empty
-    action.
-    """
+    """Arm a point atomically, so that no process reads the file before its text is there."""
     written = points / f".{point}"
     written.write_text(order)
     written.rename(points / point)
@@ -104,10 +103,11 @@ def arm(points: Path, point: str, order: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A Celery process. `kind`: the kind of its failpoints."""
+    """A Celery process."""
 
     name: str
     kind: str
+    """Kind of its failpoints."""
     app: str
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -117,13 +117,13 @@ class Member:
 def running_fleet(
     folder: Path, size: Size, model_url: str, members: Sequence[Member]
 ) -> Iterator[Fleet]:
-    """Run a fleet, which is ready when the block begins, and ends with the block.
+    """Run a fleet that is ready when the block begins, and that is killed after the block.
 
     Raises:
         UserError: a process does not start.
     """
     with ExitStack() as parts:
-        nursery = celery_fork_server()  # forked: a killed process is back in half a second
+        nursery = celery_fork_server()  # a forked process replaces a killed one in half a second
         processes = parts.enter_context(Processes(folder, nursery and parts.enter_context(nursery)))
         url = PrivateRedis(processes, folder, is_hunted=True).start()
         _start(processes, folder, environment_of(folder, url, size, model_url), members)
@@ -154,8 +154,8 @@ def _start(
 
 
 def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[str, str]:
-    """Return the environment of a fleet, independent of this process's settings. A run must not
-    reach a model that costs money.
+    """Return the environment of a fleet. It sets each variable that could lead a run to a model that
+    costs money.
     """
     return {
         "HANDOFF_REDIS_URL": url,

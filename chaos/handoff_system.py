@@ -1,4 +1,4 @@
-"""This project's system: submits jobs with its client, and reads their records from its store."""
+"""This system in a run: submits jobs with its client, and reads their records from its store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from handoff_queue.shared.types.names import ROLES
 from handoff_queue.supervisor.client.client import Client, Request, connect
 
 ASKED = Approvals(what=(ApprovalOf.PLAN, ApprovalOf.ANSWER))
-"""Approvals of a job that needs its user's answer."""
+"""Approvals that a job with the shape `approved` asks for."""
 Event = TypeVar("Event")
 
 
@@ -56,9 +56,9 @@ class Ours:
     frozen_at: str = "script.renew.before"
     counted_at: str = "script.finish.after"
     _before: dict[str, JobId] = field(default_factory=dict)
-    """Earlier job that a job follows, by its name."""
+    """Id of the earlier job that a job follows, by the name of the later job."""
     _turned_down: set[str] = field(default_factory=set)
-    """Jobs whose user is known to have been heard: once is enough."""
+    """Names of the jobs whose rejection was confirmed. A user rejects once."""
 
     @property
     def absent(self) -> Mapping[str, str]:
@@ -93,7 +93,7 @@ class Ours:
         self.begin(job, self.client.submit(replace(asked, after=self._before.get(job.name))))
 
     def begin(self, job: PlannedJob, job_id: JobId) -> None:
-        """Remember its id, and those of its children: they follow from it."""
+        """Remember the id of the job, and the ids of its children, which are derived from it."""
         self.ids[job.name] = job_id
         if job.then:
             self._before[job.then.name] = job_id
@@ -102,14 +102,13 @@ class Ours:
                 self.begin(step.team, child_id_for(job_id, HandoffId(step.last)))
 
     def attend(self, jobs: Collection[PlannedJob], called: Collection[CallKey]) -> None:
-        waiting = {
-            self.ids[job.name]: job
-            for job in jobs
-            if job.shape in (Shape.APPROVED, Shape.CALLED_OFF, *REJECTED)
-        }
+        waiting: dict[JobId, PlannedJob] = {}
+        for job in jobs:
+            if job.shape in (Shape.APPROVED, Shape.CALLED_OFF, *REJECTED):
+                waiting[self.ids[job.name]] = job
         for standing in self.client.store.jobs.standings(list(waiting)):
             job = waiting[standing.job_id]
-            with suppress(UserError):  # it was said already, and only its answer was lost
+            with suppress(UserError):  # an earlier request succeeded, and its answer was lost
                 if standing.approval and self._is_to_be_turned_down(job):
                     self.client.reject(standing.job_id, note=f"Not so: {job.name}.")
                     self._turned_down.add(job.name)
@@ -123,8 +122,8 @@ class Ours:
                     self.client.cancel(standing.job_id)
 
     def _is_to_be_turned_down(self, job: PlannedJob) -> bool:
-        """Return whether the user rejects the job's question, once. A user without a confirmation
-        reads the store.
+        """Return whether the user of the job still has to reject its question. Without a confirmation,
+        the journal tells whether the user has done so.
         """
         if job.shape not in REJECTED or job.name in self._turned_down:
             return False
@@ -134,11 +133,11 @@ class Ours:
         by_id: dict[JobId, str] = {}
         for name in names:
             by_id[self.ids[name]] = name
-        items: set[str] = set()
+        ended: set[str] = set()
         for standing in self.client.store.jobs.standings(list(by_id)):
             if JobStatus(standing.status).ended:
-                items.add(by_id[standing.job_id])
-        return items
+                ended.add(by_id[standing.job_id])
+        return ended
 
     def stuck(self, _names: Collection[str]) -> set[str]:
         """Return an empty set: the sweeper continues every job."""
@@ -162,24 +161,24 @@ class Ours:
         return stored_calls
 
     def holders(self, jobs: Collection[PlannedJob]) -> Mapping[tuple[str, str], tuple[int, int]]:
-        handoffs = [
-            (job.name, expected.id)
-            for job in jobs
-            for expected in course_of(job).values()
-            if expected.turns
-        ]  # others are held by child jobs
+        handoffs: list[tuple[str, str]] = []
+        for job in jobs:
+            for expected in course_of(job).values():
+                if expected.turns:  # a handoff without turns is done by a child job
+                    handoffs.append((job.name, expected.id))
         with in_our_words():
             pipe = self.client.store.connection.redis.pipeline(transaction=False)
             for name, handoff in handoffs:
                 pipe.hmget(
                     keys.handoff(self.ids[name], HandoffId(handoff)), "worker", "claims", "fence"
                 )
-            answers = zip(handoffs, pipe.execute(), strict=True)
-        return {
-            whose: (int(worker.rpartition(b":")[2]), int(claims))
-            for whose, (worker, claims, fence) in answers
-            if fence
-        }
+            answers = pipe.execute()
+        holders: dict[tuple[str, str], tuple[int, int]] = {}
+        for whose, (worker, claims, fence) in zip(handoffs, answers, strict=True):
+            if fence:
+                pid = int(worker.rpartition(b":")[2])
+                holders[whose] = (pid, int(claims))
+        return holders
 
     def story(self, name: str) -> Story:
         job_id = self.ids[name]
@@ -192,17 +191,18 @@ class Ours:
             finished[event.handoff_id] = (*finished.get(event.handoff_id, ()), at)
             results[event.handoff_id] = Ended(event.status.value, event.stop_reason.value)
         ends, begun = _of(events, JobEnded), _of(events, JobSubmitted)
-        status, reason = (
-            (ends[-1][1].status.value, ends[-1][1].reason or "") if ends else ("running", "")
-        )
-        notes = () if status == JobStatus.OK.value else self.client.result(job_id).notes
-        waits_for = (
-            ()
-            if ends
-            else self._unfinished(
-                job_id, [issued.handoff_id for _, issued in _of(events, HandoffIssued)]
-            )
-        )
+        status, reason = "running", ""
+        waits_for: tuple[str, ...] = ()
+        if ends:
+            last_end = ends[-1][1]
+            status, reason = last_end.status.value, last_end.reason or ""
+        else:
+            waits_for = self._unfinished(job_id, events)
+        notes: Sequence[str] = ()
+        if status != JobStatus.OK.value:
+            notes = self.client.result(job_id).notes
+        stop_reasons = sorted({end.stop_reason for end in results.values()})
+        cancels = _of(events, CancelRequested)
         return Story(
             status=status,
             submitted_at=events[0].at,
@@ -210,23 +210,16 @@ class Ours:
             finished_at=finished,
             results=results,
             reason=reason,
-            why="; ".join(
-                (
-                    status,
-                    *sorted({end.stop_reason for end in results.values()}),
-                    *notes,
-                    reason,
-                    *waits_for,
-                )
-            ),
+            why="; ".join((status, *stop_reasons, *notes, reason, *waits_for)),
             given_up_at=_given_up(events),
-            cancelled_at=next((at for at, _ in _of(events, CancelRequested)), None),
+            cancelled_at=cancels[0][0] if cancels else None,
             asked=asked_in(events),
             limits=begun[0][1].limits,
         )
 
-    def _unfinished(self, job_id: JobId, handoffs: Sequence[HandoffId]) -> tuple[str, ...]:
-        """Return the reasons why a job has not ended."""
+    def _unfinished(self, job_id: JobId, events: Sequence[Recorded]) -> tuple[str, ...]:
+        """Return the state of each handoff of the job that has not ended."""
+        handoffs = [issued.handoff_id for _, issued in _of(events, HandoffIssued)]
         standings = self.client.store.jobs.handoffs(job_id, handoffs)
         lines: list[str] = []
         for id_, standing in standings.items():
@@ -242,8 +235,8 @@ class Ours:
 
 
 def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
-    """Return whether a step of a child has made its call, which takes long enough to be cancelled,
-    or the job has no children.
+    """Return whether a call that takes long enough to be cancelled was made: by a step of a child, or
+    by the only step of a job without a usable plan.
     """
     below = {member.name for member in job.family} - {job.name}
     steps: set[CallKey] = set()
@@ -254,9 +247,7 @@ def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
 
 
 def _given_up(events: Iterable[Recorded]) -> dict[str, float]:
-    """Return the time of abandonment by handoff's id: for the newest handoff of each abandoned
-    step.
-    """
+    """Return the time of abandonment of the newest handoff of each abandoned step, by handoff's id."""
     newest: dict[str, str] = {}
     times: dict[str, float] = {}
     for recorded in events:
@@ -276,19 +267,20 @@ def asked_in(events: Sequence[Recorded]) -> tuple[tuple[float, float], ...]:
     for recorded in events:
         if isinstance(recorded.event, Approved | Rejected):
             answered.setdefault(recorded.event.asked, recorded.at)
-    items: list[tuple[float, float]] = []
-    for event in events:
-        if isinstance(event.event, ApprovalAsked):
-            items.append((event.at, answered.get(event.version, inf)))
-    return tuple(items)
+    periods: list[tuple[float, float]] = []
+    for recorded in events:
+        if isinstance(recorded.event, ApprovalAsked):
+            periods.append((recorded.at, answered.get(recorded.version, inf)))
+    return tuple(periods)
 
 
 def _of(events: Iterable[Recorded], kind: type[Event]) -> list[tuple[float, Event]]:
-    items: list[tuple[float, Event]] = []
+    """Return the events of a class, with their times."""
+    timed_events: list[tuple[float, Event]] = []
     for recorded in events:
         if isinstance(recorded.event, kind):
-            items.append((recorded.at, recorded.event))
-    return items
+            timed_events.append((recorded.at, recorded.event))
+    return timed_events
 
 
 def members_of(size: Size) -> list[Member]:

@@ -1,5 +1,5 @@
-"""The invariants of a run: compares the promises with the records of the model's server, the
-journals and the killer. Pure.
+"""The invariants of a run: compares the promises with the records of the model's server, the store and
+the killer. Pure.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_LOOKS
 from handoff_queue.shared.types.job_options import Mode
 
 ENDS_LOOKS = (Fault.KILL_SUPERVISOR, Fault.KILL_REDIS, Fault.FREEZE)
-"""Faults after which a look at a job may never be heard of again."""
+"""Faults that can end an evaluation of a job."""
 Handoff = tuple[str, str]
-"""Job's name, handoff's id."""
+"""Name of a job, and id of a handoff."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Recovery of a handoff whose process was struck during a call, until its next heartbeat."""
+    """Recovery of a handoff whose process was struck: until its next call, its end or its job's end."""
 
     strike: Strike
     handoff: Handoff
     seconds: float
+    """Seconds since the strike."""
     is_alone: bool
     """True if no other process was struck during the recovery."""
 
@@ -52,15 +53,15 @@ class Books:
     lease_s: float
     left_behind: Sequence[str] = ()
     not_reached: Sequence[str] | None = None
-    """Failpoints that no process reached; None: the run had no failpoints."""
+    """Failpoints that no process reached; None: the run tried no failpoints."""
     not_happened: Sequence[str] = ()
-    """Other planned actions that did not happen before the end of the run."""
+    """Other planned actions that did not happen."""
     stored_at: Mapping[CallKey, float] = field(default_factory=dict)
     """Time at which the store was first seen with the reply to a call."""
     held: Mapping[Handoff, Sequence[Held]] = field(default_factory=dict)
     """The claims of each handoff, in order."""
     absent: Mapping[str, str] = field(default_factory=dict)
-    """Promises and faults that the system does not have: as the report calls them, and why."""
+    """Promises and faults that the system does not have: name in the report -> reason."""
     refused_requests: Sequence[str] = ()
     """Rules of the Messages API that requests to the model broke."""
 
@@ -73,7 +74,7 @@ class Books:
 
     @cached_property
     def everyone(self) -> list[PlannedJob]:
-        """Return all jobs. A child may never have begun, if no handoff needed it."""
+        """All jobs. Children that the store does not know are left out: no handoff needed them."""
         planned_jobs: list[PlannedJob] = []
         for job in self.jobs:
             for member in job.family:
@@ -83,6 +84,7 @@ class Books:
 
     @property
     def ended(self) -> int:
+        """Number of users' jobs that have ended."""
         total = 0
         for job in self.jobs:
             total += bool(self.stories[job.name].ended_at)
@@ -90,16 +92,13 @@ class Books:
 
     @property
     def modes(self) -> dict[str, int]:
-        """Return the number of users' jobs by mode."""
-        modes: dict[str, int] = {}
-        for mode in Mode:
-            if count := sum(job.mode is mode for job in self.jobs):
-                modes[mode.value] = count
-        return modes
+        """Number of users' jobs by mode, without modes that no job has."""
+        counts = Counter(job.mode for job in self.jobs)
+        return {mode.value: counts[mode] for mode in Mode if counts[mode]}
 
     @property
     def children(self) -> int:
-        """Child jobs that have begun."""
+        """Number of child jobs that have begun."""
         return len(self.everyone) - len(self.jobs)
 
     @property
@@ -113,15 +112,12 @@ class Books:
 
     @property
     def ended_twice(self) -> list[str]:
-        items: list[str] = []
-        for name, story in self.stories.items():
-            if len(story.ended_at) > 1:
-                items.append(name)
-        return items
+        """Jobs whose journal has more than one end."""
+        return [name for name, story in self.stories.items() if len(story.ended_at) > 1]
 
     @property
     def finished_twice(self) -> list[str]:
-        """Handoffs with two results."""
+        """Handoffs with more than one result."""
         lines: list[str] = []
         for name, story in self.stories.items():
             for id_, at in story.finished_at.items():
@@ -131,70 +127,63 @@ class Books:
 
     @property
     def spoilt(self) -> dict[str, str]:
-        """Jobs that have ended, but not as they were to, and why."""
-        ended = [job for job in self.everyone if self.stories[job.name].ended_at]
-        wrong = {
-            job.name: wrong_end(job, self.stories) or self._given_up_for_nothing(job.name)
-            for job in ended
-        }
-        by_name: dict[str, str] = {}
-        for name, what in wrong.items():
-            if what:
-                by_name[name] = f"{what} ({self.stories[name].why})"
-        return by_name
+        """Jobs that ended otherwise than planned: name -> deviation."""
+        deviations: dict[str, str] = {}
+        for job in self.everyone:
+            story = self.stories[job.name]
+            if not story.ended_at:
+                continue
+            deviation = wrong_end(job, self.stories) or self._given_up_for_nothing(job.name)
+            if deviation:
+                deviations[job.name] = f"{deviation} ({story.why})"
+        return deviations
 
     def _given_up_for_nothing(self, name: str) -> str:
-        """Return a handoff or job that was given up with too few strikes; '' if there is none."""
-        if (
-            self.stories[name].is_not_looked_at_any_more
-            and (struck := self._struck_looks(name)) < MAX_LOOKS
-        ):
+        """Return why the job or a handoff of it should not have been given up: too few strikes hit it.
+        Return '' if there is no such fault.
+        """
+        story = self.stories[name]
+        if story.is_not_looked_at_any_more and (struck := self._struck_looks(name)) < MAX_LOOKS:
             return f"looked at no more, though supervisors were struck only {struck} times"
-        for handoff in sorted(self.stories[name].broken_off(TOO_MANY_CLAIMS)):
-            struck = strikes_at(
-                self.held.get((name, handoff), ()),
-                self.strikes,
-                min(self.stories[name].finished_at.get(handoff, (inf,))),
-            )
+        for handoff in sorted(story.broken_off(TOO_MANY_CLAIMS)):
+            claims = self.held.get((name, handoff), ())
+            struck = strikes_at(claims, self.strikes, min(story.finished_at.get(handoff, (inf,))))
             if struck < MAX_CLAIMS:
                 return f"{handoff}: given up, though only {struck} of its claims were struck"
         return ""
 
     def _struck_looks(self, name: str) -> int:
-        """Return the strikes that may have ended an evaluation of a job. Evaluations are not
-        recorded.
+        """Return the number of strikes that may have ended an evaluation of a job. No record says which
+        evaluations there were.
         """
         began = min((call.at for call in self.calls if call.key.job == name), default=inf)
         if began == inf:  # each evaluation ended before the first call
             began = self.stories[name].submitted_at
-        ends = (
-            strike
-            for strike in self.strikes
-            if strike.fault in ENDS_LOOKS and strike.at >= began - self.lease_s
-        )
+        ended = min(self.stories[name].ended_at)
         total = 0
-        for end in ends:
-            total += end.at <= min(self.stories[name].ended_at)
+        for strike in self.strikes:
+            total += strike.fault in ENDS_LOOKS and began - self.lease_s <= strike.at <= ended
         return total
 
     @property
     def given_up(self) -> list[str]:
-        """Jobs with a handoff that was killed three times in a row in one turn, or looks at
-        which were: the promised end of such ones.
+        """Jobs that were given up, or with a handoff that was given up: processes were killed three
+        times in a row during an evaluation of the job, or during one turn of the handoff.
         """
-        items: list[str] = []
+        names: list[str] = []
         for name, story in self.stories.items():
             if story.broken_off(TOO_MANY_CLAIMS) or story.is_not_looked_at_any_more:
-                items.append(name)
-        return items
+                names.append(name)
+        return names
 
     @property
     def made(self) -> int:
+        """Number of calls."""
         return len(self.calls)
 
     @cached_property
     def needed(self) -> int:
-        """Return the calls of a run of the same jobs with only the provider's planned faults.
+        """Number of calls in a run of the same jobs with only the provider's planned faults.
 
         An optional call counts if it was made. Timing decides which results satisfy a join, which
         evaluation finds all results, and how far a cancelled job has come.
@@ -205,91 +194,94 @@ class Books:
         return total
 
     def _needs(self, job: PlannedJob) -> int:
-        made = Counter(call.key for call in self.calls if call.key.job == job.name)
-        is_cancelled = self.stories[job.name].status == "cancelled"
-        planned = [one for one in course_of(job).values() if not one.instead_of]
-        return sum(
-            job.tries(key) if one.is_needed and not is_cancelled else min(job.tries(key), made[key])
-            for one in planned
-            for key in keys_of(job, one)
-        )
+        """Return the number of needed calls of a job, without regard to its budget."""
+        total = 0
+        for handoff in course_of(job).values():
+            if handoff.instead_of:
+                continue
+            is_sure = handoff.is_needed and self.stories[job.name].status != "cancelled"
+            for key in keys_of(job, handoff):
+                tries = job.tries(key)
+                if not is_sure:
+                    tries = min(tries, len(self._copies_of(key)))
+                total += tries
+        return total
+
+    def _copies_of(self, key: CallKey) -> list[Call]:
+        """Return the call and its repetitions, in order."""
+        calls = self._by_handoff.get((key.job, key.handoff), ())
+        return [call for call in calls if call.key == key]
 
     @cached_property
     def _surplus(self) -> Counter[CallKey]:
-        made = Counter(call.key for call in self.calls)
-        planned = {job.name: job for job in self.everyone}
+        """Number of repetitions of each call that the provider's planned faults do not explain."""
+        surplus = Counter(call.key for call in self.calls)
+        jobs = {job.name: job for job in self.everyone}
+        for key in surplus:
+            if job := jobs.get(key.job):
+                surplus[key] -= self._planned_tries(job, key)
+        return +surplus
 
-        def need(key: CallKey) -> int:
-            job = planned.get(key.job)
-            handoff = None
-            if job:
-                handoff = course_of(job).get(key.handoff)
-            is_planned = (
-                job
-                and handoff
-                and key.turn <= handoff.turns
-                and self.stories[key.job].is_there(handoff)
-            )
-            if job and is_planned:
-                return job.tries(key)
+    def _planned_tries(self, job: PlannedJob, key: CallKey) -> int:
+        """Return the number of tries until a call is answered; 0 for a call that was not planned."""
+        handoff = course_of(job).get(key.handoff)
+        if handoff is None or key.turn > handoff.turns:
             return 0
-
-        return made - Counter({key: need(key) for key in made})
+        if not self.stories[job.name].is_there(handoff):
+            return 0
+        return job.tries(key)
 
     @property
     def repeated(self) -> int:
-        """Calls that were made once more than needed."""
+        """Number of calls that were made without need."""
         return self._surplus.total()
 
     @cached_property
     def unexplained(self) -> list[CallKey]:
-        """Return the repeated calls without a strike on their process between two copies."""
+        """Repeated calls without a strike that explains them, once for each such repetition."""
         call_keys: list[CallKey] = []
         for key, surplus in self._surplus.items():
-            for _ in range(surplus - sum(map(bool, self._explained(key)))):
-                call_keys.append(key)
+            explained = sum(map(bool, self._explained(key)))
+            call_keys += [key] * (surplus - explained)
         return call_keys
 
     def _explained(self, key: CallKey) -> Iterator[list[Strike]]:
         """Yield the strikes that explain each repetition. A repetition after the provider's planned
-        fault needs no explanation.
+        fault needs no explanation, and is left out.
         """
-        copies: list[Call] = []
-        for call in self._by_handoff[key.job, key.handoff]:
-            if call.key == key:
-                copies.append(call)
+        copies = self._copies_of(key)
         planned = len(copies) - self._surplus[key]
         for first, second in list(pairwise(copies))[max(0, planned - 1) :]:
             yield [strike for strike in self.strikes if self._explains(strike, first, second)]
 
     def story_of(self, key: CallKey) -> str:
-        """Return a call's copies and the events between them, in seconds after the first."""
-        copies: list[Call] = []
-        for call in self._by_handoff[key.job, key.handoff]:
-            if call.key == key:
-                copies.append(call)
-        began = copies[0].at
+        """Return the copies of a call and the strikes near them, for the report. Times are seconds
+        after the first copy.
+        """
+        copies = self._copies_of(key)
+        began, last = copies[0].at, copies[-1].at
         calls: list[str] = []
         for copy in copies:
             calls.append(f"{copy.at - began:.1f} s by {copy.process} ({_answered(copy, began)})")
-        near = [
-            strike for strike in self.strikes if began - self.lease_s <= strike.at <= copies[-1].at
-        ]
-        struck = [
-            f"{strike.at - began:.1f} s {strike.fault} {strike.target} {strike.point}".strip()
-            for strike in near
-        ]
-        return f"{key.job} {key.handoff}, turn {key.turn}: called {', '.join(calls)}; meanwhile {', '.join(struck) or 'nothing'}"
+        strikes: list[str] = []
+        for strike in self.strikes:
+            if began - self.lease_s <= strike.at <= last:
+                text = f"{strike.at - began:.1f} s {strike.fault} {strike.target} {strike.point}"
+                strikes.append(text.strip())
+        return f"{key.job} {key.handoff}, turn {key.turn}: called {', '.join(calls)}; meanwhile {', '.join(strikes) or 'nothing'}"
 
     @cached_property
     def repeated_by(self) -> Counter[Fault]:
-        """The kinds of strikes that explain them: of each, the last one between the one call
-        and the other.
-        """
-        by = [strikes for key in self._surplus for strikes in self._explained(key) if strikes]
-        return Counter(max(strikes, key=lambda strike: strike.at).fault for strikes in by)
+        """Number of explained repetitions by the fault of the last strike that explains each."""
+        faults = Counter[Fault]()
+        for key in self._surplus:
+            for strikes in self._explained(key):
+                if strikes:
+                    faults[max(strikes, key=lambda strike: strike.at).fault] += 1
+        return faults
 
     def _explains(self, strike: Strike, first: Call, second: Call) -> bool:
+        """Return whether a strike between two copies of a call can be the reason of the second."""
         if self._air.has_held_back(strike, second, first.at):
             return True  # another process made the call in the meantime
         return (
@@ -300,87 +292,86 @@ class Books:
 
     @cached_property
     def _air(self) -> Air:
-        return Air(
-            self.calls,
-            self.strikes,
-            {
-                key: min(at)
-                for key in {call.key for call in self.calls}
-                if (at := self._settled(key))
-            },
-        )
+        settled_at: dict[CallKey, float] = {}
+        for call in self.calls:
+            if times := self._settled(call.key):
+                settled_at[call.key] = min(times)
+        return Air(self.calls, self.strikes, settled_at)
 
     def _settled(self, key: CallKey) -> list[float]:
-        """Return the times at which the store had the reply: it was seen, the handoff continued
-        from it, or it had finished.
+        """Return times at which the store had the reply: it was seen there, the handoff made its next
+        call, or it had finished.
         """
+        times = list(self.stories[key.job].finished_at.get(key.handoff, ()))
         if key in self.stored_at:
-            stored = [self.stored_at[key]]
-        else:
-            stored = []
-        later: list[float] = []
+            times.append(self.stored_at[key])
         for call in self._by_handoff[key.job, key.handoff]:
             if call.key.turn > key.turn:
-                later.append(call.at)
-        return [*stored, *later, *self.stories[key.job].finished_at.get(key.handoff, ())]
+                times.append(call.at)
+        return times
 
     @property
     def in_the_air(self) -> int:
-        """Calls that processes had in the air when struck: the most that may be repeated."""
+        """Number of calls in flight in processes that were struck: so many may be repeated."""
         return self._air.most_repeated
 
     @property
     def was_hit(self) -> bool:
-        """Return whether any strike hit a process with a running handoff."""
+        """True if a strike hit a process with a running handoff."""
         return any(self._hit_by(strike) for strike in self.strikes)
 
     def _hit_by(self, strike: Strike) -> list[Handoff]:
-        return [
-            handoff
-            for handoff, calls in self._by_handoff.items()
-            if (last := bisect_right(calls, strike.until, key=lambda call: call.at))
-            and strike.hits(calls[last - 1].process)
-            and not any(at <= strike.at for at in self._ends_of(handoff))
-        ]
+        """Return the running handoffs whose last caller was struck."""
+        hit: list[Handoff] = []
+        for handoff, calls in self._by_handoff.items():
+            count = bisect_right(calls, strike.until, key=lambda call: call.at)
+            if count == 0 or not strike.hits(calls[count - 1].process):
+                continue
+            if min(self._ends_of(handoff), default=inf) > strike.at:
+                hit.append(handoff)
+        return hit
 
-    def _ends_of(self, handoff: Handoff) -> tuple[float, ...]:
+    def _ends_of(self, handoff: Handoff) -> list[float]:
         """Return the times after which a handoff needs no more work."""
-        story = self.stories[handoff[0]]
-        given_up = (story.given_up_at[handoff[1]],) if handoff[1] in story.given_up_at else ()
-        return (*story.finished_at.get(handoff[1], ()), *given_up, *story.ended_at)
+        name, handoff_id = handoff
+        story = self.stories[name]
+        times = [*story.finished_at.get(handoff_id, ()), *story.ended_at]
+        if handoff_id in story.given_up_at:
+            times.append(story.given_up_at[handoff_id])
+        return times
 
     @cached_property
     def recoveries(self) -> list[Recovery]:
-        """Return the recovery of every struck handoff: until its next call, its end, or the end of
-        its job.
-        """
-        recoveries = []
+        """Recovery of each struck handoff that recovered."""
+        recoveries: list[Recovery] = []
         for strike in self.strikes:
             for handoff in self._hit_by(strike):
-                signs = [
-                    *(
-                        call.at
-                        for call in self._by_handoff[handoff]
-                        if not _is_of_the_struck(call, strike)
-                    ),
-                    *self._ends_of(handoff),
-                ]
-                if after := [at for at in signs if at > strike.at]:
-                    until = min(after)
+                until = self._recovered_at(handoff, strike)
+                if until is not None:
                     alone = not any(strike.at < other.at < until for other in self.strikes)
                     recoveries.append(Recovery(strike, handoff, until - strike.at, alone))
         return recoveries
 
+    def _recovered_at(self, handoff: Handoff, strike: Strike) -> float | None:
+        """Return the time of the first sign of life of a handoff after a strike: its next call, its
+        end, or the end of its job.
+        """
+        times = self._ends_of(handoff)
+        for call in self._by_handoff[handoff]:
+            if not _is_of_the_struck(call, strike):
+                times.append(call.at)
+        return min((at for at in times if at > strike.at), default=None)
+
     @property
     def longest_recovery_s(self) -> float | None:
-        """Return the longest recovery without another strike; None if there was no such recovery."""
+        """Longest recovery in seconds without another strike; None if there was no such recovery."""
         return max(
             (recovery.seconds for recovery in self.recoveries if recovery.is_alone), default=None
         )
 
     @property
     def longest_recovery_in_a_row_s(self) -> float | None:
-        """Return the longest recovery with other strikes, each of which may restart it."""
+        """Longest recovery in seconds, also with other strikes, each of which may restart it."""
         return max((recovery.seconds for recovery in self.recoveries), default=None)
 
     @property
@@ -389,24 +380,22 @@ class Books:
 
     @cached_property
     def for_nobody(self) -> list[str]:
-        """Return calls that arrived when no job needed their results."""
+        """Calls that arrived when no job needed their results. Calls of a process that was stopped
+        just before the call are left out.
+        """
         quiet = Quiet({job.name: job for job in self.everyone}, self.stories)
-        unneeded = []
+        unneeded: list[str] = []
         for call in self.calls:
             since = quiet.since(call.key, call.at)
-            if since is not None and not any(
-                self._air.has_held_back(strike, call, since) for strike in self.strikes
-            ):
+            if since is not None and not self._air.is_held_back(call, since):
                 unneeded.append(
                     f"{call.key.job} {call.key.handoff}, turn {call.key.turn}, {call.at - since:.1f} s after, by {call.process}"
                 )
         return unneeded
 
     def count(self, fault: Fault) -> int:
-        total = 0
-        for strike in self.strikes:
-            total += strike.fault is fault
-        return total
+        """Return the number of strikes with this fault."""
+        return sum(strike.fault is fault for strike in self.strikes)
 
 
 def _answered(call: Call, began: float) -> str:
@@ -416,7 +405,7 @@ def _answered(call: Call, began: float) -> str:
 
 
 def _is_of_the_struck(call: Call, strike: Strike) -> bool:
-    """Return whether the call was in flight from the struck process. The server read it after the
-    strike, so it is no heartbeat.
+    """Return whether the struck process sent the call before the strike. The server may have read it
+    after the strike, but it is no sign of recovery.
     """
     return call.at <= strike.until and strike.hits(call.process)

@@ -1,5 +1,5 @@
-"""The model of a run: a Messages-API server on loopback that answers as planned, and writes
-down every call that it was paid for.
+"""The model of a run: a Messages-API server on loopback that answers as planned, and records each
+call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from handoff_queue.shared.types.usage import Usage
 from handoff_queue.testing import Json, MessagesServer, Reply, error_reply, json_reply
 
 PROCESS = "x-chaos-process"
-"""The header that says which process calls; the SDK takes it from its own environment variable."""
+"""Header with the name of the calling process. The SDK reads it from `CUSTOM_HEADERS`."""
 CUSTOM_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
 LIMITS = {
     "anthropic-ratelimit-requests-limit": "100000",
@@ -30,23 +30,25 @@ NOTHING = Usage()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. `at`: Unix seconds; `process`: the name of the calling process."""
+    """One request. Times are Unix seconds."""
 
     key: CallKey
     process: str
+    """Name of the calling process."""
     at: float
+    """Time of the request."""
     tokens: int = 0
     """Paid tokens; 0 for a refused request."""
     microusd: int = 0
     """Paid micro-dollars."""
     out_at: float | None = None
-    """Time at which the last byte of the answer had left; None: not before the end of the run."""
+    """Time at which the last byte of the answer was sent; None: not before the end of the run."""
     was_heard: bool = True
-    """True if the caller was still connected then."""
+    """True if the caller was still connected at that time."""
 
 
 class Model(MessagesServer):
-    """Answers every call of its jobs; more jobs can be added while it runs."""
+    """Answers every call of its jobs. Jobs can be added while it runs."""
 
     raises = False
     """The report of the run names the requests that broke a rule."""
@@ -62,7 +64,9 @@ class Model(MessagesServer):
 
     def add(self, jobs: Iterable[PlannedJob]) -> None:
         """Add jobs and their children."""
-        self._jobs |= {member.name: member for job in jobs for member in job.family}
+        for job in jobs:
+            for member in job.family:
+                self._jobs[member.name] = member
 
     def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
         with self._lock:
@@ -78,10 +82,9 @@ class Model(MessagesServer):
             reply = replace(reply_to(job, key, request), duration_s=job.takes_s(key))
         else:
             reply = _trouble(trouble)
+        used = NOTHING
         if reply.status == 200:
             used = job.usage
-        else:
-            used = NOTHING
         tokens = {"input_tokens": job.usage.input_tokens, "output_tokens": job.usage.output_tokens}
         reply = replace(reply, headers={**LIMITS, **reply.headers}, usage=tokens)
         paid = used.input_tokens + used.output_tokens, price_of(used, request["model"])

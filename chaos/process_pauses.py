@@ -1,5 +1,5 @@
-"""Processes that are stopped and told to go on again, and how long that lasted: on a busy
-machine longer than it was meant to.
+"""Pauses of processes by SIGSTOP and SIGCONT, with their real durations. On a busy machine a pause
+lasts longer than planned.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from handoff_queue.chaos.strikes import Strike
 
 @dataclass(slots=True)
 class Stops:
-    """Pauses of processes. The run's `strikes` hold a pause with its planned duration, and after it
-    with its real one.
+    """The current pauses. `strikes` holds each pause with its planned duration until it ends, and then
+    with its real duration.
     """
 
     strikes: list[Strike]
@@ -24,7 +24,7 @@ class Stops:
 
     @property
     def targets(self) -> set[str]:
-        """Return the paused processes."""
+        """Names of the paused processes."""
         return {strike.target for strike in self._by_pid.values()}
 
     def add(self, pid: int, strike: Strike) -> None:
@@ -33,7 +33,11 @@ class Stops:
         self.strikes.append(strike)
 
     def wake(self, *, only_due: bool = False) -> None:
-        """Continue stopped processes with SIGCONT."""
+        """Continue paused processes with SIGCONT.
+
+        Args:
+            only_due: True to continue only processes whose planned pause is over.
+        """
         for pid, strike in list(self._by_pid.items()):
             if not only_due or time.time() >= strike.at + strike.lasts_s:
                 del self._by_pid[pid]

@@ -1,4 +1,4 @@
-"""Messages in the broker's queues, as the faults of a run take, delete and repeat them."""
+"""Functions that take, delete and copy messages in the broker's queues, for the faults of a run."""
 
 from __future__ import annotations
 

@@ -13,7 +13,9 @@ from handoff_queue.chaos.plan import PlannedJob
 def overruns_of(
     jobs: Sequence[PlannedJob], calls: Sequence[Call], stories: Mapping[str, Story]
 ) -> list[str]:
-    """Return jobs that, with their children, made or paid more calls than they were allowed."""
+    """Return one line for each limit that a job and its children have exceeded: calls, paid tokens or
+    paid micro-dollars.
+    """
     made, tokens, microusd = Counter[str](), Counter[str](), Counter[str]()
     for call in calls:
         made[call.key.job] += 1
@@ -27,14 +29,16 @@ def overruns_of(
     overruns: list[str] = []
     for job in jobs:
         for spent, limit, what in kinds:
-            if (most := _limit(job, stories[job.name], limit)) is not None and (
-                used := sum(spent[member.name] for member in job.family)
-            ) > most:
+            most = _limit(job, stories[job.name], limit)
+            used = sum(spent[member.name] for member in job.family)
+            if most is not None and used > most:
                 overruns.append(f"{job.name}: {used} of {most} {what}")
     return overruns
 
 
 def _limit(job: PlannedJob, story: Story, name: str) -> int | None:
-    """Return a limit of the job. A child's limit is its slice."""
-    limit: int | None = getattr((story.limits if job.parent else None) or job, name)
+    """Return a limit of the job. The limit of a child is its slice of its parent's budget."""
+    limit: int | None = getattr(job, name)
+    if job.parent and story.limits:
+        limit = getattr(story.limits, name)
     return limit

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
@@ -14,7 +15,7 @@ ARRIVES_WITHIN_S = 0.5
 call after the death. A replacement process needs longer to start.
 """
 DIES_WITHIN_S = 0.05
-"""Seconds in which Redis may still answer after its kill. It needs longer to restart."""
+"""Seconds after its kill in which an answer of Redis may still arrive. Redis needs longer to restart."""
 EVERYBODY = "*"
 """Target of a strike that hits all processes: Redis is killed, or connections are cut."""
 
@@ -56,30 +57,37 @@ class Strike:
 
     @property
     def until(self) -> float:
-        """Return the time until which calls may arrive that the target sent before the strike."""
+        """Time until which calls may arrive that the target sent before the strike."""
         return self.at + self.lasts_s + ARRIVES_WITHIN_S
 
     def hits(self, process: str) -> bool:
-        """Return whether a call of this process in flight may have to be repeated."""
+        """Return whether the strike can make this process repeat a call in flight."""
         return self.fault is not Fault.TWICE and self.target in (process, EVERYBODY)
 
 
 def with_outages(strikes: Iterable[Strike], answered_at: Iterable[float]) -> list[Strike]:
-    """Return the strikes with the time for which each made Redis unreachable.
+    """Return the strikes, each with the seconds for which it made Redis unreachable.
 
     Args:
         answered_at: times at which Redis answered.
     """
-    asked = sorted(answered_at)
+    answer_times = sorted(answered_at)
+    return [replace(strike, outage_s=_outage_s(strike, answer_times)) for strike in strikes]
 
-    def outage_s(strike: Strike) -> float:
-        match strike.fault:
-            case Fault.KILL_REDIS:
-                later = (at for at in asked if at > strike.at + DIES_WITHIN_S)
-                return next(later, inf) - strike.at + INSIST_EVERY_S
-            case Fault.CUT:
-                return INSIST_EVERY_S
-            case _:
-                return 0.0
 
-    return [replace(strike, outage_s=outage_s(strike)) for strike in strikes]
+def _outage_s(strike: Strike, answer_times: Sequence[float]) -> float:
+    """Return the seconds until Redis answered again, and a process tried again.
+
+    Args:
+        answer_times: times at which Redis answered, in order.
+    """
+    match strike.fault:
+        case Fault.KILL_REDIS:
+            next_answer = bisect_right(answer_times, strike.at + DIES_WITHIN_S)
+            if next_answer == len(answer_times):
+                return inf
+            return answer_times[next_answer] - strike.at + INSIST_EVERY_S
+        case Fault.CUT:
+            return INSIST_EVERY_S
+        case _:
+            return 0.0

@@ -1,9 +1,9 @@
-"""The system of a run, as the run, the killer, the invariants and the report see it: this system
-(`chaos.handoff_system`), or plain Celery (`chaos.celery_system`).
+"""The interface of the system of a run: this system (`chaos.handoff_system`), or plain Celery
+(`chaos.celery_system`).
 
-Both have processes with the same names on the same queues, from the same fork server, on the same
-Redis and the same model's server. So one killer strikes both, one server counts both, and one
-report judges both. A feature that a system lacks is named.
+Both have processes with the same names on the same queues, from the same fork server, and the same
+kinds of Redis and model server. So the killer, the invariants and the report serve both. Each
+system names the features that it lacks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from handoff_queue.chaos.job_generator import Draw
 from handoff_queue.chaos.plan import SPECIALISTS, CallKey, PlannedJob
 
 OVERRUNS = "jobs over their budget, by the server's books"
-"""A promise, as the report calls it; a system may lack it."""
+"""Name of a promise in the report. A system may lack it."""
 
 
 class System(Protocol):
@@ -26,24 +26,24 @@ class System(Protocol):
 
     @property
     def absent(self) -> Mapping[str, str]:
-        """Promises and faults that this system does not have: as the report calls them, and why."""
+        """Promises and faults that this system does not have: name in the report -> reason."""
 
     @property
     def frozen_at(self) -> str:
-        """The failpoint at which a frozen worker freezes: it has work in its hands then."""
+        """Failpoint at which a worker freezes. Its process runs a handoff at this point."""
 
     @property
     def counted_at(self) -> str:
-        """The failpoint behind what counts a chord's part: Redis's answer can be lost there."""
+        """Failpoint after the request that counts a part of a chord, where its answer can be lost."""
 
     def planned(self, job: PlannedJob) -> PlannedJob:
         """Return the job in the form that this system supports."""
 
     def submit(self, job: PlannedJob) -> None:
-        """Enqueue it; the same job twice is one job."""
+        """Submit a job. The same job twice is one job."""
 
     def attend(self, jobs: Collection[PlannedJob], called: Collection[CallKey], /) -> None:
-        """Act as the users of these jobs while they run: approve, cancel.
+        """Act as the users of these jobs: approve, reject or cancel.
 
         Args:
             called: all calls so far.
@@ -53,8 +53,8 @@ class System(Protocol):
         """Return the ended jobs."""
 
     def stuck(self, names: Collection[str], /) -> set[str]:
-        """Return the stuck jobs: nothing in Redis can continue them, and has not for so long that
-        no process holds them either.
+        """Return the stuck jobs. No message in Redis can continue them, and that for so long that no
+        process can hold a message either.
         """
 
     def stored(self, names: Collection[str], called: Collection[CallKey], /) -> set[CallKey]:
@@ -65,10 +65,8 @@ class System(Protocol):
         """
 
     def holders(self, jobs: Collection[PlannedJob], /) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Return the process (pid) that holds a claim on each handoff of these jobs, and the number
-        of its claims in a row without progress.
-
-        The keys are the job's name and the handoff's id.
+        """Return the claims of these jobs: (job's name, handoff's id) -> (pid of the process that holds
+        the claim, number of claims in a row without progress).
         """
 
     def story(self, name: str) -> Story:
@@ -78,7 +76,7 @@ class System(Protocol):
         """Return the system's name of our failpoint; None if its processes have no such point.
 
         Args:
-            to: the queue, where messages of a group are published one by one.
+            to: the queue, for a system that publishes the messages of a group one by one.
         """
 
     def close(self) -> None:
@@ -90,9 +88,11 @@ Made_co = TypeVar("Made_co", bound=System, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[Made_co]):
-    """A system before there is a fleet."""
+    """A kind of system, and how to make one."""
 
     members: Callable[[Size], Sequence[Member]]
+    """Return the processes of a fleet of this size."""
     on: Callable[[Fleet], Made_co]
+    """Make the system on a running fleet."""
     draw: Draw
-    """The jobs that it can be given."""
+    """Kinds of jobs that the system can run."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic
 
+from handoff_queue.chaos.expected_outcomes import Story
 from handoff_queue.chaos.fleet import Fleet, Size, running_fleet
 from handoff_queue.chaos.invariants import Books, Handoff
 from handoff_queue.chaos.killer import QUEUES
@@ -24,7 +25,7 @@ from handoff_queue.shared.types.names import UNROUTED_QUEUE
 
 LOOK_EVERY_S = 0.05
 SETTLE_S = 180.0
-"""Seconds after the last fault. A job that has not ended by then is lost."""
+"""Seconds after the last fault after which a job that has not ended counts as lost."""
 TIDY_WITHIN_S = 30.0
 """Seconds after the last job's end for sweepers and late messages to clean up."""
 
@@ -40,20 +41,22 @@ class Stage(Generic[Made_co]):
     system: Made_co
     jobs: dict[str, PlannedJob] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
-    """Jobs that have not ended, and may yet."""
+    """Names of the jobs that have not ended and are not stuck."""
     stored_at: dict[CallKey, float] = field(default_factory=dict)
     """Time at which the reply to a call was first seen in the store."""
     held: dict[Handoff, list[Held]] = field(default_factory=dict)
     """The claims of each handoff that were seen, in order."""
     refused: list[str] = field(default_factory=list)
-    """Jobs that were to follow on others, and could not, and why."""
+    """Jobs that could not follow their earlier job, with the error."""
     _next: list[PlannedJob] = field(default_factory=list)
     """Next jobs of users whose jobs have ended."""
     answered_at: list[float] = field(default_factory=list)
     """Times at which Redis answered."""
 
     def submit(self, job: PlannedJob) -> bool:
-        """Enqueue it; False: Redis is away, so try again with the same one: it may be there."""
+        """Submit a job. Return False if Redis is unreachable: the job may exist, so the caller must
+        submit the same job again.
+        """
         job = self.system.planned(job)
         self.model.add([job])
         try:
@@ -69,8 +72,8 @@ class Stage(Generic[Made_co]):
         self.open.add(job.name)
 
     def look(self) -> None:
-        """Read which jobs have ended, the stored replies of the others, and whether Redis is
-        reachable.
+        """Record what the system shows now: whether Redis answers, stored replies, claims and ended
+        jobs. Act for the users of the open jobs. Do nothing more if Redis is unreachable.
         """
         asked_at = time.time()
         called = {call.key for call in list(self.model.calls)}
@@ -78,7 +81,8 @@ class Stage(Generic[Made_co]):
             with in_our_words():
                 self.fleet.connection.redis.ping()
             self.answered_at.append(asked_at)
-            for key in self.system.stored({running.name for running in self._at_work()}, called):
+            names = {running.name for running in self._at_work()}
+            for key in self.system.stored(names, called):
                 self.stored_at.setdefault(key, time.time())
             self._see_claims()
             self.system.attend([self.jobs[name] for name in self.open], called)
@@ -104,23 +108,25 @@ class Stage(Generic[Made_co]):
         """Note ended jobs, and submit the jobs that follow them."""
         ended = self.system.ended(self.open)
         self.open -= ended
-        self._next += [job.then for name in sorted(ended) if (job := self.jobs[name]).then]
+        for name in sorted(ended):
+            if (following := self.jobs[name].then) is not None:
+                self._next.append(following)
         for job in list(self._next):
             try:
-                is_there = self.submit(job)
-            except UserError as error:  # there is nothing that could be followed on
+                is_settled = self.submit(job)
+            except UserError as error:  # the earlier job has no result to follow
                 self.refused.append(f"{job.name}: {error}")
-                is_there = True
-            if is_there:
+                is_settled = True
+            if is_settled:
                 self._next.remove(job)
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a submitted job has not ended."""
+        """True if a submitted job has not ended, or its next job was not submitted yet."""
         return bool(self.open or self._next)
 
     def settle(self) -> None:
-        """Wait for the end of every job, at most as long as a job that is not lost takes."""
+        """Wait for the end of every job, for at most `SETTLE_S` seconds."""
         until = time.monotonic() + SETTLE_S
         while self.is_busy and time.monotonic() < until:
             self.look()
@@ -132,22 +138,23 @@ class Stage(Generic[Made_co]):
         not_reached: Sequence[str] | None = None,
         not_happened: Sequence[str] = (),
     ) -> Books:
-        """Wait until everything has settled, and return the records.
+        """Wait for the system to clean up, for at most `TIDY_WITHIN_S` seconds, and return the records
+        of the run.
 
         Args:
             not_reached: as in `Books`.
             not_happened: as in `Books`.
         """
         rest = self._tidy(was_struck=bool(strikes))
+        stories: dict[str, Story] = {}
+        for job in self.jobs.values():
+            for member in job.family:
+                stories[member.name] = self.system.story(member.name)
         return Books(
             jobs=list(self.jobs.values()),
             calls=list(self.model.calls),
             strikes=with_outages(strikes, self.answered_at),
-            stories={
-                member.name: self.system.story(member.name)
-                for job in self.jobs.values()
-                for member in job.family
-            },
+            stories=stories,
             lease_s=self.fleet.size.lease_s,
             left_behind=rest,
             refused_requests=list(self.model.violations),
@@ -159,6 +166,7 @@ class Stage(Generic[Made_co]):
         )
 
     def _tidy(self, *, was_struck: bool) -> list[str]:
+        """Wait until there are no leaks, and return those that remain."""
         until = time.monotonic() + TIDY_WITHIN_S
         while True:
             with in_our_words():
@@ -172,7 +180,7 @@ class Stage(Generic[Made_co]):
 
 @contextmanager
 def stage(kind: Kind[Made_co], size: Size) -> Iterator[Stage[Made_co]]:
-    """Build everything that a run needs in a private folder; it is removed at the end."""
+    """Start a model, a fleet and a system in a private folder, which is removed after the block."""
     with (
         RunDirectory() as folder,
         Model() as model,

@@ -1,11 +1,12 @@
-"""Model calls that no job needs: in flight at a kill, repeated, or of a struck claim."""
+"""Model calls that no job needs, and their permitted reasons: calls in flight at a strike, lost
+claims, and periods in which no job needs a call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from math import inf
 
 from handoff_queue.chaos.expected_outcomes import Story
@@ -15,7 +16,8 @@ from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
 from handoff_queue.shared.store.claims import MAX_CLAIMS
 
 STORED_WITHIN_S = 2.0
-"""Seconds from an answer's last byte until the store has it, less than a lease.
+"""Longest assumed time in seconds from the last byte of an answer until the store has the answer. It
+is shorter than a lease.
 
 Measured on two cores, when every reply was stored at once. A short last reply without quotes is now
 stored with its result, milliseconds later. On an idle machine: of 588 calls, half within 2 ms, the
@@ -27,11 +29,12 @@ store was seen with an answer, that time counts instead.
 
 @dataclass(frozen=True)
 class Air:
-    """A call in flight. `settled_at`: time at which the store was seen with its result."""
+    """The calls in flight at each strike."""
 
     calls: Sequence[Call]
     strikes: Sequence[Strike]
     settled_at: Mapping[CallKey, float]
+    """First time at which the store was known to have the reply to a call."""
 
     def had(self, call: Call, strike: Strike) -> bool:
         """Return whether this call was in flight in the struck process, so that it may have to be
@@ -46,29 +49,35 @@ class Air:
 
     @cached_property
     def most_repeated(self) -> int:
-        """Calls that were in the air at any strike: each may be made once more. One lost
-        answer is one call.
+        """Largest permitted number of repeated calls: each call that was in flight at a strike may be
+        repeated once. A lost answer hits at most one call.
         """
-        hit = {
-            call for call in self.calls if any(self.had(call, strike) for strike in self._others)
-        }
-        drops = [strike for strike in self.strikes if strike.fault is Fault.DROP]
-        return len(hit) + sum(
-            any(self.had(call, strike) for call in self.calls if call not in hit)
-            for strike in drops
-        )
+        hit: set[Call] = set()
+        for call in self.calls:
+            if any(self.had(call, strike) for strike in self._others):
+                hit.add(call)
+        others = [call for call in self.calls if call not in hit]
+        total = len(hit)
+        for strike in self.strikes:
+            if strike.fault is Fault.DROP:
+                total += any(self.had(call, strike) for call in others)
+        return total
 
     def is_too_late(self, call: Call) -> bool:
-        """Return whether the store had the answer already, and the caller could know it. A caller
-        that was stopped just before the call could not.
+        """Return whether the store had the answer before the call, and the caller could know that. A
+        caller that was stopped just before the call could not.
         """
         settled_at = self.settled_at.get(call.key, inf)
-        return settled_at < call.at and not any(
-            self.has_held_back(strike, call, settled_at) for strike in self.strikes
-        )
+        return settled_at < call.at and not self.is_held_back(call, settled_at)
+
+    def is_held_back(self, call: Call, since: float) -> bool:
+        """Return whether a stop held back the caller between `since` and this call."""
+        return any(self.has_held_back(strike, call, since) for strike in self.strikes)
 
     def has_held_back(self, strike: Strike, call: Call, since: float) -> bool:
-        """Return whether the caller was stopped just before this call, and made it after waking up."""
+        """Return whether this strike stopped the caller before `since`, and the caller made the call
+        when it continued.
+        """
         return (
             strike.fault is Fault.STOP
             and strike.hits(call.process)
@@ -78,26 +87,23 @@ class Air:
 
     @cached_property
     def _others(self) -> list[Strike]:
-        others: list[Strike] = []
-        for strike in self.strikes:
-            if strike.fault is not Fault.DROP:
-                others.append(strike)
-        return others
+        """Strikes other than lost answers."""
+        return [strike for strike in self.strikes if strike.fault is not Fault.DROP]
 
     @cached_property
     def _until(self) -> dict[Call, float]:
+        """Time until which each call is in flight."""
         in_order = sorted(self.strikes, key=lambda strike: strike.at)
-        by_call: dict[Call, float] = {}
+        times: dict[Call, float] = {}
         for call in self.calls:
-            by_call[call] = _until(
-                call, [strike for strike in in_order if strike.hits(call.process)]
-            )
-        return by_call
+            strikes = [strike for strike in in_order if strike.hits(call.process)]
+            times[call] = _until(call, strikes)
+        return times
 
 
 def _until(call: Call, strikes: Sequence[Strike]) -> float:
-    """Return the time until which a call is in flight. A kill ends it. A process that is stopped,
-    or without Redis, stores its answers afterwards.
+    """Return the time until which a call is in flight. A kill ends it. A process that is stopped, or
+    that cannot reach Redis, stores its answers afterwards.
 
     Args:
         strikes: the strikes on the caller, in order.
@@ -119,84 +125,90 @@ def _until(call: Call, strikes: Sequence[Strike]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A claim, as it was first seen in the store. A struck claim stays until its lease is over."""
+    """A claim that was seen in the store. A claim of a dead process stays until its lease expires."""
 
     process: str
+    """Name of the process that held the claim."""
     count: int
-    """Position of the claim in a row of claims without progress in the same turn."""
+    """Position of the claim in a row of claims without progress in the same turn, from 1."""
     at: float
-    """Unix seconds."""
+    """Time at which the claim was first seen, in Unix seconds."""
 
 
 def strikes_at(held: Sequence[Held], strikes: Sequence[Strike], finished_at: float) -> int:
-    """Return how many of the last `MAX_CLAIMS` claims of a handoff were lost, each by another
-    strike.
+    """Return how many of the last `MAX_CLAIMS` claims of a handoff were lost by strikes. Each strike
+    counts for one claim.
 
     Args:
         held: the claims in order.
+        finished_at: Unix seconds. Later claims do not count.
     """
-    before = [claim for claim in held if claim.at <= finished_at]
-    in_a_row = {
-        claim.count: claim for claim in before[_last_first(before) :]
-    }  # a claim that was handed back does not count: another claim took its number
-    counted: list[Held] = []
-    for count in range(1, MAX_CLAIMS + 1):
-        if count in in_a_row:
-            counted.append(in_a_row[count])
-    used = set[Strike]()
-    seen_at = [-inf, *(claim.at for claim in counted), finished_at]
-    for claim, (earlier, _), (_, later) in zip(
-        counted, pairwise(seen_at[:-1]), pairwise(seen_at[1:]), strict=True
-    ):
-        hits = (strike for strike in strikes if strike not in used and strike.hits(claim.process))
-        ends = [
-            strike
-            for strike in hits
-            if strike.at <= later and strike.until + strike.outage_s >= earlier
-        ]
-        used |= set(sorted(ends, key=lambda strike: strike.at)[:1])
+    claims = _last_row(held, finished_at)
+    used: set[Strike] = set()
+    for number, claim in enumerate(claims):
+        earlier, later = -inf, finished_at
+        if number > 0:
+            earlier = claims[number - 1].at
+        if number + 1 < len(claims):
+            later = claims[number + 1].at
+        for strike in sorted(strikes, key=lambda strike: strike.at):
+            is_in_time = strike.at <= later and strike.until + strike.outage_s >= earlier
+            if is_in_time and strike not in used and strike.hits(claim.process):
+                used.add(strike)
+                break
     return len(used)
 
 
-def _last_first(held: Sequence[Held]) -> int:
-    """Return the start of the last row of claims without progress."""
-    return max((number for number, claim in enumerate(held) if claim.count == 1), default=0)
+def _last_row(held: Sequence[Held], finished_at: float) -> list[Held]:
+    """Return the last row of claims without progress, in the order of their counts.
+
+    The next claim after a claim that was handed back has the same count, and replaces it.
+    """
+    row: dict[int, Held] = {}
+    for claim in held:
+        if claim.at > finished_at:
+            continue
+        if claim.count == 1:
+            row.clear()
+        row[claim.count] = claim
+    claims: list[Held] = []
+    for count in range(1, MAX_CLAIMS + 1):
+        if count in row:
+            claims.append(row[count])
+    return claims
 
 
 SENT_WITHIN_S = STORED_WITHIN_S
-"""Seconds from the store's permission until the model's server has read the call. Measured on two
-cores with a load of twelve: 0.6 s.
+"""Longest assumed time in seconds from the store's permission for a call until the model's server has
+read the call. Measured on two cores with a load of twelve: 0.6 s.
 """
 
 
 @dataclass(frozen=True)
 class Quiet:
-    """Periods without need for a call, by job's name."""
+    """The periods in which no job needs a call."""
 
     jobs: Mapping[str, PlannedJob]
     stories: Mapping[str, Story]
 
     def since(self, key: CallKey, at: float) -> float | None:
-        """Return since when no job needs a call that arrived at this time; None if a job needs it,
-        or needed it when it was sent.
+        """Return the time since which no job needs a call that arrived at `at`. Return None if a job
+        needs the call, or may have needed it when it was sent.
         """
-        return min(
-            (
-                begin
-                for begin, end in self._times(key.job, key.handoff)
-                if begin + SENT_WITHIN_S < at < end
-            ),
-            default=None,
-        )
+        begins: list[float] = []
+        for begin, end in self._times(key.job, key.handoff):
+            if begin + SENT_WITHIN_S < at < end:
+                begins.append(begin)
+        return min(begins, default=None)
 
     def _times(self, name: str, handoff: str) -> Iterator[tuple[float, float]]:
-        """Yield periods as (start, end)."""
+        """Yield the periods in which no job needs calls of a handoff, as (begin, end)."""
         job, story = self.jobs.get(name), self.stories.get(name)
         if job is None or story is None:
             return
         for at in (*story.ended_at, story.cancelled_at, story.given_up_at.get(handoff)):
             if at is not None:
-                yield at, float("inf")
+                yield at, inf
         yield from story.asked
         if job.parent:
             yield from self._times(job.parent, f"{name.removeprefix(job.parent)[1:]}.1")
