@@ -1,4 +1,4 @@
-"""Draw random jobs: shapes, pipelines and their limits."""
+"""Random jobs of a seed, and the workflows of pipeline jobs."""
 
 from __future__ import annotations
 
@@ -19,24 +19,27 @@ from handoff_queue.supervisor.workflows.template import Template
 from handoff_queue.supervisor.workflows.workflow import ForEach, JoinSyntax, Share, WorkflowStep
 
 REPEATED = "do"
-"""The step that is there for each line."""
+"""Step of the workflow that is repeated for each line."""
 WHERE = "chaos"
+"""Name of the workflow, and of its file in error messages."""
 
 
 def workflow_of(job: PlannedJob) -> tuple[Workflow, Items]:
-    """Return the workflow of a job, and the lines that its step is repeated over."""
-    is_repeated = job.shape is Shape.REPEATED
-    copies = [step for step in job.steps if is_repeated and step.id.startswith(f"{REPEATED}_")]
-    written = [
-        step for step in job.steps if step not in copies and step.is_there_from_the_beginning
-    ]
-    steps = [_step(job, step, (REPEATED,) if copies else step.after) for step in written]
+    """Return the workflow of a job, and the lines for its repeated step."""
+    copies: list[PlannedStep] = []
+    steps: list[WorkflowStep] = []
+    for step in job.first_steps:
+        if job.shape is not Shape.REPEATED:
+            steps.append(_step(job, step, step.after))
+        elif step.id.startswith(f"{REPEATED}_"):
+            copies.append(step)
+        else:
+            steps.append(_step(job, step, (REPEATED,)))
     if copies:
         steps.insert(0, _for_each_line(copies[0]))
+    synthesis = Synthesis.MERGE
     if job.shape is Shape.WRITTEN:
         synthesis = Synthesis.RECONCILE
-    else:
-        synthesis = Synthesis.MERGE
     workflow = Workflow(
         WHERE,
         Path(WHERE),
@@ -82,16 +85,16 @@ NOT_ALL_ROUND = ("analyst", "writer")
 """Specialists for jobs in which the generalist replaces another specialist."""
 TIGHT_SPECIALIST = "writer"
 TIGHT_STEPS = "abcdefghjklm"
-"""Names of tight steps, without i: the word says as little as a, and the planner would be told that
-the steps repeat each other.
+"""Ids of the steps of a tight job, one letter each. The letter i is left out: like a, it counts as a
+word without meaning, and the supervisor would reject the plan because two steps look the same.
 """
 LINES = 3
-"""Lines that a step is repeated over."""
+"""Number of lines for a repeated step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Kinds of jobs that a run draws from."""
+    """Kinds of jobs that a run may draw."""
 
     shapes: tuple[Shape, ...]
     modes: tuple[Mode, ...]
@@ -104,11 +107,16 @@ ONLY_CHORDS = Draw(CHORDS, (Mode.TEAM,))
 
 def only(modes: Collection[Mode]) -> Draw:
     """Return all kinds of jobs that these modes allow."""
-    return Draw(tuple(shapes_in(modes)), tuple(mode for mode in Mode if mode in modes))
+    ordered_modes = [mode for mode in Mode if mode in modes]
+    return Draw(tuple(shapes_in(modes)), tuple(ordered_modes))
 
 
 def jobs_of(seed: int, count: int, first: int = 0, draw: Draw = EVERYTHING) -> list[PlannedJob]:
-    """Return `count` jobs, every shape in turn, from the given number on."""
+    """Return `count` jobs, every shape in turn.
+
+    Args:
+        first: number of the first job.
+    """
     shapes = list(draw.shapes)
     random.Random(f"{seed} shapes").shuffle(shapes)  # noqa: S311 - a seed is the point
     jobs: list[PlannedJob] = []
@@ -120,24 +128,24 @@ def jobs_of(seed: int, count: int, first: int = 0, draw: Draw = EVERYTHING) -> l
 def _job(seed: int, number: int, shape: Shape, draw: Draw) -> PlannedJob:
     modes = [mode for mode in MODES[shape] if mode in draw.modes]
     mode = random.Random(f"{seed} {number} mode").choice(modes)  # noqa: S311
-    drawing, name = _Drawing(seed, random.Random(f"{seed} {number}")), f"{seed}-{number}"  # noqa: S311
+    name = f"{seed}-{number}"
+    drawing = _Drawing(seed, random.Random(f"{seed} {number}"))  # noqa: S311
     steps = drawing.steps(Shape.ALONE if mode is Mode.SINGLE else shape, name)
-    return PlannedJob(
-        name,
-        shape,
-        steps,
-        seed,
-        mode=mode,
-        then=drawing.next_after(name) if shape is Shape.FOLLOWED else None,
-    )
+    then = None
+    if shape is Shape.FOLLOWED:
+        then = drawing.next_after(name)
+    return PlannedJob(name, shape, steps, seed, mode=mode, then=then)
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
+    """Draws the steps of one job."""
+
     seed: int
     dice: random.Random
 
     def step(self, id_: str, *after: str, turns: int = 1) -> PlannedStep:
+        """Return a step of a drawn specialist."""
         return PlannedStep(id_, self.dice.choice(SPECIALISTS), after, turns)
 
     def team(
@@ -148,13 +156,16 @@ class _Drawing:
         *steps: PlannedStep,
         takes_from: tuple[float, ...] | None = None,
     ) -> PlannedStep:
-        """Return a step of the job `of` that is a child job."""
+        """Return a step of the job `of` that a child job does.
+
+        Args:
+            steps: steps of the child job; drawn by its shape if they are left out.
+            takes_from: possible durations of the child's calls in seconds; None: the usual ones.
+        """
         name = f"{of}-{id_}"
         child = PlannedJob(name, shape, steps or self.steps(shape, name), self.seed, parent=of)
         if takes_from:
-            child = PlannedJob(
-                name, shape, child.steps, self.seed, parent=of, takes_from=takes_from
-            )
+            child = replace(child, takes_from=takes_from)
         return PlannedStep(id_, SUB_SUPERVISOR, team=child)
 
     def next_after(self, name: str) -> PlannedJob:
@@ -180,18 +191,17 @@ class _Drawing:
             case Shape.TOOLS:
                 return (self.step("a", turns=3), self.step("b", turns=3))
             case Shape.TIGHT:
-                return tuple(self.step(name) for name in TIGHT_STEPS)
-            case (
-                Shape.TIGHT_TOKENS | Shape.TIGHT_MONEY
-            ):  # one specialist, whose worst case is known
-                return tuple(PlannedStep(name, TIGHT_SPECIALIST) for name in TIGHT_STEPS)
+                return tuple(map(self.step, TIGHT_STEPS))
+            case Shape.TIGHT_TOKENS | Shape.TIGHT_MONEY:
+                # one specialist, because the worst case of its calls is known
+                return tuple(PlannedStep(id_, TIGHT_SPECIALIST) for id_ in TIGHT_STEPS)
             case Shape.WRITTEN:
                 return (self.step("a"), self.step("b"))
             case _:
                 return (self.step("a"), self.step("b"), self.step("c"))
 
     def _of_trees(self, shape: Shape, name: str) -> tuple[PlannedStep, ...]:
-        """Return the steps that are child jobs; empty if the shape has none."""
+        """Return the steps of a shape with a join or a child job; empty for other shapes."""
         match shape:
             case Shape.JOINED:
                 late = self.step("c", turns=3)
@@ -223,22 +233,18 @@ class _Drawing:
             case Shape.ALONE:
                 steps = [self.step("answer", turns=self.dice.choice((1, 3)))]
             case Shape.REPEATED:
-                lines: list[str] = []
-                for number in range(1, LINES + 1):
-                    lines.append(f"do_{number:04d}")
-                specialist = self.dice.choice(SPECIALISTS)  # of all copies
-                steps = [*(PlannedStep(line, specialist) for line in lines), self.step("w", *lines)]
+                ids = [f"{REPEATED}_{number:04d}" for number in range(1, LINES + 1)]
+                specialist = self.dice.choice(SPECIALISTS)
+                steps = [PlannedStep(id_, specialist) for id_ in ids]
+                steps.append(self.step("w", *ids))
             case Shape.NEEDY | Shape.HELPED:
                 asks = PlannedStep(
                     "b", self.dice.choice(SPECIALISTS), attempts=(Says.NEEDS_INPUT, Says.OK)
                 )
                 helper = replace(self.step("b_help", turns=self.dice.choice((1, 3))), helps="b")
-                steps = [
-                    self.step("a"),
-                    asks,
-                    self.step("c", "b"),
-                    *([helper] if shape is Shape.HELPED else []),
-                ]
+                steps = [self.step("a"), asks, self.step("c", "b")]
+                if shape is Shape.HELPED:
+                    steps.append(helper)
             case Shape.FAILING:
                 fails = (Says.FAILED,) * self.dice.choice((1, 3))
                 tried = PlannedStep(

@@ -1,5 +1,5 @@
-"""The killer, with a seed. Timing decides which process it hits; the seed decides its next action
-and the delay.
+"""The killer. Its seed decides the order of the actions and the delays between them. The processes
+that run at that time decide which of them an action can hit.
 """
 
 from __future__ import annotations
@@ -34,18 +34,21 @@ SHARES = {
     Fault.FREEZE: 2,
     Fault.END: 3,
 }
-"""Relative frequency of each action. Only killing actions count."""
+"""Relative frequency of each action."""
 PAUSE_S = (0.2, 1.6)
-"""Between two faults, as long as enough is left to strike at."""
+"""Shortest and longest pause after an action, in seconds. The killer waits longer while too few
+processes run.
+"""
 FREEZE_LEASES = 5
-"""Longer than the watchdog's patience."""
-
+"""Duration of a freeze in leases, longer than the watchdog's patience."""
 QUEUES = (*SPECIALISTS, SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The next action. It has its own `dice`, so that its target has no influence on later actions."""
+    """The next action. It has its own `dice`, so that the choice of its target does not change later
+    actions.
+    """
 
     fault: Fault
     pause_s: float
@@ -64,12 +67,12 @@ def order_of(seed: int) -> Iterator[Next]:
 
 @dataclass(slots=True)
 class Killer:
-    """Call `go_on` repeatedly; `strikes` holds the actions so far."""
+    """Strikes at the processes of a fleet. Call `go_on` repeatedly; `strikes` holds its actions."""
 
     fleet: Fleet
     order: Iterator[Next]
     frozen_at: str
-    """Point at which a frozen worker freezes, while it runs a handoff."""
+    """Failpoint at which a worker freezes, while it runs a handoff."""
     strikes: list[Strike] = field(default_factory=list)
     not_happened: list[str] = field(default_factory=list)
     """Armed points that no process reached."""
@@ -81,10 +84,11 @@ class Killer:
 
     @property
     def kills(self) -> int:
+        """Number of processes that were killed, including Redis."""
         return sum(strike.fault.is_kill for strike in self.strikes)
 
     def go_on(self) -> None:
-        """Do one action, if it is time."""
+        """Do the next action, if its time has come and enough processes run."""
         self._stops.wake(only_due=True)
         self._note_frozen()
         now = time.time()
@@ -95,7 +99,7 @@ class Killer:
         self._next_at = now + what.pause_s
 
     def rest(self) -> None:
-        """Stop acting."""
+        """End: continue all stopped processes, and disarm the point of a freeze."""
         self._stops.wake()
         armed = self.fleet.points(WORKER) / self.frozen_at
         if armed.exists():
@@ -105,23 +109,21 @@ class Killer:
         self._note_frozen()
 
     def kill(self, name: str) -> bool:
-        """Kill this process now."""
-        return self._signal(
-            Fault.KILL_SUPERVISOR if name.startswith(SUPERVISOR) else Fault.KILL_WORKER,
-            name,
-            signal.SIGKILL,
-        )
+        """Kill this process now. Return False if it has ended."""
+        fault = Fault.KILL_WORKER
+        if name.startswith(SUPERVISOR):
+            fault = Fault.KILL_SUPERVISOR
+        return self._signal(fault, name, signal.SIGKILL)
 
     def _is_enough_there(self) -> bool:
-        """Return whether enough processes run to prove anything: half of the workers, and one
-        supervisor.
+        """Return whether enough processes run to continue the jobs: half of the workers, one supervisor
+        and Redis.
         """
-        size = self.fleet.size
-        workers, supervisors = self.fleet.ready(WORKER), self.fleet.ready(SUPERVISOR)
-        up: list[int] = []
-        for names in (workers, supervisors):
-            up.append(len([name for name in names if name not in self._stops.targets]))
-        return up[0] >= max(1, size.workers // 2) and up[1] >= 1 and self.fleet.is_ready(REDIS)
+        workers = self.fleet.ready(WORKER).keys() - self._stops.targets
+        supervisors = self.fleet.ready(SUPERVISOR).keys() - self._stops.targets
+        most_workers = self.fleet.size.workers
+        is_enough = len(workers) >= max(1, most_workers // 2) and len(supervisors) >= 1
+        return is_enough and self.fleet.is_ready(REDIS)
 
     def _do(self, fault: Fault, dice: random.Random) -> None:
         match fault:
@@ -136,18 +138,13 @@ class Killer:
                 self._signal(fault, self._any_of(dice, WORKER, SUPERVISOR), signal.SIGTERM)
             case Fault.STOP:
                 name = self._any_of(dice, WORKER, SUPERVISOR)
-                pid, lasts_s = (
-                    self.fleet.look().get(name),
-                    self.fleet.size.lease_s * dice.uniform(1.2, 2.5),
-                )
+                pid = self.fleet.look().get(name)
+                lasts_s = self.fleet.size.lease_s * dice.uniform(1.2, 2.5)
                 if pid is not None and self.fleet.signal(name, signal.SIGSTOP):
                     self._stops.add(pid, Strike(fault, name, time.time(), lasts_s=lasts_s))
             case Fault.FREEZE:
-                arm(
-                    self.fleet.points(WORKER),
-                    self.frozen_at,
-                    f"freeze {self.fleet.size.lease_s * FREEZE_LEASES}",
-                )
+                order = f"freeze {self.fleet.size.lease_s * FREEZE_LEASES}"
+                arm(self.fleet.points(WORKER), self.frozen_at, order)
             case Fault.CUT:
                 self._with_redis(fault, lambda client: cut_connections(client, dice))
             case Fault.TWICE:
@@ -156,14 +153,13 @@ class Killer:
                 raise AssertionError("an answer is lost at a failpoint")
 
     def _any_of(self, dice: random.Random, *kinds: str) -> str:
-        there = sorted(
-            name
-            for kind in kinds
-            for name in self.fleet.look()
-            if name.startswith(kind) and name not in self._stops.targets
-        )
-        if there:
-            return dice.choice(there)
+        """Return the name of a running process of these kinds that is not stopped, or ''."""
+        names: list[str] = []
+        for name in sorted(self.fleet.look()):
+            if name.startswith(kinds) and name not in self._stops.targets:
+                names.append(name)
+        if names:
+            return dice.choice(names)
         return ""
 
     def _signal(self, fault: Fault, name: str, number: signal.Signals) -> bool:
@@ -176,11 +172,11 @@ class Killer:
         self.strikes.append(Strike(fault, target, time.time()))
 
     def _note_frozen(self) -> None:
-        """Note that a worker has reached its freeze point."""
-        for taken in self.fleet.points(WORKER).glob(f"{self.frozen_at}@*"):
-            name = self.fleet.name_of(int(taken.name.partition("@")[2]))
-            self.strikes.append(Strike(Fault.FREEZE, name, taken.stat().st_ctime, self.frozen_at))
-            taken.unlink()
+        """Record each worker that has reached the point of a freeze."""
+        for reached in self.fleet.points(WORKER).glob(f"{self.frozen_at}@*"):
+            name = self.fleet.name_of(int(reached.name.partition("@")[2]))
+            self.strikes.append(Strike(Fault.FREEZE, name, reached.stat().st_ctime, self.frozen_at))
+            reached.unlink()
 
     def _with_redis(self, fault: Fault, do: Callable[[Any], None]) -> None:
         with suppress(StoreError), in_our_words():
@@ -189,14 +185,14 @@ class Killer:
 
 
 def cut_connections(client: Any, dice: random.Random) -> None:
-    """Cut half of all connections."""
+    """Close each connection to Redis with a probability of one half."""
     for connection in client.client_list():
         if dice.random() < 0.5:
             client.client_kill_filter(_id=connection["id"])
 
 
 def deliver_twice(client: Any, dice: random.Random) -> None:
-    """Copy the messages of a queue, and half of the unacknowledged messages."""
+    """Copy up to three messages of each queue, and about half of the unacknowledged messages."""
     for queue in QUEUES:
         for message in client.lrange(queue, 0, 2):
             client.rpush(queue, without_fair_order(json.loads(message)))

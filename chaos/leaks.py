@@ -1,5 +1,5 @@
-"""Leaks: keys in Redis that should be gone when every job has ended. A run or a test with a leak
-fails.
+"""Leaks: keys and entries in Redis that should be gone when every job has ended. A run or a test with
+a leak fails.
 """
 
 from __future__ import annotations
@@ -23,42 +23,50 @@ KEPT_FOR_EVER = (
     r"handoff:silence",  # four fields
 )
 OURS = ("handoff:", "celery-")
-"""The rest is kombu's: one binding table a queue, the messages themselves, and an entry for
-each that is not acknowledged yet.
+"""Beginnings of the names of our keys and Celery's keys. Other keys are kombu's: a binding table for
+each queue, the messages, and entries of unacknowledged messages.
 """
 
 
 def keys_for_ever(client: Any) -> list[str]:
-    """Return our keys and Celery's keys without a TTL, except for keys that must not have one."""
-    names = sorted(
-        name.decode() for name in client.scan_iter(count=1_000) if name.decode().startswith(OURS)
-    )
-    suspects = [
-        name for name in names if not any(re.fullmatch(pattern, name) for pattern in KEPT_FOR_EVER)
-    ]
+    """Return the names of our keys and Celery's keys without a TTL, except for keys that are kept for
+    ever.
+    """
+    kept_for_ever = re.compile("|".join(KEPT_FOR_EVER))
+    suspects: list[str] = []
+    for name in sorted(_names(client, "*")):
+        if name.startswith(OURS) and not kept_for_ever.fullmatch(name):
+            suspects.append(name)
     pipe = client.pipeline(transaction=False)
     for name in suspects:
         pipe.ttl(name)
-    return [name for name, seconds in zip(suspects, pipe.execute(), strict=True) if seconds == -1]
+    ttls = zip(suspects, pipe.execute(), strict=True)
+    return [name for name, seconds in ttls if seconds == -1]
+
+
+def _names(client: Any, pattern: str) -> list[str]:
+    """Return the names of all keys that match the pattern."""
+    return [name.decode() for name in client.scan_iter(match=pattern, count=1_000)]
 
 
 RESERVED = ("reserved_turns", "reserved_tokens", "reserved_usd")
 """Fields of a job's and a day's budget that hold reservations for calls."""
 RESERVATION = ("r_turns", "r_in", "r_out", "r_usd", "r_day")
-"""A handoff's own."""
+"""Fields of a handoff that hold its reservation for a call."""
 UNACKED, UNACKED_INDEX = "unacked", "unacked_index"
 """kombu's keys: unacknowledged messages, and their redelivery times."""
 
 
 def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
-    """Return leaks after all jobs have ended: wake-ups, waits, turns, reservations, messages, keys
-    without a TTL.
+    """Return one line for each leak after all jobs have ended: keys without a TTL, turns of handoffs,
+    entries of waiting messages, reservations, and messages.
 
     Args:
-        was_struck: True if processes were killed. Celery redelivers their messages later, if
-            its index has them.
+        queues: queues that must be empty.
+        was_struck: True if processes were killed. Then unacknowledged messages are no leak if
+            kombu's index has them: it redelivers them later.
     """
-    names = [name.decode() for name in client.scan_iter(match="handoff:*", count=1_000)]
+    names = _names(client, "handoff:*")
     leaks = [f"{name}: no TTL" for name in keys_for_ever(client)]
     leaks += [f"{name}: turns of a handoff" for name in names if re.search(r"\}:t:", name)]
     for name in names:
@@ -73,21 +81,18 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
 
 
 def _reserved(client: Any, names: Iterable[str]) -> list[str]:
-    """Return the reservations at every level: handoffs, jobs, days of tenants and of the
-    installation.
-    """
-    leaks = []
+    """Return one line for each reservation of a job, a day or a handoff."""
+    leaks: list[str] = []
     for name in names:
         if re.fullmatch(r"handoff:(\{[^}]+\}|day:.+)", name):
             reserved = [int(value or 0) for value in client.hmget(name, *RESERVED)]
             if any(reserved):
-                leaks += [f"{name}: reserved {reserved}"]
+                leaks.append(f"{name}: reserved {reserved}")
         elif re.fullmatch(r"handoff:\{[^}]+\}:h:.+", name):
-            own = [
-                value.decode() for value in client.hmget(name, *RESERVATION) if value is not None
-            ]
+            values = client.hmget(name, *RESERVATION)
+            own = [value.decode() for value in values if value is not None]
             if own:
-                leaks += [f"{name}: has set aside {own}"]
+                leaks.append(f"{name}: has set aside {own}")
     return leaks
 
 
@@ -96,11 +101,11 @@ def _messages(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[s
     for queue in queues:
         if count := client.llen(queue):
             leaks.append(f"{queue}: {count} messages")
-    out, indexed = set(client.hkeys(UNACKED)), set(client.zrange(UNACKED_INDEX, 0, -1))
-    if out and not was_struck:
-        leaks.append(f"{UNACKED}: {len(out)} messages")
-    if out != indexed:
+    unacked, indexed = set(client.hkeys(UNACKED)), set(client.zrange(UNACKED_INDEX, 0, -1))
+    if unacked and not was_struck:
+        leaks.append(f"{UNACKED}: {len(unacked)} messages")
+    if unacked != indexed:
         leaks.append(
-            f"{UNACKED}: {len(out - indexed)} messages that never come back, {len(indexed - out)} that come back as nothing"
+            f"{UNACKED}: {len(unacked - indexed)} messages that never come back, {len(indexed - unacked)} that come back as nothing"
         )
     return leaks

@@ -1,11 +1,11 @@
-"""Report of a run: the invariants as a table, as JSON, and as a verdict on every promise with its
-limit and the measured value.
+"""Report of a run, as a table and as JSON: each promise with its measured value, its limit and the
+verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from handoff_queue.chaos.celery_gaps import Hole, Outcome
@@ -15,76 +15,81 @@ from handoff_queue.chaos.strikes import Fault
 from handoff_queue.chaos.system import OVERRUNS
 
 RECOVERY_S = 5.0
-"""Promised seconds of recovery, in addition to the lease."""
+"""Longest promised recovery in seconds, in addition to the lease."""
 SHOWN = 5
-"""Names that are shown for a broken promise."""
-
-
+"""Most breaches that the table shows for a promise."""
 NOT_THERE = "not there"
+"""Limit of a promise that the system does not make."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A line of the verdict."""
+    """A promise, and whether the run kept it."""
 
     what: str
+    """What the value counts or measures."""
     figure: str
+    """The measured value."""
     allowed: str
+    """The limit."""
     is_kept: bool
     broken_by: tuple[str, ...] = ()
+    """One line for each breach."""
 
 
 def promises_of(books: Books) -> list[Promise]:
-    """Return every promise that a run can break. A promise that the system does not make is named."""
-    all_promises = _promises_of(books)
+    """Return every promise that a run can break. A promise that the system does not make has the limit
+    `NOT_THERE`, and counts as kept.
+    """
     promises: list[Promise] = []
-    for promise in all_promises:
-        promises.append(
-            replace(promise, figure="-", allowed=NOT_THERE, is_kept=True, broken_by=())
-            if promise.what in books.absent
-            else promise
-        )
+    for promise in _promises_of(books):
+        if promise.what in books.absent:
+            promises.append(Promise(promise.what, "-", NOT_THERE, is_kept=True))
+        else:
+            promises.append(promise)
     return promises
 
 
 def _promises_of(books: Books) -> list[Promise]:
-    def none(what: str, breaches: list[str]) -> Promise:
-        return Promise(what, str(len(breaches)), "0", not breaches, tuple(breaches))
-
-    return [
-        none("jobs lost", [f"{name} ({books.stories[name].why})" for name in books.lost]),
-        none("jobs that ended twice", books.ended_twice),
-        none("handoffs with two results", books.finished_twice),
-        none(
-            "jobs that ended otherwise than planned",
-            [f"{name}: {why}" for name, why in books.spoilt.items()],
+    lost = [f"{name} ({books.stories[name].why})" for name in books.lost]
+    repeated = Promise(
+        "calls repeated",
+        str(books.repeated),
+        f"{books.in_the_air} in the air",
+        books.repeated <= books.in_the_air,
+    )
+    promises = [
+        _none("jobs lost", lost),
+        _none("jobs that ended twice", books.ended_twice),
+        _none("handoffs with two results", books.finished_twice),
+        _none("jobs that ended otherwise than planned", _lines(books.spoilt)),
+        repeated,
+        _none(
+            "calls repeated that were not in the air", list(map(books.story_of, books.unexplained))
         ),
-        Promise(
-            "calls repeated",
-            str(books.repeated),
-            f"{books.in_the_air} in the air",
-            books.repeated <= books.in_the_air,
-        ),
-        none(
-            "calls repeated that were not in the air",
-            [books.story_of(key) for key in books.unexplained],
-        ),
-        none("calls that nobody waited for", books.for_nobody),
-        none(OVERRUNS, books.overruns),
+        _none("calls that nobody waited for", books.for_nobody),
+        _none(OVERRUNS, books.overruns),
         _recovery(books),
-        none("keys left behind", list(books.left_behind)),
-        none("requests that the Messages API would refuse", list(books.refused_requests)),
-        *(
-            []
-            if books.not_reached is None
-            else [none("failpoints that nobody came by", list(books.not_reached))]
-        ),
+        _none("keys left behind", books.left_behind),
+        _none("requests that the Messages API would refuse", books.refused_requests),
     ]
+    if books.not_reached is not None:
+        promises.append(_none("failpoints that nobody came by", books.not_reached))
+    return promises
+
+
+def _none(what: str, breaches: Sequence[str]) -> Promise:
+    """Return the promise that there is no such breach."""
+    return Promise(what, str(len(breaches)), "0", not breaches, tuple(breaches))
+
+
+def _lines(deviations: Mapping[str, str]) -> list[str]:
+    return [f"{name}: {deviation}" for name, deviation in deviations.items()]
 
 
 def _recovery(books: Books) -> Promise:
-    """Return the promise of recovery. It is not kept if processes were hit and no recovery was
-    measured.
+    """Return the promise of the recovery time. Only recoveries without another strike count. The
+    promise is broken if a handoff was hit and no recovery was measured.
     """
     within = books.lease_s + RECOVERY_S
     late: list[str] = []
@@ -106,26 +111,26 @@ def _seconds(measured: float | None) -> str:
 
 
 def broken_of(books: Books) -> list[str]:
-    """Return the broken promises."""
-    whats: list[str] = []
-    for promise in promises_of(books):
-        if not promise.is_kept:
-            whats.append(promise.what)
-    return whats
+    """Return the names of the broken promises."""
+    return [promise.what for promise in promises_of(books) if not promise.is_kept]
 
 
 def is_kept(books: Books) -> bool:
+    """Return whether the run kept every promise."""
     return not broken_of(books)
+
+
+def _counted(counts: Iterable[tuple[str, int]]) -> str:
+    """Return counts as a list in words, without zeros."""
+    return ", ".join(f"{count} x {name}" for name, count in counts if count)
 
 
 def table_of(books: Books) -> str:
     """Return the table for a terminal, which is valid Markdown."""
-    done = ", ".join(f"{count} x {fault}" for fault in Fault if (count := books.count(fault)))
-    lines = ["| | | allowed | |", "|---|---|---|---|", f"| faults | {done or 'none'} | | |"]
+    faults = _counted((fault, books.count(fault)) for fault in Fault)
+    lines = ["| | | allowed | |", "|---|---|---|---|", f"| faults | {faults or 'none'} | | |"]
     lines.append(f"| jobs submitted, ended | {len(books.jobs)}, {books.ended} | all | |")
-    lines.append(
-        f"| modes | {', '.join(f'{count} x {mode}' for mode, count in books.modes.items())} | | |"
-    )
+    lines.append(f"| modes | {_counted(books.modes.items())} | | |")
     if books.children:
         lines.append(f"| child jobs begun | {books.children} | | |")
     lines.append(f"| model calls made, needed without faults | {books.made}, {books.needed} | | |")
@@ -136,10 +141,12 @@ def table_of(books: Books) -> str:
     lines.append(
         f"| longest recovery while more was struck | {_seconds(books.longest_recovery_in_a_row_s)} | | |"
     )
-    if by := ", ".join(f"{count} x {fault}" for fault, count in books.repeated_by.most_common()):
-        lines.append(f"| calls repeated, by what was struck | {by} | | |")
-    lines += [f"| not there: {what} | {why} | | |" for what, why in books.absent.items()]
-    lines += [f"| did not happen | {what} | | |" for what in books.not_happened]
+    if reasons := _counted(books.repeated_by.most_common()):
+        lines.append(f"| calls repeated, by what was struck | {reasons} | | |")
+    for what, why in books.absent.items():
+        lines.append(f"| not there: {what} | {why} | | |")
+    for what in books.not_happened:
+        lines.append(f"| did not happen | {what} | | |")
     if books.given_up:
         lines.append(
             f"| jobs that were killed three times in a row, or a handoff of theirs in one turn | {len(books.given_up)} | | |"
@@ -160,20 +167,20 @@ def _verdict(promise: Promise) -> str:
 
 
 def control_table(control: Control) -> str:
-    """Return the table of plain Celery under kills, at failpoints, and in each gap, next to this
-    system.
+    """Return the tables of plain Celery under kills and at failpoints, and the table of the gaps in
+    both systems.
     """
-    parts = (
-        ("under kills", table_of(control.kills)),
-        ("at failpoints", table_of(control.failpoints)),
+    return "\n".join(
+        (
+            f"plain Celery under kills:\n\n{table_of(control.kills)}\n",
+            f"plain Celery at failpoints:\n\n{table_of(control.failpoints)}\n",
+            holes_table(control.holes),
+        )
     )
-    tables: list[str] = []
-    for how, table in parts:
-        tables.append(f"plain Celery {how}:\n\n{table}\n")
-    return "\n".join([*tables, holes_table(control.holes)])
 
 
 def control_json(control: Control) -> dict[str, Any]:
+    """Return the results of the control as JSON."""
     runs = {"kills": json_of(control.kills), "failpoints": json_of(control.failpoints)}
     return {
         "plain_celery": runs,
@@ -183,30 +190,30 @@ def control_json(control: Control) -> dict[str, Any]:
 
 
 def is_control_kept(control: Control) -> bool:
-    """Return whether plain Celery has kept everything, too. Then the run proves nothing."""
-    outcomes = [outcome for by_hole in control.holes.values() for outcome in by_hole.values()]
-    return (
-        is_kept(control.kills)
-        and is_kept(control.failpoints)
-        and all(outcome.calm and outcome.was_hit and outcome.ended for outcome in outcomes)
-    )
+    """Return whether plain Celery kept every promise, and every job of a gap ended. Then the comparison
+    proves nothing.
+    """
+    for outcomes in control.holes.values():
+        for outcome in outcomes.values():
+            if not (outcome.calm and outcome.was_hit and outcome.ended):
+                return False
+    return is_kept(control.kills) and is_kept(control.failpoints)
 
 
 def holes_table(by_system: Mapping[str, Mapping[Hole, Outcome]]) -> str:
     """Return a table with a line for each gap, and a column for each system."""
     lines = [f"| | {' | '.join(by_system)} |", f"|---|{'---|' * len(by_system)}"]
     for hole in Hole:
-        lines.append(
-            f"| {hole} | {' | '.join(_word(outcomes[hole]) for outcomes in by_system.values())} |"
-        )
+        verdicts = [_word(outcomes[hole]) for outcomes in by_system.values()]
+        lines.append(f"| {hole} | {' | '.join(verdicts)} |")
     return "\n".join(lines)
 
 
 def _word(outcome: Outcome) -> str:
-    if not outcome.calm or not outcome.was_hit:
-        return "says nothing: " + (
-            "the fault did not happen" if outcome.calm else "not even without the fault does it end"
-        )
+    if not outcome.calm:
+        return "says nothing: not even without the fault does it end"
+    if not outcome.was_hit:
+        return "says nothing: the fault did not happen"
     if outcome.ended:
         return "ends"
     return "**stuck**"
@@ -220,7 +227,11 @@ def holes_json(by_system: Mapping[str, Mapping[Hole, Outcome]]) -> dict[str, Any
 
 
 def json_of(books: Books) -> dict[str, Any]:
-    """Return the report as JSON with all names."""
+    """Return the report as JSON, with all breaches."""
+    longest_recovery_s = books.longest_recovery_s
+    if longest_recovery_s is not None:
+        longest_recovery_s = round(longest_recovery_s, 2)
+    repeated_by = {fault.name.lower(): count for fault, count in books.repeated_by.items()}
     return {
         "faults": {fault.name.lower(): books.count(fault) for fault in Fault},
         "jobs": len(books.jobs),
@@ -230,25 +241,22 @@ def json_of(books: Books) -> dict[str, Any]:
         "calls_made": books.made,
         "calls_needed": books.needed,
         "calls_repeated": books.repeated,
-        "calls_repeated_by": {
-            fault.name.lower(): count for fault, count in books.repeated_by.items()
-        },
+        "calls_repeated_by": repeated_by,
         "calls_in_the_air": books.in_the_air,
-        "longest_recovery_s": None
-        if books.longest_recovery_s is None
-        else round(books.longest_recovery_s, 2),
+        "longest_recovery_s": longest_recovery_s,
         "did_not_happen": list(books.not_happened),
         "not_there": dict(books.absent),
         "lease_s": books.lease_s,
-        "promises": [
-            {
-                "what": promise.what,
-                "figure": promise.figure,
-                "allowed": promise.allowed,
-                "kept": promise.is_kept,
-                "broken_by": list(promise.broken_by),
-            }
-            for promise in promises_of(books)
-        ],
+        "promises": list(map(_promise_json, promises_of(books))),
         "kept": is_kept(books),
+    }
+
+
+def _promise_json(promise: Promise) -> dict[str, Any]:
+    return {
+        "what": promise.what,
+        "figure": promise.figure,
+        "allowed": promise.allowed,
+        "kept": promise.is_kept,
+        "broken_by": list(promise.broken_by),
     }

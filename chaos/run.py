@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 PLAIN_CELERY, HANDOFF = "plain Celery", "handoff"
 ALONE = 5
-"""Jobs that are struck once each, when the hunt is over."""
+"""Number of jobs that are struck once each, after the other jobs have ended."""
 LONG_CALL_S = 0.5
+"""Least duration of a call, in seconds, for a strike in such a job."""
 AT_ONCE = 12
-"""Jobs that are open, at most."""
+"""Most open jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,38 +40,39 @@ class Options:
     seed: int
     jobs: int = 50
     kills: int = 20
+    """Least number of processes to kill."""
     alone: int = ALONE
+    """Number of jobs after the others that are struck once each."""
     size: Size = field(default_factory=Size)
     draw: Draw | None = None
     """Kinds of jobs to draw from; None: all kinds that the system supports."""
 
 
 def run(options: Options, tell: Tell, kind: Kind[System] = OURS) -> Books:
-    """Run jobs under a killer until it has killed the requested number of times."""
+    """Run the requested number of jobs under a killer until it has killed often enough. Then strike
+    further jobs once each.
+    """
     with stage(kind, options.size) as on:
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
-        killer, draw = (
-            Killer(on.fleet, order_of(options.seed), on.system.frozen_at),
-            options.draw or kind.draw,
-        )
+        killer = Killer(on.fleet, order_of(options.seed), on.system.frozen_at)
+        draw = options.draw or kind.draw
         _hunt(on, killer, options, tell, draw)
         killer.rest()
         tell(
             f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults; {len(on.open)} jobs are still open"
         )
         on.settle()
+        not_struck: list[str] = []
         if options.kills:
             not_struck = _strike_alone(on, killer, options, draw)
-        else:
-            not_struck = []
         return on.close(killer.strikes, not_happened=[*killer.not_happened, *not_struck])
 
 
 def _strike_alone(on: Stage[System], killer: Killer, options: Options, draw: Draw) -> list[str]:
-    """Measure recovery without other events: kill a process during a long call, and wait until its
-    job has ended.
+    """Measure the recovery from a single strike: run one job at a time, kill a process during a long
+    call of the job, and wait until the job has ended.
 
-    Return the strikes that could not be made.
+    Return one line for each strike that could not be made.
     """
     not_struck = []
     if on.is_busy:
@@ -100,7 +102,7 @@ def _strike_alone(on: Stage[System], killer: Killer, options: Options, draw: Dra
 
 
 def _hunt(on: Stage[System], killer: Killer, options: Options, tell: Tell, draw: Draw) -> None:
-    """Submit jobs while the killer is active, so that there is always a running job."""
+    """Submit jobs at the pace of the kills, so that the killer always has a running job."""
     waiting = jobs_of(options.seed, options.jobs, draw=draw)
     told_at = time.monotonic()
     while waiting or killer.kills < options.kills:
@@ -124,7 +126,7 @@ def _hunt(on: Stage[System], killer: Killer, options: Options, tell: Tell, draw:
 
 
 def try_failpoints(options: Options, tell: Tell) -> Books:
-    """Try every failpoint on every kind of process that has it, with constant jobs on the fleet."""
+    """Try every failpoint in every kind of process that has it, while jobs run."""
     with stage(OURS, options.size) as on:
         return _try(Trial(on, options.seed, tell, options.draw or OURS.draw, here=on), cases())
 
@@ -132,33 +134,41 @@ def try_failpoints(options: Options, tell: Tell) -> Books:
 def try_failpoints_in_plain_celery(
     options: Options, tell: Tell, blows: Collection[Blow] = tuple(Blow)
 ) -> Books:
-    """Try the same points in plain Celery, as far as it has them, with these actions."""
+    """Try the same failpoints in plain Celery, as far as it has them.
+
+    Args:
+        blows: actions to try.
+    """
     wanted = [case for case in cases() if case.blow in blows]
     with stage(PLAIN, options.size) as on:
         there, absent = _cases_of(on.system, wanted)
         books = _try(Trial(on, options.seed, tell, PLAIN.draw), there)
-        why = f"{', '.join(sorted({case.point.rpartition('.')[0] for case in absent}))}"
-        return replace(
-            books,
-            absent={
-                **books.absent,
-                f"{len(absent)} of {len(wanted)} failpoints": f"nothing of the sort: {why}",
-            },
-        )
+        absent_points = {case.point.rpartition(".")[0] for case in absent}
+        what = f"{len(absent)} of {len(wanted)} failpoints"
+        why = f"nothing of the sort: {', '.join(sorted(absent_points))}"
+        return replace(books, absent={**books.absent, what: why})
 
 
 def _cases_of(system: System, wanted: Collection[Case]) -> tuple[list[Case], list[Case]]:
-    """Return the failpoints that this system has, under its names, and the missing ones."""
-    points = {case: system.point(case.point, case.kind) for case in wanted}
-    there = dict.fromkeys(replace(case, point=point) for case, point in points.items() if point)
-    return list(there), [case for case, point in points.items() if not point]
+    """Return the cases that this system has, with its names of the points, and the cases that it
+    lacks.
+    """
+    there: dict[Case, None] = {}
+    absent: list[Case] = []
+    for case in wanted:
+        point = system.point(case.point, case.kind)
+        if point:
+            there[replace(case, point=point)] = None
+        else:
+            absent.append(case)
+    return list(there), absent
 
 
 def _try(trial: Trial, all_of: list[Case]) -> Books:
     trial.run(all_of)
     trial.tell(f"{len(trial.strikes)} faults; {len(trial.on.open)} jobs are still open")
     trial.on.settle()
-    return trial.on.close(trial.strikes, [str(case) for case in trial.not_reached])
+    return trial.on.close(trial.strikes, list(map(str, trial.not_reached)))
 
 
 def try_holes(tell: Tell) -> dict[str, dict[holes.Hole, holes.Outcome]]:
@@ -186,8 +196,8 @@ class Control:
 
 
 def control(options: Options, tell: Tell) -> Control:
-    """Run the plan of this seed, its faults and all failpoints on plain Celery; then the five gaps
-    in both systems.
+    """Run jobs of this seed on plain Celery, under the killer and at all failpoints. Then try the five
+    gaps in both systems.
     """
     tell(f"{PLAIN_CELERY}: jobs under a killer")
     kills = run(options, tell, PLAIN)

@@ -19,7 +19,7 @@ PAGES = {
 
 
 def text_of(name: str) -> str:
-    """Return the text of a generated page, with its note."""
+    """Return the text of a generated page, with the note that it is generated."""
     return NOTE + PAGES[name]().rstrip() + "\n"
 
 

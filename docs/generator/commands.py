@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from enum import Enum
 from itertools import groupby
@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from docs.generator.markdown import code, table
+from docs.generator.markdown import code, joined, table
 from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
 from handoff_queue.supervisor.cli.job_options import JobOptions
 from handoff_queue.supervisor.cli.main import app
@@ -32,17 +32,23 @@ In the examples, `j-0123456789ab` is the id of a job. The beginning of an id is 
 
 
 def page() -> str:
+    """Return the text of the page."""
     group: Any = typer.main.get_command(app)
-    commands = {name: load_command(name) for name in ENTRIES}
-    own = [param for param in group.params if param.param_type_name == "option"]
-    parts = [INTRODUCTION, option_table(own), *overview()]
-    parts += [section(name, command) for name, command in commands.items()]
+    parts = [INTRODUCTION, option_table(of_kind(group.params, "option")), *overview()]
+    for name in ENTRIES:
+        parts.append(section(name, load_command(name)))
     parts += [
         f"## {SHARED}\n",
         "These options describe a job. `run`, `submit` and `quote` take all.\n",
     ]
-    parts.append(by_panel(param for param in commands["run"].params if param.name in JOB_OPTIONS))
-    return "\n".join(part for part in parts if part)
+    run: Any = load_command("run")
+    parts.append(by_panel(param for param in run.params if param.name in JOB_OPTIONS))
+    return joined(parts)
+
+
+def of_kind(params: Iterable[Any], kind: str) -> list[Any]:
+    """Return the parameters of a kind: `option` or `argument`."""
+    return [param for param in params if param.param_type_name == kind]
 
 
 def overview() -> Iterator[str]:
@@ -55,34 +61,39 @@ def overview() -> Iterator[str]:
 def section(name: str, command: Any) -> str:
     """Return the section of one command: its help, its arguments and its options."""
     takes_job = {param.name for param in command.params} >= JOB_OPTIONS
-    own = [
-        param
-        for param in command.params
-        if not param.hidden and not (takes_job and param.name in JOB_OPTIONS)
-    ]
-    options = [param for param in own if param.param_type_name == "option" and param.name != "help"]
-    arguments = [param for param in own if param.param_type_name == "argument"]
+    shown: list[Any] = []
+    for param in command.params:
+        is_of_job = takes_job and param.name in JOB_OPTIONS
+        if not param.hidden and not is_of_job and param.name != "help":
+            shown.append(param)
+    arguments = of_kind(shown, "argument")
     parts = [f"## handoff {name}\n", usage(name, arguments), *help_parts(command.help or "")]
-    if arguments:
-        rows: list[tuple[str, Any | str]] = []
-        for one in arguments:
-            if one.help:
-                rows.append((code(label(one)), one.help or ""))
-        parts.append(table(["Argument", "What it is"], rows))
-    parts.append(option_table(options))
+    parts.append(argument_table(arguments))
+    parts.append(option_table(of_kind(shown, "option")))
     if takes_job:
         parts.append(f"All [options of a job](#{SHARED.lower().replace(' ', '-')}) apply.\n")
-    return "\n".join(part for part in parts if part)
+    return joined(parts)
 
 
 def usage(name: str, arguments: list[Any]) -> str:
+    """Return the usage line of a command. Optional arguments are in brackets."""
     words: list[str] = []
-    for one in arguments:
-        words.append(label(one) if one.required else f"[{label(one)}]")
+    for argument in arguments:
+        words.append(label(argument) if argument.required else f"[{label(argument)}]")
     return f"```text\nhandoff {' '.join([name, '[OPTIONS]', *words])}\n```\n"
 
 
+def argument_table(arguments: list[Any]) -> str:
+    """Return a table of the arguments that have a help text."""
+    rows: list[tuple[str, str]] = []
+    for argument in arguments:
+        if argument.help:
+            rows.append((code(label(argument)), argument.help))
+    return table(["Argument", "What it is"], rows)
+
+
 def label(argument: Any) -> str:
+    """Return the name of an argument in the usage line."""
     metavar = argument.metavar or argument.name.upper()
     return f"{metavar}..." if argument.nargs == -1 else metavar
 
@@ -104,9 +115,14 @@ def help_parts(text: str) -> Iterator[str]:
 
 
 def example(line: str) -> str:
-    """Return a line with its prompt. Three spaces part the command from a remark on it."""
-    command, *remark = re.split(r" {3,}", line, maxsplit=1)
-    return f"$ {command}" + "".join(f"  # {text.lstrip('# ')}" for text in remark)
+    """Return an example with its prompt. Three spaces separate the command from its remark, if there is
+    one.
+    """
+    command, *remarks = re.split(r" {3,}", line, maxsplit=1)
+    shown = f"$ {command}"
+    for remark in remarks:
+        shown += f"  # {remark.lstrip('# ')}"
+    return shown
 
 
 def by_panel(options: Any) -> str:
@@ -114,7 +130,8 @@ def by_panel(options: Any) -> str:
     panels: dict[str, list[Any]] = {}
     for option in options:
         panels.setdefault(option.rich_help_panel or "", []).append(option)
-    return "\n".join(option_table(members, panel) for panel, members in panels.items())
+    tables = [option_table(members, panel) for panel, members in panels.items()]
+    return "\n".join(tables)
 
 
 def option_table(options: list[Any], heading: str = "Option") -> str:
@@ -125,7 +142,8 @@ def option_table(options: list[Any], heading: str = "Option") -> str:
 
 
 def names(option: Any) -> str:
-    return ", ".join(code(name) for name in [*option.opts, *option.secondary_opts])
+    """Return all names of an option, such as `--json, --no-json`."""
+    return ", ".join(map(code, [*option.opts, *option.secondary_opts]))
 
 
 def value(option: Any) -> str:
@@ -134,15 +152,17 @@ def value(option: Any) -> str:
         return ""
     annotation = option.type_descriptor.annotation
     if isinstance(annotation, type) and issubclass(annotation, Enum):
-        shown = ", ".join(code(str(choice.value)) for choice in annotation)
+        choices = [code(str(choice.value)) for choice in annotation]
+        shown = ", ".join(choices)
     else:
         shown = code(option.metavar or METAVARS[annotation])
     if option.min is not None and option.max is not None:
         shown += f", {option.min:,} to {option.max:,}"
     elif option.min is not None:
         shown += f", at least {option.min:,}"
-    is_said = "repeated" in (option.help or "")
-    return shown + (", repeatable" if option.multiple and not is_said else "")
+    if option.multiple and "repeated" not in (option.help or ""):
+        shown += ", repeatable"
+    return shown
 
 
 def default(option: Any) -> str:

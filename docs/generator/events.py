@@ -32,19 +32,20 @@ GROUPS = {"Jobs": JobEvent, "Steps": StepEvent, "Approvals": ApprovalEvent}
 
 
 def page() -> str:
+    """Return the text of the page."""
     parts = [INTRODUCTION]
     for heading, union in GROUPS.items():
-        events = get_args(union)
-        rows = [
-            (f"[`{type_of(event)}`](#{type_of(event)})", first_sentence(event.__doc__))
-            for event in events
-        ]
+        rows: list[tuple[str, str]] = []
+        for event in get_args(union):
+            link = f"[`{type_of(event)}`](#{type_of(event)})"
+            rows.append((link, first_sentence(event.__doc__)))
         parts.append(table([heading, "What has happened"], rows))
-    parts += [section(event) for event in get_args(Event)]
+    parts += map(section, get_args(Event))
     return "\n".join(parts)
 
 
 def type_of(event: type[BaseModel]) -> str:
+    """Return the value of an event's field `type`."""
     return str(event.model_fields["type"].default)
 
 
@@ -53,14 +54,13 @@ def section(event: type[BaseModel]) -> str:
 
 
 def field_table(model: type[BaseModel], hidden: set[str]) -> str:
-    """Return the fields of a model with their types, defaults and docstrings."""
+    """Return a table of the fields of a model with their types, defaults and docstrings."""
     texts = attribute_docstrings(model)
-    rows = [
-        (code(name), code(type_text(model.__annotations__.get(name, field.annotation))),
-         default_text(field), texts.get(name, ""))
-        for name, field in model.model_fields.items()
-        if name not in hidden
-    ]  # fmt: skip
+    rows: list[tuple[str, str, str, str]] = []
+    for name, field in model.model_fields.items():
+        if name not in hidden:
+            annotation = type_text(model.__annotations__.get(name, field.annotation))
+            rows.append((code(name), code(annotation), default_text(field), texts.get(name, "")))
     return table(["Field", "Type", "Default", "Meaning"], rows)
 
 
@@ -74,7 +74,7 @@ def default_text(field: Any) -> str:
 
 
 def shown(default: Any) -> str:
-    """Return a default as a program writes it. A model stands for itself without fields."""
+    """Return a default as a program writes it. A model is shown without its fields."""
     if isinstance(default, BaseModel):
         return f"{type(default).__name__}()"
     if isinstance(default, StrEnum):

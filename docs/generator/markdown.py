@@ -19,14 +19,20 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table, or an empty text if there are no rows."""
     lines: list[str] = []
     for row in rows:
-        lines.append("| " + " | ".join(cell_text(cell) for cell in row) + " |")
+        lines.append("| " + " | ".join(map(cell_text, row)) + " |")
     if not lines:
         return ""
     head = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     return "\n".join([*head, *lines]) + "\n"
 
 
+def joined(parts: Iterable[str]) -> str:
+    """Return the parts of a page as one text, without empty parts."""
+    return "\n".join(filter(None, parts))
+
+
 def cell_text(text: str) -> str:
+    """Return a text on one line, for a cell of a table."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
@@ -49,7 +55,7 @@ def markdown_of(docstring: str) -> str:
             lines += [f"{line}", ""]
         elif in_section and re.match(r"^ {4}\S", line):
             names, _, text = line.strip().partition(": ")
-            shown = ", ".join(code(name) for name in names.split(", "))
+            shown = ", ".join(map(code, names.split(", ")))
             lines.append(f"- {shown}: {text}")
         elif in_section and line.startswith(" "):
             lines.append(f"  {line.strip()}")
@@ -66,26 +72,16 @@ def first_sentence(docstring: str) -> str:
 
 @cache
 def attribute_docstrings(owner: type | ModuleType) -> Mapping[str, str]:
-    """Return the docstrings below the attributes of a class or module, by attribute.
-
-    Base classes count, the class itself first.
+    """Return the docstrings below the attributes of a class or module, by attribute. The docstring in a
+    class replaces the one in its base class.
     """
-    texts: dict[str, str] = {}
-    for one in _sources(owner):
-        texts |= _docstrings_in(one)
-    return texts
-
-
-def _sources(owner: type | ModuleType) -> list[type | ModuleType]:
-    """Return what defines the attributes, the most specific last."""
     if isinstance(owner, ModuleType):
-        return [owner]
-    classes = reversed(owner.__mro__)
-    sources: list[type | ModuleType] = []
-    for one in classes:
-        if one.__module__.startswith("handoff_queue"):
-            sources.append(one)
-    return sources
+        return _docstrings_in(owner)
+    texts: dict[str, str] = {}
+    for base in reversed(owner.__mro__):
+        if base.__module__.startswith("handoff_queue"):
+            texts |= _docstrings_in(base)
+    return texts
 
 
 def _docstrings_in(owner: type | ModuleType) -> dict[str, str]:
@@ -110,10 +106,9 @@ def _assigned(statement: ast.stmt) -> str | None:
 
 
 def type_text(annotation: Any) -> str:
-    """Return a type as a reader writes it: no modules, no metadata of `Annotated`."""
-    if isinstance(annotation, str):
-        text = annotation
-    else:
+    """Return a type without modules and without the metadata of `Annotated`."""
+    text = annotation
+    if not isinstance(annotation, str):
         text = inspect.formatannotation(annotation)
     text = re.sub(r"<class '([\w.]+)'>", r"\1", text)
     text = re.sub(r"\b(?:[a-zA-Z_]\w*\.)+(?=[A-Za-z_])", "", text)

@@ -17,6 +17,7 @@ from docs.generator.markdown import (
     code,
     docstring_of,
     first_sentence,
+    joined,
     markdown_of,
     table,
     type_text,
@@ -62,13 +63,16 @@ TEST_GROUPS = {
 
 
 def page() -> str:
+    """Return the text of the page."""
     parts = [INTRODUCTION]
     groups = GROUPS | TEST_GROUPS
     for heading, names in groups.items():
-        rows = [(f"[`{name}`](#{name.lower()})", summary(name)) for name in names]
+        rows: list[tuple[str, str]] = []
+        for name in names:
+            rows.append((f"[`{name}`](#{name.lower()})", first_sentence(text_of(name))))
         parts.append(table([heading, "What it is"], rows))
     for names in groups.values():
-        parts += [section(name) for name in names]
+        parts += map(section, names)
     return "\n".join(parts)
 
 
@@ -77,10 +81,6 @@ def public(name: str) -> Any:
     if name in testing.__all__:
         return getattr(testing, name)
     return getattr(handoff_queue, name)
-
-
-def summary(name: str) -> str:
-    return first_sentence(text_of(name))
 
 
 def text_of(name: str) -> str:
@@ -93,11 +93,15 @@ def own_docstring(thing: Any) -> str:
     text = thing.__doc__ or ""
     if isinstance(thing, NewType):
         return new_type_text(thing)
-    inherited = isinstance(thing, type) and any(text == base.__doc__ for base in thing.__mro__[1:])
-    is_generated = text.startswith(f"{thing.__name__}(")
-    if inherited or is_generated:
+    is_generated = text.startswith(f"{thing.__name__}(")  # by `dataclass`
+    if is_generated or (isinstance(thing, type) and is_inherited(text, thing)):
         return ""
     return text
+
+
+def is_inherited(text: str, kind: type) -> bool:
+    """Return whether a base class has this docstring, too."""
+    return any(text == base.__doc__ for base in kind.__mro__[1:])
 
 
 def section(name: str) -> str:
@@ -110,7 +114,7 @@ def section(name: str) -> str:
         parts.append(markdown_of(text) + "\n")
     if isinstance(thing, type):
         parts += [base_text(thing), members(thing, name)]
-    return "\n".join(part for part in parts if part)
+    return joined(parts)
 
 
 def new_type_text(kind: NewType) -> str:
@@ -133,10 +137,9 @@ def members(kind: type, name: str) -> str:
     if issubclass(kind, Enum):
         texts = attribute_docstrings(kind)
         rows: list[tuple[str, str, str]] = []
-        for one in kind:
-            rows.append(
-                (code(f"{name}.{one.name}"), code(repr(one.value)), texts.get(one.name, ""))
-            )
+        for member in kind:
+            meaning = texts.get(member.name, "")
+            rows.append((code(f"{name}.{member.name}"), code(repr(member.value)), meaning))
         return table(["Member", "Value", "Meaning"], rows)
     if issubclass(kind, BaseModel):
         excluded = {name for name, field in kind.model_fields.items() if field.exclude}
@@ -152,14 +155,9 @@ def dataclass_table(kind: Any) -> str:
     rows: list[tuple[str, str, str, str]] = []
     for field in dataclasses.fields(kind):
         if not field.name.startswith("_"):
-            rows.append(
-                (
-                    code(field.name),
-                    code(type_text(field.type)),
-                    default_of(field),
-                    texts.get(field.name, ""),
-                )
-            )
+            kind_text = code(type_text(field.type))
+            meaning = texts.get(field.name, "")
+            rows.append((code(field.name), kind_text, default_of(field), meaning))
     return table(["Field", "Type", "Default", "Meaning"], rows)
 
 
@@ -188,21 +186,20 @@ def methods(kind: type, shown_name: str) -> Iterator[str]:
 def signature_block(function: Any, name: str) -> str:
     """Return a function's signature as Python, one parameter a line if it is long."""
     signature = inspect.signature(function)
-    parameters = [one for one in signature.parameters.values() if one.name not in ("self", "cls")]
     texts: list[str] = []
-    for parameter in parameters:
-        texts.append(parameter_text(parameter))
-    kinds = [one.kind for one in parameters]
+    kinds: list[Any] = []
+    for parameter in signature.parameters.values():
+        if parameter.name not in ("self", "cls"):
+            texts.append(parameter_text(parameter))
+            kinds.append(parameter.kind)
     if KEYWORD_ONLY in kinds and VAR_POSITIONAL not in kinds:
         texts.insert(kinds.index(KEYWORD_ONLY), "*")
     returned = signature.return_annotation
-    if returned is inspect.Signature.empty:
-        arrow = ""
-    else:
+    arrow = ""
+    if returned is not inspect.Signature.empty:
         arrow = f" -> {type_text(returned)}"
-    is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     prefix = "def"
-    if is_async:
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         prefix = "async def"
     line = f"{prefix} {name}({', '.join(texts)}){arrow}"
     if len(line) > 100:

@@ -30,11 +30,12 @@ PARAMETERS = {
 }
 """Parameter of a function of `keys` -> how the page writes it."""
 SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "HELD": "ROLE"}
-"""Constant that is the beginning of a key -> its variable end."""
+"""Constant that is the beginning of a key -> how the page writes the end of the key."""
 KINDS = ("zset", "hash", "string", "list", "stream")
 
 
 def page() -> str:
+    """Return the text of the page."""
     rows = sorted([*constant_rows(), *function_rows()])
     return INTRODUCTION + table(["Key", "Type", "What it holds"], rows)
 
@@ -55,9 +56,9 @@ def function_rows() -> Iterator[tuple[str, str, str]]:
 
 
 def called(function: Callable[..., str]) -> str:
-    """Return the key that a function builds for the names of its parameters."""
-    wanted = inspect.signature(function).parameters
-    key = function(*(PARAMETERS[name] for name in wanted))
+    """Return the key that a function builds, with placeholders for its parameters."""
+    names = inspect.signature(function).parameters
+    key = function(*[PARAMETERS[name] for name in names])
     return key.replace("{{JOB}}", "{JOB}")
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from docs.generator.markdown import attribute_docstrings, code, table
+from docs.generator.markdown import attribute_docstrings, code, joined, table
 from handoff_queue.shared.settings.setting_types import (
     MOST_FOLDERS,
     MOST_NAME_CHARS,
@@ -84,7 +84,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Logs": {"log_level": "supervisor, workers"},
 }
-"""Heading of the page -> setting -> the processes that read it."""
+"""Heading of the page -> setting -> processes that read the setting."""
 KINDS = {
     "RedisUrl": "URL",
     "BrokerUrl": "URL of a broker",
@@ -127,10 +127,11 @@ a supervisor starts with other limits. [Budgets](../concepts/budgets.md) describ
 
 
 def page() -> str:
+    """Return the text of the page."""
     parts = [INTRODUCTION]
     for heading, group in GROUPS.items():
         parts += [f"## {heading}\n", NOTES.get(heading, ""), table_of(group)]
-    return "\n".join(part for part in parts if part)
+    return joined(parts)
 
 
 def table_of(group: dict[str, str]) -> str:
@@ -142,6 +143,7 @@ def table_of(group: dict[str, str]) -> str:
 
 
 def variable(name: str) -> str:
+    """Return the environment variable of a setting."""
     alias = Settings.model_fields[name].validation_alias
     return str(alias or f"HANDOFF_{name.upper()}")
 
@@ -166,9 +168,10 @@ def kind(name: str) -> str:
     """Return the type, the unit and the bounds of a setting, or its choices."""
     field = Settings.model_fields[name]
     choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
-    if choices or is_enumeration(field.annotation):
-        members = choices or list(field.annotation)  # type: ignore[call-overload]
-        return ", ".join(code(str(choice)) for choice in members)
+    if is_enumeration(field.annotation):
+        choices += map(str, field.annotation)  # type: ignore[arg-type]
+    if choices:
+        return ", ".join(map(code, choices))
     written = str(Settings.__annotations__[name]).removesuffix(" | None")
     text = UNITS.get(name) or KINDS[written]
     return ", ".join([text, *bounds(field)])
@@ -182,14 +185,11 @@ def bounds(field: FieldInfo) -> list[str]:
     """Return the bounds of a number, the lower one first."""
     if field.annotation in (get_args(Folders)[0], get_args(Patterns)[0]):
         return []
-    inner = [
-        part for kind in get_args(field.annotation) for part in getattr(kind, "__metadata__", ())
-    ]
-    constraints = [
-        *field.metadata,
-        *(bound for part in inner for bound in getattr(part, "metadata", [part])),
-    ]
-    texts = []
+    constraints = list(field.metadata)
+    for member in get_args(field.annotation):
+        for part in getattr(member, "__metadata__", ()):
+            constraints += getattr(part, "metadata", [part])
+    texts: list[str] = []
     for bound in constraints:
         match bound:
             case Gt(gt=limit):
@@ -204,4 +204,5 @@ def bounds(field: FieldInfo) -> list[str]:
 
 
 def number(limit: Any) -> str:
+    """Return a number with thousands separators and without trailing zeros."""
     return f"{limit:,f}".rstrip("0").rstrip(".")

@@ -11,16 +11,20 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 
 
 def on_config(config: Any) -> Any:
-    """Replace each folder in `nav` (`decisions/`) by its pages that `nav` does not list."""
+    """Replace each folder in `nav`, such as `decisions/`, by the pages of the folder that `nav` does not
+    list.
+    """
     listed = set(pages_in(config.nav))
     config.nav = expanded(config.nav, listed)
     return config
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Replace each link to a file outside of `docs/` by its text: the site lacks such files.
+    """Replace each link to a file outside of `docs/` by its text. The file is in the repository, but
+    not on the site.
 
-    The link works in the repository. Raises ValueError if the file does not exist.
+    Raises:
+        ValueError: the file does not exist.
     """
     folder = (DOCS / page.file.src_uri).parent
     return LINK.sub(lambda link: link_text(link, folder), markdown)
@@ -28,14 +32,17 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def pages_in(entry: Any) -> list[str]:
     """Return the pages of a part of `nav`."""
-    match entry:
-        case str():
-            return [entry]
-        case list():
-            return [page for part in entry for page in pages_in(part)]
-        case dict():
-            return [page for part in entry.values() for page in pages_in(part)]
-    return []
+    if isinstance(entry, str):
+        return [entry]
+    parts: list[Any] = []
+    if isinstance(entry, list):
+        parts += entry
+    elif isinstance(entry, dict):
+        parts += entry.values()
+    pages: list[str] = []
+    for part in parts:
+        pages += pages_in(part)
+    return pages
 
 
 def expanded(entry: Any, listed: set[str]) -> Any:
@@ -57,16 +64,17 @@ def expanded(entry: Any, listed: set[str]) -> Any:
 
 
 def pages_of_folder(folder: str, listed: set[str]) -> list[str]:
-    pages = sorted(str(path.relative_to(DOCS)) for path in (DOCS / folder).glob("*.md"))
-    items: list[str] = []
-    for page in pages:
+    """Return the pages of a folder that are not listed, in alphabetical order."""
+    pages: list[str] = []
+    for path in (DOCS / folder).glob("*.md"):
+        page = str(path.relative_to(DOCS))
         if page not in listed:
-            items.append(page)
-    return items
+            pages.append(page)
+    return sorted(pages)
 
 
 def link_text(link: re.Match[str], folder: Path) -> str:
-    """Return the text of a link that leaves `docs/`, and any other link as it is."""
+    """Return only the text of a link to a file outside of `docs/`. Return any other link unchanged."""
     text, target = link.groups()
     if not target.startswith("../"):
         return link[0]

@@ -36,7 +36,9 @@ class Reply:
     chunk_chars: int = 12
     """Characters of each delta of a stream."""
     cut_after_events: int | None = None
-    """Number of events of a stream after which the server closes the connection. None: all."""
+    """Number of events of a stream after which the server closes the connection. None: the server
+    sends all events.
+    """
     stall: threading.Event | None = None
     """Event that the server waits for before the end of a stream, without a time limit."""
     stall_before_headers: bool = False
