@@ -12,7 +12,9 @@ from celery.exceptions import TimeoutError as CeleryTimeoutError
 from benchmarks.runners import PATIENCE_S
 
 HEARD_WITHIN_S = 15
-"""Longer than any row's jobs take that are sent at once."""
+"""Seconds without an answer after which the result backend is read. They are longer than any batch of
+jobs takes.
+"""
 
 
 class Canvas:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 BENCH = Path(sys.prefix) / "bench"
 """Folder in which `.ci/install bench` installs the other systems."""
 SLOTS = 16
-"""A process, where no call waits."""
+"""Slots of each process if calls take no time."""
 
 
 @dataclass(frozen=True, slots=True)

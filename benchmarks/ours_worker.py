@@ -1,4 +1,4 @@
-"""The workers' app as it is, with the instant model, or with the provider's where calls go
+"""The workers' app, unchanged except for its model: the instant model, or the provider's if calls go
 over HTTP.
 """
 

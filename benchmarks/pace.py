@@ -46,7 +46,9 @@ PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """Calls that the server received for each model, and the ends of the jobs."""
+    """Calls that the server received for each model, the duration in seconds, and the statuses of the
+    jobs.
+    """
 
     buckets: Mapping[str, Bucket]
     took_s: float
@@ -59,7 +61,7 @@ class Paced:
 
     @property
     def refused(self) -> int:
-        """Calls of any model."""
+        """Number of refused calls, of any model."""
         total = 0
         for each in self.buckets.values():
             total += len(each.refused)

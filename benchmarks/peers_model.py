@@ -64,8 +64,8 @@ class SdkModel:
 
 
 def _asked(call: ModelCall) -> dict[str, Any]:
-    """Return a short prompt, with the wanted answer. Prompts of this project are 6 to 8 KB, with a
-    specialist's instructions and schema.
+    """Return the arguments of a request with a short prompt and the schema of the wanted answer.
+    Prompts of this project are longer: 6 to 8 KB with a specialist's instructions and schema.
     """
     schema = {"type": "object", "properties": (call.output_schema or {}).get("properties", {})}
     return {

@@ -42,12 +42,12 @@ class Reply:
 
 
 Choose = Callable[[bytes], Reply]
-"""The reply to a request's body."""
+"""A function that returns the reply to a request's body."""
 
 
 class Server:
-    """Knows of a request that it came whole, whether it asks for a stream, and what `choose`
-    reads in it.
+    """A server that parses only the length of a request and whether it asks for a stream. `choose`
+    reads the rest.
     """
 
     def __init__(self, takes_s: float, choose: Choose) -> None:
@@ -162,7 +162,9 @@ def _event(kind: str, **fields: Any) -> bytes:
 
 
 def in_turns(turns: int) -> Choose:
-    """Return answers of two hundred words, in 40 pieces."""
+    """Return a function that answers with 200 words in 40 pieces, and calls a tool in each turn but
+    the last.
+    """
     from benchmarks.instant_model import answer_to
 
     text = json.dumps(
@@ -176,8 +178,8 @@ def in_turns(turns: int) -> Choose:
 
 
 def for_jobs(synthesis: str) -> Choose:
-    """Return the answers for the jobs of the table, by the schema of a call: a hundred tokens in 10
-    pieces.
+    """Return a function that chooses the answer by the schema of a call, for the jobs of the table. An
+    answer has about a hundred tokens in 10 pieces.
     """
     from benchmarks.instant_model import answer_to
     from handoff_queue.shared.types.plan import Synthesis

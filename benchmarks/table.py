@@ -39,10 +39,10 @@ class Measured:
     each_s: tuple[float, ...]
     """Seconds from each submission to its answer."""
     cpu_ms: float
-    """A job, of all processes."""
+    """Processor time of a job in all processes, in ms."""
     redis_cpu_ms: float
     memory_mb: float
-    """The most that each process has held, added up."""
+    """Sum of the peak memory of all processes."""
     redis_mb: float
 
     @property
@@ -57,7 +57,7 @@ class Measured:
 
 
 Table = dict[tuple[Load, Row], list[Measured]]
-"""A measurement for each repeat."""
+"""Measurements of each row under each load, one for each repeat."""
 
 
 def measured(driver: Driver, pids: Mapping[str, int], load: Load) -> Measured:

@@ -50,7 +50,10 @@ class Dag:
 
     @cached_property
     def critical_path_s(self) -> float:
-        """The roles' calls come before and after all steps; one sink is the answer, without a call."""
+        """Seconds of the longest chain of calls: the planner's, the steps', the assessor's and the
+        synthesizer's. With a single sink there is no synthesizer, because the sink's result is the
+        answer.
+        """
         done: dict[str, float] = {}
         for step, needed in self.depends_on.items():  # each step after its dependencies
             done[step] = self.calls_s[step] + max(

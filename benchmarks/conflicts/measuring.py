@@ -27,11 +27,12 @@ Pair = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Number of contradictions and of consistent claims or pairs, and the number found."""
+    """Result of one set: its contradicting pairs, and the pairs that the finder reported."""
 
     planted: frozenset[Pair]
     found: frozenset[Pair]
     consistent: int
+    """Number of consistent claims, or of consistent pairs in a set of pairs."""
 
     @property
     def recall(self) -> float:

@@ -1,3 +1,3 @@
-"""`python -m benchmarks.growth`: what becomes of time and memory when there is a hundred times
-as much of everything.
+"""`python -m benchmarks.growth`: time and memory with a growing number of steps, queued jobs and
+finished jobs.
 """

@@ -169,7 +169,8 @@ def kind(name: str) -> str:
     field = Settings.model_fields[name]
     choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
     if is_enumeration(field.annotation):
-        choices += map(str, field.annotation)  # type: ignore[arg-type]
+        members: Any = field.annotation
+        choices = list(map(str, members))
     if choices:
         return ", ".join(map(code, choices))
     written = str(Settings.__annotations__[name]).removesuffix(" | None")
