@@ -71,7 +71,7 @@ class Ours:
         limits = JobLimits(
             max_turns=job.max_turns, max_tokens=job.max_tokens, max_microusd=job.max_microusd
         )
-        asked = Request(
+        request = Request(
             job.request,
             limits=limits,
             model=job.model,
@@ -81,16 +81,17 @@ class Ours:
         )
         if job.mode is Mode.PIPELINE:
             workflow, items = workflow_of(job)
-            asked = replace(asked, workflow=workflow, items=items)
+            request = replace(request, workflow=workflow, items=items)
         else:
-            asked = replace(asked, mode=job.mode)
+            request = replace(request, mode=job.mode)
         if job.shape is Shape.APPROVED:
-            asked = replace(asked, approvals=ASKED)
+            request = replace(request, approvals=ASKED)
         if what := REJECTED.get(job.shape):
-            asked = replace(asked, approvals=Approvals(what=(what,)))
+            request = replace(request, approvals=Approvals(what=(what,)))
         if job.shape in FACT_CHECKED:
-            asked = replace(asked, gates=Gates(fact_checker=FACT_CHECKER))
-        self.begin(job, self.client.submit(replace(asked, after=self._before.get(job.name))))
+            request = replace(request, gates=Gates(fact_checker=FACT_CHECKER))
+        request = replace(request, after=self._before.get(job.name))
+        self.begin(job, self.client.submit(request))
 
     def begin(self, job: PlannedJob, job_id: JobId) -> None:
         """Remember the id of the job, and the ids of its children, which are derived from it."""

@@ -251,24 +251,24 @@ def _results(request: Json) -> Iterator[str]:
     the next message.
     """
     messages = merged(request["messages"])
-    asked: list[str] = []
+    call_ids: list[str] = []
     for place, message in enumerate(messages):
         blocks = message["content"]
-        answered = _ids_of(blocks, "tool_result", "tool_use_id")
-        if missing := [name for name in asked if name not in answered]:
+        result_ids = _ids_of(blocks, "tool_result", "tool_use_id")
+        if missing := [name for name in call_ids if name not in result_ids]:
             yield (
                 f"messages.{place}: `tool_use` ids were found without `tool_result` blocks immediately after: "
                 f"{', '.join(missing)}"
             )
-        if unknown := [name for name in answered if name not in asked]:
+        if unknown := [name for name in result_ids if name not in call_ids]:
             yield f"messages.{place}: unexpected `tool_use_id` found in `tool_result` blocks: {', '.join(unknown)}"
-        if len(set(answered)) < len(answered):
+        if len(set(result_ids)) < len(result_ids):
             yield f"messages.{place}: each `tool_use` must have a single result"
-        if not are_tool_results(blocks[: len(answered)]):
+        if not are_tool_results(blocks[: len(result_ids)]):
             yield f"messages.{place}: `tool_result` blocks must come before any other content"
-        asked = _ids_of(blocks, "tool_use", "id")
-    if asked:
-        yield f"messages.{len(messages) - 1}: `tool_use` ids were found without `tool_result` blocks: {', '.join(asked)}"
+        call_ids = _ids_of(blocks, "tool_use", "id")
+    if call_ids:
+        yield f"messages.{len(messages) - 1}: `tool_use` ids were found without `tool_result` blocks: {', '.join(call_ids)}"
 
 
 def is_server_call(block: Json) -> bool:
@@ -283,13 +283,13 @@ def is_server_result(block: Json) -> bool:
 
 def open_server_calls(blocks: Iterable[Json]) -> list[str]:
     """Return the ids of server-side calls without a result."""
-    asked: dict[str, None] = {}
+    open_calls: dict[str, None] = {}
     for block in blocks:
         if is_server_call(block):
-            asked[str(block.get("id"))] = None
+            open_calls[str(block.get("id"))] = None
         elif is_server_result(block):
-            asked.pop(str(block.get("tool_use_id")), None)
-    return list(asked)
+            open_calls.pop(str(block.get("tool_use_id")), None)
+    return list(open_calls)
 
 
 def _server_results(request: Json) -> Iterator[str]:

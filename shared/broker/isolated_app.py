@@ -70,9 +70,9 @@ class IsolatedPool(ConnectionPool):  # type: ignore[misc]
 
     def new(self) -> Any:
         """Return a new connection that has not connected yet."""
-        made = _PooledConnection(self, **dict(self.connection._info(resolve=False)))
-        made.transports = self.connection.transports
-        return made
+        connection = _PooledConnection(self, **dict(self.connection._info(resolve=False)))
+        connection.transports = self.connection.transports
+        return connection
 
 
 class IsolatedAMQP(AMQP):  # type: ignore[misc]

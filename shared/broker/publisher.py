@@ -32,8 +32,8 @@ RETRY: Mapping[str, Any] = {
     "interval_step": 0.2,
     "interval_max": 1,
 }
-"""Seconds between tries to send while Redis refuses or is unreachable. After the last try the
-sweeper publishes the message.
+"""kombu's policy for tries to send while Redis refuses or is unreachable; times are seconds. After the
+last try, the publication fails, and the sweeper publishes the message later.
 """
 
 
@@ -63,7 +63,7 @@ class ChordPart:
     group_id: str
     index: int
     body: Mapping[str, Any]
-    """The chord's, by `signature_of`."""
+    """Body of the chord, in the form of `signature_of`."""
 
 
 def signature_of(message: TaskMessage) -> dict[str, Any]:

@@ -235,10 +235,10 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             Empty: there is no message (kombu's name).
         """
         try:
-            taken = self._taken(self.client.connection)
-            if taken is None:
+            received = self._receive_messages(self.client.connection)
+            if received is None:
                 raise Empty
-            queue, messages = taken
+            queue, messages = received
             self._queue_cycle.rotate(queue)
             # deliver every message, even if one fails: no other process has them
             with ExitStack() as deliveries:
@@ -249,8 +249,10 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             self._in_poll = None
             self._flush_brpop_reauth()
 
-    def _taken(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
-        """Return a queue and the messages that were taken from it, or None if there are none."""
+    def _receive_messages(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
+        """Read the answer to the last request. Return a queue and its messages, or None if there are
+        no messages.
+        """
         try:
             if self._is_taking:
                 answer = self._answer(connection)
@@ -259,12 +261,12 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             if not answer:
                 return None
             if self._is_taking:
-                where, frames, element, left = answer
+                key, frames, element, left = answer
+                queue = str(key.decode())
             else:
-                where, frames, element, left = (answer[0], (), answer[1], None)
-            queue = str(where.decode())
-            if not self._is_taking:
-                queue = queue.removeprefix(self.key_prefix)
+                key, element = answer
+                frames, left = (), None
+                queue = str(key.decode()).removeprefix(self.key_prefix)
             messages: list[dict[str, Any]] = []
             for frame in frames:
                 messages.append(deliverable(frame, queue))

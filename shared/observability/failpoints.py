@@ -71,11 +71,11 @@ def at(point: str, lost: type[Exception] | None = None) -> None:
     armed_in = folder()
     if armed_in is None:
         return
-    taken = armed_in / f"{point}@{os.getpid()}"
+    fired = armed_in / f"{point}@{os.getpid()}"
     try:
         # read first: after the rename, the process that armed the point may remove the file
         order = (armed_in / point).read_text()
-        (armed_in / point).rename(taken)
+        (armed_in / point).rename(fired)
     except FileNotFoundError:
         return
     match order.split():

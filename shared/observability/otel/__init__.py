@@ -1,3 +1,3 @@
-"""Spans for an OpenTelemetry collector. The only importer of opentelemetry; loaded only where
-spans are sent.
+"""Export of spans to an OpenTelemetry collector. Only this package imports opentelemetry, and only a
+process that exports spans imports this package.
 """

@@ -38,30 +38,30 @@ class SpanIds(RandomIdGenerator):
     """Random ids, except for an id that a thread has requested."""
 
     def __init__(self) -> None:
-        self._asked = threading.local()
+        self._requested = threading.local()
 
     def generate_span_id(self) -> int:
-        asked: int | None = getattr(self._asked, "for_span", None)
-        if asked is None:
+        requested: int | None = getattr(self._requested, "for_span", None)
+        if requested is None:
             return super().generate_span_id()
-        return asked
+        return requested
 
     def generate_trace_id(self) -> int:
-        asked: int | None = getattr(self._asked, "for_trace", None)
-        if asked is None:
+        requested: int | None = getattr(self._requested, "for_trace", None)
+        if requested is None:
             return super().generate_trace_id()
-        return asked
+        return requested
 
     @contextmanager
     def span(self, span_id: int, trace_id: int | None = None) -> Iterator[None]:
         """Give this id to the span that this thread starts in the block. If that span is a root, its
         trace gets `trace_id`.
         """
-        self._asked.for_span, self._asked.for_trace = span_id, trace_id
+        self._requested.for_span, self._requested.for_trace = span_id, trace_id
         try:
             yield
         finally:
-            self._asked.for_span = self._asked.for_trace = None
+            self._requested.for_span = self._requested.for_trace = None
 
 
 class _Before(SpanExporter):

@@ -65,13 +65,13 @@ def open_telemetry(service: str, settings: Settings, flush_s: float | None) -> T
     provider = make_provider(
         service, Redactor(secrets_of(settings)), ids, keeps_errors=captures, flush_s=flush_s
     )
-    made = OpenTelemetry(provider, ids, gen_ai.provider_of(settings), captures=captures)
+    telemetry = OpenTelemetry(provider, ids, gen_ai.provider_of(settings), captures=captures)
     # a client runs in the process of a host, which may set its own provider later
     is_own_process = flush_s is None
     if is_own_process and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         trace.set_tracer_provider(provider)
-    CelerySpans(made.traceparent_of).instrument(tracer_provider=provider)
-    return made
+    CelerySpans(telemetry.traceparent_of).instrument(tracer_provider=provider)
+    return telemetry
 
 
 class _CallSpan(Span):
@@ -154,9 +154,8 @@ class OpenTelemetry(Telemetry):
         for job_id in job_ids:
             attributes = {"handoff.job.id": job_id}
             spans.append(self._tracer.start_span("submit", kind=kind, attributes=attributes))
-        made = _Submitted(spans)
         try:
-            yield made
+            yield _Submitted(spans)
         except BaseException as error:
             for span in spans:
                 _fail(span, type(error).__name__)
