@@ -38,8 +38,8 @@ class Size:
     workers: int = 4
     supervisors: int = 3
     slots: int = 4
-    """Slots of each process. A supervisor uses at most half of them for roles; further handoffs of
-    roles go to a queue.
+    """Slots of each process. A supervisor uses at most half of its slots for roles; further handoffs
+    of roles go to a queue.
     """
     lease_s: float = 3.0
 

@@ -236,8 +236,8 @@ class Ours:
 
 
 def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
-    """Return whether a call that takes long enough to be cancelled was made: by a step of a child, or
-    by the only step of a job without a usable plan.
+    """Return whether the job has made a call that takes long enough for a cancel. Such calls come from
+    steps of a child, and from the only step of a job without a usable plan.
     """
     below = {member.name for member in job.family} - {job.name}
     steps: set[CallKey] = set()

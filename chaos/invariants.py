@@ -139,8 +139,8 @@ class Books:
         return deviations
 
     def _given_up_for_nothing(self, name: str) -> str:
-        """Return why the job or a handoff of it should not have been given up: too few strikes hit it.
-        Return '' if there is no such fault.
+        """Return why the job or one of its handoffs should not have been given up: there were too few
+        strikes. Return '' if there is no such fault.
         """
         story = self.stories[name]
         if story.is_not_looked_at_any_more and (struck := self._struck_looks(name)) < MAX_LOOKS:
@@ -167,8 +167,8 @@ class Books:
 
     @property
     def given_up(self) -> list[str]:
-        """Jobs that were given up, or with a handoff that was given up: processes were killed three
-        times in a row during an evaluation of the job, or during one turn of the handoff.
+        """Jobs that were given up, or that have a handoff that was given up. The reason is three kills in
+        a row during evaluations of the job, or during one turn of the handoff.
         """
         names: list[str] = []
         for name, story in self.stories.items():

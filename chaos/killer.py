@@ -1,5 +1,5 @@
-"""The killer. Its seed decides the order of the actions and the delays between them. The processes
-that run at that time decide which of them an action can hit.
+"""The killer. Its seed decides the order of the actions and the delays between them. An action can hit
+only processes that run at its time.
 """
 
 from __future__ import annotations

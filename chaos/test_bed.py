@@ -166,7 +166,7 @@ class Stage(Generic[Made_co]):
         )
 
     def _tidy(self, *, was_struck: bool) -> list[str]:
-        """Wait until there are no leaks, and return those that remain."""
+        """Wait until there are no leaks, and return the remaining leaks."""
         until = time.monotonic() + TIDY_WITHIN_S
         while True:
             with in_our_words():

@@ -1,4 +1,4 @@
-"""An HTTP server of a test, in a thread of its own."""
+"""An HTTP server for a test, in a separate thread."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ kombu makes a new Redis client (a table of 300 entries). It makes two transactio
 message, when the message is taken and when it is done. They serve a redelivery that no promise
 needs (docs/decisions/0014-no-second-copy.md).
 
-A task can end after the connection of its message has closed. kombu's channel then raises
-AttributeError, because it builds a connection pool from missing parts, and Celery reconnects only
-after connection errors. This channel raises ConnectionError. Such a message is not put back: the
-store knows its handoff.
+A task can end after the connection of its message has closed. A channel of kombu then builds a
+connection pool from missing parts, and raises AttributeError. Celery reconnects only after
+connection errors, so this channel raises ConnectionError. Such a message is not put back: the store
+knows its handoff.
 
 Invalid bytes in a queue end a process, too. The channel wraps them in messages
 (`shared/broker/message_validation.py`), which are kept. A message is parsed once.
@@ -201,8 +201,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return super()._deliver_fanout_message(message, exchange)
 
     def _receive_one(self, subscription: Any) -> Any:
-        """Receive one broadcast message, or log and drop one that kombu cannot read. An error of
-        kombu's parser would end every process at once.
+        """Receive one broadcast message. If kombu cannot read the message, log and drop it: the error
+        would end every process at once.
         """
         try:
             return super()._receive_one(subscription)
@@ -316,12 +316,12 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         self._enter(queue, [message])
 
     def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Put several messages into their queue in one script: all of them, or none."""
+        """Put several messages into their queue in one script, which puts all messages or none."""
         self._enter(queue, messages)
 
     def _enter(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Put messages into their queue and into its fair order. They go in front of all messages of
-        the same priority if the first of them has the header `FIRST`.
+        """Put messages into their queue and into its fair order. If the first message has the header
+        `FIRST`, all go in front of the waiting messages of the same priority.
 
         Raises:
             OperationalError: Redis has not confirmed the messages in time. They may be in the

@@ -188,8 +188,8 @@ class Processes:
 
     def stop(self, grace_s: float = 10.0) -> None:
         """Ask every child to end, and kill the children that still run after the grace. Children with
-        `ends_last` are asked after the others have ended, and have a grace of their own. No child
-        runs when this returns.
+        `ends_last` are asked after the others have ended, with a second grace. No child runs when
+        this returns.
 
         Args:
             grace_s: seconds.

@@ -98,7 +98,8 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
     """Return the secrets of a process.
 
     They are the values of environment variables with names of secrets, the values of headers in
-    variables, every secret setting, and the passwords of URLs in the variables and the settings.
+    variables, and every secret setting. The passwords of URLs in the variables and the settings are
+    secrets, too.
 
     Args:
         environment: None for the environment of this process.

@@ -54,7 +54,7 @@ class Submissions:
 
 
 class Telemetry:
-    """The port. Its methods are safe to call from many threads, and raise no errors of their own."""
+    """The port. Its methods are safe to call from many threads, and raise no errors."""
 
     is_on = False
 
