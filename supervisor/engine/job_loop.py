@@ -105,7 +105,7 @@ class JobLoop:
     def _look_at(self, job_id: JobId, ticket: WakeUpTicket) -> None:
         evaluation = self._store.evaluation_leases.at(job_id)
         try:
-            with self._attempts.leases.shown(evaluation.heartbeat):
+            with self._attempts.leases.evaluating(evaluation.heartbeat):
                 self._advance(job_id, ticket, evaluation)
         except (StoreUnavailable, Interrupted):
             evaluation.interrupted()
