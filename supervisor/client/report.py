@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.shared.store.dead_letters import DeadLetter
-from handoff_queue.shared.store.job_summary import HandoffBooks
+from handoff_queue.shared.store.job_summary import HandoffRecord
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
@@ -620,7 +620,7 @@ def handoffs_on(
 
 def _books_of(
     store: Store, job_id: JobId, handoff_ids: Sequence[HandoffId]
-) -> dict[HandoffId, HandoffBooks]:
+) -> dict[HandoffId, HandoffRecord]:
     """Return the hashes of the handoffs. Raises as `handoffs_on`."""
     well_formed: list[HandoffId] = []
     for handoff_id in handoff_ids:
@@ -640,7 +640,7 @@ def _books_of(
 
 
 def _handoff_report(
-    books: HandoffBooks, texts: Mapping[str, str], turns: Sequence[Checkpoint]
+    books: HandoffRecord, texts: Mapping[str, str], turns: Sequence[Checkpoint]
 ) -> HandoffReport:
     result = None
     if books.result:
