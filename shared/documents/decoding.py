@@ -65,8 +65,9 @@ def tidy_text(text: str) -> str:
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    """Return the text of bytes in the first encoding that fits: that of the byte order mark, UTF-8,
-    `charset`, Latin-1 or Windows-1252.
+    """Return the text of bytes in the first encoding that fits.
+
+    The order is: the encoding of the byte order mark, UTF-8, `charset`, Latin-1, Windows-1252.
     """
     for mark, encoding in _BOMS:
         if data.startswith(mark):

@@ -50,8 +50,9 @@ class Models:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def name_of(self, asked: str | None, spec: SpecialistSpec) -> str:
-        """Return the name of the model: that of the handoff, that of the spec, or the default of the
-        spec's tier. If the settings are offline, it is the offline model.
+        """Return the model of the handoff, else the model of the spec, else the default of its tier.
+
+        With offline settings, the result is always the offline model.
 
         The reviewing roles use the reviewer model of the settings, if there is one, unless the
         handoff requests the offline model.

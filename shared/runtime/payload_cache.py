@@ -78,7 +78,7 @@ class PayloadCache:
     def payloads(
         self, job_id: JobId, digests: Sequence[str], *, results: Sequence[str] = ()
     ) -> dict[str, str]:
-        """Return payloads of a job by digest. Only those that are not in the cache cost a round trip.
+        """Return payloads of a job by digest. Only payloads outside the cache cost a round trip.
 
         The arguments and errors are those of `PayloadStore.get`.
         """

@@ -65,8 +65,9 @@ class DaySpending:
 
     @property
     def need(self) -> str:
-        """Return the part of a message with the amount that did not fit into the rest of the day; ''
-        if nothing is left, or if no call was too large.
+        """Return the part of a message with the amount that did not fit into the rest of the day.
+
+        The part is '' if nothing is left, or if no call was too large.
         """
         if 0 < self._left_microusd < self.needed_microusd:
             return f", and a call may need {_dollars(self.needed_microusd)}"

@@ -219,7 +219,7 @@ def _tally(text: str, version: int) -> HandoffTally | None:
 
 
 def _events(entries: Sequence[Any]) -> tuple[Recorded, ...]:
-    """Return the events of a summary without those that are too long, whose text is empty."""
+    """Return the events of a summary. An event with an empty text was too long and is left out."""
     events: list[Recorded] = []
     for version, at, event in entries:
         if event:

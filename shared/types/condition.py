@@ -468,7 +468,7 @@ def _holds(op: ast.cmpop, left: Any, right: Any, names: tuple[str, str]) -> bool
 
 
 def _equal(left: Any, right: Any, names: tuple[str, str]) -> bool:
-    """Return whether two values are equal: as numbers if one of them is a number."""
+    """Return whether two values are equal. If either value is a number, compare them as numbers."""
     for value, name in zip((left, right), names, strict=True):
         if isinstance(value, list | dict):
             raise Undecided(

@@ -403,8 +403,10 @@ def _problems_of_steps(
 
 
 def _allowed_specialists(state: JobState, served: Collection[str]) -> set[str]:
-    """Return the specialists that a person's plan may name: the served ones that the request
-    allows, and the specialists of the job's present steps.
+    """Return the specialists that a person's plan may name.
+
+    These are the served specialists that the request allows, and the specialists of the job's
+    present steps.
     """
     allowed = set(served)
     if state.submitted.specialists:

@@ -136,7 +136,7 @@ def missing_in(store: Store, job: JobStanding, most: int) -> tuple[MissingRole, 
 def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]:
     """Return the jobs with their reasons to wait, in the same order.
 
-    Redis is asked once for all open jobs, and a second time if any of them waits.
+    The client asks Redis once for all open jobs, and a second time if a job waits.
     """
     open_jobs = [job.job_id for job in jobs if not job.status.ended]
     if not open_jobs:

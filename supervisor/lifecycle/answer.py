@@ -62,7 +62,7 @@ def usable_sinks(state: JobState) -> tuple[StepId, ...]:
 def _not_built_upon(
     state: JobState, usable: Sequence[StepId], builders: Sequence[StepId]
 ) -> tuple[StepId, ...]:
-    """Return the usable steps that none of the builders depends on, directly or indirectly."""
+    """Return the usable steps on which no builder depends, directly or indirectly."""
     built_upon, frontier = set[StepId](), list(builders)
     while frontier:
         for dependency in state.steps[frontier.pop()].outline.depends_on:

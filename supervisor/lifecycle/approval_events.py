@@ -164,8 +164,8 @@ def _to_redo(state: JobState, event: Rejected) -> frozenset[StepId]:
 def _with_answer(
     state: JobState, question: Question, named: Sequence[StepId], *, is_approved: bool
 ) -> PersistentMap[StepId, StepState]:
-    """Return all steps with a person's answer. If the answer names none of the question's steps, it
-    is about all of them.
+    """Return all steps with a person's answer. An answer that names no step of the question is about
+    all steps of the question.
     """
     about = _asked_about(state, question)
     answered: dict[StepId, StepState] = {}

@@ -105,8 +105,9 @@ def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str
 
 
 def is_for_arbitration(state: JobState) -> bool:
-    """Return whether a handoff of the judge is now about a disagreement, and not about claims: the
-    answer is to be made, or steps that wait for the review are to begin.
+    """Return whether a handoff of the judge is now about a disagreement, and not about claims.
+
+    True while the answer is written, and while steps wait for the ruling after the review.
     """
     is_stuck = state.review_over and bool(quarrels(state)) and state.arbitrated is None
     return state.phase is Phase.SYNTHESISING or (state.phase is Phase.WORKING and is_stuck)

@@ -202,8 +202,10 @@ def _stated_clauses(sentence: str) -> Iterator[str]:
 
 
 def _is_figure(match: re.Match[str]) -> bool:
-    """Return whether a number is a figure of a fact: it is not the number of a step or a page, and it
-    has a currency, a fraction, a unit or a scale, or is at least 10.
+    """Return whether a number is a figure of a fact.
+
+    A figure has a currency, a fraction, a unit or a scale, or is at least 10. The number of a step
+    or a page is no figure.
     """
     number, behind = match["number"], (match["behind"] or "").strip()
     if match["place"]:

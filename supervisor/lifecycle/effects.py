@@ -56,9 +56,10 @@ def reviewed_steps(state: JobState) -> tuple[StepId, ...]:
 
 
 def find_blocked_steps(state: JobState) -> tuple[AbandonSteps, ...]:
-    """Return the command that abandons the steps that cannot begin any more: steps after a review that
-    did not pass, or else steps that a person rejected, or else steps that may have acted before. Empty
-    if there are no such steps.
+    """Return the command that abandons the steps that cannot begin any more, or an empty tuple.
+
+    One command has one reason. The first reason with such steps is taken: a review that did not
+    pass, a person's rejection, an earlier attempt that may have acted.
     """
     without_review: frozenset[StepId] = frozenset()
     if (state.review_over or not state.is_reviewed) and not is_passed(state):

@@ -28,7 +28,7 @@ def can_help(state: JobState) -> bool:
 
 
 def helpers_of(state: JobState) -> frozenset[StepId]:
-    """Return the helper steps. They get no helpers of their own."""
+    """Return the helper steps. A helper step has no helper steps."""
     helpers: set[StepId] = set()
     for step in state.steps.values():
         helpers.update(step.outline.helpers)

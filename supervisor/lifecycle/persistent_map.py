@@ -82,8 +82,10 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
         return self
 
     def changed_since(self, before: PersistentMap[Key, Value]) -> tuple[Key, ...]:
-        """Return the keys whose values are other objects than in an earlier version: first the keys in
-        the order of this version, then the keys that only the earlier version has.
+        """Return the keys whose values are other objects than in an earlier version.
+
+        The keys of this version come first, in its order. The keys that only the earlier version
+        has follow.
         """
         if self._base is before._base:
             now, earlier = self._layer, before._layer

@@ -295,7 +295,7 @@ class JobState(Message):
     the price is unknown.
     """
     fruitless: NonNegativeInt = 0
-    """Number of results of roles since the last one that had an effect. A role's result without an
+    """Number of results of roles since the last result with an effect. A role's result without an
     effect is an internal error after a paid call.
     """
     rounds: tuple[Reviewed, ...] = ()

@@ -1,5 +1,6 @@
-"""Child jobs: a step of a sub-supervisor is done by a team, which is a job of its own. Their depth,
-their slices of the budget, and the bill of all teams. Pure.
+"""Child jobs: their depth, their slices of the budget, and the bill of all teams. Pure.
+
+A team, which is a separate job, does the step of a sub-supervisor.
 
 The slice of a child is its share of the parent's budget, and at most the rest of that budget. The
 plan and the limits determine the share, so the largest slice is known before anything runs. The
@@ -187,8 +188,10 @@ def has_teams(state: JobState) -> bool:
 
 
 def lacking(state: JobState, first: WorstCase) -> str:
-    """Return a sentence about the limits that are too small for a team, as far as it is known before
-    the teams run; '' if there is enough, or the plan has no teams.
+    """Return a sentence about the limits that are too small for a team.
+
+    Only facts from before the first team count. The result is '' if the limits are large enough, or
+    if the plan has no teams.
 
     Args:
         first: upper bound of a team's first call.

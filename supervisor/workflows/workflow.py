@@ -43,7 +43,7 @@ _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A number of results, or a percentage of them."""
+    """A number or a percentage of results."""
 
     number: int
     is_percent: bool = False
@@ -178,8 +178,8 @@ It is the limit of `shared.runtime.payload_cache`.
 """
 
 MOST_NAME_CHARS = 1_000
-"""Most characters of a path or line that is the key of its item. If one of them is longer, the keys
-of all these items are their numbers.
+"""Most characters of a path or line that is the key of its item. If one path
+or line is longer, the key of each item is its number.
 """
 MOST_KEY_CHARS = 40
 """Most characters of the values of a column that can name its rows, if the workflow has no `key`."""

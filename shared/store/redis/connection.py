@@ -176,7 +176,7 @@ class Connection:
                 "script", name, lambda: pipe.execute(raise_on_error=False), redis.ConnectionError
             )
         translated: list[Any] = []
-        for answer in answers[1:]:  # the first is that of SCRIPT LOAD
+        for answer in answers[1:]:  # the first answer belongs to SCRIPT LOAD
             is_error = isinstance(answer, redis.RedisError)
             translated.append(_in_our_words(answer) if is_error else answer)
         return translated
