@@ -5,12 +5,10 @@ verdict.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from handoff_queue.chaos.celery_gaps import Hole, Outcome
 from handoff_queue.chaos.invariants import Books
-from handoff_queue.chaos.run import Control
 from handoff_queue.chaos.strikes import Fault
 from handoff_queue.chaos.system import OVERRUNS
 
@@ -164,66 +162,6 @@ def _verdict(promise: Promise) -> str:
     if promise.is_kept:
         return "kept"
     return "**BROKEN**"
-
-
-def control_table(control: Control) -> str:
-    """Return the tables of plain Celery under kills and at failpoints, and the table of the gaps in
-    both systems.
-    """
-    return "\n".join(
-        (
-            f"plain Celery under kills:\n\n{table_of(control.kills)}\n",
-            f"plain Celery at failpoints:\n\n{table_of(control.failpoints)}\n",
-            holes_table(control.holes),
-        )
-    )
-
-
-def control_json(control: Control) -> dict[str, Any]:
-    """Return the results of the control as JSON."""
-    runs = {"kills": json_of(control.kills), "failpoints": json_of(control.failpoints)}
-    return {
-        "plain_celery": runs,
-        "holes": holes_json(control.holes),
-        "kept": is_control_kept(control),
-    }
-
-
-def is_control_kept(control: Control) -> bool:
-    """Return whether plain Celery kept every promise, and every job of a gap ended. Then the comparison
-    proves nothing.
-    """
-    for outcomes in control.holes.values():
-        for outcome in outcomes.values():
-            if not (outcome.calm and outcome.was_hit and outcome.ended):
-                return False
-    return is_kept(control.kills) and is_kept(control.failpoints)
-
-
-def holes_table(by_system: Mapping[str, Mapping[Hole, Outcome]]) -> str:
-    """Return a table with a line for each gap, and a column for each system."""
-    lines = [f"| | {' | '.join(by_system)} |", f"|---|{'---|' * len(by_system)}"]
-    for hole in Hole:
-        verdicts = [_word(outcomes[hole]) for outcomes in by_system.values()]
-        lines.append(f"| {hole} | {' | '.join(verdicts)} |")
-    return "\n".join(lines)
-
-
-def _word(outcome: Outcome) -> str:
-    if not outcome.calm:
-        return "says nothing: not even without the fault does it end"
-    if not outcome.was_hit:
-        return "says nothing: the fault did not happen"
-    if outcome.ended:
-        return "ends"
-    return "**stuck**"
-
-
-def holes_json(by_system: Mapping[str, Mapping[Hole, Outcome]]) -> dict[str, Any]:
-    holes: dict[str, Any] = {}
-    for name, outcomes in by_system.items():
-        holes[name] = {hole.name: asdict(outcome) for hole, outcome in outcomes.items()}
-    return holes
 
 
 def json_of(books: Books) -> dict[str, Any]:

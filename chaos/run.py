@@ -5,13 +5,10 @@ the invariants are checked.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from handoff_queue.chaos import celery_gaps as holes
-from handoff_queue.chaos.celery_system import PLAIN
-from handoff_queue.chaos.failpoint_cases import Blow, Case, cases
+from handoff_queue.chaos.failpoint_cases import Case, cases
 from handoff_queue.chaos.failpoint_run import Trial
 from handoff_queue.chaos.fleet import Size
 from handoff_queue.chaos.handoff_system import OURS
@@ -24,7 +21,6 @@ from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Stage, Tell, stage
 if TYPE_CHECKING:
     from handoff_queue.chaos.plan import PlannedJob
 
-PLAIN_CELERY, HANDOFF = "plain Celery", "handoff"
 ALONE = 5
 """Number of jobs that are struck once each, after the other jobs have ended."""
 LONG_CALL_S = 0.5
@@ -128,80 +124,12 @@ def _hunt(on: Stage[System], killer: Killer, options: Options, tell: Tell, draw:
 def try_failpoints(options: Options, tell: Tell) -> Books:
     """Try every failpoint in every kind of process that has it, while jobs run."""
     with stage(OURS, options.size) as on:
-        return _try(Trial(on, options.seed, tell, options.draw or OURS.draw, here=on), cases())
+        return try_cases(Trial(on, options.seed, tell, options.draw or OURS.draw, here=on), cases())
 
 
-def try_failpoints_in_plain_celery(
-    options: Options, tell: Tell, blows: Collection[Blow] = tuple(Blow)
-) -> Books:
-    """Try the same failpoints in plain Celery, as far as it has them.
-
-    Args:
-        blows: actions to try.
-    """
-    wanted = [case for case in cases() if case.blow in blows]
-    with stage(PLAIN, options.size) as on:
-        there, absent = _cases_of(on.system, wanted)
-        books = _try(Trial(on, options.seed, tell, PLAIN.draw), there)
-        absent_points = {case.point.rpartition(".")[0] for case in absent}
-        what = f"{len(absent)} of {len(wanted)} failpoints"
-        why = f"nothing of the sort: {', '.join(sorted(absent_points))}"
-        return replace(books, absent={**books.absent, what: why})
-
-
-def _cases_of(system: System, wanted: Collection[Case]) -> tuple[list[Case], list[Case]]:
-    """Return the cases that this system has, with its names of the points, and the cases that it
-    lacks.
-    """
-    there: dict[Case, None] = {}
-    absent: list[Case] = []
-    for case in wanted:
-        point = system.point(case.point, case.kind)
-        if point:
-            there[replace(case, point=point)] = None
-        else:
-            absent.append(case)
-    return list(there), absent
-
-
-def _try(trial: Trial, all_of: list[Case]) -> Books:
+def try_cases(trial: Trial, all_of: list[Case]) -> Books:
+    """Try these failpoints, wait for the jobs, and return the records."""
     trial.run(all_of)
     trial.tell(f"{len(trial.strikes)} faults; {len(trial.on.open)} jobs are still open")
     trial.on.settle()
-    return trial.on.close(trial.strikes, list(map(str, trial.not_reached)))
-
-
-def try_holes(tell: Tell) -> dict[str, dict[holes.Hole, holes.Outcome]]:
-    """Try the five gaps of chords, in plain Celery and in this system."""
-    return {
-        PLAIN_CELERY: holes_of(holes.PLAIN_WITH_HOLES, tell),
-        HANDOFF: holes_of(holes.OURS_WITH_HOLES, tell),
-    }
-
-
-def holes_of(kind: Kind[System], tell: Tell) -> dict[holes.Hole, holes.Outcome]:
-    """Try the five gaps of chords in one system."""
-    with stage(kind, Size()) as on:
-        return holes.try_holes(on, tell)
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """Results of plain Celery with the same seed."""
-
-    kills: Books
-    failpoints: Books
-    holes: dict[str, dict[holes.Hole, holes.Outcome]]
-    """Outcomes by system: plain Celery's, and ours for comparison."""
-
-
-def control(options: Options, tell: Tell) -> Control:
-    """Run jobs of this seed on plain Celery, under the killer and at all failpoints. Then try the five
-    gaps in both systems.
-    """
-    tell(f"{PLAIN_CELERY}: jobs under a killer")
-    kills = run(options, tell, PLAIN)
-    tell(f"{PLAIN_CELERY}: failpoints")
-    failpoints = try_failpoints_in_plain_celery(options, tell)
-    tell("the five holes, there and here")
-    return Control(kills, failpoints, try_holes(tell))
+    return trial.on.close(trial.strikes, [str(case) for case in trial.not_reached])

@@ -1,5 +1,5 @@
 """The interface of the system of a run: this system (`chaos.handoff_system`), or plain Celery
-(`chaos.celery_system`).
+(`benchmarks/celery_control` in the repository).
 
 Both have processes with the same names on the same queues, from the same fork server, and the same
 kinds of Redis and model server. So the killer, the invariants and the report serve both. Each

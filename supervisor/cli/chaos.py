@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,15 +19,11 @@ if TYPE_CHECKING:
     from handoff_queue.chaos.job_generator import Draw
 
 CHORDS = "chords"
-"""Value of --only for the jobs that plain Celery chords can do."""
+"""Value of --only for the jobs that plain Celery chords support, too."""
+
+
 SIZE = "Size"
 """A panel of options in the help."""
-
-
-class Control(StrEnum):
-    """A system to compare with."""
-
-    CELERY = "celery"
 
 
 def chaos(
@@ -74,10 +69,6 @@ def chaos(
             metavar="MODES", help="Only jobs of these modes, comma-separated, or `chords`."
         ),
     ] = None,
-    control: Annotated[
-        Control | None,
-        typer.Option(metavar="SYSTEM", help="celery: the same faults on plain Celery."),
-    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Kill processes while jobs run, and check every promise.
@@ -91,27 +82,16 @@ def chaos(
       handoff chaos --failpoints
 
       handoff chaos --only adaptive,pipeline
-
-      handoff chaos --control celery
     """
     from handoff_queue.chaos import report, run
     from handoff_queue.chaos.fleet import Size
 
-    if control is not None:
-        _check_control(only, failpoints=failpoints)
     if seed is None:
-        seed = secrets.randbelow(1_000_000)
-    options = run.Options(seed, jobs, kills, size=Size(workers, supervisors), draw=_draw(only))
-    say(f"seed {seed}")
-    if control is not None:
-        comparison = run.control(options, say)
-        if as_json:
-            write_line(json.dumps(report.control_json(comparison) | {"seed": seed}))
-        else:
-            write_line(report.control_table(comparison))
-        if report.is_control_kept(comparison):
-            return OK
-        return FAILED
+        chosen = secrets.randbelow(1_000_000)
+    else:
+        chosen = seed
+    options = run.Options(chosen, jobs, kills, size=Size(workers, supervisors), draw=_draw(only))
+    say(f"seed {chosen}")
     if failpoints:
         books = run.try_failpoints(options, say)
     else:
@@ -123,14 +103,6 @@ def chaos(
     if report.is_kept(books):
         return OK
     return FAILED
-
-
-def _check_control(only: str | None, *, failpoints: bool) -> None:
-    """Raise UserError if an option has no effect together with --control."""
-    if failpoints:
-        raise UserError("--control always tries all failpoints: leave out --failpoints")
-    if only is not None:
-        raise UserError("--control always uses the jobs of --only chords: leave out --only")
 
 
 def _draw(only: str | None) -> Draw | None:

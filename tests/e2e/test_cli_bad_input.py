@@ -389,7 +389,6 @@ def test_a_job_whose_commit_got_no_reply_is_submitted_once(
             ("--only", "team,chords"),
             "--only 'chords' is not a mode: name modes, or chords alone (there are: auto",
         ),
-        (("--only", "chords", "--control", "celery"), "leave out --only"),
     ],
 )
 def test_a_run_of_chaos_that_cannot_be_is_refused_before_anything_starts(

@@ -1,5 +1,5 @@
-"""The five gaps of plain chords on Redis. A failpoint reproduces each gap. With plain Celery a chord
-is stuck for ever; with this system the job ends.
+"""The five gaps of plain chords on Redis, each hit by its own failpoint. In plain Celery the chord
+is stuck; in this project the job ends.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from handoff_queue.chaos.celery_control import DEDUPLICATES
-from handoff_queue.chaos.celery_system import PLAIN
+from benchmarks.celery_control.system import PLAIN
+from benchmarks.celery_control.tasks import DEDUPLICATES
 from handoff_queue.chaos.fleet import SUPERVISOR, Fleet, Member, arm
 from handoff_queue.chaos.handoff_system import OURS
 from handoff_queue.chaos.leaks import UNACKED
@@ -34,7 +34,7 @@ run, so no process can hold a message longer.
 GIVEN_UP_AFTER_S = 60.0
 
 
-class Hole(StrEnum):
+class Gap(StrEnum):
     """Gaps of Celery, as chaos/RESULTS.md numbers them."""
 
     H1 = "H1: a pool's child is killed after it has stored its result, before the part is counted"
@@ -54,28 +54,28 @@ class Hole(StrEnum):
             counted_at: see `System`.
         """
         match self:
-            case Hole.H1 | Hole.H2:
+            case Gap.H1 | Gap.H2:
                 return (("chord.part.before", "kill"),)
-            case Hole.H3:
+            case Gap.H3:
                 return ((f"publish.{SUPERVISOR_QUEUE}.{BEFORE}", "kill"),)
-            case Hole.H4:
+            case Gap.H4:
                 return ((counted_at, "drop"),)
-            case Hole.H5:
+            case Gap.H5:
                 return ()
 
     @property
     def pool(self) -> str:
-        if self in (Hole.H1, Hole.H3):
+        if self in (Gap.H1, Gap.H3):
             return "prefork"
         return "threads"
 
 
 QUEUES = {
-    Hole.H1: "generalist",
-    Hole.H2: "analyst",
-    Hole.H3: "writer",
-    Hole.H4: "researcher",
-    Hole.H5: "coder",
+    Gap.H1: "generalist",
+    Gap.H2: "analyst",
+    Gap.H3: "writer",
+    Gap.H4: "researcher",
+    Gap.H5: "coder",
 }
 """Queue of each gap. Only the worker of the gap serves it."""
 
@@ -87,16 +87,16 @@ def _kind_of(kind: Kind[Made_co], app: str, on: Callable[[Fleet], Made_co]) -> K
         app: the workers' app.
         on: makes the system on a running fleet.
     """
-    own = {Hole.H2: {DEDUPLICATES: "1"}}
+    own = {Gap.H2: {DEDUPLICATES: "1"}}
     workers: list[Member] = []
-    for hole, queue in QUEUES.items():
+    for gap, queue in QUEUES.items():
         workers.append(
             Member(
-                hole.key,
-                hole.key,
+                gap.key,
+                gap.key,
                 app,
-                ("-Q", queue, "-P", hole.pool, "-c", "1"),
-                own.get(hole, {}),
+                ("-Q", queue, "-P", gap.pool, "-c", "1"),
+                own.get(gap, {}),
             )
         )
     return Kind(
@@ -106,10 +106,10 @@ def _kind_of(kind: Kind[Made_co], app: str, on: Callable[[Fleet], Made_co]) -> K
     )
 
 
-OURS_WITH_HOLES = _kind_of(OURS, "handoff_queue.workers.app", OURS.on)
-PLAIN_WITH_HOLES = _kind_of(
+OURS_WITH_GAPS = _kind_of(OURS, "handoff_queue.workers.app", OURS.on)
+PLAIN_WITH_GAPS = _kind_of(
     PLAIN,
-    "handoff_queue.chaos.app",
+    "benchmarks.celery_control.app",
     lambda fleet: replace(PLAIN.on(fleet), stuck_after_s=STUCK_AFTER_S),
 )
 
@@ -128,54 +128,55 @@ class Outcome:
     """True if the job with the fault ended."""
 
 
-def try_holes(on: Stage[System], tell: Tell) -> dict[Hole, Outcome]:
+def try_gaps(on: Stage[System], tell: Tell) -> dict[Gap, Outcome]:
     """Run each gap's job of one step twice: without the fault, then with it. H5 runs first and
     alone, because the others publish, too.
     """
-    for hole in Hole:
-        _begin(on, hole, _calm(hole))
-    calm = _wait_for_ends(on, {hole: _calm(hole) for hole in Hole})
+    for gap in Gap:
+        _begin(on, gap, _calm(gap))
+    calm = _ends(on, {gap: _calm(gap) for gap in Gap})
     was_lost = _lose_a_message(on)
-    for hole in Hole:
-        for point, blow in hole.orders(on.system.counted_at):
-            arm(on.fleet.points(hole.key), point, blow)
-        if hole is not Hole.H5:
-            _begin(on, hole, hole.key)
-    ended = _wait_for_ends(on, {hole: hole.key for hole in Hole})
-    outcomes: dict[Hole, Outcome] = {}
-    for hole in Hole:
-        was_hit = was_lost if hole is Hole.H5 else _was_hit(on, hole)
-        outcomes[hole] = Outcome(calm[hole], was_hit, ended[hole])
-        tell(f"{hole}: {'goes on' if ended[hole] else 'stuck'}")
+    for gap in Gap:
+        for point, blow in gap.orders(on.system.counted_at):
+            arm(on.fleet.points(gap.key), point, blow)
+        if gap is not Gap.H5:
+            _begin(on, gap, gap.key)
+    ended = _ends(on, {gap: gap.key for gap in Gap})
+    outcomes = {
+        gap: Outcome(calm[gap], was_lost if gap is Gap.H5 else _was_hit(on, gap), ended[gap])
+        for gap in Gap
+    }
+    for gap, outcome in outcomes.items():
+        tell(f"{gap}: {'goes on' if outcome.ended else 'stuck'}")
     return outcomes
 
 
-def _begin(on: Stage[System], hole: Hole, name: str) -> None:
+def _begin(on: Stage[System], gap: Gap, name: str) -> None:
     job = PlannedJob(
-        name, Shape.PARALLEL, (PlannedStep("a", QUEUES[hole]),), seed=1, trouble_share=0.0
+        name, Shape.PARALLEL, (PlannedStep("a", QUEUES[gap]),), seed=1, trouble_share=0.0
     )
     while not on.submit(job):
         time.sleep(LOOK_EVERY_S)
 
 
-def _calm(hole: Hole) -> str:
-    return f"{hole.key}-calm"
+def _calm(gap: Gap) -> str:
+    return f"{gap.key}-calm"
 
 
-def _was_hit(on: Stage[System], hole: Hole) -> bool:
-    return any(on.fleet.points(hole.key).glob("*@*"))
+def _was_hit(on: Stage[System], gap: Gap) -> bool:
+    return any(on.fleet.points(gap.key).glob("*@*"))
 
 
-def _wait_for_ends(on: Stage[System], names: dict[Hole, str]) -> dict[Hole, bool]:
-    """Wait until each job has ended or is stuck, and return whether it ended."""
+def _ends(on: Stage[System], names: dict[Gap, str]) -> dict[Gap, bool]:
+    """Return whether each job ended."""
     until = time.monotonic() + GIVEN_UP_AFTER_S
     while on.open and time.monotonic() < until:
         on.look()
         time.sleep(LOOK_EVERY_S)
     with in_our_words():
-        ends: dict[Hole, bool] = {}
-        for hole, name in names.items():
-            ends[hole] = name in on.system.ended([name])
+        ends: dict[Gap, bool] = {}
+        for gap, name in names.items():
+            ends[gap] = name in on.system.ended([name])
         return ends
 
 
@@ -186,9 +187,10 @@ def _lose_a_message(on: Stage[System]) -> bool:
     Return True if this happened: the worker was stopped, the message was published, and Redis did
     not hold it any more.
     """
-    pid, points, queue = on.fleet.look()[Hole.H5.key], on.fleet.points(SUPERVISOR), QUEUES[Hole.H5]
-    before = on.system.point(f"publish.group.{BEFORE}", SUPERVISOR, queue)
-    after = on.system.point(f"publish.group.{AFTER}", SUPERVISOR, queue)
+    pid, points, queue = on.fleet.look()[Gap.H5.key], on.fleet.points(SUPERVISOR), QUEUES[Gap.H5]
+    before, after = (
+        on.system.point(f"publish.group.{when}", SUPERVISOR, queue) for when in (BEFORE, AFTER)
+    )
     arm(points, f"{before}", f"stop {pid}")
     # zero seconds: it only shows that a process reached the point
     arm(points, f"{after}", "freeze 0")
@@ -196,7 +198,7 @@ def _lose_a_message(on: Stage[System]) -> bool:
     def is_published() -> bool:
         return _is_stopped(pid) and any(points.glob(f"{after}@*"))
 
-    _begin(on, Hole.H5, Hole.H5.key)
+    _begin(on, Gap.H5, Gap.H5.key)
     _wait_until(is_published)
     was_lost = is_published() and _is_nowhere(on, queue)
     os.kill(pid, signal.SIGKILL)

@@ -1,11 +1,11 @@
-"""`celery -A chaos.app worker`: the control's processes. Settings come from the environment."""
+"""The Celery app of the control's processes. Settings come from the environment."""
 
 from __future__ import annotations
 
 import os
 from functools import cache
 
-from handoff_queue.chaos.celery_control import DEDUPLICATES, make_control_app
+from benchmarks.celery_control.tasks import DEDUPLICATES, make_control_app
 from handoff_queue.shared.providers.anthropic.clients import model_from
 from handoff_queue.shared.settings.settings import load_settings, redis_url_of
 

@@ -1,5 +1,5 @@
-"""Plain Celery under the same run: the chords of `chaos.celery_control`, in processes of the
-same names, on the same queues.
+"""Plain Celery in a chaos run: the chords of `tasks.py`, in processes of the same names on the same
+queues.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from handoff_queue.chaos import celery_control as control
+from benchmarks.celery_control import tasks as control
 from handoff_queue.chaos.expected_handoffs import OK
 from handoff_queue.chaos.expected_outcomes import Story
 from handoff_queue.chaos.fleet import SUPERVISOR, WORKER, Fleet, Member, Size
@@ -29,6 +30,10 @@ from handoff_queue.shared.store.redis.connection import in_our_words
 from handoff_queue.shared.types.errors import ModelError, StoreUnavailable
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
+ROOT = Path(__file__).parents[2]
+"""Root of the repository. `PYTHONPATH` must name it in the process that runs the control: the
+fork server reads that variable only once.
+"""
 STUCK_AFTER_S = 16.0
 """Seconds without a queued or unacknowledged message of a job. A frozen process may hold a message
 in its socket for fifteen.
@@ -171,7 +176,7 @@ def members_of(size: Size) -> list[Member]:
                 Member(
                     f"{kind}{number}",
                     kind,
-                    "handoff_queue.chaos.app",
+                    "benchmarks.celery_control.app",
                     ("-Q", ",".join(queues), *pool),
                 )
             )

@@ -1,0 +1,56 @@
+"""`python -m benchmarks.celery_control`: kill processes of plain Celery as `handoff chaos` does,
+try every failpoint, and try the five gaps of chords in both systems.
+
+The exit code is 1 if plain Celery broke a promise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+
+from benchmarks.celery_control import report
+from benchmarks.celery_control.run import run_control
+from benchmarks.celery_control.system import ROOT
+from handoff_queue.chaos.fleet import Size
+from handoff_queue.chaos.run import Options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    asked = _parsed(arguments)
+    os.environ["PYTHONPATH"] = str(ROOT)  # the workers import `benchmarks.celery_control.app`
+    options = Options(
+        asked.seed, asked.jobs, asked.kills, size=Size(asked.workers, asked.supervisors)
+    )
+    _tell(f"seed {asked.seed}")
+    control = run_control(options, _tell)
+    if asked.json:
+        print(json.dumps(report.as_json(control) | {"seed": asked.seed}))
+    else:
+        print(report.table(control))
+    return int(not report.is_everything_kept(control))
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.celery_control", description=__doc__
+    )
+    parser.add_argument("--jobs", type=int, default=50, help="number of jobs")
+    parser.add_argument("--kills", type=int, default=20, help="number of SIGKILLs")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    parser.add_argument("--workers", type=int, default=4, help="worker processes")
+    parser.add_argument("--supervisors", type=int, default=3, help="supervisor processes")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
