@@ -40,11 +40,6 @@ DEFAULT_THREADS = 16
 """Slots of a worker that is started without `-c`. A slot mostly waits for a model call. A process
 with 200 slots used 147 MB in a measurement.
 """
-VISIBILITY_TIMEOUT_S = 6 * 3_600
-"""Seconds after which kombu delivers an unacknowledged message again, if an older version has noted
-the message in Redis. This version notes no messages (docs/decisions/0014-no-second-copy.md): the
-sweeper recovers lost work after the lease.
-"""
 SOCKET_TIMEOUT_S = 30
 
 
@@ -162,7 +157,6 @@ def _broker(transport: dict[str, Any]) -> dict[str, Any]:
     return {
         "broker_transport_options": {
             **transport,
-            "visibility_timeout": VISIBILITY_TIMEOUT_S,
             # one Redis list for each queue instead of four: one LLEN gives the depth
             "priority_steps": [0],
             "socket_timeout": SOCKET_TIMEOUT_S,  # or a publish waits for ever on a dead socket

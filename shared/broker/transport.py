@@ -102,8 +102,8 @@ class PlainMessage(virtual.Message):  # type: ignore[misc]
 
 class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
     """Unacknowledged messages, kept only in this process. The process puts back messages that it
-    cannot run, and the sweeper finds messages of a dead process. Messages that another version
-    left in Redis for a redelivery are still delivered.
+    cannot run, and the sweeper finds messages of a dead process
+    (docs/decisions/0014-no-second-copy.md).
     """
 
     def append(self, message: Any, delivery_tag: str) -> None:

@@ -72,12 +72,12 @@ _SHORT = ("tally", "plan_short", "failed_last", "dropped_last")
 class HandoffTally:
     """Numbers of a job's handoffs by state, as `parts/handoff_tally.lua` counts them."""
 
-    issued: int
-    ok: int
-    partial: int
-    needs_input: int
-    failed: int
-    dropped: int
+    issued: int = 0
+    ok: int = 0
+    partial: int = 0
+    needs_input: int = 0
+    failed: int = 0
+    dropped: int = 0
 
     @property
     def open(self) -> int:
@@ -93,10 +93,9 @@ class JobSummary:
     """Unix time in seconds, by Redis's clock."""
     job: JobStanding
     """Standing of the job, without its children."""
-    tally: HandoffTally | None
-    """None if an older version that does not count has written part of the journal."""
+    tally: HandoffTally
     plan: str
-    """Summary of a large plan as JSON; '' if the plan is small or unknown, or if `tally` is None."""
+    """Summary of a large plan as JSON; '' if the plan is small or unknown."""
     failed: tuple[HandoffId, ...]
     """Handoffs with the status `failed` or `needs_input`: the newest 20, the newest last."""
     dropped: tuple[HandoffId, ...]
@@ -154,12 +153,11 @@ class JobSummaries:
         if question:
             fields[b"approval:" + fields[b"asked_last"]] = question
         job = job_standing(job_id, fields, float(submitted_ms or 0))
-        tally = _tally(fields.get(b"tally", b"").decode(), job.version)
         return JobSummary(
             at=int(at_ms) / 1000,
             job=job,
-            tally=tally,
-            plan=fields.get(b"plan_short", b"").decode() if tally else "",
+            tally=HandoffTally(*map(int, fields.get(b"tally", b"").split())),
+            plan=fields.get(b"plan_short", b"").decode(),
             failed=tuple(map(handoff_id_in, fields.get(b"failed_last", b"").split())),
             dropped=tuple(map(handoff_id_in, fields.get(b"dropped_last", b"").split())),
             running=tuple(map(handoff_id_in, running)),
@@ -206,16 +204,6 @@ def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
         group=text(b"group"),
         child=JobId(child) if child else None,
     )
-
-
-def _tally(text: str, version: int) -> HandoffTally | None:
-    """Return the tally if it covers the whole journal, else None."""
-    if not text:
-        return None
-    counted_version, *counts = map(int, text.split())
-    if counted_version == version:
-        return HandoffTally(*counts)
-    return None
 
 
 def _events(entries: Sequence[Any]) -> tuple[Recorded, ...]:

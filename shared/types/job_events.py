@@ -79,7 +79,7 @@ class JobSubmitted(Message):
     gates: Gates | None = None
     """Conditions that the answer must meet."""
     gates_from: GatesFrom | None = None
-    """Origin of the gates; None if there are no gates, or an older version set them."""
+    """Origin of the gates; None if there are no gates."""
     facts: BlobRef | None = None
     """A `shared.types.facts.FactTable`, as JSON, with which the answer's claims are compared. A job
     with facts has gates.
@@ -173,8 +173,7 @@ class RetryRequested(NewLimits):
     """
     holds: bool = False
     """True if dependents keep their results until the repeated step has a different result. With
-    `whole` this includes the answer. A retry that names a step, and a retry by an older version,
-    repeats all dependents.
+    `whole` this includes the answer. A retry that names a step repeats all dependents.
     """
     taken_up: Annotated[TakenUp | None, Unsaid] = None
     """The continuation of a child job by its parent; None for a user's retry."""

@@ -108,9 +108,7 @@ class Verdict(Message):
     printed with the answer.
     """
     scores: tuple[Score, ...] = ()
-    """Scores by the job's rubric. Empty if an older version wrote the verdict, or if the assessor left
-    them out.
-    """
+    """Scores by the job's rubric. Empty if the assessor left them out."""
 
     @model_validator(mode="after")
     def _revises_exactly_when_it_says_so(self) -> Self:

@@ -145,10 +145,6 @@ class HandoffIssued(Message):
     """Chord of the handoff; None for a handoff of a role or a child job."""
     index: NonNegativeInt = 0
     """Position in the chord."""
-    group_size: NonNegativeInt = 0
-    """Number of handoffs in the chord; 0 without a chord. Only supervisors of the previous version
-    read it.
-    """
     deadline: float | None = None
     """Time at which the handoff must end, in Unix seconds."""
     max_microusd: PositiveInt | None = None

@@ -125,7 +125,7 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         mode=routed.mode if routed else submitted.mode,
         events=job.version,
         plan=json.loads(summary.plan) if summary.plan else None,
-        counts={**asdict(summary.tally), "open": summary.tally.open} if summary.tally else None,
+        counts={**asdict(summary.tally), "open": summary.tally.open},
         at_work={
             "running": len(summary.running),
             "throttled": len(summary.parked),
@@ -249,16 +249,12 @@ def _notes(
 def _left_out(summary: JobSummary, ended: JobEnded | None) -> Iterable[str]:
     """Yield the lines of `left_out`. `ended`: the end of a job whose answer is not shown."""
     job_id, tally = summary.job.job_id, summary.tally
-    if tally is None:
-        yield f"how many handoffs there are, and the plan: a version that does not count has been there: `handoff show {job_id} --full`"
-    elif not summary.plan and tally.issued > FEW_STEPS:
+    if not summary.plan and tally.issued > FEW_STEPS:
         yield f"the plan, which has {FEW_STEPS} steps at most: `handoff show {job_id} --full`"
     if summary.job.approval:
         yield f"the {summary.job.approval} that waits for an approval: `handoff show {job_id} --full`"
     if ended and ended.answer:
         yield f"the answer, of {ended.answer.size:,} characters with its sources: `handoff result {job_id}`"
     yield f"one handoff in full, its message, its result and its turns: `handoff show {job_id} --handoff HANDOFF`"
-    count = ""
-    if tally:
-        count = f" ({tally.issued:,})"
-    yield f"all handoffs{count}, the plan, reviews, conflicts, gates, gaps, approvals: `handoff show {job_id} --full`, also with --json"
+    parts = "the plan, reviews, conflicts, gates, gaps, approvals"
+    yield f"all handoffs ({tally.issued:,}), {parts}: `handoff show {job_id} --full`, also with --json"

@@ -309,9 +309,7 @@ class DecisionRecorder:
             message = handoff.to_json()
             group.append(OutgoingHandoff(handoff, message, command.group, index))
             counts = fan_ins_to_count(state, dependents[step_id])
-            event = issued_event(
-                handoff, into.ref(message), command.group, index, len(command.steps), counts
-            )
+            event = issued_event(handoff, into.ref(message), command.group, index, counts)
             acts = self._acts(spec, handoff, state.steps[step_id].outline) or None
             into.events.append(event.model_copy(update={"acts": acts}))
         into.groups.append(group)
@@ -429,9 +427,7 @@ class DecisionRecorder:
         )
         message = handoff.to_json()
         into.groups.append([OutgoingHandoff(handoff, message, command.group, 0)])
-        into.events.append(
-            issued_event(handoff, into.ref(message), command.group, 0, 1, closes=True)
-        )
+        into.events.append(issued_event(handoff, into.ref(message), command.group, closes=True))
 
     def _answer(self, state: JobState, status: JobStatus, into: PendingWrites) -> BlobRef | None:
         """Store the answer and return its reference; None if there is no answer."""

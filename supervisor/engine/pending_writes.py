@@ -51,7 +51,6 @@ def issued_event(
     ref: BlobRef,
     group: str | None = None,
     index: int = 0,
-    size: int = 0,
     counts: tuple[Counted, ...] = (),
     *,
     closes: bool = False,
@@ -62,7 +61,6 @@ def issued_event(
         ref: the stored text of the handoff.
         group: id of the handoff's chord; None: it is in no chord.
         index: place of the handoff in its chord, from 0.
-        size: number of handoffs in the chord.
         counts: fan-ins that may continue before all of their parts have ended.
         closes: True if the handoff may use the reserve for the end of the job.
     """
@@ -75,7 +73,6 @@ def issued_event(
         specialist=handoff.specialist,
         group=group,
         index=index,
-        group_size=size,
         deadline=handoff.limits.deadline,
         max_microusd=handoff.limits.max_microusd,
         closes=closes,

@@ -191,7 +191,7 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
 
 
 def _webhook_tried(state: JobState, event: WebhookTried, at: float) -> dict[str, Any]:
-    if event.end and event.end != state.ended_version:
+    if event.end != state.ended_version:
         return {}  # about an end before a retry: the coming end has not been posted
     return {
         "webhook_attempts": event.attempt,

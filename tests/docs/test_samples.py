@@ -79,6 +79,10 @@ def check_call(words: list[str]) -> None:
             assert arguments[0] in TARGETS
         case "pip":
             check_pip(arguments)
+        case "python":
+            assert arguments[0] == "-m"
+            module = ROOT / arguments[1].replace(".", "/")
+            assert (module / "__main__.py").exists(), f"no command python -m {arguments[1]}"
         case "redis-cli":
             assert arguments[:3] == ["-u", "$HANDOFF_REDIS_URL", "BGSAVE"]
         case _:

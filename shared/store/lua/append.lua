@@ -3,7 +3,7 @@
 -- must have one of them), then pairs of digest and compressed payload.
 -- Returns the new version; 0: there is no such job; -1: the job has none of the statuses.
 local job, due = KEYS[1], KEYS[2]
-local status, last, tally = unpack(redis.call('HMGET', job, 'status', 'version', 'tally'))
+local status, last = unpack(redis.call('HMGET', job, 'status', 'version'))
 if not status then return 0 end
 local statuses = cjson.decode(ARGV[3])
 local fits = #statuses == 0
@@ -11,9 +11,6 @@ for _, allowed in ipairs(statuses) do fits = fits or allowed == status end
 if not fits then return -1 end
 local at = now_ms()
 keep_payloads(job, ARGV, 4)
-local fields = cjson.decode(ARGV[2])
-last = tonumber(last or 0)
-fields.tally = tally_on(tally, last, 1, {})
-local version = append(job, last, ARGV, 1, 1, at, fields)
+local version = append(job, tonumber(last or 0), ARGV, 1, 1, at, cjson.decode(ARGV[2]))
 redis.call('ZADD', due, at + 1000, id_of(job))
 return version

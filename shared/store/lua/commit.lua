@@ -70,10 +70,9 @@ end
 -- so cancels the children of the child.
 local function cancel(child)
   local key = key_of(child)
-  local f = redis.call('HMGET', key, 'status', 'cancelled', 'version', 'tally')
+  local f = redis.call('HMGET', key, 'status', 'cancelled', 'version')
   if (f[1] == 'queued' or f[1] == 'running') and not f[2] then
-    local from = tonumber(f[3] or 0)
-    append(key, from, { c.cancels }, 1, 1, at, { cancelled = 1, tally = tally_on(f[4], from, 1, {}) })
+    append(key, tonumber(f[3] or 0), { c.cancels }, 1, 1, at, { cancelled = 1 })
     redis.call('ZADD', due, at, child)
   end
 end
@@ -88,7 +87,10 @@ end
 
 keep_payloads(job, ARGV, first_event + c.events)
 for name, size in pairs(c.groups or {}) do c.fields['g:' .. name] = size end
-c.fields.tally = tally_on(tally, version, c.events, { issued = #issued })
+if #issued > 0 then
+  tally = tally_on(tally, { issued = #issued })
+  c.fields.tally = tally
+end
 c.fields.looks = without(c.look, looks)
 version = append(job, version, ARGV, first_event, c.events, at, c.fields)
 local kept_ms, leaving = #issued > 0 and math.max(c.keep_ms, left_of(job)), {}
@@ -140,7 +142,7 @@ for _, handoff in ipairs(drops) do
 end
 
 if #dropped > 0 then
-  put(job, { tally = tally_on(c.fields.tally, version, 0, { dropped = #dropped }), dropped_last = noted(job, 'dropped_last', dropped) })
+  put(job, { tally = tally_on(tally, { dropped = #dropped }), dropped_last = noted(job, 'dropped_last', dropped) })
 end
 
 if c.due < 0 then

@@ -105,19 +105,6 @@ def test_a_child_that_is_cancelled_from_above_is_counted_on(store: Store) -> Non
     )
 
 
-def test_a_tally_that_has_missed_an_event_never_counts_again(store: Store) -> None:
-    job_id = a_job(store)
-    before = store.connection.redis.hget(keys.job(job_id), "tally")
-    store.journal.append(job_id, CancelRequested())
-    store.connection.redis.hset(
-        keys.job(job_id), "tally", before
-    )  # as if the writer of that event counted nothing
-
-    issue(store, job_id, "a.1")
-
-    assert store.job_summaries.of(job_id).tally is None
-
-
 def test_payloads_that_are_longer_than_wanted_are_not_unpacked(store: Store) -> None:
     job_id, redis = a_job(store), store.connection.redis
     short, exact, dense = "x", "y" * 1_000, "z" * 1_000_000

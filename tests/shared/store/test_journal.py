@@ -156,7 +156,7 @@ def test_facts_commute_with_each_other_and_with_commits(store: Store) -> None:
 
     def append(attempt: int) -> int:
         start.wait()
-        return store.journal.append(job_id, WebhookTried(attempt=attempt, delivered=False))
+        return store.journal.append(job_id, WebhookTried(attempt=attempt, delivered=False, end=1))
 
     with ThreadPoolExecutor(8) as pool:
         versions = list(pool.map(append, range(1, 9)))

@@ -280,7 +280,9 @@ def test_events_arrive_in_order_and_end_with_the_job(jobs: Client) -> None:
 def test_the_webhooks_events_after_the_end_delay_no_caller(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
     end(jobs, job_id)
-    jobs.store.journal.append(job_id, WebhookTried(attempt=1, delivered=False, under_way=True))
+    jobs.store.journal.append(
+        job_id, WebhookTried(attempt=1, delivered=False, under_way=True, end=2)
+    )
 
     assert [one.event.type for one in jobs.events(job_id)] == [
         "job_submitted",

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import ResultStatus
@@ -175,21 +174,6 @@ def test_dropped_handoffs_are_counted_and_named(shell: Shell, tmp_path: Path) ->
     assert (found.counts["ok"], found.counts["dropped"], found.counts["open"]) == (1, FEW - 1, 0)
     assert len(found.dropped) == MOST_NAMED
     assert {one["state"] for one in found.dropped} == {"dropped"}
-
-
-def test_without_counts_of_an_older_version_nothing_is_counted(
-    shell: Shell, tmp_path: Path
-) -> None:
-    job_id, redis = begun(shell, tmp_path, FEW), shell.store.connection.redis
-    redis.hdel(keys.job(job_id), "tally", "plan_short")  # as it was left by one
-    for event in shell.open(job_id):
-        shell.do(job_id, event)
-
-    found = outline_on(shell.store, job_id)
-
-    assert (found.counts, found.plan) == (None, None)
-    assert "does not count" in found.left_out[0]
-    assert found.newest
 
 
 @pytest.mark.parametrize(("output", "is_shown"), [("", True), ("A long story. " * 300, False)])

@@ -71,7 +71,9 @@ def test_a_state_ahead_of_the_journal_is_forgotten(store: Store) -> None:
     assert (state.version, state.cancelled_by) == (1, None)
     store.journal.commit(
         Commit(
-            job_id=job_id, expected=state.version, events=[WebhookTried(attempt=1, delivered=True)]
+            job_id=job_id,
+            expected=state.version,
+            events=[WebhookTried(attempt=1, delivered=True, end=0)],
         )
     )
 
@@ -84,7 +86,7 @@ def test_a_journal_that_took_another_way_since_is_read_from_its_beginning(store:
 
     restore(store, backup)
     for attempt in (1, 2, 3):
-        store.journal.append(job_id, WebhookTried(attempt=attempt, delivered=False))
+        store.journal.append(job_id, WebhookTried(attempt=attempt, delivered=False, end=0))
 
     state = states.load(job_id)
     assert state is not None

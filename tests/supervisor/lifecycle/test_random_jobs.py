@@ -88,7 +88,11 @@ def test_an_ended_job_ignores_late_events(seed: int) -> None:
         for step in sorted(steps)
     ]
 
-    job.append(CancelRequested(), *late, WebhookTried(attempt=1, delivered=True))
+    job.append(
+        CancelRequested(),
+        *late,
+        WebhookTried(attempt=1, delivered=True, end=job.state.ended_version),
+    )
 
     assert (job.state.status, job.state.steps) == (status, steps)
     assert job.next_commands() == ()

@@ -35,7 +35,7 @@ def test_the_webhook_gets_the_end_at_once_and_once() -> None:
 
     assert job.advance()[-1] == DeliverWebhook(1)
     assert job.next_commands() == ()
-    job.append(WebhookTried(attempt=1, delivered=True))
+    job.append(WebhookTried(attempt=1, delivered=True, end=job.state.ended_version))
     assert job.next_commands() == ()
     assert next_due(job.state, job.now, LEASE_S) is None
 
@@ -46,13 +46,15 @@ def test_a_webhook_that_fails_is_tried_again_with_growing_pauses_and_then_left()
     job.review()
     job.advance()
     for attempt, pause_s in enumerate(WEBHOOK_BACKOFF_S[1:], start=1):
-        job.append(WebhookTried(attempt=attempt, delivered=False))
+        job.append(WebhookTried(attempt=attempt, delivered=False, end=job.state.ended_version))
         assert next_due(job.state, job.now, LEASE_S) == job.now + pause_s
         job.now += pause_s - 0.1
         assert job.next_commands() == ()
         job.now += 0.1
         assert job.advance() == [DeliverWebhook(attempt + 1)]
-    job.append(WebhookTried(attempt=len(WEBHOOK_BACKOFF_S), delivered=False))
+    job.append(
+        WebhookTried(attempt=len(WEBHOOK_BACKOFF_S), delivered=False, end=job.state.ended_version)
+    )
 
     assert next_due(job.state, job.now, LEASE_S) is None
 

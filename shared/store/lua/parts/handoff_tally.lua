@@ -1,21 +1,13 @@
 -- Part of the scripts that write journals: the numbers of a job's handoffs, for readers that cannot
--- read thousands of events. The field `tally` of the job's hash has the counted version of the
--- journal, then the numbers of handoffs that were issued, ended ok, partial, needs_input and
--- failed, and were dropped. A process of another version may append events and not count them. Then
--- the tally is not updated any more, because no count is better than a wrong one.
-local TALLIED = { 'version', 'issued', 'ok', 'partial', 'needs_input', 'failed', 'dropped' }
+-- read thousands of events. `tally` of the job's hash: the numbers of handoffs that were issued,
+-- ended ok, partial, needs_input and failed, and were dropped.
+local TALLIED = { 'issued', 'ok', 'partial', 'needs_input', 'failed', 'dropped' }
+local EMPTY = '0 0 0 0 0 0'
 
--- Return the text of a tally after `events` more events and the handoffs in `more`. Returns nil if
--- `tally` does not count up to `version`.
-local EMPTY = '0 0 0 0 0 0 0'
-local function tally_on(tally, version, events, more)
-  local counts = { string.match(tally or EMPTY, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$') }
-  if tonumber(counts[1]) ~= version then return nil end
-  for place, name in ipairs(TALLIED) do
-    local new = more[name]
-    if new and new ~= 0 then counts[place] = whole(counts[place] + new) end
-  end
-  counts[1] = whole(version + events)
+-- Return the tally with further handoffs.
+local function tally_on(tally, more)
+  local counts = { string.match(tally or EMPTY, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$') }
+  for place, name in ipairs(TALLIED) do counts[place] = whole(counts[place] + (more[name] or 0)) end
   return table.concat(counts, ' ')
 end
 

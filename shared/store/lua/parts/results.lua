@@ -45,7 +45,7 @@ local function finish(job, due, order)
   from = tonumber(from)
   if checkpoints > 0 then redis.call('RPUSH', t, unpack(order, first_kept, first_kept + checkpoints - 1)) end
   keep_payloads(job, order, first_kept + checkpoints)
-  local fields = { tally = tally_on(tally, from, events, { [status] = 1 }) }
+  local fields = { tally = tally_on(tally, { [status] = 1 }) }
   if status == 'failed' or status == 'needs_input' then fields.failed_last = noted(job, 'failed_last', { handoff }) end
   local version = append(job, from, order, FIRST, events, at, fields)
   redis.call('HSET', h, 'state', 'done', 'status', status, 'result', order[5], 'finished_at', whole(at), 'end_version', whole(version))

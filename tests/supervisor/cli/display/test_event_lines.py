@@ -131,7 +131,7 @@ def test_every_other_event_has_its_line() -> None:
         == "retry of the steps that did not succeed"
     )
     assert (
-        last_line(WebhookTried(attempt=2, delivered=False, detail="404"))
+        last_line(WebhookTried(attempt=2, delivered=False, detail="404", end=2))
         == "webhook: try 2 failed: 404"
     )
 
