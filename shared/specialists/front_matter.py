@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from handoff_queue.shared.text.yaml_loader import PlainLoader, YamlRefused
+from handoff_queue.shared.text.yaml_reader import YamlFault, compose
 from handoff_queue.shared.types.errors import InvalidSpecialist
 
 FENCE = "---"
@@ -98,44 +98,24 @@ def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
         InvalidSpecialist: the text is not YAML, or has no fields.
     """
     try:
-        root, fields = _composed(text)
-    except YamlRefused as error:
-        raise InvalidSpecialist(f"{path}:{_line(error)}: {error.problem}; {error.mend}") from error
-    except yaml.MarkedYAMLError as error:
-        hint = "put values that hold `: ` or `#` into quotes"
-        raise InvalidSpecialist(
-            f"{path}:{_line(error)}: the front matter is not YAML ({error.problem}); {hint}"
-        ) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        problem = str(error).partition("\n")[0] or type(error).__name__
-        raise InvalidSpecialist(
-            f"{path}:2: the front matter is not YAML ({problem}); fix or remove the named part"
-        ) from error
+        root = compose(text)
+    except YamlFault as error:
+        raise InvalidSpecialist(f"{path}:{error.line + 1}: {error}") from error
     if not isinstance(root, yaml.MappingNode):
         raise InvalidSpecialist(
             f"{path}:2: the front matter holds no fields; write `name: ...`, one field a line"
         )
+    try:
+        values = yaml.constructor.SafeConstructor().construct_document(root)
+    except (yaml.YAMLError, ValueError) as error:
+        problem = " ".join(str(error).split())
+        raise InvalidSpecialist(
+            f"{path}:2: the front matter has an invalid value ({problem:.100}); put it into quotes"
+        ) from error
     line_numbers: dict[str, int] = {}
     for key, _ in root.value:
         line_numbers[str(key.value)] = key.start_mark.line + 2
-    named_fields: dict[str, Any] = {}
-    for name, value in fields.items():
-        named_fields[str(name)] = value
-    return named_fields, line_numbers
-
-
-def _composed(text: str) -> tuple[yaml.Node | None, Any]:
-    """Return the tree of a YAML text, and its value."""
-    loader: Any = PlainLoader(text)
-    try:
-        root = loader.get_single_node()
-        return root, None if root is None else loader.construct_document(root)
-    finally:
-        loader.dispose()
-
-
-def _line(error: yaml.MarkedYAMLError) -> int:
-    """Return the line of an error in the file. The front matter begins in the second line."""
-    if error.problem_mark:
-        return error.problem_mark.line + 2
-    return 1
+    fields: dict[str, Any] = {}
+    for name, value in values.items():
+        fields[str(name)] = value
+    return fields, line_numbers

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from handoff_queue.shared.text.yaml_loader import PlainLoader, YamlRefused
+from handoff_queue.shared.text.yaml_reader import YamlFault, compose
 from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import UserError
 
@@ -51,17 +51,6 @@ _NULL = "tag:yaml.org,2002:null"
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-class _Loader(PlainLoader):
-    """YAML loader that also refuses anchors, aliases and tags."""
-
-    def refused(self, event: Any) -> str | None:
-        if event.anchor is not None:
-            return f"anchors and aliases (&{event.anchor}, *{event.anchor}) are not supported"
-        if tag := getattr(event, "tag", None):
-            return f"tags ({tag}) are not supported"
-        return None
-
-
 def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
     """Return the tree of a file with one document.
 
@@ -80,35 +69,13 @@ def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
         raise UserError(
             f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"
         ) from error
-    root = _composed(path, text)
+    try:
+        root = compose(text)
+    except YamlFault as error:
+        raise UserError(f"{path}:{error.line}: {error}") from error
     if root is None:
         raise UserError(f"{path}: is empty; write {such_as}")
     return root
-
-
-def _composed(path: Path, text: str) -> yaml.Node | None:
-    """Return the tree of a text, or None if the text has no value.
-
-    Raises:
-        UserError: see `tree_in`.
-    """
-    try:
-        loader = _Loader(text)
-        try:
-            return loader.get_single_node()
-        finally:
-            loader.dispose()
-    except YamlRefused as error:
-        raise UserError(f"{path}:{error.line}: {error.problem}; {error.mend}") from error
-    except yaml.MarkedYAMLError as error:
-        hint = "put values that hold `: ` or `#` into quotes, or below a `|`"
-        raise UserError(f"{path}:{_line(error)}: is not YAML ({error.problem}); {hint}") from error
-    except yaml.YAMLError as error:
-        raise UserError(
-            f"{path}: is not YAML ({str(error).partition(chr(10))[0]}); remove the named part"
-        ) from error
-    except RecursionError as error:
-        raise UserError(f"{path}: is nested too deeply; write it flatter") from error
 
 
 def fields_of(where: str, node: yaml.Node) -> dict[str, yaml.Node]:
@@ -212,9 +179,3 @@ def line_at(root: yaml.Node, place: Sequence[str]) -> int:
 def line_of(node: yaml.Node) -> int:
     """Return the line of a node, counted from 1."""
     return int(node.start_mark.line) + 1
-
-
-def _line(error: yaml.MarkedYAMLError) -> int:
-    if error.problem_mark:
-        return error.problem_mark.line + 1
-    return 1
