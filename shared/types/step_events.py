@@ -261,8 +261,6 @@ class PlanPatched(Message):
     """Steps that the patch wanted to change or drop, but that had begun."""
     repeats: tuple[Repeat, ...] = ()
     """Proposed steps that repeat earlier steps, and do not run."""
-    nothing_new: tuple[StepIdField, ...] = ()
-    """Steps of earlier patches whose results have nothing that the job did not have before."""
     is_final: bool = False
     """True if the replanner needs no more steps, and is not called again."""
     problem: str | None = None

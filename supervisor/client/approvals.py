@@ -60,7 +60,6 @@ def change_of(event: PlanPatched, texts: ResultTexts) -> dict[str, Any]:
         "dropped": list(event.dropped),
         "too_late": list(event.too_late),
         "repeats": repeats,
-        "nothing_new": list(event.nothing_new),
         "final": event.is_final,
         "why": patch.why if patch else "",
         "problem": event.problem and (texts.why(event.result) or event.problem),
@@ -88,8 +87,6 @@ def _clauses(change: Mapping[str, Any]) -> Iterator[str]:
         yield f"{step} dropped"
     for step, earlier in change["repeats"].items():
         yield f"{step} not run, for it is what {earlier} was asked"
-    for step in change["nothing_new"]:
-        yield f"{step} brought nothing new"
     for step in change["too_late"]:
         yield f"{step} left, for it had begun"
     if change["final"]:

@@ -193,7 +193,7 @@ class JobResult(Message):
     """
     patches: tuple[dict[str, Any], ...] = ()
     """{added: [{id, specialist}], changed, dropped, too_late, repeats: {step: earlier step},
-    nothing_new, final, why, problem}. One entry for each change that the replanner proposed.
+    final, why, problem}. One entry for each change that the replanner proposed.
     """
     gates: dict[str, Any] | None = None
     """{from, checks, facts, looks: [{vetoes, sent_back}], fact_checks: [{wrong, why, problem,

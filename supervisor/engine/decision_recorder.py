@@ -86,7 +86,6 @@ from handoff_queue.supervisor.lifecycle.handoffs import (
     step_handoff,
 )
 from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
-from handoff_queue.supervisor.lifecycle.novelty_check import results_for_novelty_check
 from handoff_queue.supervisor.lifecycle.result_texts import remarks_want, result_by_code
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -273,9 +272,7 @@ class DecisionRecorder:
         into.events.append(event)
 
     def _patch_plan(self, state: JobState, command: PatchPlan, into: PendingWrites) -> None:
-        words = self._loader.words(
-            state, [command.proposal, *results_for_novelty_check(state)], into
-        )
+        words = self._loader.words(state, [command.proposal], into)
         plan = self._loader.plan(state, into)
         acts = acting(self._store.presence.served())
         record_patch(state, plan, command.proposal, words, into, acts)

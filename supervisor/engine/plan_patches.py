@@ -11,11 +11,9 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.lifecycle.effects import patch_after_review
-from handoff_queue.supervisor.lifecycle.novelty_check import nothing_new_in
 from handoff_queue.supervisor.lifecycle.replanning import (
     apply_patch,
     news_of,
-    remember_event,
     room,
     unbegun_of,
 )
@@ -62,7 +60,7 @@ def record_patch(
     """Record the outcome of the replanner's proposal.
 
     Args:
-        words: texts of the proposal and of `results_for_novelty_check(state)`.
+        words: texts of the proposal.
         acting: the specialists that have tools with effects.
     """
     event, text = make_patch_event(state, plan, proposal, words, acting)
@@ -86,9 +84,6 @@ def make_patch_event(
     patch = words.patch(proposal)
     if patch is None:
         return PlanPatched(result=proposal, problem="the replanner failed"), None
-    known = nothing_new_in(state, words)
-    if remember_event(state, PlanPatched(result=proposal, nothing_new=known)).fruitless:
-        patch = patch.model_copy(update={"add": ()})
     if state.is_reviewed:
         patch = patch_after_review(patch, acting)
     made = apply_patch(plan, patch, unbegun_of(state), state.submitted.limits.max_steps)
@@ -103,7 +98,6 @@ def make_patch_event(
         dropped=made.dropped,
         too_late=made.too_late,
         repeats=patch.repeats,
-        nothing_new=known,
         is_final=patch.finalize,
         problem=made.problem,
     )

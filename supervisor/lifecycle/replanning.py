@@ -25,11 +25,7 @@ from handoff_queue.shared.types.handoff import BUDGETS
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Patch, Plan, Step, Synthesis
-from handoff_queue.supervisor.lifecycle.plan_patches import (
-    FRUITLESS_ROUNDS,
-    REPLANNER,
-    PatchHistory,
-)
+from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER, PatchHistory
 from handoff_queue.supervisor.lifecycle.state import (
     JobState,
     StepState,
@@ -104,9 +100,7 @@ def reason_for_no_replanning(state: JobState) -> str | None:
         return None
     if (loop := state.patches.loop) is not None:
         asked = ", ".join(f"{repeat.step} is {repeat.earlier}" for repeat in loop.repeats)
-        return f"the replanner asked for the same work again, in other words ({asked})"
-    if fruitless := state.patches.fruitless:
-        return f"what the replanner asked for brought nothing new, {FRUITLESS_ROUNDS} rounds in a row ({', '.join(fruitless)})"
+        return f"the replanner asked for the same work again ({asked})"
     if has_news(state) and not state.patches.is_final:
         return why_no_more(state)
     return None

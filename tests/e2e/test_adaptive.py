@@ -183,21 +183,15 @@ def test_the_generalist_replaces_an_unknown_specialist(fleet: Fleet) -> None:
     assert notes == ["there is no specialist alchemist: generalist takes its steps"]
 
 
-def test_a_planner_that_rewords_the_same_work_is_warned_once_and_then_not_asked_again(
+def test_a_planner_that_repeats_the_same_work_is_warned_once_and_then_not_asked_again(
     fleet: Fleet,
 ) -> None:
-    fleet.model.tasks["rewords", "logs"] = (
-        "Read the logs of the checkout service and list every error with its message."
-    )
-    reworded = [
-        "Go through the checkout service's logs and give each error with its message.",
-        "Attempt 2: from the logs of the Checkout service, collect the message of every error.",
-        "Look once more (third pass) for errors in the CHECKOUT service's logs, please, with each message.",
-    ]
+    task = "Read the logs of the checkout service and list every error with its message."
+    fleet.model.tasks["rewords", "logs"] = task
 
     def again(nth: int) -> Reply:
         return tool_call_reply(
-            ("hand_off_to_generalist", _step(f"again_{nth}", reworded[nth % len(reworded)]))
+            ("hand_off_to_generalist", _step(f"again_{nth}", f"Please {task.lower()}"))
         )
 
     fleet.model.replans["rewords"] = again
@@ -210,10 +204,7 @@ def test_a_planner_that_rewords_the_same_work_is_warned_once_and_then_not_asked_
         "asks for what logs was asked for already; its result is: ok, So it is."
         in said_to_the_replanner(fleet, "rewords")[-1]
     )
-    assert any(
-        "asked for the same work again, in other words (again_2 is logs)" in note
-        for note in result.notes
-    )
+    assert any("asked for the same work again (again_2 is logs)" in note for note in result.notes)
 
 
 def test_a_planner_that_keeps_adding_new_steps_ends_at_the_cap_with_the_reason(
@@ -233,25 +224,6 @@ def test_a_planner_that_keeps_adding_new_steps_ends_at_the_cap_with_the_reason(
     assert any(
         "was not changed any more: its limit of 3 rounds is reached" in note
         for note in result.notes
-    )
-
-
-def test_a_planner_that_always_finds_new_words_is_stopped_by_its_empty_results(
-    fleet: Fleet,
-) -> None:
-    found = "Three requests timed out at 14:02, because the pool of the database was empty and nobody had tried them again before."
-    for step in ("a", "new-1", "new-2", "new-3"):
-        fleet.model.envelopes["same", step] = ENVELOPE | {"output": found}
-    fleet.model.replans["same"] = lambda nth: hands_off(
-        fleet, "same", f"new-{nth}", to="generalist"
-    )
-    job_id = submitted(fleet, "same", {"a": ""}, JobLimits(max_rounds=5))
-    result = fleet.ends(job_id)
-
-    assert [one["step_id"] for one in result.handoffs if one["group"]] == ["a", "new-1", "new-2"]
-    assert [one["nothing_new"] for one in result.patches] == [[], ["new-1"], ["new-2"]]
-    assert any(
-        "brought nothing new, 2 rounds in a row (new-1, new-2)" in note for note in result.notes
     )
 
 

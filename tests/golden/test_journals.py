@@ -59,8 +59,6 @@ DIGESTS = {
     "v2-child.jsonl": "7fc5673cb03bc1ca27ea82a39b30cdbceda086c062685c8a9dc95c1d94448ef5",
     "v2-fact-gate.json": "a5bd4d5966373438e200ded188c1e7de2dac699772d42079730f3e42625a2704",
     "v2-fact-gate.jsonl": "5b791f9840e60d053427983fd3e6a71d7a9185cc6dc3f7a3aeadd7ae7895e4a0",
-    "v4-nothing-new.json": "c6993d63382db1cd4904094d3e0942358c9873e63c66e52d5bf2f7df2d6952c2",
-    "v4-nothing-new.jsonl": "e25a219e5c86b15c5ec1a201f3803f7573402ff463053566b7a3f23cdcc8113d",
     "v5-finished.json": "5b28f56fd66b004cc49ae1328b9450ad2321cf1f883751bbffef77a5ef573e72",
     "v5-finished.jsonl": "96e4879197dd5171a047ab9481549fa9f138f9af49d3ec22e3a8164439aa02eb",
     "v5-helped.json": "3ae0923f9dd1769154647d1332666a8a1e457121216bf1d6954de363897aef1c",

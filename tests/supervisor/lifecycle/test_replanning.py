@@ -210,7 +210,7 @@ def test_a_replanner_that_only_repeats_earlier_work_is_not_asked_again() -> None
 
     assert after(job, "b") == [IssueRole("assessor", 1)]
     assert (
-        "The plan was not changed any more: the replanner asked for the same work again, in other words (x is a)."
+        "The plan was not changed any more: the replanner asked for the same work again (x is a)."
         in notes_of(job)
     )
 

@@ -141,7 +141,7 @@ def test_two_steps_with_the_same_need_get_the_same_input_step() -> None:
     ("task", "why"),
     [
         (
-            ("researcher", "In the documents, find the licence of Qdrant."),
+            ("researcher", "Please find the licence of Qdrant in the documents."),
             "costs would have asked for what law was asked for already",
         ),
         (("researcher", " "), "costs needs a task"),

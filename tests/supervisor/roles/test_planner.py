@@ -290,7 +290,7 @@ def test_a_join_that_cannot_be_met_is_named_with_all_else() -> None:
 
 TWICE = answer(
     step("a", task="Find the price of Qdrant."),
-    step("b", task="Look up, thoroughly, what Qdrant's price is."),
+    step("b", task="Please find the prices of Qdrant once more."),
 )
 
 

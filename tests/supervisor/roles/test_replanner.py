@@ -178,7 +178,7 @@ def test_a_step_that_another_waits_for_is_not_dropped_alone() -> None:
     )
 
 
-AGAIN = {"id": "errors", "task": "Go through the checkout service's logs and give each error."}
+AGAIN = {"id": "errors", "task": "Please read logs of the checkout service and list every error."}
 
 
 def test_repeated_work_is_reported_once_with_its_earlier_result() -> None:
@@ -201,7 +201,7 @@ def test_a_second_repeat_is_left_out_and_its_dependents_wait_for_the_first_step(
 def test_a_duplicate_within_one_reply_runs_once() -> None:
     first, second = (
         {"id": name, "task": task}
-        for name, task in {"x": "Find the open ports.", "y": "Which ports are open?"}.items()
+        for name, task in {"x": "Find the open ports.", "y": "Find open ports again."}.items()
     )
     patch = patch_of(
         hand_off("researcher", **first), hand_off("researcher", **second), last_try=True
