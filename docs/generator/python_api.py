@@ -55,8 +55,8 @@ GROUPS = {
 TEST_GROUPS = {
     "Tests": ["running_system", "RunningSystem", "MessagesServer", "BrokenRules"],
     "Replies of the model in a test": [
-        "Reply", "Script", "Json", "result_reply", "text_reply", "json_reply", "tool_call_reply", "error_reply", "in_turn",
-        "first_message_text", "answer_properties",
+        "Reply", "Script", "Json", "result_reply", "specialist_result", "claim", "text_reply", "json_reply", "tool_call_reply",
+        "error_reply", "in_turn", "first_message_text", "answer_properties",
     ],
 }  # fmt: skip
 """Heading of the page -> names of `handoff_queue.testing`."""

@@ -73,6 +73,78 @@ def json_reply(value: Any, **options: Any) -> Reply:
     return text_reply(json.dumps(value), **options)
 
 
+def claim(
+    id: str,  # noqa: A002 (the name in the answer)
+    text: str,
+    *,
+    source: str | None = None,
+    quote: str | None = None,
+    subject: str | None = None,
+    attribute: str | None = None,
+    value: str | None = None,
+    unit: str | None = None,
+    date: str | None = None,
+) -> Json:
+    """Return a claim of a specialist's result. The output refers to the claim as `[id]`.
+
+    Args:
+        id: `c1`, `c2`, ...
+        source: path of the document, URL of the page, or name of the tool's result; with `quote`.
+        quote: text of the source, letter by letter.
+        subject: the thing that has a value. Claims with `subject`, `attribute` and `value` are
+            compared with the claims of other steps.
+        attribute: name of the value.
+        value: the value, such as `8,849`.
+        unit: unit of the value.
+        date: date of the value.
+
+    Raises:
+        ValueError: only one of `source` and `quote` was given.
+    """
+    if (source is None) != (quote is None):
+        raise ValueError("a claim needs `source` and `quote` together")
+    sources: list[Json] = []
+    if source is not None:
+        sources.append({"source": source, "quote": quote})
+    parts = {
+        "subject": subject,
+        "attribute": attribute,
+        "value": value,
+        "unit": unit,
+        "date": date,
+    }
+    return {"id": id, "text": text, **parts, "sources": sources}
+
+
+def specialist_result(
+    output: Any,
+    *,
+    status: str = "ok",
+    claims: Sequence[Json] = (),
+    confidence: float = 0.9,
+    needs: str | None = None,
+    problem: str | None = None,
+) -> Json:
+    """Return the JSON object that a specialist must answer with. `result_reply` sends it.
+
+    Args:
+        output: text, or a value of the output schema of the specialist.
+        status: `ok`, `partial`, `needs_input` or `failed`.
+        claims: statements that have a source or a value; see `claim`.
+        confidence: 0.0 to 1.0.
+        needs: question of a specialist whose status is `needs_input`.
+        problem: reason of a specialist whose status is `partial` or `failed`.
+    """
+    return {
+        "status": status,
+        "output": output,
+        "claims": list(claims),
+        "confidence": confidence,
+        "needs": needs,
+        "problem": problem,
+    }
+
+
 def result_reply(
     output: Any,
     *,
@@ -88,21 +160,16 @@ def result_reply(
     Args:
         output: text, or a value of the output schema of the specialist.
         status: `ok`, `partial`, `needs_input` or `failed`.
-        claims: {id, text, sources: [{source, quote}]} of each statement that has a source.
+        claims: statements that have a source or a value; see `claim`.
         confidence: 0.0 to 1.0.
         needs: question of a specialist whose status is `needs_input`.
         problem: reason of a specialist whose status is `partial` or `failed`.
         options: other fields of `Reply`.
     """
-    envelope = {
-        "status": status,
-        "output": output,
-        "claims": list(claims),
-        "confidence": confidence,
-        "needs": needs,
-        "problem": problem,
-    }
-    return json_reply(envelope, **options)
+    result = specialist_result(
+        output, status=status, claims=claims, confidence=confidence, needs=needs, problem=problem
+    )
+    return json_reply(result, **options)
 
 
 def tool_call_reply(*calls: tuple[str, Json], text: str = "", **options: Any) -> Reply:

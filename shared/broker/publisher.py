@@ -2,8 +2,10 @@
 a queue in one round trip.
 
 For each message `send_task` computes constant parts again, declares the queue, repeats headers, and
-creates a result that no process reads. This is most of the sender's cost. The publisher sends
-Celery's signals before and after each message, in pairs, so that tracing works.
+creates a result that no process reads. This is most of the sender's cost. With `send_task` and plain
+redis-py a job needs 1.17 to 1.23 times the processor time (`python -m benchmarks.plain_forms`).
+
+The publisher sends Celery's signals before and after each message, in pairs, so that tracing works.
 """
 
 from __future__ import annotations

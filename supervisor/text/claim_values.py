@@ -1,7 +1,8 @@
 """Comparison of claim values: whether two values of the same attribute can both be right. Pure.
 
 A value is read as yes or no, a period, a time of day, or a quantity. Any other value is text, and one
-text may contain more than the other.
+text may contain more than the other. Each part of the grammar avoids false alarms or finds more
+contradictions (docs/decisions/0023-what-earned-its-lines.md).
 """
 
 from __future__ import annotations

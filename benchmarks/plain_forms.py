@@ -1,0 +1,147 @@
+"""Processor time of a job with the message writer and the short path to Redis, and without them:
+`python -m benchmarks.plain_forms`.
+
+Each form has a supervisor, a worker and a Redis. The forms run the same jobs in turn. A ratio compares
+a form with the product in the same turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import redis
+from celery import Celery
+from redis.connection import HiredisRespSerializer
+from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
+
+from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, environment_of, fleet, private_redis
+from handoff_queue.shared.types.plan import Synthesis
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.broker.publisher import TaskMessage
+
+FORM = "BENCH_FORM"
+PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH = "product", "redis-py", "send_task", "redis-py and send_task"
+FORMS = (PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH)
+
+
+def use_plain_form() -> None:
+    """Replace parts of the product in this process, before it imports their users."""
+    form = os.environ[FORM]
+    if form in (PLAIN_REDIS, BOTH):
+        _use_plain_redis()
+    if form in (SEND_TASK, BOTH):
+        from handoff_queue.shared.broker import publisher
+
+        publisher._send = _send_each
+
+
+def _use_plain_redis() -> None:
+    from handoff_queue.shared.store.redis import fast_path
+
+    plain = {
+        "DirectClient": redis.Redis,
+        "DirectConnection": redis.Connection,
+        "DirectPool": redis.BlockingConnectionPool,
+        "DirectPacker": HiredisRespSerializer,
+        "ManagedConnection": SentinelManagedConnection,
+        "ManagedTlsConnection": SentinelManagedSSLConnection,
+    }
+    for name, kind in plain.items():
+        setattr(fast_path, name, kind)
+
+
+def _send_each(app: Celery, messages: Iterable[TaskMessage], put: Any) -> None:
+    """Send each message with Celery's `send_task`."""
+    from handoff_queue.shared.broker.publisher import RETRY
+    from handoff_queue.shared.store.fair_queue import FIRST, FOR
+
+    with app.producer_pool.acquire(block=True) as producer:
+        for message in messages:
+            headers: dict[str, Any] = {FOR: message.is_for}
+            if message.is_first:
+                headers[FIRST] = True
+            chord: dict[str, Any] = {}
+            if message.part:
+                chord = {
+                    "group_id": message.part.group_id,
+                    "group_index": message.part.index,
+                    "chord": message.part.body,
+                }
+            app.send_task(
+                message.task,
+                args=message.args,
+                task_id=message.task_id,
+                queue=message.queue,
+                argsrepr=message.shown,
+                kwargsrepr="{}",
+                ignore_result=True,
+                headers=headers,
+                producer=producer,
+                retry_policy=dict(RETRY),
+                **chord,
+            )
+
+
+def measured(jobs: int, repeats: int) -> dict[str, list[tuple[float, float]]]:
+    """Return milliseconds of processor time of a job, for each form and turn: of the supervisor and
+    the worker, and of all processes.
+    """
+    from benchmarks.ours_jobs import Ours
+    from benchmarks.trips import cost_of
+
+    times: dict[str, list[tuple[float, float]]] = {form: [] for form in FORMS}
+    with ExitStack() as parts:
+        folder = Path(parts.enter_context(tempfile.TemporaryDirectory()))
+        systems: dict[str, tuple[Any, dict[str, int], Any]] = {}
+        apps = [
+            replace(SUPERVISOR, app="benchmarks.plain_supervisor"),
+            replace(WORKER, app="benchmarks.plain_worker"),
+        ]
+        for number, form in enumerate(FORMS):
+            url, server = parts.enter_context(private_redis(folder / f"redis{number}"))
+            environment = environment_of(url, 0.0, Synthesis.MERGE) | {FORM: form}
+            pids = parts.enter_context(
+                fleet(folder / f"fleet{number}", environment, apps, slots=SLOTS)
+            )
+            runner = Ours(url)
+            runner.warm_up()
+            runner.run(20)
+            systems[form] = (runner, pids | {"redis": server}, redis.Redis.from_url(url))
+        for _ in range(repeats):
+            for form, (runner, pids, client) in systems.items():
+                cost = cost_of(runner.run, jobs, pids, client)
+                own_ms = cost.cpu_ms[SUPERVISOR.name] + cost.cpu_ms[WORKER.name]
+                times[form].append((own_ms, cost.total_ms))
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=80)
+    parser.add_argument("--repeats", type=int, default=15)
+    options = parser.parse_args()
+    times = measured(options.jobs, options.repeats)
+    print(
+        "| form | ms of supervisor and worker | ratio | ms in all | ratio |\n|---|---|---|---|---|"
+    )
+    for form, turns in times.items():
+        cells: list[str] = []
+        for place in (0, 1):
+            ratios: list[float] = []
+            for turn, product in zip(turns, times[PRODUCT], strict=True):
+                ratios.append(turn[place] / product[place])
+            cells.append(f"{median(turn[place] for turn in turns):.1f} | {median(ratios):.2f}")
+        print(f"| {form} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
