@@ -2,7 +2,8 @@
 `python -m benchmarks.plain_forms`.
 
 Each form has a supervisor, a worker and a Redis. The forms run the same jobs in turn. A ratio compares
-a form with the product in the same turn.
+a form with the product in the same turn. On a busy machine the ratios of jobs vary by a tenth.
+`--parts` measures a round trip and a message in one process instead.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 from celery import Celery
+from pydantic import SecretStr
 from redis.connection import HiredisRespSerializer
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
 from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, environment_of, fleet, private_redis
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
 from handoff_queue.shared.types.plan import Synthesis
 
 if TYPE_CHECKING:
@@ -124,11 +128,65 @@ def measured(jobs: int, repeats: int) -> dict[str, list[tuple[float, float]]]:
     return times
 
 
+def measure_parts(repeats: int) -> None:
+    """Print the microseconds of processor time of a round trip to Redis, of one message, and of
+    three messages to one queue.
+    """
+    from handoff_queue.shared.broker import publisher
+    from handoff_queue.shared.settings.settings import Settings
+    from handoff_queue.shared.store.redis.clients import client_for
+    from handoff_queue.supervisor.assembly import make_supervisor_app
+
+    with tempfile.TemporaryDirectory() as name, private_redis(Path(name)) as (url, _):
+        app = make_supervisor_app(Settings(redis_url=SecretStr(url), offline=True))
+        messages = [
+            publisher.TaskMessage(
+                "bench", f"id{n}", SUBMISSIONS_QUEUE, ("job",), "('job')", f"j/{n}"
+            )
+            for n in range(3)
+        ]
+        plain = redis.Redis.from_url(url, protocol=2, socket_timeout=30)
+        product = publisher._send
+
+        def trip(client: redis.Redis) -> Callable[[], Any]:
+            return lambda: client.eval("return ARGV[1]", 0, "x" * 1_500)
+
+        def sent(send: Any, count: int) -> Callable[[], None]:
+            def publish() -> None:
+                publisher._send = send
+                publisher.publish_each(app, messages[:count])
+
+            return publish
+
+        pairs = {
+            "round trip": (trip(client_for(url, 30.0, 16)), trip(plain)),
+            "one message": (sent(product, 1), sent(_send_each, 1)),
+            "three messages": (sent(product, 3), sent(_send_each, 3)),
+        }
+        print("| | product, µs | plain, µs |\n|---|---|---|")
+        for what, (ours, theirs) in pairs.items():
+            turns = [(_micros(ours), _micros(theirs)) for _ in range(repeats)]
+            first, second = (median(turn[place] for turn in turns) for place in (0, 1))
+            print(f"| {what} | {first:.0f} | {second:.0f} |")
+
+
+def _micros(call: Callable[[], Any], count: int = 200) -> float:
+    """Return the microseconds of processor time of one call."""
+    began = time.process_time()
+    for _ in range(count):
+        call()
+    return (time.process_time() - began) / count * 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=80)
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--parts", action="store_true", help="a round trip and a message only")
     options = parser.parse_args()
+    if options.parts:
+        measure_parts(options.repeats)
+        return
     times = measured(options.jobs, options.repeats)
     print(
         "| form | ms of supervisor and worker | ratio | ms in all | ratio |\n|---|---|---|---|---|"

@@ -23,7 +23,10 @@ about the same work have at most 0.5.
 """
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 _TASK_WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*[+#]*|[€$£¥%]")
-_POLITE = frozenset("a an the please kindly again once more could can would will you".split())
+_POLITE = re.compile(
+    r"\b(?:please|kindly|(?:once )?again|once more|(?:could|can|would|will) you)\b", re.IGNORECASE
+)
+_ARTICLES = frozenset(("a", "an", "the"))
 _GRAMMAR = frozenset(
     (
         "a an the and or but nor not no of in on at to for from by with without into about as is are was were be been being it its "
@@ -62,8 +65,8 @@ def task_words(task: str) -> tuple[str, ...]:
     same words in the same order ask for the same work.
     """
     stems: list[str] = []
-    for word in _TASK_WORD.findall(task.casefold()):
-        if word not in _POLITE:
+    for word in _TASK_WORD.findall(_POLITE.sub(" ", task).casefold()):
+        if word not in _ARTICLES:
             stems.append(stem(word))
     return tuple(stems)
 

@@ -191,7 +191,10 @@ def test_a_planner_that_repeats_the_same_work_is_warned_once_and_then_not_asked_
 
     def again(nth: int) -> Reply:
         return tool_call_reply(
-            ("hand_off_to_generalist", _step(f"again_{nth}", f"Please {task.lower()}"))
+            (
+                "hand_off_to_generalist",
+                _step(f"again_{nth}", f"Please {task.lower()} Do logs of rewords."),
+            )
         )
 
     fleet.model.replans["rewords"] = again

@@ -41,6 +41,8 @@ def test_politeness_articles_endings_and_marks_do_not_make_a_new_task(again: str
         ("Move the tables from MySQL to Postgres.", "Move the tables from Postgres to MySQL."),
         ("List flights with more than two stops.", "List flights with less than two stops."),
         ("Say what tenants may do.", "Say what tenants must do."),
+        ("Say what tenants can do.", "Say what tenants could do."),
+        ("List the more expensive flights.", "List the expensive flights."),
         ("Explain the memory model of C.", "Explain the memory model of C++."),
         ("Find a price in €.", "Find a price in $."),
         ("List warnings that are not errors.", "List errors that are not warnings."),
