@@ -199,10 +199,8 @@ class WebhookTried(Message):
     """True if the event was written before the POST, so that only one supervisor makes it. An event
     with the outcome follows.
     """
-    end: NonNegativeInt = 0
-    """Version of the `job_ended` event, of which a retried job has several. 0 in journals of older
-    versions: the latest.
-    """
+    end: NonNegativeInt
+    """Version of the `job_ended` event. A retried job has several such events."""
 
 
 class EndTaskTried(Message):
