@@ -22,7 +22,7 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 """Byte order marks and their encodings. UTF-32 comes before UTF-16, because its little-endian mark
-begins with that of UTF-16.
+begins with the mark of UTF-16.
 """
 _CONTROLS = dict.fromkeys([*range(9), 11, *range(14, 27), 28, 29, 30, 31, 127])
 """Control characters that are removed: DEL and C0 without tab, line feed, form feed, return and
