@@ -40,20 +40,8 @@ def past_claims_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
     """Return the claims that ended without a result, in order, from a handoff's hash. The store keeps
     the newest 20.
     """
-    lines = []
-    for line in fields.get(b"stints", b"").decode().splitlines():
-        lines.append(line.split(" ", 3))
-    if not lines and b"lost_at" in fields:
-        began, ended = fields.get(b"started_at", fields[b"lost_at"]), fields[b"lost_at"]
-        lines = [
-            [
-                began.decode(),
-                ended.decode(),
-                ClaimEnd.LOST,
-                fields.get(b"lost_worker", b"").decode(),
-            ]
-        ]
     stints: list[PastClaim] = []
-    for began_ms, ended_ms, left, worker in lines:
+    for line in fields.get(b"stints", b"").decode().splitlines():
+        began_ms, ended_ms, left, worker = line.split(" ", 3)
         stints.append(PastClaim(worker, int(began_ms) / 1000, int(ended_ms) / 1000, left))
     return tuple(stints)

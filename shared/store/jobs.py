@@ -374,7 +374,7 @@ def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
         claims=number(b"claims"),
         lost_claims=number(b"lost_claims"),
         stints=past_claims_of(fields),
-        claimed_at=seconds(b"claimed_at") if b"claimed_at" in fields else seconds(b"again_at"),
+        claimed_at=seconds(b"claimed_at"),
         turns=number(b"turns"),
         tool_calls=number(b"tools"),
         input_tokens=number(b"input_tokens"),

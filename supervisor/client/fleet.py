@@ -189,7 +189,7 @@ def _refused_part(
     """
     turns = refused_turns = 0
     for sample in samples:
-        if sample.get("lane") and sample["turns"] > 0:
+        if sample["lane"] and sample["turns"] > 0:
             turns += sample["turns"]
             if sample["lane"]["name"] in refused:
                 refused_turns += sample["turns"]
@@ -214,7 +214,7 @@ def _usage_per_slot(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
 
     Empty: no usage is known, or no provider reports limits.
     """
-    known = [sample for sample in samples if "lane" in sample and sample["turns"] > 0]
+    known = [sample for sample in samples if sample["turns"] > 0]
     turns = 0
     for sample in known:
         turns += sample["turns"]

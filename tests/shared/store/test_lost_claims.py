@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.store.claim_history import ClaimEnd, PastClaim
+from handoff_queue.shared.store.claim_history import ClaimEnd
 from handoff_queue.shared.store.claims import MAX_CLAIMS
-from handoff_queue.shared.store.jobs import handoff_standing
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import expire_lease, granted, replied
@@ -68,17 +67,3 @@ def test_only_the_newest_are_kept(store: Store, job_id: JobId) -> None:
     assert [one.worker for one in store.jobs.handoffs(job_id, [ONE])[ONE].stints] == [
         f"w{n}" for n in range(5, 25)
     ]
-
-
-def test_a_loss_recorded_by_an_earlier_version_is_still_known() -> None:
-    fields = {
-        b"state": b"running",
-        b"started_at": b"1000",
-        b"lost_at": b"3000",
-        b"lost_worker": b"w1",
-        b"again_at": b"9000",
-    }
-
-    found = handoff_standing(fields)
-    assert found.stints == (PastClaim("w1", 1.0, 3.0, "lost"),)
-    assert found.claimed_at == 9.0

@@ -318,15 +318,6 @@ def test_the_supervisors_roles_count_as_one_role() -> None:
     assert (stats.thinking.busy, stats.thinking.queued) == (2, 3)
 
 
-@pytest.mark.parametrize("older", [{"usd": 1, "ms": 10_000}, {"usd": 1, "ms": 10_000, "turns": 5}])
-def test_samples_of_an_older_version_say_nothing_about_calls(
-    older: dict[str, int],
-) -> None:
-    stats = found(waiting={"researcher": 10}, requests=6, samples={"researcher": [older]})
-
-    assert (role(stats).wanted_slots, role(stats).seconds) == (10, 10)
-
-
 def test_the_statistics_are_json() -> None:
     said = json.loads(json.dumps(found(at_work("researcher"), requests=60).as_json()))
 
