@@ -1,8 +1,8 @@
-"""`make bench`: this project, a bare Celery canvas, and LangGraph with its SQLite checkpointer,
-with jobs of the same shape, in one run.
+"""`make bench`: this project, a bare Celery canvas, and LangGraph with its SQLite
+checkpointer, with jobs of the same shape, in one run.
 
-Each job is plan -> three steps in parallel -> review -> synthesis, with one call each. All use the
-same model: a function that waits, or a server on loopback.
+Each job is plan -> three steps in parallel -> review -> synthesis, with one call each. All use
+the same model: a function that waits, or a server on loopback.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ class Way(StrEnum):
     """Ways to make a call and to receive its reply."""
 
     FUNCTION = "function"
-    """A function that waits, in the calling process: the rest of the time is the cost of the queue.
+    """A function that waits, in the calling process: the rest of the time is the cost of the
+    queue.
     """
     STREAMED = "streamed"
     """The provider's SDK over HTTP, with a server on loopback that streams the reply."""

@@ -1,8 +1,8 @@
-"""The same job as in Celery's own documentation: plan | chord of 3 | review | synthesis, and the
-client reads the result.
+"""The same job as in Celery's own documentation: plan | chord of 3 | review | synthesis, and
+the client reads the result.
 
-It uses Celery's defaults, on the same pool and the same Redis. Results are stored, because a canvas
-passes them on and its user waits for them.
+It uses Celery's defaults, on the same pool and the same Redis. Results are stored, because a
+canvas passes them on and its user waits for them.
 """
 
 from __future__ import annotations

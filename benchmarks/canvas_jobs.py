@@ -12,8 +12,8 @@ from celery.exceptions import TimeoutError as CeleryTimeoutError
 from benchmarks.runners import PATIENCE_S
 
 HEARD_WITHIN_S = 15
-"""Seconds without an answer after which the result backend is read. They are longer than any batch of
-jobs takes.
+"""Seconds without an answer after which the result backend is read. They are longer than any
+batch of jobs takes.
 """
 
 
@@ -49,8 +49,8 @@ class Canvas:
 
 
 def _wait_for(result: Any) -> None:
-    """Wait for a result, and read the store after some silence. Celery's subscription misses about
-    one result in some ten thousand, and its client would wait forever.
+    """Wait for a result, and read the store after some silence. Celery's subscription misses
+    about one result in some ten thousand, and its client would wait forever.
     """
     for _ in range(PATIENCE_S // HEARD_WITHIN_S):
         try:

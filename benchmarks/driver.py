@@ -1,8 +1,8 @@
-"""`python -m benchmarks.driver NAME`: the process that runs one row's jobs, so that its resource
-usage belongs to that row.
+"""`python -m benchmarks.driver NAME`: the process that runs one row's jobs, so that its
+resource usage belongs to that row.
 
-It prints `ready`, then reads lines. `run COUNT` is answered by the seconds it took, `each` by a
-JSON list of the seconds of each job.
+It prints `ready`, then reads lines. `run COUNT` is answered by the seconds it took, `each` by
+a JSON list of the seconds of each job.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Driver:
         self._process.__exit__(kind, error, trace)  # closes its input, so it ends, and waits for it
 
     def run(self, count: int) -> float:
-        """Run this number of jobs at once. Return the seconds from the first submission to the last
-        answer.
+        """Run this number of jobs at once. Return the seconds from the first submission to the
+        last answer.
         """
         return float(self._asked(f"run {count}"))
 

@@ -34,8 +34,8 @@ class Part:
     app: str
     queues: str
     waiting_slots: int
-    """Slots of all its processes together if calls take time, so that 500 jobs at once only wait
-    for calls.
+    """Slots of all its processes together if calls take time, so that 500 jobs at once only
+    wait for calls.
     """
 
 
@@ -136,8 +136,8 @@ def private_redis(folder: Path) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def messages_server(folder: Path, *arguments: str) -> Iterator[str]:
-    """Run a provider on loopback, `benchmarks.streaming_server` with these arguments. Gives its
-    URL.
+    """Run a provider on loopback, `benchmarks.streaming_server` with these arguments. Gives
+    its URL.
     """
     with Processes(folder) as processes:
         command = [sys.executable, "-m", "benchmarks.streaming_server", *arguments]
@@ -159,8 +159,8 @@ def messages_server(folder: Path, *arguments: str) -> Iterator[str]:
 
 @contextmanager
 def running(row: Row, call: Call, synthesis: Synthesis) -> Iterator[tuple[Driver, dict[str, int]]]:
-    """Start the row's processes; they end with the block. Gives the driver and the process ids. The
-    HTTP server is not included, because it stands for the provider.
+    """Start the row's processes; they end with the block. Gives the driver and the process
+    ids. The HTTP server is not included, because it stands for the provider.
     """
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, pids, url = Path(name), {}, ""

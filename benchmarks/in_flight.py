@@ -1,8 +1,8 @@
-"""`python -m benchmarks.in_flight`: how many model calls one specialist process holds in flight on
-one core, counted by the server.
+"""`python -m benchmarks.in_flight`: how many model calls one specialist process holds in
+flight on one core, counted by the server.
 
-Every job is one agent. The server streams each reply over two seconds, or over the requested time.
-The worker runs on one core with any pool (gevent needs `.ci/install bench`).
+Every job is one agent. The server streams each reply over two seconds, or over the requested
+time. The worker runs on one core with any pool (gevent needs `.ci/install bench`).
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ def _start(system: RunningSystem, pool: str, slots: int) -> None:
 
 
 def _wait_in_their_queue(system: RunningSystem, jobs: Client, handoffs: int) -> list[JobId]:
-    """Submit jobs, and wait until their handoffs are published before the worker takes the second
-    one.
+    """Submit jobs, and wait until their handoffs are published before the worker takes the
+    second one.
     """
     _control(system, "cancel_consumer")
     ids = list(
@@ -187,8 +187,8 @@ class Watching:
         self.cpu_s = self._cpu() - self._cpu_before
 
     def mean_until(self, answered: int) -> float:
-        """Return the average number of calls in flight, from the first call until this number of
-        answers.
+        """Return the average number of calls in flight, from the first call until this number
+        of answers.
         """
         counts: list[int] = []
         for seen in self._seen:

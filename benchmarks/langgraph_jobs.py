@@ -1,8 +1,8 @@
 """The same jobs as in LangGraph's documentation, with its SQLite checkpointer: one process, no
 broker.
 
-It uses LangGraph's defaults: a checkpoint after every step, written while the next step begins. The
-packages are in `requirements-bench.txt`.
+It uses LangGraph's defaults: a checkpoint after every step, written while the next step
+begins. The packages are in `requirements-bench.txt`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from handoff_queue.shared.types.model import ModelReply, Pulse
 from handoff_queue.shared.types.plan import Synthesis
 
 AT_ONCE = 500 if float(os.environ.get(DELAY, "0")) else 16
-"""Jobs in flight. Without waiting calls, as many as a process of the other rows has slots: more
-jobs would only wait for each other.
+"""Jobs in flight. Without waiting calls, as many as a process of the other rows has slots:
+more jobs would only wait for each other.
 """
 model = peers_model()
 

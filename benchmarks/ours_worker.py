@@ -1,5 +1,5 @@
-"""The workers' app, unchanged except for its model: the instant model, or the provider's if calls go
-over HTTP.
+"""The workers' app, unchanged except for its model: the instant model, or the provider's if
+calls go over HTTP.
 """
 
 from __future__ import annotations

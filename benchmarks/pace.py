@@ -46,8 +46,8 @@ PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """Calls that the server received for each model, the duration in seconds, and the statuses of the
-    jobs.
+    """Calls that the server received for each model, the duration in seconds, and the statuses
+    of the jobs.
     """
 
     buckets: Mapping[str, Bucket]

@@ -27,9 +27,9 @@ _ENOUGH = httpx2.Limits(max_connections=4_000, max_keepalive_connections=4_000)
 
 
 class SdkModel:
-    """A model behind the SDK with one request and one reply. An event loop uses the faster of the
-    SDK's two asynchronous clients, as its documentation advises for many calls at once. The
-    server comes from ANTHROPIC_BASE_URL.
+    """A model behind the SDK with one request and one reply. An event loop uses the faster of
+    the SDK's two asynchronous clients, as its documentation advises for many calls at once.
+    The server comes from ANTHROPIC_BASE_URL.
     """
 
     def __init__(self, synthesis: Synthesis, *, is_streamed: bool) -> None:
@@ -64,8 +64,9 @@ class SdkModel:
 
 
 def _asked(call: ModelCall) -> dict[str, Any]:
-    """Return the arguments of a request with a short prompt and the schema of the wanted answer.
-    Prompts of this project are longer: 6 to 8 KB with a specialist's instructions and schema.
+    """Return the arguments of a request with a short prompt and the schema of the wanted
+    answer. Prompts of this project are longer: 6 to 8 KB with a specialist's instructions and
+    schema.
     """
     schema = {"type": "object", "properties": (call.output_schema or {}).get("properties", {})}
     return {

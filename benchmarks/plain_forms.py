@@ -1,9 +1,9 @@
-"""Processor time of a job with the message writer and the short path to Redis, and without them:
-`python -m benchmarks.plain_forms`.
+"""Processor time of a job with the message writer and the short path to Redis, and without
+them: `python -m benchmarks.plain_forms`.
 
-Each form has a supervisor, a worker and a Redis. The forms run the same jobs in turn. A ratio compares
-a form with the product in the same turn. On a busy machine the ratios of jobs vary by a tenth.
-`--parts` measures a round trip and a message in one process instead.
+Each form has a supervisor, a worker and a Redis. The forms run the same jobs in turn. A ratio
+compares a form with the product in the same turn. On a busy machine the ratios of jobs vary by
+a tenth. `--parts` measures a round trip and a message in one process instead.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def _send_each(app: Celery, messages: Iterable[TaskMessage], put: Any) -> None:
 
 
 def measured(jobs: int, repeats: int) -> dict[str, list[tuple[float, float]]]:
-    """Return milliseconds of processor time of a job, for each form and turn: of the supervisor and
-    the worker, and of all processes.
+    """Return milliseconds of processor time of a job, for each form and turn: of the
+    supervisor and the worker, and of all processes.
     """
     from benchmarks.ours_jobs import Ours
     from benchmarks.trips import cost_of
@@ -129,8 +129,8 @@ def measured(jobs: int, repeats: int) -> dict[str, list[tuple[float, float]]]:
 
 
 def measure_parts(repeats: int) -> None:
-    """Print the microseconds of processor time of a round trip to Redis, of one message, and of
-    three messages to one queue.
+    """Print the microseconds of processor time of a round trip to Redis, of one message, and
+    of three messages to one queue.
     """
     from handoff_queue.shared.broker import publisher
     from handoff_queue.shared.settings.settings import Settings

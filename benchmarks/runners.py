@@ -22,8 +22,8 @@ class Runner(Protocol):
         """Run this number of jobs at once, to the last answer."""
 
     def each_s(self) -> list[float]:
-        """Return the seconds from submission to answer for each job of the last `run`. It is called
-        after the clock has stopped.
+        """Return the seconds from submission to answer for each job of the last `run`. It is
+        called after the clock has stopped.
         """
 
     def close(self) -> None:
@@ -60,5 +60,6 @@ RUNNERS: dict[str, Callable[[], Runner]] = {
     "langgraph": _threads,
     "langgraph_async": _event_loop,
 }
-"""Runners by the names that `python -m benchmarks.driver` takes. Each imports only its own modules.
+"""Runners by the names that `python -m benchmarks.driver` takes. Each imports only its own
+modules.
 """

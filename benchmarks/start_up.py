@@ -1,5 +1,5 @@
-"""Cost of starting the processes of `handoff run`, with the fork server and with separate processes:
-`python -m benchmarks.start_up`.
+"""Cost of starting the processes of `handoff run`, with the fork server and with separate
+processes: `python -m benchmarks.start_up`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ CAN_FORK = "handoff_queue.supervisor.cli.celery_process.can_be"
 
 
 def start(form: str) -> str:
-    """Return a row: seconds until all processes are ready, their processor seconds up to their end,
-    and their memory in MB. Shared pages are divided among the processes.
+    """Return a row: seconds until all processes are ready, their processor seconds up to their
+    end, and their memory in MB. Shared pages are divided among the processes.
     """
     settings = Settings(offline=True)
     can_fork = form == FORMS[0]

@@ -1,5 +1,5 @@
-"""A Messages-API server on loopback that counts calls. Its replies take a fixed time, streamed or
-whole.
+"""A Messages-API server on loopback that counts calls. Its replies take a fixed time, streamed
+or whole.
 
 `python -m benchmarks.streaming_server turns 2.0 4`: each handoff has four turns. All turns except
 the last call a tool, and all have the same number of words. `python -m benchmarks.streaming_server
@@ -9,8 +9,8 @@ a verdict), and the synthesis has the given method.
 It stays next to `MessagesServer`, which checks each request and has a thread for each connection:
 0.16 ms of the server's processor time a call here, 0.96 ms there.
 
-It prints its URL on the first line. `GET /count` returns the calls in flight now, their maximum,
-and the number of all calls.
+It prints its URL on the first line. `GET /count` returns the calls in flight now, their
+maximum, and the number of all calls.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Choose = Callable[[bytes], Reply]
 
 
 class Server:
-    """A server that parses only the length of a request and whether it asks for a stream. `choose`
-    reads the rest.
+    """A server that parses only the length of a request and whether it asks for a stream.
+    `choose` reads the rest.
     """
 
     def __init__(self, takes_s: float, choose: Choose) -> None:
@@ -162,8 +162,8 @@ def _event(kind: str, **fields: Any) -> bytes:
 
 
 def in_turns(turns: int) -> Choose:
-    """Return a function that answers with 200 words in 40 pieces, and calls a tool in each turn but
-    the last.
+    """Return a function that answers with 200 words in 40 pieces, and calls a tool in each
+    turn but the last.
     """
     from benchmarks.instant_model import answer_to
 
@@ -178,8 +178,8 @@ def in_turns(turns: int) -> Choose:
 
 
 def for_jobs(synthesis: str) -> Choose:
-    """Return a function that chooses the answer by the schema of a call, for the jobs of the table. An
-    answer has about a hundred tokens in 10 pieces.
+    """Return a function that chooses the answer by the schema of a call, for the jobs of the
+    table. An answer has about a hundred tokens in 10 pieces.
     """
     from benchmarks.instant_model import answer_to
     from handoff_queue.shared.types.plan import Synthesis

@@ -105,8 +105,8 @@ def measure(
 
 
 def ratio(table: Table, load: Load, row: Row, to: Iterable[Row]) -> float | None:
-    """Return the jobs a second relative to the best other row: the median of the repeats' ratios.
-    None: there is no other row.
+    """Return the jobs a second relative to the best other row: the median of the repeats'
+    ratios. None: there is no other row.
     """
     others: list[list[Measured]] = []
     for other in to:
@@ -173,8 +173,8 @@ def _times(value: float | None) -> str:
 
 
 def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
-    """Yield each target with its measurement: for many jobs at once the best row of this project,
-    for one job the first row.
+    """Yield each target with its measurement: for many jobs at once the best row of this
+    project, for one job the first row.
     """
     loads = sorted({load for load, _ in table})
     instant, waiting = (

@@ -1,7 +1,7 @@
 """A model without HTTP, whose script gives the answer and the duration of each call.
 
-It stays next to `MessagesServer`: these benchmarks measure the processor time of the queue alone,
-without the time of an HTTP call.
+It stays next to `MessagesServer`: these benchmarks measure the processor time of the queue
+alone, without the time of an HTTP call.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Cost of one job by process: processor time, round trips to Redis and their bytes. It is compared
-with a bare Celery canvas and with the same number of bare messages: `python -m
+"""Cost of one job by process: processor time, round trips to Redis and their bytes. It is
+compared with a bare Celery canvas and with the same number of bare messages: `python -m
 benchmarks.trips`.
 """
 
@@ -42,14 +42,14 @@ from handoff_queue.shared.store.redis.script import source_of
 from handoff_queue.shared.types.plan import Synthesis
 
 MESSAGES = STEPS + 2
-"""Messages of one job: each step's handoff, their fan-in, and the message that begins the job. Its
-roles run in the supervisor's process.
+"""Messages of one job: each step's handoff, their fan-in, and the message that begins the job.
+Its roles run in the supervisor's process.
 """
 HANDOFFS = STEPS + 2
 """Handoffs of one job: the planner's, the steps', the assessor's. Each makes one model call."""
 NEEDED = HANDOFFS + 2
-"""Messages if each handoff took one: `n` handoffs, their fan-in, and the message that begins the
-job.
+"""Messages if each handoff took one: `n` handoffs, their fan-in, and the message that begins
+the job.
 """
 COUNTED = {
     "round trips": "total_reads_processed",
@@ -114,8 +114,8 @@ def cost_of(run: Any, count: int, pids: Mapping[str, int], client: Any) -> Cost:
 
 
 def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
-    """Return the process whose connection on loopback goes from this port to the server's port. A
-    busy machine's list may be incomplete, so it is read again.
+    """Return the process whose connection on loopback goes from this port to the server's
+    port. A busy machine's list may be incomplete, so it is read again.
     """
     ends: list[str] = []
     for each_port in (port, server):

@@ -1,5 +1,5 @@
-"""Answers of the model for random DAGs, with a different duration for each call of the planner, the
-steps, the assessor and the synthesizer.
+"""Answers of the model for random DAGs, with a different duration for each call of the
+planner, the steps, the assessor and the synthesizer.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Dag:
 
     @cached_property
     def critical_path_s(self) -> float:
-        """Seconds of the longest chain of calls: the planner's, the steps', the assessor's and the
-        synthesizer's. With a single sink there is no synthesizer, because the sink's result is the
-        answer.
+        """Seconds of the longest chain of calls: the planner's, the steps', the assessor's and
+        the synthesizer's. With a single sink there is no synthesizer, because the sink's
+        result is the answer.
         """
         done: dict[str, float] = {}
         for step, needed in self.depends_on.items():  # each step after its dependencies

@@ -1,5 +1,5 @@
-"""Answers of the model in a run. Each role gets an answer in its form, and the same request always
-gets the same answer. Pure.
+"""Answers of the model in a run. Each role gets an answer in its form, and the same request
+always gets the same answer. Pure.
 """
 
 from __future__ import annotations
@@ -191,8 +191,8 @@ def _settlement(conflict: Json) -> Json:
 
 
 def _verdict(job: PlannedJob, key: CallKey, request: Json) -> Json:
-    """Return the assessor's verdict: it sends back the job's first step once, or twice in a quarrel.
-    It passes a plan that has no such step, because code made that plan.
+    """Return the assessor's verdict: it sends back the job's first step once, or twice in a
+    quarrel. It passes a plan that has no such step, because code made that plan.
     """
     revisions: Any = answer_properties(request).get("revisions", {})
     step: Any = revisions.get("items", {}).get("properties", {}).get("step", {})

@@ -1,5 +1,5 @@
-"""Attribution of requests to model calls: by the name of the job, which is part of every text, and by
-the content of the request.
+"""Attribution of requests to model calls: by the name of the job, which is part of every text,
+and by the content of the request.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ASKED_OF = {
 }
 """Field that only one role's answer has -> the role. The synthesizer answers like a specialist."""
 RESOLVER = "planner.needs"
-"""Placeholder for the id of the planner's handoff that answers questions of steps. Its number depends
-on the job (`expected_handoffs.resolver_of`).
+"""Placeholder for the id of the planner's handoff that answers questions of steps. Its number
+depends on the job (`expected_handoffs.resolver_of`).
 """
 _STEP = re.compile(r"^<task>Do (\w+) of (?:chaos )?([\w-]+)\.")
 _WHOLE = re.compile(r"^<task>chaos ([\w-]+)</task>")
@@ -43,8 +43,8 @@ class Asked:
     """
 
     looks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    """Texts of the requests, each once, in the order of arrival, by role and job's name. A repeated
-    call has the same text, and the next call has another one.
+    """Texts of the requests, each once, in the order of arrival, by role and job's name. A
+    repeated call has the same text, and the next call has another one.
     """
 
     def key_of(self, request: Json) -> CallKey:

@@ -1,5 +1,5 @@
-"""A user who types commands during a failpoint run: `handoff submit`, `cancel`, `unpause` and `dead
-requeue`, each in a separate process.
+"""A user who types commands during a failpoint run: `handoff submit`, `cancel`, `unpause` and
+`dead requeue`, each in a separate process.
 
 No function waits for a command. The run must continue stopped processes and watch for stored
 replies in the meantime.
@@ -110,8 +110,8 @@ class Errand:
                 return self._letter()
 
     def _letter(self) -> list[str]:
-        """Return the command for a dead letter: a handoff whose message was unreadable for a minute
-        waits for a person.
+        """Return the command for a dead letter: a handoff whose message was unreadable for a
+        minute waits for a person.
         """
         if self._unread is None:
             make_unreadable(self.on, before=self._age)
@@ -139,8 +139,8 @@ class Errand:
         raise LookupError(f"no user submitted {job_id}")
 
     def _is_unread(self, named: Named) -> bool:
-        """Return whether the handoff still waits with an unreadable message, or is held. It may have
-        been published again and claimed.
+        """Return whether the handoff still waits with an unreadable message, or is held. It
+        may have been published again and claimed.
         """
         with in_our_words():
             state, unread, held = self.on.fleet.connection.redis.hmget(
@@ -149,8 +149,8 @@ class Errand:
         return state == b"issued" and bool(unread or held)
 
     def _age(self, named: Named) -> None:
-        """Make the handoff's message look unreadable for more than `PATIENCE_S`. Remember the handoff
-        first, because Redis may be killed before it confirms the change.
+        """Make the handoff's message look unreadable for more than `PATIENCE_S`. Remember the
+        handoff first, because Redis may be killed before it confirms the change.
         """
         self._unread = named
         client = self.on.fleet.connection.redis
@@ -196,8 +196,9 @@ class Errand:
 def make_unreadable(
     on: Stage[Ours], *, to: str = "", before: Callable[[Named], None] = lambda _named: None
 ) -> Named | None:
-    """Replace the message of a handoff by a message for a task that no process knows. Return the
-    handoff. Return None if there is no message, or if the handoff belongs to no job of the run.
+    """Replace the message of a handoff by a message for a task that no process knows. Return
+    the handoff. Return None if there is no message, or if the handoff belongs to no job of the
+    run.
 
     Args:
         to: queue for the new message, if it is not to be the same queue.

@@ -1,5 +1,5 @@
-"""Expected handoffs of a job that has only its planned faults: the predecessors, the turns and the end
-of each. Pure.
+"""Expected handoffs of a job that has only its planned faults: the predecessors, the turns and
+the end of each. Pure.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE
 
 INSTEAD = "answer.1"
-"""Handoff of the only step of a plan that code made because the planner failed, or of a job for one
-specialist.
+"""Handoff of the only step of a plan that code made because the planner failed, or of a job
+for one specialist.
 """
 FIRST_PLAN, FIRST_ROUTE, FIRST_REVIEW, JUDGED = "planner.1", "router.1", "assessor.1", "judge.1"
 CHECKED, CHECKED_AGAIN = f"{FACT_GATE}.1", f"{FACT_GATE}.2"
@@ -63,8 +63,8 @@ def _course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
 
 
 def needs_of(job: PlannedJob) -> Counter[CallKey]:
-    """Return the number of tries of each call that the job needs, without its children's calls and
-    without regard to its budget.
+    """Return the number of tries of each call that the job needs, without its children's calls
+    and without regard to its budget.
     """
     needs = Counter[CallKey]()
     for handoff in course_of(job).values():
@@ -176,8 +176,9 @@ def resolver_of(job: PlannedJob) -> str:
 
 
 def _replanners(job: PlannedJob) -> Iterator[PlannedHandoff]:
-    """Yield the replanner's handoffs: at most one after each fan-in. Results that arrive while it
-    thinks are handled together, so only the first handoff of a job with an added step is sure.
+    """Yield the replanner's handoffs: at most one after each fan-in. Results that arrive while
+    it thinks are handled together, so only the first handoff of a job with an added step is
+    sure.
     """
     if job.mode is not Mode.ADAPTIVE:
         return
@@ -224,8 +225,8 @@ def _second_attempts(job: PlannedJob) -> tuple[str, ...]:
 
 
 def _afterwards(job: PlannedJob) -> list[tuple[str, ...]]:
-    """Return the handoffs after the steps, in order. Handoffs that are issued together are in one
-    tuple. The work of a single agent is not reviewed.
+    """Return the handoffs after the steps, in order. Handoffs that are issued together are in
+    one tuple. The work of a single agent is not reviewed.
     """
     chain = _as_reviewed(job)
     if job.has_team:

@@ -1,5 +1,5 @@
-"""Expected outcomes of jobs, and the permitted deviations after a handoff was killed three times in a
-row in one turn. Pure.
+"""Expected outcomes of jobs, and the permitted deviations after a handoff was killed three
+times in a row in one turn. Pure.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Story:
         )
 
     def is_there(self, handoff: PlannedHandoff) -> bool:
-        """Return whether the job may have this handoff: a handoff that replaces another needs its
-        failure.
+        """Return whether the job may have this handoff: a handoff that replaces another needs
+        its failure.
         """
         return not handoff.instead_of or self.has_come_to_nothing(handoff.instead_of)
 
@@ -141,8 +141,8 @@ def _below(job: PlannedJob) -> dict[str, PlannedJob]:
 
 
 def _not_whole_below(job: PlannedJob, stories: Mapping[str, Story]) -> set[str]:
-    """Return the handoffs that children did in part or not at all. The checks of the children decide
-    whether that is permitted.
+    """Return the handoffs that children did in part or not at all. The checks of the children
+    decide whether that is permitted.
     """
     handoffs: set[str] = set()
     for handoff, child in _below(job).items():
@@ -154,7 +154,8 @@ def _not_whole_below(job: PlannedJob, stories: Mapping[str, Story]) -> set[str]:
 
 
 def _wrong_handoff(job: PlannedJob, stories: Mapping[str, Story], cut: set[str]) -> str:
-    """Return the first handoff with a wrong end, or which was not planned; '' if there is none.
+    """Return the first handoff with a wrong end, or which was not planned; '' if there is
+    none.
 
     Args:
         cut: handoffs that ended early for a permitted reason. Handoffs that depend on them are
@@ -186,8 +187,8 @@ def _wrong_handoff(job: PlannedJob, stories: Mapping[str, Story], cut: set[str])
 
 
 def _wrong_join(job: PlannedJob, story: Story, killed: set[str]) -> str:
-    """Return a fault of a join, or ''. A step that began must have had enough results, and each
-    dependency without a result must have been abandoned or killed.
+    """Return a fault of a join, or ''. A step that began must have had enough results, and
+    each dependency without a result must have been abandoned or killed.
     """
     for step in job.steps:
         if step.enough is None or f"{step.id}.1" not in story.results:

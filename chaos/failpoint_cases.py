@@ -1,8 +1,8 @@
-"""All failpoint cases: windows of microseconds that random kills do not hit. Pure, except for the
-folder of the scripts.
+"""All failpoint cases: windows of microseconds that random kills do not hit. Pure, except for
+the folder of the scripts.
 
-A case is a point in a kind of process, and an action. A run fails if no process reaches a point,
-because such a point proves nothing.
+A case is a point in a kind of process, and an action. A run fails if no process reaches a
+point, because such a point proves nothing.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ PUBLISHES: dict[str, dict[str, Need]] = {
     SUBMISSIONS_QUEUE: {SUPERVISOR: Need.LOSE, CLIENT: Need.SUBMIT},
     ROLES_QUEUE: {SUPERVISOR: Need.CROWD},
 }
-"""Published messages by kind of process: to a queue, or a group of handoffs to the specialists'
-queues. A worker's wake-ups are the bodies of chords.
+"""Published messages by kind of process: to a queue, or a group of handoffs to the
+specialists' queues. A worker's wake-ups are the bodies of chords.
 """
 OTHERS: dict[str, dict[str, Need]] = {
     "ack": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},

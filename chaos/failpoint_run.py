@@ -1,5 +1,5 @@
-"""A run of all failpoints on one fleet with constant jobs: arm a point, and make a process reach
-it.
+"""A run of all failpoints on one fleet with constant jobs: arm a point, and make a process
+reach it.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Armed:
 
 @dataclass(slots=True)
 class Trial:
-    """A run of cases. After `run`, `strikes` holds the actions, and `not_reached` the unreached
-    points.
+    """A run of cases. After `run`, `strikes` holds the actions, and `not_reached` the
+    unreached points.
     """
 
     on: Stage[System]
@@ -106,8 +106,8 @@ class Trial:
             time.sleep(LOOK_EVERY_S)
 
     def _next(self, waiting: Sequence[Case]) -> Case | None:
-        """Return a case that can be armed now, or None. Enough processes must be left to reach its
-        point, and to recover before the next action.
+        """Return a case that can be armed now, or None. Enough processes must be left to reach
+        its point, and to recover before the next action.
         """
         armed = [each.case for each in self._armed]
         armed_of_kind = Counter(case.kind for case in armed)
@@ -229,8 +229,8 @@ class Trial:
         self._stumble(is_needed=Need.STUMBLE in needs)
 
     def _stumble(self, *, is_needed: bool) -> None:
-        """Make a supervisor raise an internal error as long as an armed case needs it. Do nothing while
-        a case of the same point is armed.
+        """Make a supervisor raise an internal error as long as an armed case needs it. Do
+        nothing while a case of the same point is armed.
         """
         for armed in self._armed:
             if (armed.case.kind, armed.case.point) == (SUPERVISOR, STUMBLES_AT):
@@ -243,8 +243,8 @@ class Trial:
 
 
 def _exclude_each_other(case: Case, other: Case) -> bool:
-    """Return whether two cases cannot be armed at once: they have the same point, or need the same
-    action, or both kill Redis.
+    """Return whether two cases cannot be armed at once: they have the same point, or need the
+    same action, or both kill Redis.
     """
     if (case.kind, case.point) == (other.kind, other.point):
         return True

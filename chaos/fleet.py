@@ -1,5 +1,5 @@
-"""The fleet under attack: a private Redis with an append-only file, and the supervisors and workers of
-a system.
+"""The fleet under attack: a private Redis with an append-only file, and the supervisors and
+workers of a system.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ SWEEP_S = 0.3
 DRAIN_S = 0.4
 RETENTION_S = 3_600
 RATE_WAIT_S = 0.1
-"""HANDOFF_RATE_WAIT_S of the fleet: so short that a handoff frees its slot after a short refusal, too.
+"""HANDOFF_RATE_WAIT_S of the fleet: so short that a handoff frees its slot after a short
+refusal, too.
 """
 READY_WITHIN_S = 120.0
 """Longest time in seconds until all processes are ready: enough on a busy machine."""
@@ -38,8 +39,8 @@ class Size:
     workers: int = 4
     supervisors: int = 3
     slots: int = 4
-    """Slots of each process. A supervisor uses at most half of its slots for roles; further handoffs
-    of roles go to a queue.
+    """Slots of each process. A supervisor uses at most half of its slots for roles; further
+    handoffs of roles go to a queue.
     """
     lease_s: float = 3.0
 
@@ -154,8 +155,8 @@ def _start(
 
 
 def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[str, str]:
-    """Return the environment of a fleet. It sets each variable that could lead a run to a model that
-    costs money.
+    """Return the environment of a fleet. It sets each variable that could lead a run to a
+    model that costs money.
     """
     return {
         "HANDOFF_REDIS_URL": url,

@@ -123,8 +123,8 @@ class Ours:
                     self.client.cancel(standing.job_id)
 
     def _is_to_be_turned_down(self, job: PlannedJob) -> bool:
-        """Return whether the user of the job still has to reject its question. Without a confirmation,
-        the journal tells whether the user has done so.
+        """Return whether the user of the job still has to reject its question. Without a
+        confirmation, the journal tells whether the user has done so.
         """
         if job.shape not in REJECTED or job.name in self._turned_down:
             return False
@@ -236,8 +236,8 @@ class Ours:
 
 
 def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
-    """Return whether the job has made a call that takes long enough for a cancel. Such calls come from
-    steps of a child, and from the only step of a job without a usable plan.
+    """Return whether the job has made a call that takes long enough for a cancel. Such calls
+    come from steps of a child, and from the only step of a job without a usable plan.
     """
     below = {member.name for member in job.family} - {job.name}
     steps: set[CallKey] = set()

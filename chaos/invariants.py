@@ -1,5 +1,5 @@
-"""The invariants of a run: compares the promises with the records of the model's server, the store and
-the killer. Pure.
+"""The invariants of a run: compares the promises with the records of the model's server, the
+store and the killer. Pure.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ class Books:
         return deviations
 
     def _given_up_for_nothing(self, name: str) -> str:
-        """Return why the job or one of its handoffs should not have been given up: there were too few
-        strikes. Return '' if there is no such fault.
+        """Return why the job or one of its handoffs should not have been given up: there were
+        too few strikes. Return '' if there is no such fault.
         """
         story = self.stories[name]
         if story.is_not_looked_at_any_more and (struck := self._struck_looks(name)) < MAX_LOOKS:
@@ -153,8 +153,8 @@ class Books:
         return ""
 
     def _struck_looks(self, name: str) -> int:
-        """Return the number of strikes that may have ended an evaluation of a job. No record says which
-        evaluations there were.
+        """Return the number of strikes that may have ended an evaluation of a job. No record
+        says which evaluations there were.
         """
         began = min((call.at for call in self.calls if call.key.job == name), default=inf)
         if began == inf:  # each evaluation ended before the first call
@@ -167,8 +167,8 @@ class Books:
 
     @property
     def given_up(self) -> list[str]:
-        """Jobs that were given up, or that have a handoff that was given up. The reason is three kills in
-        a row during evaluations of the job, or during one turn of the handoff.
+        """Jobs that were given up, or that have a handoff that was given up. The reason is
+        three kills in a row during evaluations of the job, or during one turn of the handoff.
         """
         names: list[str] = []
         for name, story in self.stories.items():
@@ -185,8 +185,8 @@ class Books:
     def needed(self) -> int:
         """Number of calls in a run of the same jobs with only the provider's planned faults.
 
-        An optional call counts if it was made. Timing decides which results satisfy a join, which
-        evaluation finds all results, and how far a cancelled job has come.
+        An optional call counts if it was made. Timing decides which results satisfy a join,
+        which evaluation finds all results, and how far a cancelled job has come.
         """
         total = 0
         for job in self.everyone:
@@ -246,8 +246,8 @@ class Books:
         return call_keys
 
     def _explained(self, key: CallKey) -> Iterator[list[Strike]]:
-        """Yield the strikes that explain each repetition. A repetition after the provider's planned
-        fault needs no explanation, and is left out.
+        """Yield the strikes that explain each repetition. A repetition after the provider's
+        planned fault needs no explanation, and is left out.
         """
         copies = self._copies_of(key)
         planned = len(copies) - self._surplus[key]
@@ -255,8 +255,8 @@ class Books:
             yield [strike for strike in self.strikes if self._explains(strike, first, second)]
 
     def story_of(self, key: CallKey) -> str:
-        """Return the copies of a call and the strikes near them, for the report. Times are seconds
-        after the first copy.
+        """Return the copies of a call and the strikes near them, for the report. Times are
+        seconds after the first copy.
         """
         copies = self._copies_of(key)
         began, last = copies[0].at, copies[-1].at
@@ -299,8 +299,8 @@ class Books:
         return Air(self.calls, self.strikes, settled_at)
 
     def _settled(self, key: CallKey) -> list[float]:
-        """Return times at which the store had the reply: it was seen there, the handoff made its next
-        call, or it had finished.
+        """Return times at which the store had the reply: it was seen there, the handoff made
+        its next call, or it had finished.
         """
         times = list(self.stories[key.job].finished_at.get(key.handoff, ()))
         if key in self.stored_at:
@@ -353,8 +353,8 @@ class Books:
         return recoveries
 
     def _recovered_at(self, handoff: Handoff, strike: Strike) -> float | None:
-        """Return the time of the first sign of life of a handoff after a strike: its next call, its
-        end, or the end of its job.
+        """Return the time of the first sign of life of a handoff after a strike: its next
+        call, its end, or the end of its job.
         """
         times = self._ends_of(handoff)
         for call in self._by_handoff[handoff]:
@@ -380,8 +380,8 @@ class Books:
 
     @cached_property
     def for_nobody(self) -> list[str]:
-        """Calls that arrived when no job needed their results. Calls of a process that was stopped
-        just before the call are left out.
+        """Calls that arrived when no job needed their results. Calls of a process that was
+        stopped just before the call are left out.
         """
         quiet = Quiet({job.name: job for job in self.everyone}, self.stories)
         unneeded: list[str] = []
@@ -405,7 +405,7 @@ def _answered(call: Call, began: float) -> str:
 
 
 def _is_of_the_struck(call: Call, strike: Strike) -> bool:
-    """Return whether the struck process sent the call before the strike. The server may have read it
-    after the strike, but it is no sign of recovery.
+    """Return whether the struck process sent the call before the strike. The server may have
+    read it after the strike, but it is no sign of recovery.
     """
     return call.at <= strike.until and strike.hits(call.process)

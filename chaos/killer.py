@@ -1,5 +1,5 @@
-"""The killer. Its seed decides the order of the actions and the delays between them. An action can hit
-only processes that run at its time.
+"""The killer. Its seed decides the order of the actions and the delays between them. An action
+can hit only processes that run at its time.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ SHARES = {
 }
 """Relative frequency of each action."""
 PAUSE_S = (0.2, 1.6)
-"""Shortest and longest pause after an action, in seconds. The killer waits longer while too few
-processes run.
+"""Shortest and longest pause after an action, in seconds. The killer waits longer while too
+few processes run.
 """
 FREEZE_LEASES = 5
 """Duration of a freeze in leases, longer than the watchdog's patience."""
@@ -46,8 +46,8 @@ QUEUES = (*SPECIALISTS, SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The next action. It has its own `dice`, so that the choice of its target does not change later
-    actions.
+    """The next action. It has its own `dice`, so that the choice of its target does not change
+    later actions.
     """
 
     fault: Fault
@@ -116,8 +116,8 @@ class Killer:
         return self._signal(fault, name, signal.SIGKILL)
 
     def _is_enough_there(self) -> bool:
-        """Return whether enough processes run to continue the jobs: half of the workers, one supervisor
-        and Redis.
+        """Return whether enough processes run to continue the jobs: half of the workers, one
+        supervisor and Redis.
         """
         workers = self.fleet.ready(WORKER).keys() - self._stops.targets
         supervisors = self.fleet.ready(SUPERVISOR).keys() - self._stops.targets

@@ -1,5 +1,5 @@
-"""Leaks: keys and entries in Redis that should be gone when every job has ended. A run or a test with
-a leak fails.
+"""Leaks: keys and entries in Redis that should be gone when every job has ended. A run or a
+test with a leak fails.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ KEPT_FOR_EVER = (
     r"handoff:silence",  # four fields
 )
 OURS = ("handoff:", "celery-")
-"""Beginnings of the names of our keys and Celery's keys. Other keys are kombu's: a binding table for
-each queue, the messages, and entries of unacknowledged messages.
+"""Beginnings of the names of our keys and Celery's keys. Other keys are kombu's: a binding
+table for each queue, the messages, and entries of unacknowledged messages.
 """
 
 
 def keys_for_ever(client: Any) -> list[str]:
-    """Return the names of our keys and Celery's keys without a TTL, except for keys that are kept for
-    ever.
+    """Return the names of our keys and Celery's keys without a TTL, except for keys that are
+    kept for ever.
     """
     kept_for_ever = re.compile("|".join(KEPT_FOR_EVER))
     suspects: list[str] = []
@@ -58,8 +58,8 @@ UNACKED, UNACKED_INDEX = "unacked", "unacked_index"
 
 
 def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
-    """Return one line for each leak after all jobs have ended: keys without a TTL, turns of handoffs,
-    entries of waiting messages, reservations, and messages.
+    """Return one line for each leak after all jobs have ended: keys without a TTL, turns of
+    handoffs, entries of waiting messages, reservations, and messages.
 
     Args:
         queues: queues that must be empty.

@@ -1,5 +1,5 @@
-"""The model of a run: a Messages-API server on loopback that answers as planned, and records each
-call.
+"""The model of a run: a Messages-API server on loopback that answers as planned, and records
+each call.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The jobs of a run: their modes and steps, their budgets, and the faults and durations of their
-model calls. Pure. `chaos.job_generator` draws the jobs.
+"""The jobs of a run: their modes and steps, their budgets, and the faults and durations of
+their model calls. Pure. `chaos.job_generator` draws the jobs.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ TIGHT_CALLS = 4
 TIGHT_TREE_CALLS = 2 + 2 * TIGHT_CALLS
 """Calls of the plan and the review, and of two children with a slice of four calls each."""
 TIGHT_MODEL = "claude-haiku-5-5"
-"""Model of all agents of a job that is tight in money. With the agents' own models, one call of its
-planner costs more than all of its steps.
+"""Model of all agents of a job that is tight in money. With the agents' own models, one call
+of its planner costs more than all of its steps.
 """
 PLAIN_USAGE = Usage(input_tokens=100, output_tokens=20)
 GREEDY_USAGE = Usage(input_tokens=4_000, output_tokens=6_000)
-"""Usage of a call of a job that is tight in tokens or money: near its upper bound (about 6,500 to
-11,100, and 8,192).
+"""Usage of a call of a job that is tight in tokens or money: near its upper bound (about 6,500
+to 11,100, and 8,192).
 """
 TIGHT_USAGE = Usage(input_tokens=36_500, output_tokens=47_500)
 """Budget of a tight job. Half is reserved for the review, which has twelve results to read and
@@ -112,8 +112,8 @@ class CallKey:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A planned job. `name` is unique within the run and part of every text of the job, so that the
-    server knows the job of each call.
+    """A planned job. `name` is unique within the run and part of every text of the job, so
+    that the server knows the job of each call.
     """
 
     name: str
@@ -218,8 +218,8 @@ class PlannedJob:
         return 1 + (self.trouble(key) is not None)
 
     def trouble(self, key: CallKey) -> Trouble | None:
-        """Return the fault of the first try of this call, or None. Each handoff has at most one fault,
-        because its specialist's turns allow no more.
+        """Return the fault of the first try of this call, or None. Each handoff has at most
+        one fault, because its specialist's turns allow no more.
         """
         for turn in range(1, key.turn):
             if self._drawn(replace(key, turn=turn)):

@@ -1,5 +1,5 @@
-"""Pauses of processes by SIGSTOP and SIGCONT, with their real durations. On a busy machine a pause
-lasts longer than planned.
+"""Pauses of processes by SIGSTOP and SIGCONT, with their real durations. On a busy machine a
+pause lasts longer than planned.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from handoff_queue.chaos.strikes import Strike
 
 @dataclass(slots=True)
 class Stops:
-    """The current pauses. `strikes` holds each pause with its planned duration until it ends, and then
-    with its real duration.
+    """The current pauses. `strikes` holds each pause with its planned duration until it ends,
+    and then with its real duration.
     """
 
     strikes: list[Strike]

@@ -11,8 +11,8 @@ from handoff_queue.shared.store.fair_queue import ALONE, DEQUEUE, FOR, dequeue_o
 
 
 def take_message(client: Any, queue: str, element: bytes) -> bytes:
-    """Take the message that a worker would receive for this element of the queue. The message is
-    lost, as if the worker had died with it.
+    """Take the message that a worker would receive for this element of the queue. The message
+    is lost, as if the worker had died with it.
     """
     popped = json.loads(element)
     if element.endswith(ALONE) or is_for(popped) is None:

@@ -1,5 +1,5 @@
-"""Report of a run, as a table and as JSON: each promise with its measured value, its limit and the
-verdict.
+"""Report of a run, as a table and as JSON: each promise with its measured value, its limit and
+the verdict.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Promise:
 
 
 def promises_of(books: Books) -> list[Promise]:
-    """Return every promise that a run can break. A promise that the system does not make has the limit
-    `NOT_THERE`, and counts as kept.
+    """Return every promise that a run can break. A promise that the system does not make has
+    the limit `NOT_THERE`, and counts as kept.
     """
     promises: list[Promise] = []
     for promise in _promises_of(books):
@@ -86,8 +86,8 @@ def _lines(deviations: Mapping[str, str]) -> list[str]:
 
 
 def _recovery(books: Books) -> Promise:
-    """Return the promise of the recovery time. Only recoveries without another strike count. The
-    promise is broken if a handoff was hit and no recovery was measured.
+    """Return the promise of the recovery time. Only recoveries without another strike count.
+    The promise is broken if a handoff was hit and no recovery was measured.
     """
     within = books.lease_s + RECOVERY_S
     late: list[str] = []

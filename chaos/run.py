@@ -1,5 +1,5 @@
-"""A chaos run: jobs are submitted while the killer strikes, or while every failpoint is tried. Then
-the invariants are checked.
+"""A chaos run: jobs are submitted while the killer strikes, or while every failpoint is tried.
+Then the invariants are checked.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Options:
 
 
 def run(options: Options, tell: Tell, kind: Kind[System] = OURS) -> Books:
-    """Run the requested number of jobs under a killer until it has killed often enough. Then strike
-    further jobs once each.
+    """Run the requested number of jobs under a killer until it has killed often enough. Then
+    strike further jobs once each.
     """
     with stage(kind, options.size) as on:
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
@@ -65,8 +65,8 @@ def run(options: Options, tell: Tell, kind: Kind[System] = OURS) -> Books:
 
 
 def _strike_alone(on: Stage[System], killer: Killer, options: Options, draw: Draw) -> list[str]:
-    """Measure the recovery from a single strike: run one job at a time, kill a process during a long
-    call of the job, and wait until the job has ended.
+    """Measure the recovery from a single strike: run one job at a time, kill a process during
+    a long call of the job, and wait until the job has ended.
 
     Return one line for each strike that could not be made.
     """

@@ -36,8 +36,8 @@ class Shape(StrEnum):
     REPEATED = "repeated"
     """A step for each of several lines, then a step with all of their results."""
     JOINED = "joined"
-    """Two of three results suffice for the next step; the third is late, and is a team in half of
-    the jobs.
+    """Two of three results suffice for the next step; the third is late, and is a team in half
+    of the jobs.
     """
     TEAMS = "teams"
     """A step is a child job. In half of the jobs a step of that child is a child job, too."""
@@ -54,10 +54,12 @@ class Shape(StrEnum):
     HELPED = "helped"
     """A step asks for something, and the planner adds a step that finds it out."""
     OVERRULED = "overruled"
-    """A reviewer repeats a point that a step does not correct, and the judge decides for the step.
+    """A reviewer repeats a point that a step does not correct, and the judge decides for the
+    step.
     """
     UPHELD = "upheld"
-    """A reviewer repeats a point, and the judge decides for the reviewer: the step runs once more.
+    """A reviewer repeats a point, and the judge decides for the reviewer: the step runs once
+    more.
     """
     CHECKED = "checked"
     """A specialist checks the facts of the answer, and passes them."""
@@ -90,8 +92,8 @@ CHORDS = (
     Shape.TIGHT_TOKENS,
     Shape.TIGHT_MONEY,
 )
-"""Shapes that plain chords support as well: teams without replanning. Only the control uses this
-list.
+"""Shapes that plain chords support as well: teams without replanning. Only the control uses
+this list.
 """
 TIGHT = (Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY)
 REJECTED = {

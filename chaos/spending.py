@@ -13,8 +13,8 @@ from handoff_queue.chaos.plan import PlannedJob
 def overruns_of(
     jobs: Sequence[PlannedJob], calls: Sequence[Call], stories: Mapping[str, Story]
 ) -> list[str]:
-    """Return one line for each limit that a job and its children have exceeded: calls, paid tokens or
-    paid micro-dollars.
+    """Return one line for each limit that a job and its children have exceeded: calls, paid
+    tokens or paid micro-dollars.
     """
     made, tokens, microusd = Counter[str](), Counter[str](), Counter[str]()
     for call in calls:

@@ -11,8 +11,8 @@ from math import inf
 from handoff_queue.shared.store.redis.connection import INSIST_EVERY_S
 
 ARRIVES_WITHIN_S = 0.5
-"""Seconds between the death of a caller and the record of its last call: the server may read the
-call after the death. A replacement process needs longer to start.
+"""Seconds between the death of a caller and the record of its last call: the server may read
+the call after the death. A replacement process needs longer to start.
 """
 DIES_WITHIN_S = 0.05
 """Seconds after its kill in which an answer of Redis may still arrive. Redis needs longer to restart."""

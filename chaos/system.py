@@ -1,9 +1,9 @@
 """The interface of the system of a run: this system (`chaos.handoff_system`), or plain Celery
 (`benchmarks/celery_control` in the repository).
 
-Both have processes with the same names on the same queues, from the same fork server, and the same
-kinds of Redis and model server. So the killer, the invariants and the report serve both. Each
-system names the features that it lacks.
+Both have processes with the same names on the same queues, from the same fork server, and the
+same kinds of Redis and model server. So the killer, the invariants and the report serve both.
+Each system names the features that it lacks.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class System(Protocol):
         """Return the ended jobs."""
 
     def stuck(self, names: Collection[str], /) -> set[str]:
-        """Return the stuck jobs. No message in Redis can continue them, and that for so long that no
-        process can hold a message either.
+        """Return the stuck jobs. No message in Redis can continue them, and that for so long
+        that no process can hold a message either.
         """
 
     def stored(self, names: Collection[str], called: Collection[CallKey], /) -> set[CallKey]:
@@ -65,8 +65,8 @@ class System(Protocol):
         """
 
     def holders(self, jobs: Collection[PlannedJob], /) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Return the claims of these jobs: (job's name, handoff's id) -> (pid of the process that holds
-        the claim, number of claims in a row without progress).
+        """Return the claims of these jobs: (job's name, handoff's id) -> (pid of the process
+        that holds the claim, number of claims in a row without progress).
         """
 
     def story(self, name: str) -> Story:

@@ -54,8 +54,8 @@ class Stage(Generic[Made_co]):
     """Times at which Redis answered."""
 
     def submit(self, job: PlannedJob) -> bool:
-        """Submit a job. Return False if Redis is unreachable: the job may exist, so the caller must
-        submit the same job again.
+        """Submit a job. Return False if Redis is unreachable: the job may exist, so the caller
+        must submit the same job again.
         """
         job = self.system.planned(job)
         self.model.add([job])
@@ -72,8 +72,9 @@ class Stage(Generic[Made_co]):
         self.open.add(job.name)
 
     def look(self) -> None:
-        """Record what the system shows now: whether Redis answers, stored replies, claims and ended
-        jobs. Act for the users of the open jobs. Do nothing more if Redis is unreachable.
+        """Record what the system shows now: whether Redis answers, stored replies, claims and
+        ended jobs. Act for the users of the open jobs. Do nothing more if Redis is
+        unreachable.
         """
         asked_at = time.time()
         called = {call.key for call in list(self.model.calls)}
@@ -138,8 +139,8 @@ class Stage(Generic[Made_co]):
         not_reached: Sequence[str] | None = None,
         not_happened: Sequence[str] = (),
     ) -> Books:
-        """Wait for the system to clean up, for at most `TIDY_WITHIN_S` seconds, and return the records
-        of the run.
+        """Wait for the system to clean up, for at most `TIDY_WITHIN_S` seconds, and return the
+        records of the run.
 
         Args:
             not_reached: as in `Books`.

@@ -1,5 +1,5 @@
-"""Model calls that no job needs, and their permitted reasons: calls in flight at a strike, lost
-claims, and periods in which no job needs a call.
+"""Model calls that no job needs, and their permitted reasons: calls in flight at a strike,
+lost claims, and periods in which no job needs a call.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
 from handoff_queue.shared.store.claims import MAX_CLAIMS
 
 STORED_WITHIN_S = 2.0
-"""Longest assumed time in seconds from the last byte of an answer until the store has the answer. It
-is shorter than a lease.
+"""Longest assumed time in seconds from the last byte of an answer until the store has the
+answer. It is shorter than a lease.
 
 Measured on two cores, when every reply was stored at once. A short last reply without quotes is now
 stored with its result, milliseconds later. On an idle machine: of 588 calls, half within 2 ms, the
@@ -37,8 +37,8 @@ class Air:
     """First time at which the store was known to have the reply to a call."""
 
     def had(self, call: Call, strike: Strike) -> bool:
-        """Return whether this call was in flight in the struck process, so that it may have to be
-        repeated.
+        """Return whether this call was in flight in the struck process, so that it may have to
+        be repeated.
         """
         is_in_time = call.at <= strike.until + strike.outage_s and strike.at <= self._until[call]
         return (
@@ -49,8 +49,8 @@ class Air:
 
     @cached_property
     def most_repeated(self) -> int:
-        """Largest permitted number of repeated calls: each call that was in flight at a strike may be
-        repeated once. A lost answer hits at most one call.
+        """Largest permitted number of repeated calls: each call that was in flight at a strike
+        may be repeated once. A lost answer hits at most one call.
         """
         hit: set[Call] = set()
         for call in self.calls:
@@ -64,8 +64,8 @@ class Air:
         return total
 
     def is_too_late(self, call: Call) -> bool:
-        """Return whether the store had the answer before the call, and the caller could know that. A
-        caller that was stopped just before the call could not.
+        """Return whether the store had the answer before the call, and the caller could know
+        that. A caller that was stopped just before the call could not.
         """
         settled_at = self.settled_at.get(call.key, inf)
         return settled_at < call.at and not self.is_held_back(call, settled_at)
@@ -75,8 +75,8 @@ class Air:
         return any(self.has_held_back(strike, call, since) for strike in self.strikes)
 
     def has_held_back(self, strike: Strike, call: Call, since: float) -> bool:
-        """Return whether this strike stopped the caller before `since`, and the caller made the call
-        when it continued.
+        """Return whether this strike stopped the caller before `since`, and the caller made
+        the call when it continued.
         """
         return (
             strike.fault is Fault.STOP
@@ -102,8 +102,8 @@ class Air:
 
 
 def _until(call: Call, strikes: Sequence[Strike]) -> float:
-    """Return the time until which a call is in flight. A kill ends it. A process that is stopped, or
-    that cannot reach Redis, stores its answers afterwards.
+    """Return the time until which a call is in flight. A kill ends it. A process that is
+    stopped, or that cannot reach Redis, stores its answers afterwards.
 
     Args:
         strikes: the strikes on the caller, in order.
@@ -136,8 +136,8 @@ class Held:
 
 
 def strikes_at(held: Sequence[Held], strikes: Sequence[Strike], finished_at: float) -> int:
-    """Return how many of the last `MAX_CLAIMS` claims of a handoff were lost by strikes. Each strike
-    counts for one claim.
+    """Return how many of the last `MAX_CLAIMS` claims of a handoff were lost by strikes. Each
+    strike counts for one claim.
 
     Args:
         held: the claims in order.
@@ -179,8 +179,8 @@ def _last_row(held: Sequence[Held], finished_at: float) -> list[Held]:
 
 
 SENT_WITHIN_S = STORED_WITHIN_S
-"""Longest assumed time in seconds from the store's permission for a call until the model's server has
-read the call. Measured on two cores with a load of twelve: 0.6 s.
+"""Longest assumed time in seconds from the store's permission for a call until the model's
+server has read the call. Measured on two cores with a load of twelve: 0.6 s.
 """
 
 
@@ -192,8 +192,8 @@ class Quiet:
     stories: Mapping[str, Story]
 
     def since(self, key: CallKey, at: float) -> float | None:
-        """Return the time since which no job needs a call that arrived at `at`. Return None if a job
-        needs the call, or may have needed it when it was sent.
+        """Return the time since which no job needs a call that arrived at `at`. Return None if
+        a job needs the call, or may have needed it when it was sent.
         """
         begins: list[float] = []
         for begin, end in self._times(key.job, key.handoff):

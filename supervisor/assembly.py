@@ -102,8 +102,8 @@ class _LazySupervisor:
     def stopping(self, **_: Any) -> None:
         """Begin to drain the process, and stop the sweeper.
 
-        Celery calls this in a signal handler, at any point of the main thread, so it takes no lock.
-        If the supervisor is just being built, the flag stops it after that.
+        Celery calls this in a signal handler, at any point of the main thread, so it takes no
+        lock. If the supervisor is just being built, the flag stops it after that.
         """
         self._is_stopping = True
         if self._built is not None:

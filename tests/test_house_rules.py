@@ -270,3 +270,11 @@ def test_most_decisions_are_statements() -> None:
 
 def test_most_loops_are_statements() -> None:
     assert form().comprehensions <= form().statements * 25 / 1_000
+
+
+def test_most_lines_have_at_most_95_characters() -> None:
+    lengths: list[int] = []
+    for path in sources(*PRODUCT):
+        lengths += [len(line) for line in path.read_text().splitlines() if line.strip()]
+
+    assert sum(length <= 95 for length in lengths) >= 0.95 * len(lengths)

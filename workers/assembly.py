@@ -1,5 +1,5 @@
-"""Assembly of a worker process: its Celery app, a task for each specialist, and the parts that these
-tasks use.
+"""Assembly of a worker process: its Celery app, a task for each specialist, and the parts that
+these tasks use.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Worker:
 
 
 class _Once:
-    """Builds the worker at its first use, in the process that uses it. It announces the worker, and
-    handles the signals of its start and its end.
+    """Builds the worker at its first use, in the process that uses it. It announces the
+    worker, and handles the signals of its start and its end.
     """
 
     def __init__(
@@ -139,8 +139,9 @@ class _Once:
             self._consumption.changed()
 
     def stopping(self, **_: Any) -> None:
-        """Begin the drain of the worker. This runs in a signal handler at any point of its thread,
-        so it takes no lock. A thread that is building the worker checks the flag afterwards.
+        """Begin the drain of the worker. This runs in a signal handler at any point of its
+        thread, so it takes no lock. A thread that is building the worker checks the flag
+        afterwards.
         """
         self._stop.set()
         if self._built is not None:
@@ -181,8 +182,8 @@ class _Once:
     def _announce(
         self, served: Sequence[SpecialistSpec], pool: Any, node: str, tried: threading.Event
     ) -> None:
-        """Announce this worker and read the paused roles until the process ends. Then withdraw the
-        announcement. See `_announce_for_ever`.
+        """Announce this worker and read the paused roles until the process ends. Then withdraw
+        the announcement. See `_announce_for_ever`.
         """
         worker = self()
         announcer = Announcer.of(worker.process, self._app, node, served)
@@ -223,8 +224,8 @@ def _log_errors(message: str, call: Callable[[], None]) -> None:
 
 
 def make_workers_app(settings: Settings, make_model: MakeModel | None = None) -> Celery:
-    """Return the Celery app with a task for each specialist. It does not connect to Redis before a
-    worker starts.
+    """Return the Celery app with a task for each specialist. It does not connect to Redis
+    before a worker starts.
 
     Raises:
         UserError: the file of a specialist or a tool is invalid.

@@ -1,5 +1,5 @@
-"""The body of every `specialist.<role>` task: it runs the specialist with its tools, and wakes the
-supervisor early if a result needs it.
+"""The body of every `specialist.<role>` task: it runs the specialist with its tools, and wakes
+the supervisor early if a result needs it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def run_handoff(
 ) -> AttemptOutcome:
     """Run one attempt at a handoff.
 
-    Tools with effects that are not in `handoff.acts_with` are left out, so a stand-in gets no such
-    tool beyond those of the planned specialist.
+    Tools with effects that are not in `handoff.acts_with` are left out, so a stand-in gets no
+    such tool beyond those of the planned specialist.
 
     Args:
         attempts: the runner of attempts.

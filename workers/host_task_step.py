@@ -1,8 +1,9 @@
-"""Runs a handoff as a task of the host's own Celery app (`celery_task` in a specialist's file).
+"""Runs a handoff as a task of the host's own Celery app (`celery_task` in a specialist's
+file).
 
-The worker sends the task to the host's broker, and waits for its end in the host's result backend.
-Both are settings of the worker. The names of the task and its queue come from the worker's own
-specialist file.
+The worker sends the task to the host's broker, and waits for its end in the host's result
+backend. Both are settings of the worker. The names of the task and its queue come from the
+worker's own specialist file.
 """
 
 from __future__ import annotations
@@ -144,9 +145,9 @@ class HostTaskRunner:
     def run(self, turns: CheckpointStore, ends_at: float | None) -> HandoffResult:
         """Send the task, unless an earlier claim has sent it, and return the result.
 
-        A task with an effect has a checkpoint before it is sent, so that no later claim sends it
-        again. Any other task has a checkpoint after it. If a worker dies in between, the next worker
-        sends the task again, with the same task id.
+        A task with an effect has a checkpoint before it is sent, so that no later claim sends
+        it again. Any other task has a checkpoint after it. If a worker dies in between, the
+        next worker sends the task again, with the same task id.
         """
         limit = inf
         if ends_at is not None:
@@ -160,15 +161,15 @@ class HostTaskRunner:
         return failure or self._wait(turns, limit)
 
     def _is_sent(self, turns: CheckpointStore, *, acts: bool) -> bool:
-        """Return whether a checkpoint says that an earlier claim has sent the task. For a task with
-        an effect, that claim may have sent it.
+        """Return whether a checkpoint says that an earlier claim has sent the task. For a task
+        with an effect, that claim may have sent it.
         """
         kind = ToolCallStarted if acts else ToolObserved
         return any(isinstance(checkpoint, kind) for checkpoint in turns.so_far())
 
     def _send(self, turns: CheckpointStore, limit: float, *, acts: bool) -> HandoffResult | None:
-        """Send the task, and store checkpoints. Return a failed result if it was not sent, else
-        None.
+        """Send the task, and store checkpoints. Return a failed result if it was not sent,
+        else None.
         """
         message = self._message(limit)
         if isinstance(message, HandoffResult):
@@ -181,8 +182,8 @@ class HostTaskRunner:
         return None
 
     def _wait(self, turns: CheckpointStore, limit: float) -> HandoffResult:
-        """Wait for the end of the task. Return its result, or a failed result after the Unix time
-        `limit`.
+        """Wait for the end of the task. Return its result, or a failed result after the Unix
+        time `limit`.
         """
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -208,8 +209,8 @@ class HostTaskRunner:
 
     @property
     def task_id(self) -> str:
-        """Id of the task. It is the same for each claim of this handoff. The next attempt at the
-        step has another id.
+        """Id of the task. It is the same for each claim of this handoff. The next attempt at
+        the step has another id.
         """
         return str(uuid5(_IDS, f"{self.handoff.job_id}/{self.handoff.handoff_id}"))
 

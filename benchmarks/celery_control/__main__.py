@@ -1,5 +1,5 @@
-"""`python -m benchmarks.celery_control`: kill processes of plain Celery as `handoff chaos` does,
-try every failpoint, and try the five gaps of chords in both systems.
+"""`python -m benchmarks.celery_control`: kill processes of plain Celery as `handoff chaos`
+does, try every failpoint, and try the five gaps of chords in both systems.
 
 The exit code is 1 if plain Celery broke a promise.
 """

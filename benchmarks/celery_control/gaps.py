@@ -1,5 +1,5 @@
-"""The five gaps of plain chords on Redis, each hit by its own failpoint. In plain Celery the chord
-is stuck; in this project the job ends.
+"""The five gaps of plain chords on Redis, each hit by its own failpoint. In plain Celery the
+chord is stuck; in this project the job ends.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from handoff_queue.shared.store.redis.connection import in_our_words
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 
 STUCK_AFTER_S = 4.0
-"""Seconds without any message of a chord after which it counts as stuck. No process is frozen in this
-run, so no process can hold a message longer.
+"""Seconds without any message of a chord after which it counts as stuck. No process is frozen
+in this run, so no process can hold a message longer.
 """
 GIVEN_UP_AFTER_S = 60.0
 
@@ -181,11 +181,11 @@ def _ends(on: Stage[System], names: dict[Gap, str]) -> dict[Gap, bool]:
 
 
 def _lose_a_message(on: Stage[System]) -> bool:
-    """Have a message published while its worker is stopped, so that Redis writes the message into the
-    worker's socket, and kill the worker.
+    """Have a message published while its worker is stopped, so that Redis writes the message
+    into the worker's socket, and kill the worker.
 
-    Return True if this happened: the worker was stopped, the message was published, and Redis did
-    not hold it any more.
+    Return True if this happened: the worker was stopped, the message was published, and Redis
+    did not hold it any more.
     """
     pid, points, queue = on.fleet.look()[Gap.H5.key], on.fleet.points(SUPERVISOR), QUEUES[Gap.H5]
     before, after = (

@@ -29,8 +29,8 @@ class Control:
 
 
 def run_control(options: Options, tell: Tell) -> Control:
-    """Run the plan of this seed, its faults and all failpoints on plain Celery. Then try the five
-    gaps in both systems.
+    """Run the plan of this seed, its faults and all failpoints on plain Celery. Then try the
+    five gaps in both systems.
     """
     tell(f"{PLAIN_CELERY}: jobs under a killer")
     kills = run(options, tell, PLAIN)

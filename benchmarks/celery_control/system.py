@@ -1,5 +1,5 @@
-"""Plain Celery in a chaos run: the chords of `tasks.py`, in processes of the same names on the same
-queues.
+"""Plain Celery in a chaos run: the chords of `tasks.py`, in processes of the same names on the
+same queues.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ ROOT = Path(__file__).parents[2]
 fork server reads that variable only once.
 """
 STUCK_AFTER_S = 16.0
-"""Seconds without a queued or unacknowledged message of a job. A frozen process may hold a message
-in its socket for fifteen.
+"""Seconds without a queued or unacknowledged message of a job. A frozen process may hold a
+message in its socket for fifteen.
 """
 PASSED = {
     (f"publish.{SUPERVISOR_QUEUE}", WORKER),
@@ -65,8 +65,8 @@ class Plain:
     stuck_after_s: float = STUCK_AFTER_S
     _submitted: set[str] = field(default_factory=set)
     _moved_at: dict[str, float] = field(default_factory=dict)
-    """Time at which a message of each job was last seen in Redis, by the job's name. Seconds of a
-    monotonic clock.
+    """Time at which a message of each job was last seen in Redis, by the job's name. Seconds
+    of a monotonic clock.
     """
 
     @property
@@ -136,8 +136,8 @@ class Plain:
         self.app.close()
 
     def _end_times(self, name: str) -> defaultdict[str, tuple[float, ...]]:
-        """Return the times at which each handoff of a job finished, and at which the job ended, with
-        the key ''. Unix seconds.
+        """Return the times at which each handoff of a job finished, and at which the job
+        ended, with the key ''. Unix seconds.
         """
         with in_our_words():
             notes = self.fleet.connection.redis.lrange(control.notes_of(name), 0, -1)

@@ -1,9 +1,9 @@
-"""The control of the experiment: a team of agents as chords, as in Celery's documentation, with
-Celery's safest settings and without a store.
+"""The control of the experiment: a team of agents as chords, as in Celery's documentation,
+with Celery's safest settings and without a store.
 
-One task plans a job. Its steps are chords, one for each layer of the plan. A chord's body publishes
-the next layer, or lets the results be reviewed, sends back poor results, and writes the answer. All
-knowledge of a job travels in its messages.
+One task plans a job. Its steps are chords, one for each layer of the plan. A chord's body
+publishes the next layer, or lets the results be reviewed, sends back poor results, and writes
+the answer. All knowledge of a job travels in its messages.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from handoff_queue.shared.types.model import Block, MessageParam, Model, ModelCa
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 
 VISIBILITY_TIMEOUT_S = 5
-"""Seconds until redelivery. They are short, so that a run can wait for every redelivery, and longer
-than any part takes.
+"""Seconds until redelivery. They are short, so that a run can wait for every redelivery, and
+longer than any part takes.
 """
 DEDUPLICATES = "HANDOFF_CHAOS_DEDUPLICATES"
 """Name of a variable. In a process where it is set, Celery skips tasks that have succeeded before."""
@@ -35,8 +35,8 @@ NOTES = "control:"
 NOTES_KEPT_S = 3_600
 
 Work = dict[str, Any]
-"""State of a job: `name`, `steps` of its plan, `done` (ids of finished steps), `round` of its review,
-from 1, and `is_written` (whether a model writes the answer).
+"""State of a job: `name`, `steps` of its plan, `done` (ids of finished steps), `round` of its
+review, from 1, and `is_written` (whether a model writes the answer).
 """
 
 
@@ -105,8 +105,8 @@ def _register(app: Celery, model: Callable[[], Model]) -> None:
 
 
 def notes_of(name: str) -> str:
-    """Return the key of the list in which a job's tasks record their ends, for the invariants of the
-    run.
+    """Return the key of the list in which a job's tasks record their ends, for the invariants
+    of the run.
     """
     return f"{NOTES}{name}"
 

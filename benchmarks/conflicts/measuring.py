@@ -1,9 +1,9 @@
 """Runs labelled claims through the contradiction finder.
 
-The planted set has one claim a line. `contradicts` names another claim of the set that contradicts
-it. Claims without the label are consistent with all others, however similar they look: other units,
-other words, other things, other times. The sets of pairs have two claims a line, and whether they
-contradict each other.
+The planted set has one claim a line. `contradicts` names another claim of the set that
+contradicts it. Claims without the label are consistent with all others, however similar they
+look: other units, other words, other things, other times. The sets of pairs have two claims a
+line, and whether they contradict each other.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Growth of cost with the steps of a job, the jobs in the queue and the jobs in the store: `python
--m benchmarks.growth`.
+"""Growth of cost with the steps of a job, the jobs in the queue and the jobs in the store:
+`python -m benchmarks.growth`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def store() -> Iterator[GrowthStore]:
 
 
 def rows_of_one_job(sizes: Sequence[int], each: int, shape: str) -> tuple[list[float], list[Steps]]:
-    """Measure small jobs on the idle system; then jobs of each size, with at least `each` steps in
-    total.
+    """Measure small jobs on the idle system; then jobs of each size, with at least `each`
+    steps in total.
     """
     with store() as at, steps_fleet(at.folder, at.url, at.redis, {"redis": at.pid}, shape) as fleet:
         fleet.steps(min(20, *sizes), 1)

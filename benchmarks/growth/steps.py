@@ -1,5 +1,5 @@
-"""Jobs with one step for each row: processor time and memory of a step by the number of rows, and
-the waiting time of other jobs.
+"""Jobs with one step for each row: processor time and memory of a step by the number of rows,
+and the waiting time of other jobs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ MORE = {
     task: "Objective: tell {name} of it."
 """,
 }
-"""Steps after the step for each row: none, one step that depends on all, or another step for each.
+"""Steps after the step for each row: none, one step that depends on all, or another step for
+each.
 """
 LONGEST_S = 3_600.0
 
@@ -96,8 +97,8 @@ def shown_ms(what: Callable[[], object]) -> float:
 
 
 class Fleet:
-    """A supervisor and a worker for the rows. Other jobs have another worker and another tenant, so
-    only shared resources delay them.
+    """A supervisor and a worker for the rows. Other jobs have another worker and another
+    tenant, so only shared resources delay them.
     """
 
     def __init__(
@@ -178,8 +179,8 @@ class Fleet:
         return int(self._redis.info("memory")["used_memory"])
 
     def _wait(self, job_id: Any) -> JobStatus:
-        """Poll the job. A client that follows each event would take processor time that no step
-        needs.
+        """Poll the job. A client that follows each event would take processor time that no
+        step needs.
         """
         while not (status := self.jobs.store.jobs.standings([job_id])[0].status).ended:
             time.sleep(0.05)

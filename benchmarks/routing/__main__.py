@@ -1,5 +1,5 @@
-"""`python -m benchmarks.routing`: the router, compared with one agent for all requests and a team
-for all requests; `--wrong` lists the wrong routes (tuned part).
+"""`python -m benchmarks.routing`: the router, compared with one agent for all requests and a
+team for all requests; `--wrong` lists the wrong routes (tuned part).
 """
 
 from __future__ import annotations

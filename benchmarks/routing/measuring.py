@@ -1,9 +1,10 @@
-"""Runs labelled requests through the router: its brief, its prompt, the agent loop, and the SDK's
-client with the offline model.
+"""Runs labelled requests through the router: its brief, its prompt, the agent loop, and the
+SDK's client with the offline model.
 
-Labels are one JSON object a line. `route` is the right route. `specialist` is the specialist of a
-`single` request. `specialists` are the user's own specialists with their descriptions, in addition
-to the built-in ones. Results of `held_out` requests are not used to tune the offline model.
+Labels are one JSON object a line. `route` is the right route. `specialist` is the specialist
+of a `single` request. `specialists` are the user's own specialists with their descriptions, in
+addition to the built-in ones. Results of `held_out` requests are not used to tune the offline
+model.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Routed:
 
     @property
     def is_specialist_right(self) -> bool:
-        """Return whether the specialist is right. Only asked for single requests; a team is wrong
-        for them.
+        """Return whether the specialist is right. Only asked for single requests; a team is
+        wrong for them.
         """
         return not self.route.team and self.route.specialist == self.label.specialist
 

@@ -1,8 +1,8 @@
 """A Messages-API server for tests, which replies from a script.
 
-The server is strict. It answers a request that breaks a rule of the API (`request_rules`) with the
-API's own error, 400 or 413. The end of the `with` block then raises `BrokenRules`, even if the
-client has hidden the error.
+The server is strict. It answers a request that breaks a rule of the API (`request_rules`) with
+the API's own error, 400 or 413. The end of the `with` block then raises `BrokenRules`, even if
+the client has hidden the error.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class MessagesServer(LoopbackServer):
             raise BrokenRules("\n".join(self.violations))
 
     def _refusal(self, request: Json, headers: Mapping[str, str], size: int) -> Reply | None:
-        """Return the error response to a request that breaks a rule, and record the rule. Return
-        None if no rule is broken.
+        """Return the error response to a request that breaks a rule, and record the rule.
+        Return None if no rule is broken.
         """
         if self._lenient_because:
             return None
@@ -95,8 +95,8 @@ class MessagesServer(LoopbackServer):
         return None
 
     def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
-        """Record a request and return the reply of the script. The threads of all connections call
-        this method.
+        """Record a request and return the reply of the script. The threads of all connections
+        call this method.
         """
         self.requests.append(request)
         self.headers.append(dict(headers))

@@ -36,8 +36,8 @@ class Reply:
     chunk_chars: int = 12
     """Characters of each delta of a stream."""
     cut_after_events: int | None = None
-    """Number of events of a stream after which the server closes the connection. None: the server
-    sends all events.
+    """Number of events of a stream after which the server closes the connection. None: the
+    server sends all events.
     """
     stall: threading.Event | None = None
     """Event that the server waits for before the end of a stream, without a time limit."""
@@ -50,8 +50,8 @@ class Reply:
     raw_events: tuple[str, ...] = ()
     """Text that the server sends before the events of a stream."""
     on_sent: Callable[[bool], None] | None = None
-    """Function that the server calls after the last byte. Its argument is False if the client had
-    closed the connection.
+    """Function that the server calls after the last byte. Its argument is False if the client
+    had closed the connection.
     """
 
 
@@ -221,8 +221,8 @@ def first_message_text(request: Json) -> str:
 
 
 def answer_properties(request: Json) -> Json:
-    """Return the properties of the requested JSON answer. They tell a script which agent calls.
-    The result is empty if the request does not ask for JSON.
+    """Return the properties of the requested JSON answer. They tell a script which agent
+    calls. The result is empty if the request does not ask for JSON.
     """
     answer_format = request.get("output_config", {}).get("format", {})
     properties: Json = answer_format.get("schema", {}).get("properties", {})

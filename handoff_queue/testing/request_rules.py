@@ -108,8 +108,8 @@ def blocks_of(message: Json) -> list[Json]:
 
 
 def merged(messages: Iterable[Json]) -> list[Json]:
-    """Return the messages with neighbours of the same role joined, as the API reads them. System
-    messages are left out.
+    """Return the messages with neighbours of the same role joined, as the API reads them.
+    System messages are left out.
     """
     joined: list[Json] = []
     for message in messages:
@@ -149,8 +149,8 @@ def _repeated(names: Iterable[str]) -> list[str]:
 
 
 def _roles(request: Json) -> Iterator[str]:
-    """Check that a user's message comes first, and that the last message is a user's unless the
-    provider paused the model's turn.
+    """Check that a user's message comes first, and that the last message is a user's unless
+    the provider paused the model's turn.
     """
     messages = merged(request["messages"])
     if not messages or messages[0]["role"] != "user":
@@ -247,8 +247,8 @@ def _ids(request: Json) -> Iterator[str]:
 
 
 def _results(request: Json) -> Iterator[str]:
-    """Check that each call of an assistant message is answered exactly once, at the beginning of
-    the next message.
+    """Check that each call of an assistant message is answered exactly once, at the beginning
+    of the next message.
     """
     messages = merged(request["messages"])
     call_ids: list[str] = []
@@ -308,8 +308,8 @@ def _server_results(request: Json) -> Iterator[str]:
 
 
 def _server_calls(request: Json) -> Iterator[str]:
-    """Check that a message whose server-side call never gets a result is followed by results of the
-    client's tools only.
+    """Check that a message whose server-side call never gets a result is followed by results
+    of the client's tools only.
     """
     messages = merged(request["messages"])
     model_blocks: list[Json] = []

@@ -48,8 +48,8 @@ def running_system(
 ) -> Iterator[RunningSystem]:
     """Start a private Redis, a supervisor and a worker, and stop them after the `with` block.
 
-    The machine needs the program `redis-server` or `valkey-server`, and the environment needs the
-    extra `worker` of the package.
+    The machine needs the program `redis-server` or `valkey-server`, and the environment needs
+    the extra `worker` of the package.
 
     Args:
         model: server that replies to the agents. None: the offline model replies.

@@ -72,8 +72,8 @@ class Signatures:
         return tuple(signed)
 
     def violations(self, request: Json) -> Iterator[str]:
-        """Yield one line for each fault: changed, moved or missing thinking, and content after a paused
-        turn.
+        """Yield one line for each fault: changed, moved or missing thinking, and content after
+        a paused turn.
 
         Args:
             request: a request without a violation of `request_rules`.
@@ -114,8 +114,9 @@ class Signatures:
                 yield f"messages.{place}: `thinking` blocks of a reply must be sent back complete and in their order"
 
     def _verified(self, block: Json, following: str) -> tuple[int, int, int] | None:
-        """Return the number of the block's reply, the block's place among the reply's thinking, and the
-        number of thinking blocks in the reply. Return None if the signature is wrong.
+        """Return the number of the block's reply, the block's place among the reply's
+        thinking, and the number of thinking blocks in the reply. Return None if the signature
+        is wrong.
         """
         is_redacted = block["type"] == "redacted_thinking"
         signature = str(block.get("data" if is_redacted else "signature", ""))
@@ -150,8 +151,8 @@ class Signatures:
 
 
 def _kinds(blocks: Sequence[Json]) -> list[str]:
-    """Return the kind of each block; empty for blocks that a client may leave out: empty texts, and
-    unfinished server-side calls.
+    """Return the kind of each block; empty for blocks that a client may leave out: empty
+    texts, and unfinished server-side calls.
     """
     kinds = []
     for block in blocks:

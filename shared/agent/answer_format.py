@@ -15,8 +15,9 @@ from handoff_queue.shared.types.model import Block
 
 
 class InvalidAnswer(HandoffError):
-    """The final answer is not a valid result. The model reads the message and may fix the answer,
-    see `shared.agent.loop.MOST_REPAIRS`. After its last try the message becomes the result's error.
+    """The final answer is not a valid result. The model reads the message and may fix the
+    answer, see `shared.agent.loop.MOST_REPAIRS`. After its last try the message becomes the
+    result's error.
     """
 
 
@@ -42,8 +43,8 @@ class AnswerFormat(Protocol):
         ...
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
-        """Parse a final text. On `last_try` a part with a defect, such as a source that could not
-        be checked, is dropped with a note if the rest is usable.
+        """Parse a final text. On `last_try` a part with a defect, such as a source that could
+        not be checked, is dropped with a note if the rest is usable.
 
         Raises:
             InvalidAnswer: the message names the defect that the model must fix.
@@ -64,15 +65,15 @@ class SlowAnswerFormat(Protocol):
     """An answer format whose `read` may take seconds, because it searches quotes in documents."""
 
     def checks_quotes(self, text: str) -> bool:
-        """Return whether `read` would search quotes of this text. Without quotes, `read` takes 1 to
-        2 ms.
+        """Return whether `read` would search quotes of this text. Without quotes, `read` takes
+        1 to 2 ms.
         """
         ...
 
 
 class ToolCallFormat(Protocol):
-    """An answer format that also takes calls of its own tools as the answer. The loop does not run
-    these calls: they are the decision.
+    """An answer format that also takes calls of its own tools as the answer. The loop does not
+    run these calls: they are the decision.
     """
 
     @property
@@ -96,7 +97,8 @@ class ToolCallFormat(Protocol):
 def tool_call_format(reading: AnswerFormat) -> ToolCallFormat | None:
     """Return the format as a `ToolCallFormat` if it is one, else None.
 
-    This checks one method. `isinstance` with a protocol would take longer than reading an answer.
+    This checks one method. `isinstance` with a protocol would take longer than reading an
+    answer.
     """
     if hasattr(reading, "read_calls"):
         return cast(ToolCallFormat, reading)

@@ -1,7 +1,7 @@
 """JSON Schema validation that limits its own work, because no other thread can stop it.
 
-The work is counted in steps. Each keyword, subschema and error takes one step or more. The limit on
-processor time is for a single expensive step and for a slow machine.
+The work is counted in steps. Each keyword, subschema and error takes one step or more. The
+limit on processor time is for a single expensive step and for a slow machine.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def _counted(keyword: _Keyword) -> _Keyword:
 def _evolve(validator: Any, **changes: Any) -> Any:
     """Return the validator of a subschema.
 
-    jsonschema's own method changes to another class where the subschema has a `$schema`. That class
-    counts nothing and matches patterns with Python's `re`.
+    jsonschema's own method changes to another class where the subschema has a `$schema`. That
+    class counts nothing and matches patterns with Python's `re`.
     """
     spend()
     resolver = changes.get("_resolver", validator._resolver)
@@ -199,8 +199,8 @@ UNSUPPORTED = {
 }
 """Unsupported keywords, each with the keyword to use instead.
 
-For these, jsonschema searches all branches for the evaluated parts again. It has no hook that could
-count this work.
+For these, jsonschema searches all branches for the evaluated parts again. It has no hook that
+could count this work.
 """
 
 _KEYWORDS: dict[str, _Keyword] = {

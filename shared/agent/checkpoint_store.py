@@ -14,8 +14,8 @@ from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateL
 
 
 class CheckpointStore(Protocol):
-    """The checkpoints and the budget of one claimed handoff. `reserve`, `checkpoint` and `beat`
-    raise `Interrupted` if this process has lost the claim.
+    """The checkpoints and the budget of one claimed handoff. `reserve`, `checkpoint` and
+    `beat` raise `Interrupted` if this process has lost the claim.
     """
 
     def so_far(self) -> tuple[Checkpoint, ...]:
@@ -23,8 +23,8 @@ class CheckpointStore(Protocol):
         ...
 
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
-        """Reserve the budget of a model call. This waits while open reservations of the job hold
-        the budget that the call needs.
+        """Reserve the budget of a model call. This waits while open reservations of the job
+        hold the budget that the call needs.
 
         Args:
             worst: upper bound of the call.
@@ -41,16 +41,16 @@ class CheckpointStore(Protocol):
         ...
 
     def heard(self, limits: RateLimits) -> None:
-        """Record that the provider has accepted the last reserved call, and the rate limits that
-        it reported.
+        """Record that the provider has accepted the last reserved call, and the rate limits
+        that it reported.
         """
         ...
 
     def refused(
         self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID
     ) -> None:
-        """Record that the provider takes no calls now (429, 529). No process calls this provider
-        again until `retry_after_s` is over.
+        """Record that the provider takes no calls now (429, 529). No process calls this
+        provider again until `retry_after_s` is over.
 
         Args:
             why: short reason for a progress line.
@@ -60,8 +60,8 @@ class CheckpointStore(Protocol):
         ...
 
     def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
-        """Append checkpoints. A `ModelReplied` or `ModelCallFailed` settles the reservation at its
-        usage.
+        """Append checkpoints. A `ModelReplied` or `ModelCallFailed` settles the reservation at
+        its usage.
 
         Args:
             may_wait: True if the checkpoints may be stored together with the next message about
@@ -72,8 +72,8 @@ class CheckpointStore(Protocol):
     def beat(self, doing: str, draft: str | None = None) -> None:
         """Send a heartbeat: the current activity in a few words, and the draft so far, if any.
 
-        A new activity or draft is sent if the last heartbeat is at least 0.4 s old. An unchanged
-        activity, or a wait with another number of seconds, is sent after 2 s.
+        A new activity or draft is sent if the last heartbeat is at least 0.4 s old. An
+        unchanged activity, or a wait with another number of seconds, is sent after 2 s.
 
         Raises:
             Interrupted: this process must stop its work on the handoff.
@@ -82,8 +82,8 @@ class CheckpointStore(Protocol):
 
 
 class NoCheckpoints:
-    """The checkpoint store of a handoff before its claim. It is empty and raises `LeaseLost` on
-    each write.
+    """The checkpoint store of a handoff before its claim. It is empty and raises `LeaseLost`
+    on each write.
     """
 
     def so_far(self) -> tuple[Checkpoint, ...]:

@@ -1,7 +1,7 @@
 """The conversation of one handoff, as the model sees it, and the ids of its tool calls.
 
-Some servers write tool names and call ids that the Messages API refuses when the client sends them
-back in the next turn.
+Some servers write tool names and call ids that the Messages API refuses when the client sends
+them back in the next turn.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ def ids_in(content: Iterable[Block]) -> list[str]:
 def with_valid_calls(content: Iterable[Block], taken: Set[str]) -> tuple[Block, ...]:
     """Return the blocks with valid tool names, and with call ids that are valid and unique.
 
-    A valid and unique id stays as it is. Any other id becomes a hash of the old one. The result of
-    a provider's tool gets the id of its call, also if the call is in an earlier reply.
+    A valid and unique id stays as it is. Any other id becomes a hash of the old one. The
+    result of a provider's tool gets the id of its call, also if the call is in an earlier
+    reply.
 
     Args:
         content: blocks of one reply.
@@ -92,8 +93,8 @@ def _free_id(old: str, kind: str, used: Set[str]) -> str:
 
 
 def _hashed(old: str, kind: str, number: int) -> str:
-    """Return a valid id: the provider's prefix for this type of block, and a hash of the old id.
-    Different numbers give different ids.
+    """Return a valid id: the provider's prefix for this type of block, and a hash of the old
+    id. Different numbers give different ids.
     """
     prefixes = {"tool_use": "toolu", "mcp_tool_use": "mcptoolu", "mcp_tool_result": "mcptoolu"}
     digest = hashlib.sha256(f"{number}:{old}".encode()).hexdigest()
@@ -124,20 +125,20 @@ _OF_USERS = ("tool_result", "image", "document")
 """Blocks that the Messages API refuses in a message of the model. Some servers write them."""
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 MOST_IMAGES = 20
-"""Images in one conversation. With more, the Messages API takes only images of at most 2,000 pixels
-a side.
+"""Images in one conversation. With more, the Messages API takes only images of at most 2,000
+pixels a side.
 """
 MOST_IMAGE_CHARS = 10_000_000
-"""Characters of base64 in one conversation. Redis stores them, and each request of the conversation
-carries them.
+"""Characters of base64 in one conversation. Redis stores them, and each request of the
+conversation carries them.
 """
 NO_ROOM_FOR_IMAGE = "[an image is left out: this conversation holds as many images as it can]"
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The opening message and the checkpoints after it. `plus` returns a longer conversation. Every
-    property is computed from the checkpoints alone.
+    """The opening message and the checkpoints after it. `plus` returns a longer conversation.
+    Every property is computed from the checkpoints alone.
     """
 
     opening: MessageParam
@@ -255,8 +256,8 @@ class Conversation:
     def open_reply(self) -> ModelReplied | None:
         """The last reply if the agent still has to act on it, else None.
 
-        A reply is open if some of its calls have no result. A reply without calls is open until the
-        agent prompts the model again, unless the provider paused the turn.
+        A reply is open if some of its calls have no result. A reply without calls is open
+        until the agent prompts the model again, unless the provider paused the turn.
         """
         reply = self.last_reply
         if reply is None or _contains(self.since_reply, AgentPrompted | ModelCallFailed):
@@ -271,8 +272,8 @@ class Conversation:
 
     @property
     def is_paused(self) -> bool:
-        """True if the provider has paused the model's turn. Only results of tools may follow such
-        a turn.
+        """True if the provider has paused the model's turn. Only results of tools may follow
+        such a turn.
         """
         reply = self.last_reply
         if reply is None or _contains(self.since_reply, AgentPrompted):
@@ -328,8 +329,8 @@ class Conversation:
         return drafts
 
     def with_room_for(self, observed: ToolObserved) -> ToolObserved:
-        """Return the result without the images that exceed `MOST_IMAGES` or `MOST_IMAGE_CHARS` in
-        this conversation.
+        """Return the result without the images that exceed `MOST_IMAGES` or `MOST_IMAGE_CHARS`
+        in this conversation.
         """
         if not observed.images:
             return observed
@@ -353,7 +354,8 @@ class Conversation:
         """Return the name under which the result of a call is cited:
         `tool:STEP.ATTEMPT/TOOL#NUMBER`.
 
-        NUMBER counts the calls of that tool in this handoff, from 1. None: no reply has this call.
+        NUMBER counts the calls of that tool in this handoff, from 1. None: no reply has this
+        call.
         """
         counts = Counter[str]()
         for block in self._replied_blocks:
@@ -366,8 +368,8 @@ class Conversation:
 
     @property
     def messages(self) -> tuple[MessageParam, ...]:
-        """The conversation in the form of the Messages API: roles alternate, and the results of
-        calls come first in the next message.
+        """The conversation in the form of the Messages API: roles alternate, and the results
+        of calls come first in the next message.
 
         A paused turn keeps its unfinished calls, so that the provider continues it.
         """
@@ -407,8 +409,8 @@ def calls_of(reply: ModelReplied) -> list[Block]:
 def _is_pause(reply: ModelReplied) -> bool:
     """Return whether the provider paused a turn that used the provider's own tools.
 
-    A conversation may end with such a reply. The API refuses any other reply of the model at the
-    end of a conversation.
+    A conversation may end with such a reply. The API refuses any other reply of the model at
+    the end of a conversation.
     """
     if reply.stop_reason != "pause_turn":
         return False
@@ -433,8 +435,8 @@ def _open_server_calls(content: Iterable[Block]) -> set[str]:
 
 
 def text_of(content: Iterable[Block]) -> str:
-    """Return the final text: all text after the last block of another type, such as a server-side
-    search. If that text is blank, return all text.
+    """Return the final text: all text after the last block of another type, such as a
+    server-side search. If that text is blank, return all text.
     """
     texts: list[str] = []
     tail: list[str] = []
@@ -452,8 +454,8 @@ def text_of(content: Iterable[Block]) -> str:
 
 
 def _add(messages: list[MessageParam], role: str, blocks: Iterable[Block]) -> None:
-    """Add the blocks to the last message if it has the same role, else add a message. Roles must
-    alternate.
+    """Add the blocks to the last message if it has the same role, else add a message. Roles
+    must alternate.
     """
     new = list(blocks)
     if not new:
@@ -493,9 +495,9 @@ def _result_block(observed: ToolObserved) -> Block:
 def _sendable(content: Iterable[Block]) -> list[Block]:
     """Return the blocks of a reply in the form that the API takes back.
 
-    The API refuses blank texts, arguments that are not an object (a cut call), thinking without its
-    signature (also cut), and blocks of user messages. It refuses a message of thinking alone, so the
-    list is empty then.
+    The API refuses blank texts, arguments that are not an object (a cut call), thinking
+    without its signature (also cut), and blocks of user messages. It refuses a message of
+    thinking alone, so the list is empty then.
     """
     blocks = []
     for block in content:
@@ -551,8 +553,8 @@ def _without_unfinished_calls(
 
 
 def _in_pairs(blocks: list[Block], unfinished: set[str], called: set[str]) -> list[Block]:
-    """Return the blocks without unfinished calls and without results of unknown calls. The list is
-    empty if only thinking is left.
+    """Return the blocks without unfinished calls and without results of unknown calls. The
+    list is empty if only thinking is left.
 
     Args:
         blocks: blocks of one reply.
@@ -581,8 +583,8 @@ def _strip_end(blocks: list[Block]) -> None:
 
 
 def _in_order(messages: list[MessageParam]) -> list[MessageParam]:
-    """Put results before any text, in the order of their calls. A resumed conversation then has the
-    same bytes, although results arrive in any order.
+    """Put results before any text, in the order of their calls. A resumed conversation then
+    has the same bytes, although results arrive in any order.
     """
     for before, message in pairwise(messages):
         if message["role"] == "user":

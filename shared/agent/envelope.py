@@ -91,7 +91,8 @@ class _Claim(LenientAnswer):
     @field_validator(*_PARTS, mode="before")
     @classmethod
     def _normalize_part(cls, value: Any) -> str | None:
-        """Return the part as text: a boolean as "yes" or "no", a blank or invalid part as None.
+        """Return the part as text: a boolean as "yes" or "no", a blank or invalid part as
+        None.
 
         Parts help code to compare claims. An invalid part is no reason to refuse a claim.
         """
@@ -148,8 +149,8 @@ class _Envelope(LenientAnswer):
     @field_validator("confidence", mode="before")
     @classmethod
     def _parse_confidence(cls, value: Any) -> float:
-        """Return `UNSTATED_CONFIDENCE` for a confidence that is not a number, such as "high". Such
-        a confidence is no reason to refuse an answer.
+        """Return `UNSTATED_CONFIDENCE` for a confidence that is not a number, such as "high".
+        Such a confidence is no reason to refuse an answer.
         """
         try:
             confidence = float(value)
@@ -190,8 +191,8 @@ class EnvelopeFormat:
     """The handoff's `expected_output_format`."""
     sources: Sources
     known_claims: Mapping[str, Claim] = field(default_factory=dict)
-    """Claims of other results (`LoadedPayloads.known_claims`) by qualified id. The result of this
-    answer includes each of these claims that the answer refers to or restates.
+    """Claims of other results (`LoadedPayloads.known_claims`) by qualified id. The result of
+    this answer includes each of these claims that the answer refers to or restates.
     """
 
     @property
@@ -317,8 +318,8 @@ class EnvelopeFormat:
                     )
 
     def _read(self, envelope: _Envelope, *, last_try: bool) -> AcceptedAnswer:
-        """Return the answer with its checked claims. On `last_try` defects become notes, and doubts
-        change the status from `ok` to `partial`.
+        """Return the answer with its checked claims. On `last_try` defects become notes, and
+        doubts change the status from `ok` to `partial`.
 
         Raises:
             InvalidAnswer: there are defects or doubts, and this is not the last try.

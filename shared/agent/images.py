@@ -21,8 +21,8 @@ _SIGNATURES = (
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Return the media type by the first bytes: PNG, JPEG, GIF or WebP. None: the bytes are no such
-    image.
+    """Return the media type by the first bytes: PNG, JPEG, GIF or WebP. None: the bytes are no
+    such image.
     """
     for signature, media_type in _SIGNATURES:
         if data.startswith(signature):

@@ -27,16 +27,16 @@ _TOKEN_ENDING_IN_A_BACKSLASH = re.compile(
     r'"(?:[^"\\]|\\"(?!\s*(?:,\s*["{\[]|[}\]:]))|\\[^"])*+(?:"|(?P<lone>\\")|\\?\Z)|[{}\[\]]|,(?=\s*[}\]])',
     re.DOTALL,
 )
-"""A string token that may end in a backslash: a backslash and a quote end the string if the next
-characters can only follow a string.
+"""A string token that may end in a backslash: a backslash and a quote end the string if the
+next characters can only follow a string.
 
 Example: `"C:\\dir\\", "claims": ...`.
 """
 _UNESCAPED = re.compile(
     r'\\(?:u[0-9a-fA-F]{0,3})?\Z|[\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|)', re.DOTALL
 )
-"""Part of a string: an escape that the end of the text cuts, a control character, or a backslash
-with its escape, if any.
+"""Part of a string: an escape that the end of the text cuts, a control character, or a
+backslash with its escape, if any.
 """
 
 
@@ -95,11 +95,11 @@ _DOTS = frozenset({"...", "…"})
 
 
 def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
-    """Return whether an object or a list says nothing. It then has texts, and each text is blank or
-    a word of its schema. Every other value is null, false or 0.
+    """Return whether an object or a list says nothing. It then has texts, and each text is
+    blank or a word of its schema. Every other value is null, false or 0.
 
-    An output without any text (`{"matches": []}`, `{"count": 0}`) may be the answer, so it is not
-    an empty form. An output that is a text or a number is not one either.
+    An output without any text (`{"matches": []}`, `{"count": 0}`) may be the answer, so it is
+    not an empty form. An output that is a text or a number is not one either.
     """
     if not isinstance(output, dict | list):
         return False
@@ -130,8 +130,8 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
 
 
 def _own_words(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of types and properties, the titles and the descriptions in a schema, and
-    "...". The values of `const` and `enum` are left out: they may be answers.
+    """Return the names of types and properties, the titles and the descriptions in a schema,
+    and "...". The values of `const` and `enum` are left out: they may be answers.
     """
     words, choices, left = set(_DOTS), set[str](), list[Any]([schema])
     while left:
@@ -163,8 +163,8 @@ def _folded(text: str) -> str:
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _LEAD = re.compile(r"\s*(?:```[a-zA-Z]*\s*)?")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
-"""A surrogate as a JSON escape or as a character. Most answers have none, so they need no search
-for lone surrogates.
+"""A surrogate as a JSON escape or as a character. Most answers have none, so they need no
+search for lone surrogates.
 """
 _CAMEL = re.compile(r"([a-z])([A-Z])")
 _AROUND_A_WORD = " \t\r\n.!,:;*_`'\""
@@ -180,9 +180,9 @@ _MOST_REPAIRED_STARTS = 20
 class LenientAnswer(BaseModel):
     """Base class of answers that accepts small deviations from their schema.
 
-    Unknown fields are ignored. A number may stand for a string, and a string for a number. `null`
-    in an optional field means that the model did not give the field. The words of an enumeration
-    may differ in case, spaces and hyphens.
+    Unknown fields are ignored. A number may stand for a string, and a string for a number.
+    `null` in an optional field means that the model did not give the field. The words of an
+    enumeration may differ in case, spaces and hyphens.
     """
 
     model_config = ConfigDict(
@@ -210,8 +210,8 @@ class LenientAnswer(BaseModel):
 
 
 def _word_of(value: Any, kind: Any) -> Any:
-    """Return the word of the enumeration `kind` that equals the value after `normalize_status`. If
-    there is none, or `kind` is no enumeration, return the value.
+    """Return the word of the enumeration `kind` that equals the value after
+    `normalize_status`. If there is none, or `kind` is no enumeration, return the value.
     """
     if not isinstance(value, str) or not isinstance(kind, type) or not issubclass(kind, StrEnum):
         return value
@@ -228,8 +228,8 @@ def normalize_status(word: str) -> str:
 
 
 def json_object_in(text: str) -> dict[str, Any] | None:
-    """Return the JSON object of a final text: the whole text, the content of a code fence, or the
-    largest object within prose. None: there is no whole object.
+    """Return the JSON object of a final text: the whole text, the content of a code fence, or
+    the largest object within prose. None: there is no whole object.
 
     Raw line breaks and lone backslashes in strings, and commas before a closing bracket, are
     repaired.
@@ -248,7 +248,8 @@ def json_object_in(text: str) -> dict[str, Any] | None:
 
 
 def without_nulls(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """Return the value without the properties that are null and that its schema does not require.
+    """Return the value without the properties that are null and that its schema does not
+    require.
 
     Args:
         value: JSON value of the model.
@@ -277,8 +278,8 @@ def without_nulls(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]
 
 
 def describe_text(text: str) -> str:
-    """Describe a final text that is no JSON object, for the error message. The description quotes
-    no text of the model, and at most 20 characters of a number.
+    """Describe a final text that is no JSON object, for the error message. The description
+    quotes no text of the model, and at most 20 characters of a number.
     """
     for value in _values(text):
         if isinstance(value, list):
@@ -331,8 +332,8 @@ _Value = TypeVar("_Value")
 
 
 def _whole(value: _Value, text: str) -> _Value:
-    """Return the value, parsed from `text`, without lone surrogates. JSON can write them, and UTF-8
-    cannot.
+    """Return the value, parsed from `text`, without lone surrogates. JSON can write them, and
+    UTF-8 cannot.
     """
     if not _HALF.search(text):
         return value
@@ -340,8 +341,8 @@ def _whole(value: _Value, text: str) -> _Value:
 
 
 def _values(text: str) -> Iterator[Any]:
-    """Yield the JSON value of the whole text, and then of each code fence. Yield None for invalid
-    JSON.
+    """Yield the JSON value of the whole text, and then of each code fence. Yield None for
+    invalid JSON.
     """
     yield _parsed(text.strip())
     for match in _FENCE.finditer(text):
@@ -366,8 +367,8 @@ def _beginning(text: str) -> int:
 def _object_at(
     text: str, start: int, *, may_repair: bool = True
 ) -> tuple[dict[str, Any], int] | None:
-    """Return the object that begins at `start`, and the index behind it. None: there is no whole
-    object, or it needs a repair that is not allowed.
+    """Return the object that begins at `start`, and the index behind it. None: there is no
+    whole object, or it needs a repair that is not allowed.
     """
     if not text.startswith("{", start):
         return None
@@ -396,8 +397,8 @@ def _repaired_object_at(text: str, start: int) -> tuple[dict[str, Any], int] | N
 
 
 def _largest_object(text: str) -> dict[str, Any] | None:
-    """Return the largest whole object in the text. Return None if the text begins with an object
-    that was cut off.
+    """Return the largest whole object in the text. Return None if the text begins with an
+    object that was cut off.
     """
     best: tuple[int, dict[str, Any]] | None = None
     position = text.find("{")

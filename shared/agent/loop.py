@@ -1,9 +1,9 @@
-"""The agent loop of specialists and of the supervisor's roles. It calls the model and runs the tool
-calls of each reply, until there is a valid result or a limit is reached.
+"""The agent loop of specialists and of the supervisor's roles. It calls the model and runs the
+tool calls of each reply, until there is a valid result or a limit is reached.
 
-The loop uses a `Model`, `Tool`s, a `CheckpointStore` and an `AnswerFormat`. It knows neither Redis
-nor Celery nor a provider. The checkpoints so far determine the next action, so a resumed handoff
-needs no special case: the loop reads the conversation and continues.
+The loop uses a `Model`, `Tool`s, a `CheckpointStore` and an `AnswerFormat`. It knows neither
+Redis nor Celery nor a provider. The checkpoints so far determine the next action, so a resumed
+handoff needs no special case: the loop reads the conversation and continues.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ _log = log_of(__name__)
 
 
 class Agent:
-    """One attempt at a handoff. It is created before the claim, so that the claim can also reserve
-    the first model call.
+    """One attempt at a handoff. It is created before the claim, so that the claim can also
+    reserve the first model call.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class Agent:
         return self._dependencies.model_name
 
     def first_call(self) -> tuple[WorstCase | None, Expected | None]:
-        """Return the bound and the expected rate-limit share of the first model call, so that both
-        are reserved together with the claim. Both are None if they are not known yet.
+        """Return the bound and the expected rate-limit share of the first model call, so that
+        both are reserved together with the claim. Both are None if they are not known yet.
         """
         return self._model_turns.first(self._conversation)
 
@@ -164,8 +164,8 @@ class Agent:
                 return result
 
     def _has_calls_to_run(self, reply: ModelReplied) -> bool:
-        """Return whether the reply has calls for the loop to run. The calls of a decision and of a
-        refused reply are not run.
+        """Return whether the reply has calls for the loop to run. The calls of a decision and
+        of a refused reply are not run.
         """
         calls = calls_of(reply)
         is_answer = self._decides is not None and self._decides.is_answer(calls)
@@ -219,8 +219,8 @@ class Agent:
             self._note(self._citable(self._conversation.with_room_for(result)))
 
     def _tool_labels(self, calls: Sequence[Block]) -> list[str]:
-        """Return the names of the called tools, each once. Names that the model has invented become
-        `UNKNOWN`.
+        """Return the names of the called tools, each once. Names that the model has invented
+        become `UNKNOWN`.
         """
         labels: list[str] = []
         for call in calls:
@@ -251,8 +251,8 @@ class Agent:
             self._note(ToolCallStarted(tool_use_id=call["id"]))
 
     def _read(self, reply: ModelReplied) -> HandoffResult | None:
-        """Return the result of a final answer. None: the answer is invalid, and the model was told
-        to fix it in another turn.
+        """Return the result of a final answer. None: the answer is invalid, and the model was
+        told to fix it in another turn.
         """
         text = text_of(reply.content)
         if reply.stop_reason == "refusal":
@@ -303,8 +303,8 @@ class Agent:
         return self._dependencies.reading.read(text, last_try=last_try)
 
     def _prompt(self, text: str) -> None:
-        """Send a text to the model. Each call without a result first gets `NOTHING_DONE`, because
-        the API requires a result.
+        """Send a text to the model. Each call without a result first gets `NOTHING_DONE`,
+        because the API requires a result.
         """
         checkpoints: list[Checkpoint] = []
         for call in self._conversation.unanswered:
@@ -354,8 +354,8 @@ class Agent:
 
 
 def _reason_of(limit: LimitReached) -> StopReason:
-    """Return the stop reason of a limit. A limit of the handoff itself has the same name as its stop
-    reason.
+    """Return the stop reason of a limit. A limit of the handoff itself has the same name as
+    its stop reason.
     """
     match limit.level:
         case Level.HANDOFF:

@@ -1,5 +1,5 @@
-"""The model call of one turn. Its upper bound is reserved before the call, and its real usage is
-stored after it. A limit or a lost claim can cut the call at any time.
+"""The model call of one turn. Its upper bound is reserved before the call, and its real usage
+is stored after it. A limit or a lost claim can cut the call at any time.
 """
 
 from __future__ import annotations
@@ -47,18 +47,19 @@ from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 LEAST_OUTPUT_TOKENS = 256
 """Least output tokens of a call. A shorter reply is not worth its input."""
 BYTES_PER_TOKEN = 3
-"""Estimate of the input for the handoff's own token limit and for rate limits. English has about 4
-bytes a token, code and other scripts 2 to 3. The job's budget uses an upper bound instead.
+"""Estimate of the input for the handoff's own token limit and for rate limits. English has
+about 4 bytes a token, code and other scripts 2 to 3. The job's budget uses an upper bound
+instead.
 """
 IMAGE_TOKENS = 5_000
-"""Most tokens of one image. Source: the vision page of the Messages API, which scales larger images
-down.
+"""Most tokens of one image. Source: the vision page of the Messages API, which scales larger
+images down.
 """
 WAIT_SLICE_S = 0.25
 """Seconds between two heartbeats and deadline checks of a waiting call."""
 ASK_AGAIN_S = 2.0
-"""Seconds after which a waiting call asks for the rate limits again. Other calls may have given up,
-or used less than they reserved.
+"""Seconds after which a waiting call asks for the rate limits again. Other calls may have
+given up, or used less than they reserved.
 """
 LONGEST_PARK_S = 120.0
 """Seconds after which a deferred handoff asks for the rate limits again."""
@@ -66,16 +67,16 @@ DRAFT_EVERY_S = 0.4
 """Least seconds between two drafts of one reply. Each draft parses the whole unfinished JSON."""
 
 SHORT_REPLY_CHARS = 20_000
-"""Longest final reply whose checkpoint may wait for the result, which saves a round trip. It has no
-quotes. A longer reply, or a reply with quotes, may take some time to read.
+"""Longest final reply whose checkpoint may wait for the result, which saves a round trip. It
+has no quotes. A longer reply, or a reply with quotes, may take some time to read.
 """
 
 
 class WriteCheckpoint(Protocol):
     """The method of the agent that stores checkpoints. Each turn receives it as an argument.
 
-    A reference to the agent would form a cycle: the conversation would stay in memory until the
-    garbage collector runs.
+    A reference to the agent would form a cycle: the conversation would stay in memory until
+    the garbage collector runs.
     """
 
     def __call__(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
@@ -106,8 +107,8 @@ class ModelTurns:
         """Text of the last call if it was cut or failed. No checkpoint has this text."""
 
     def is_last(self, conversation: Conversation) -> bool:
-        """Return whether the next turn must be the answer, because the turns, the tokens or the
-        time would not suffice for another turn after it.
+        """Return whether the next turn must be the answer, because the turns, the tokens or
+        the time would not suffice for another turn after it.
         """
         if conversation.turns + 1 >= self._limits.max_turns or conversation.is_told_last:
             return True
@@ -123,8 +124,8 @@ class ModelTurns:
         )
 
     def first(self, conversation: Conversation) -> tuple[WorstCase | None, Expected | None]:
-        """Return the upper bound of the first call and its expected share of the rate limits, so
-        that the claim can reserve both in one round trip.
+        """Return the upper bound of the first call and its expected share of the rate limits,
+        so that the claim can reserve both in one round trip.
 
         Both are None if the first call is also the last one, or exceeds the token limit.
         """
@@ -139,8 +140,8 @@ class ModelTurns:
         )
 
     def turn(self, conversation: Conversation, note: WriteCheckpoint, *, is_last: bool) -> None:
-        """Make one call and store its reply through `note`. After a failed call, wait, so that the
-        next turn can try again.
+        """Make one call and store its reply through `note`. After a failed call, wait, so that
+        the next turn can try again.
 
         Raises:
             LimitReached: the tokens, the time, or the job's budget are used up.
@@ -203,8 +204,8 @@ class ModelTurns:
         return Expected(lane, self._expected_input(conversation), call.max_output_tokens)
 
     def _hear(self, limits: RateLimits | None) -> None:
-        """Record the reported rate limits once for each call, as soon as the server has accepted
-        the call.
+        """Record the reported rate limits once for each call, as soon as the server has
+        accepted the call.
         """
         if limits is not None and self._pulse.limits is None:
             self.dependencies.turns.heard(limits)
@@ -264,8 +265,8 @@ class ModelTurns:
         self._wait(delay, reason_of(error))
 
     def _used(self, reply: ModelReply, call: ModelCall, worst: WorstCase) -> Usage:
-        """Return the usage of a reply as the server reports it, with its cost. Without a report,
-        return the upper bound, because unknown usage never counts as zero.
+        """Return the usage of a reply as the server reports it, with its cost. Without a
+        report, return the upper bound, because unknown usage never counts as zero.
         """
         is_reported = reply.usage.input_tokens > 0 and (
             reply.usage.output_tokens > 0 or not reply.content
@@ -275,7 +276,8 @@ class ModelTurns:
         return self._at_most(reply.usage, call, worst)
 
     def _settled(self, call: ModelCall, worst: WorstCase) -> Usage:
-        """Return the usage of a call without a reply: the server's final report, or the upper bound.
+        """Return the usage of a call without a reply: the server's final report, or the upper
+        bound.
 
         The length of the arrived text is no bound: a token may be less than a character, and
         thinking may be hidden.
@@ -286,8 +288,8 @@ class ModelTurns:
         return self._at_most(reported, call, worst)
 
     def _at_most(self, reported: Usage, call: ModelCall, worst: WorstCase) -> Usage:
-        """Return the upper bound of the usage. The input is the reported one, unless it was not
-        reported or the server's own tools may have added to it.
+        """Return the upper bound of the usage. The input is the reported one, unless it was
+        not reported or the server's own tools may have added to it.
         """
         if reported.input_tokens == 0 or server_tool_uses(call):
             most = Usage(
@@ -360,11 +362,11 @@ class ModelTurns:
     def _most_input(self, conversation: Conversation) -> int:
         """Return an upper bound of the input tokens without a tokenizer.
 
-        The bound is the reported input and output of the last reply, one token for each later byte,
-        and a margin for the structure of the messages. Without a report it is the number of bytes
-        of the request and `HIDDEN_TOKENS`. Tokenizers of current models work on bytes, or fall back
-        to bytes, so no token is shorter than one byte. For English, bytes are about four times too
-        many.
+        The bound is the reported input and output of the last reply, one token for each later
+        byte, and a margin for the structure of the messages. Without a report it is the number
+        of bytes of the request and `HIDDEN_TOKENS`. Tokenizers of current models work on
+        bytes, or fall back to bytes, so no token is shorter than one byte. For English, bytes
+        are about four times too many.
         """
         reply = conversation.last_reply
         if reply is None or reply.usage.input_tokens == 0:
@@ -378,8 +380,8 @@ class ModelTurns:
         )
 
     def _rendered_bytes(self, conversation: Conversation) -> int:
-        """Return the bytes of the next request. The figure is kept until the conversation grows,
-        because a request may be large.
+        """Return the bytes of the next request. The figure is kept until the conversation
+        grows, because a request may be large.
         """
         length = len(conversation.checkpoints)
         if self._rendered[0] != length:
@@ -396,8 +398,8 @@ class ModelTurns:
 
 
 def _placeholder(name: str) -> dict[str, Any]:
-    """Return the definition of a tool that the model has invented. The API refuses a request whose
-    messages contain calls and that defines no tools.
+    """Return the definition of a tool that the model has invented. The API refuses a request
+    whose messages contain calls and that defines no tools.
     """
     return {
         "name": name,
@@ -407,8 +409,8 @@ def _placeholder(name: str) -> dict[str, Any]:
 
 
 def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:
-    """Return the bytes of all prompts and tool results. An image counts as `IMAGE_TOKENS` bytes,
-    because the upper bound takes one token for each byte.
+    """Return the bytes of all prompts and tool results. An image counts as `IMAGE_TOKENS`
+    bytes, because the upper bound takes one token for each byte.
     """
     total = 0
     for checkpoint in checkpoints:
@@ -420,7 +422,7 @@ def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:
 
 
 def _is_unpaid(error: ModelError) -> bool:
-    """Return whether the call cost nothing, because it was refused or never sent. A broken stream,
-    a 5xx or a 408 may cost money: a gateway may send these for a complete answer.
+    """Return whether the call cost nothing, because it was refused or never sent. A broken
+    stream, a 5xx or a 408 may cost money: a gateway may send these for a complete answer.
     """
     return isinstance(error, ModelBusy | ModelRejected | NeverSent)

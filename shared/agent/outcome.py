@@ -50,10 +50,11 @@ class ResultBuilder:
     def stopped(
         self, conversation: Conversation, reason: StopReason, error: str, draft: str = ""
     ) -> HandoffResult:
-        """Return a `partial` result with the work so far, or a `failed` result if there is none.
+        """Return a `partial` result with the work so far, or a `failed` result if there is
+        none.
 
-        The work is the newest text that the answer format can salvage, else the newest prose. A
-        JSON text that cannot be salvaged is not work, because a reader could not use it.
+        The work is the newest text that the answer format can salvage, else the newest prose.
+        A JSON text that cannot be salvaged is not work, because a reader could not use it.
 
         Args:
             draft: text of a call that was cut, which is newer than the conversation.
@@ -86,8 +87,8 @@ class ResultBuilder:
     def stopped_or_failed(
         self, conversation: Conversation, reason: StopReason, error: str, draft: str = ""
     ) -> HandoffResult:
-        """Return a `partial` result if the answer format can salvage some work, else a `failed`
-        one.
+        """Return a `partial` result if the answer format can salvage some work, else a
+        `failed` one.
         """
         return self._salvaged(
             _drafts(conversation, draft), conversation, reason, error

@@ -1,5 +1,5 @@
-"""Prices of model calls by the package genai-prices. A price is in whole micro-dollars, rounded up,
-or None if it is unknown.
+"""Prices of model calls by the package genai-prices. A price is in whole micro-dollars,
+rounded up, or None if it is unknown.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.usage import MICROUSD, Usage
 
 HIDDEN_TOKENS = 2_000
-"""Most hidden tokens that a provider adds to a request: its tool-use preamble (documented as less
-than 700 tokens) and its instructions for structured outputs, with a margin.
+"""Most hidden tokens that a provider adds to a request: its tool-use preamble (documented as
+less than 700 tokens) and its instructions for structured outputs, with a margin.
 """
 SERVER_TOOL_TOKENS = 30_000
 """Most input tokens that one use of a server-side tool adds to a call: a page of search results."""
@@ -59,8 +59,9 @@ class Prices:
         )
 
     def priced(self, usage: Usage, model: str) -> Usage:
-        """Return the reported usage with its whole cost: the price of the tokens plus the reported
-        cost, which covers server-side searches. The cost is None if a part is unknown.
+        """Return the reported usage with its whole cost: the price of the tokens plus the
+        reported cost, which covers server-side searches. The cost is None if a part is
+        unknown.
         """
         tokens = self.cost_microusd(usage, model)
         if tokens is None or usage.cost_microusd is None:
@@ -74,8 +75,8 @@ class Prices:
         return usage.model_copy(update={"cost_microusd": cost})
 
     def worst(self, call: ModelCall, input_tokens: int) -> WorstCase:
-        """Return the upper bound of a call. Its price is the higher one of two cases: the provider
-        writes nothing to its cache, or the whole input.
+        """Return the upper bound of a call. Its price is the higher one of two cases: the
+        provider writes nothing to its cache, or the whole input.
 
         Args:
             input_tokens: upper bound of the input without server-side tools.

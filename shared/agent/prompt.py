@@ -23,8 +23,8 @@ from handoff_queue.shared.types.model import MessageParam
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MOST_PASTED_CHARS = 60_000
-"""Characters of all shown context results together: about 15,000 tokens, paid again in every turn.
-The specialist reads the rest with `read_result`.
+"""Characters of all shown context results together: about 15,000 tokens, paid again in every
+turn. The specialist reads the rest with `read_result`.
 """
 LEAST_PASTED_CHARS = 2_000
 """Characters of each shown result, also if all results together exceed `MOST_PASTED_CHARS`."""
@@ -144,8 +144,8 @@ def opening_of(
 
 
 def data_of(result: HandoffResult) -> str:
-    """Return a result as a specialist sees it: a JSON object with the output, the claims, and the
-    problem and the missing input, if any.
+    """Return a result as a specialist sees it: a JSON object with the output, the claims, and
+    the problem and the missing input, if any.
     """
     shown: dict[str, JsonValue] = {
         "output": result.output,
@@ -208,8 +208,8 @@ def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
 def _shown(
     steps: Sequence[StepId], loaded: LoadedPayloads, rendered: Mapping[StepId, str], most_chars: int
 ) -> tuple[list[str], list[StepId]]:
-    """Return the first results that fit into `MOST_SHOWN_BYTES`, at least one, and the steps of the
-    other results. Each result is cut after `most_chars`.
+    """Return the first results that fit into `MOST_SHOWN_BYTES`, at least one, and the steps
+    of the other results. Each result is cut after `most_chars`.
     """
     shown, room = list[str](), MOST_SHOWN_BYTES
     for index, step in enumerate(steps):
@@ -246,8 +246,8 @@ def _result(
 
 
 def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffResult]) -> list[str]:
-    """Return each piece of feedback. Only the newest of the previous results is included, because
-    it holds all corrections, and each turn pays for its length.
+    """Return each piece of feedback. Only the newest of the previous results is included,
+    because it holds all corrections, and each turn pays for its length.
     """
     texts: list[str] = []
     newest: HandoffResult | None = None
@@ -286,7 +286,7 @@ def _claim(claim: Claim) -> JsonValue:
 
 
 def _inside(text: str) -> str:
-    """Return the text with its closing tags escaped, so that it cannot close the tag around it. A
-    JSON text keeps its value.
+    """Return the text with its closing tags escaped, so that it cannot close the tag around
+    it. A JSON text keeps its value.
     """
     return text.replace("</", "<\\/")

@@ -1,7 +1,7 @@
 """Search for a model's quote in a document. Pure.
 
-Documents may be hostile, so every step takes time linear in the text. No regular expression here
-backtracks over more than the run of characters that it matches.
+Documents may be hostile, so every step takes time linear in the text. No regular expression
+here backtracks over more than the run of characters that it matches.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 _NUMERIC_FORMS = ("<super>", "<sub>", "<fraction>", "<circle>")
 """Compatibility forms that stay as they are, because they change a number: 10² is not 102."""
 _MOST_MARKS = 30
-"""Combining marks normalized at once. Source: the Stream-Safe Text Format of UAX #15, section 13.
+"""Combining marks normalized at once. Source: the Stream-Safe Text Format of UAX #15, section
+13.
 
 `unicodedata.normalize` sorts a run of marks in quadratic time.
 """
 _MOST_GROWTH = 6
-"""Most characters that replace one character. The few characters that need more (U+FDFA needs 18)
-stay as they are.
+"""Most characters that replace one character. The few characters that need more (U+FDFA needs
+18) stay as they are.
 """
 _MARKDOWN = re.compile(
     r"""(
@@ -109,11 +110,11 @@ class _Pass:
 class FoldedText:
     """A document in which quotes are searched, also in a folded form of its text.
 
-    The text is folded at the first quote that does not stand in it character by character. Folding
-    makes white space one space, and quotation marks and dashes plain ones. It brings characters to
-    NFKC, except superscripts, subscripts, fractions and circled numbers. It drops soft hyphens,
-    hyphens between letters, also at the end of a line, and Markdown's marks of emphasis, code,
-    links, block quotes and escapes. It does not change case.
+    The text is folded at the first quote that does not stand in it character by character.
+    Folding makes white space one space, and quotation marks and dashes plain ones. It brings
+    characters to NFKC, except superscripts, subscripts, fractions and circled numbers. It
+    drops soft hyphens, hyphens between letters, also at the end of a line, and Markdown's
+    marks of emphasis, code, links, block quotes and escapes. It does not change case.
     """
 
     def __init__(self, text: str) -> None:
@@ -122,8 +123,8 @@ class FoldedText:
     def find(self, quote: str) -> Span | None:
         """Return the span of the quote in the document, or None.
 
-        The span holds the document's own characters, at most MOST_QUOTE_CHARS. A quote without a
-        letter or a digit proves nothing and is never found.
+        The span holds the document's own characters, at most MOST_QUOTE_CHARS. A quote without
+        a letter or a digit proves nothing and is never found.
         """
         if not any(map(str.isalnum, quote)):
             return None
@@ -149,7 +150,8 @@ class FoldedText:
 
 
 def _fold_quote(quote: str) -> str:
-    """Return the quote folded as in `FoldedText`, without spaces, marks and hyphens at its edges.
+    """Return the quote folded as in `FoldedText`, without spaces, marks and hyphens at its
+    edges.
 
     The character before or after the quote decides whether such a mark stays in the folded
     document. This character is not known here.

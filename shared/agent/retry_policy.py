@@ -9,21 +9,21 @@ MOST_TRIES = 5
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 20.0
 LONGEST_RETRY_AFTER_S = 60.0
-"""Longest delay in seconds if the server sends `retry-after`. Rate limits are per minute, and a slot
-must not sleep for an hour.
+"""Longest delay in seconds if the server sends `retry-after`. Rate limits are per minute, and
+a slot must not sleep for an hour.
 """
 LONGEST_HOLD_S = 600.0
-"""Longest delay in seconds after a 429 or 529 while all calls to the provider wait without slots.
-After it one call tests the provider.
+"""Longest delay in seconds after a 429 or 529 while all calls to the provider wait without
+slots. After it one call tests the provider.
 """
 
 
 def delay_s(error: ModelError, tries: int, dice: float) -> float | None:
     """Return the seconds before the next try, or None to give up.
 
-    The delay doubles with each try. Half of the delay is random ("equal jitter"), so that workers
-    that failed together do not retry together. A server's `retry-after` replaces this delay, plus at
-    most a quarter of the delay. The sum is at most `LONGEST_RETRY_AFTER_S`.
+    The delay doubles with each try. Half of the delay is random ("equal jitter"), so that
+    workers that failed together do not retry together. A server's `retry-after` replaces this
+    delay, plus at most a quarter of the delay. The sum is at most `LONGEST_RETRY_AFTER_S`.
 
     Args:
         tries: number of tries so far, 1 after the first.

@@ -23,8 +23,8 @@ class RunDependencies:
     model_name: str
     """`handoff.model`, or the spec's, or the default of its tier."""
     lane: str | None = None
-    """Rate-limit bucket of the calls, see `shared.types.rate_limits.Expected`. None: the calls have
-    no rate limits.
+    """Rate-limit bucket of the calls, see `shared.types.rate_limits.Expected`. None: the calls
+    have no rate limits.
     """
     turns: CheckpointStore = field(default_factory=NoCheckpoints)
     ends_at: float | None = None
@@ -45,8 +45,8 @@ class RunDependencies:
     progress_s: float = 300.0
     """Longest time in seconds without progress of a reply, also if other bytes arrive."""
     rate_wait_s: float = 20.0
-    """Seconds that a call may wait for the provider's rate limits in its slot. A call with a longer
-    wait gives its slot back.
+    """Seconds that a call may wait for the provider's rate limits in its slot. A call with a
+    longer wait gives its slot back.
     """
     streams_draft: bool = False
     """True if heartbeats carry the answer's `output` so far, as for the synthesizer."""

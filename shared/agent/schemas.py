@@ -1,5 +1,5 @@
-"""Validation of values with JSON Schema, dialect 2020-12. A problem is described in one line. No
-reference is fetched from the network.
+"""Validation of values with JSON Schema, dialect 2020-12. A problem is described in one line.
+No reference is fetched from the network.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _SEVERAL_AT_THE_SAME_PLACE = ("allOf", "anyOf", "oneOf")
 
 
 class BrokenSchema(HandoffError):
-    """The schema cannot be used. For example, it is no JSON Schema, a reference has no target, or
-    RE2 does not take a pattern.
+    """The schema cannot be used. For example, it is no JSON Schema, a reference has no target,
+    or RE2 does not take a pattern.
     """
 
 
@@ -181,7 +181,8 @@ def _at_the_same_place(part: Mapping[str, Any]) -> list[Any]:
 def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
     """Return the place and the problem of a value in one line, or None if the value matches.
 
-    A value that needs more than `bounded_validation.MOST_STEPS` or `MOST_CPU_S` does not match.
+    A value that needs more than `bounded_validation.MOST_STEPS` or `MOST_CPU_S` does not
+    match.
 
     Raises:
         BrokenSchema: the schema cannot be used.

@@ -25,8 +25,8 @@ class Sources:
     results: Mapping[str, str] = field(default_factory=dict)
     """Results of the user's tools in this handoff as the model saw them, by `ToolObserved.source`."""
     keep: Callable[[str, str, str], Document] | None = None
-    """Stores a cited tool result as a document. Its arguments are the source, the media type and
-    the text.
+    """Stores a cited tool result as a document. Its arguments are the source, the media type
+    and the text.
     """
     _folded: Callable[[str], FoldedText] = field(
         default_factory=lambda: lru_cache(maxsize=8)(FoldedText), repr=False, compare=False
@@ -38,8 +38,8 @@ class Sources:
     def document(self, source: str) -> Document | None:
         """Return the document with this path or URL. None: there is no such document.
 
-        Without an equal path, return the only document whose path ends with `source`, or the other
-        way round.
+        Without an equal path, return the only document whose path ends with `source`, or the
+        other way round.
         """
         documents = (*self.manifest.documents, *self.fetched())
         wanted = to_nfc(source.strip())
@@ -55,8 +55,8 @@ class Sources:
         return None
 
     def citation(self, source: str, quote: str) -> Citation | str:
-        """Return the citation with the place of the quote in the source. If the source or the quote
-        does not exist, return the problem in one line.
+        """Return the citation with the place of the quote in the source. If the source or the
+        quote does not exist, return the problem in one line.
 
         Raises:
             StoreError: the cited result of a tool cannot be stored.

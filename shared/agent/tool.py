@@ -38,8 +38,8 @@ def check_parameter_names(tool: str, schema: Mapping[str, Any]) -> None:
 
 
 class ToolFailed(HandoffError):
-    """The failure of a tool call. The message tells the model, in one line, the failure and a next
-    action.
+    """The failure of a tool call. The message tells the model, in one line, the failure and a
+    next action.
     """
 
 
@@ -60,8 +60,8 @@ class CallContext:
     deadline: datetime
     """End of the handoff's time, in UTC."""
     idempotency_key: str
-    """64 hexadecimal digits. The key is the same each time this call is run, also after its worker
-    was killed. Each other call has another key.
+    """64 hexadecimal digits. The key is the same each time this call is run, also after its
+    worker was killed. Each other call has another key.
     """
 
 
@@ -90,12 +90,12 @@ class ToolContext:
     manifest: Manifest
     """The job's documents."""
     text_of: Callable[[str], str]
-    """Returns the extracted text of the document with a digest, from a cache or the store. Raises
-    ToolFailed.
+    """Returns the extracted text of the document with a digest, from a cache or the store.
+    Raises ToolFailed.
     """
     keep_document: Callable[[str, str, str], Document]
-    """Stores a text as a document that answers can cite, and returns the document. Its arguments
-    are the source, the media type and the text.
+    """Stores a text as a document that answers can cite, and returns the document. Its
+    arguments are the source, the media type and the text.
     """
     remaining_s: Callable[[], float]
     """Returns the seconds until the handoff's deadline."""
@@ -104,8 +104,8 @@ class ToolContext:
     call_id: str = ""
     """The `tool_use` id of the call that runs."""
     note_result: Callable[[str, str], None] = lambda _source, _text: None
-    """Makes a tool result citable for the answer of this handoff. Its arguments are the source and
-    the text.
+    """Makes a tool result citable for the answer of this handoff. Its arguments are the source
+    and the text.
     """
     tenant: Callable[[], str] = lambda: DEFAULT_TENANT
     """Returns the tenant of the job from the store. Raises StoreError."""
@@ -123,14 +123,14 @@ class Tool:
     server_param: Mapping[str, Any] | None = None
     """Definition of a server-side tool in the form of the Messages API. None for other tools."""
     repeatable: bool = True
-    """True if the tool is safe to run again after a crash. Other tools are not repeated, and the
-    model is told so.
+    """True if the tool is safe to run again after a crash. Other tools are not repeated, and
+    the model is told so.
     """
     is_source: bool = False
-    """True if an answer may cite its results, as for a user's tool. A search in documents is no
-    source: the documents are.
+    """True if an answer may cite its results, as for a user's tool. A search in documents is
+    no source: the documents are.
     """
     timeout_s: float | None = None
-    """Seconds after which a call has failed, and its thread is abandoned. None: only the handoff's
-    own limit applies.
+    """Seconds after which a call has failed, and its thread is abandoned. None: only the
+    handoff's own limit applies.
     """

@@ -42,11 +42,11 @@ def observe_result(call: Block, text: str, *, is_error: bool = False) -> ToolObs
 
 
 def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolObserved:
-    """Run one call and return its result. An exception of the tool, also `SystemExit`, becomes one
-    line for the model.
+    """Run one call and return its result. An exception of the tool, also `SystemExit`, becomes
+    one line for the model.
 
-    The line holds the text of a `ToolFailed`, but no traceback and no text of other exceptions.
-    Such a text may hold secrets of the tool, such as a URL with a key.
+    The line holds the text of a `ToolFailed`, but no traceback and no text of other
+    exceptions. Such a text may hold secrets of the tool, such as a URL with a key.
     """
     name = str(call.get("name"))
     tool = tools.get(name)

@@ -23,8 +23,8 @@ from handoff_queue.shared.types.model import Block
 MOST_AT_ONCE = 8
 """Tool calls of one handoff that run at the same time."""
 MOST_LEFT_BEHIND = 16
-"""Abandoned calls of one tool that still run in this process. At this number the tool is not called
-again.
+"""Abandoned calls of one tool that still run in this process. At this number the tool is not
+called again.
 """
 TICK_S = 0.25
 """Seconds between two checks of the claim and the timeouts while tools run."""
@@ -115,8 +115,8 @@ class ToolThreads:
                 _LEFT_BEHIND.add(running.tool_name, running.thread)
 
     def _refusal(self, call: Block) -> ToolObserved | None:
-        """Return an error as the call's result if too many calls of its tool are abandoned. Else
-        None.
+        """Return an error as the call's result if too many calls of its tool are abandoned.
+        Else None.
         """
         name = str(call.get("name"))
         left_behind = 0

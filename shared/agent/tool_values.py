@@ -20,14 +20,14 @@ MOST_IMAGES = 4
 """Images of one result."""
 
 _PLAIN = ("_asdict", "to_dict", "tolist")
-"""Methods that return plain values: of SQLAlchemy's rows, of pandas' tables, and of numpy's arrays
-and scalars.
+"""Methods that return plain values: of SQLAlchemy's rows, of pandas' tables, and of numpy's
+arrays and scalars.
 """
 
 
 def output_of(name: str, value: Any) -> ToolOutput:
-    """Convert a tool's return value into the text and the images that the model sees. An awaitable
-    is run to its end first.
+    """Convert a tool's return value into the text and the images that the model sees. An
+    awaitable is run to its end first.
 
     Args:
         name: name of the tool, for error messages.
@@ -96,9 +96,9 @@ class _Reading:
         self.images: list[Image] = []
 
     def plain(self, value: Any, inside: frozenset[int] = frozenset()) -> Any:
-        """Return the value with its bytes as text, its images as "[image 1]", and its enumeration
-        members as their values. This includes the items of plain containers. Pydantic converts all
-        other values later.
+        """Return the value with its bytes as text, its images as "[image 1]", and its
+        enumeration members as their values. This includes the items of plain containers.
+        Pydantic converts all other values later.
 
         Args:
             inside: ids of the containers around the value. A container that contains itself is left

@@ -1,5 +1,5 @@
-"""Outcomes of an attempt at a handoff, and the facts about its result for Celery, the journal and
-the log.
+"""Outcomes of an attempt at a handoff, and the facts about its result for Celery, the journal
+and the log.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class AttemptOutcome:
 
 
 def outcome_of_interrupt(claim: Claim, reason: Interrupted) -> AttemptOutcome:
-    """Return the outcome of a claim that ends without a result. A drained claim is released here,
-    and a deferred claim is parked.
+    """Return the outcome of a claim that ends without a result. A drained claim is released
+    here, and a deferred claim is parked.
     """
     match reason:
         case Draining():

@@ -37,8 +37,8 @@ from handoff_queue.shared.types.names import UNROUTED_QUEUE
 log = log_of(__name__)
 
 DEFAULT_THREADS = 16
-"""Slots of a worker that is started without `-c`. A slot mostly waits for a model call. A process
-with 200 slots used 147 MB in a measurement.
+"""Slots of a worker that is started without `-c`. A slot mostly waits for a model call. A
+process with 200 slots used 147 MB in a measurement.
 """
 SOCKET_TIMEOUT_S = 30
 
@@ -63,8 +63,8 @@ def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
 
 
 def or_exit(begins: Callable[..., None]) -> Callable[..., None]:
-    """Return the receiver of a Celery signal, changed so that an error in it ends the worker. Celery
-    logs such an error and continues: the worker would take messages that it cannot run.
+    """Return the receiver of a Celery signal, changed so that an error in it ends the worker.
+    Celery logs such an error and continues: the worker would take messages that it cannot run.
     """
 
     def receive(**sent: Any) -> None:
@@ -81,8 +81,8 @@ def or_exit(begins: Callable[..., None]) -> Callable[..., None]:
 
 
 def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str]) -> Celery:
-    """Return an app that has not connected yet. It knows only these queues and `unrouted`, and it
-    logs through `shared.observability.logs`.
+    """Return an app that has not connected yet. It knows only these queues and `unrouted`, and
+    it logs through `shared.observability.logs`.
     """
     address = read_address(redis_url)
     url, transport = _for_celery(address), _transport_options(address)
@@ -113,8 +113,8 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
 
 
 def declare_queues(app: Celery, queues: Iterable[str]) -> None:
-    """Declare more queues, so that this app can publish to them. A live worker may announce a role
-    that the app did not know at its start.
+    """Declare more queues, so that this app can publish to them. A live worker may announce a
+    role that the app did not know at its start.
     """
     for queue in queues:
         if queue not in app.amqp.queues:
@@ -213,8 +213,8 @@ def _worker() -> dict[str, Any]:
 
 
 def _exchanges(prefix: str) -> dict[str, Any]:
-    """Return the names of the exchanges. With Celery's default names, `control shutdown` of another
-    app on this database would end our workers.
+    """Return the names of the exchanges. With Celery's default names, `control shutdown` of
+    another app on this database would end our workers.
     """
     return {
         "control_exchange": f"{prefix}handoff.control",
@@ -224,8 +224,9 @@ def _exchanges(prefix: str) -> dict[str, Any]:
 
 
 def _for_celery(address: RedisAddress) -> str:
-    """Return the URL in Celery's form, without the options of the address, which become settings.
-    Several sentinels become several URLs, joined by semicolons. Celery tries them in order.
+    """Return the URL in Celery's form, without the options of the address, which become
+    settings. Several sentinels become several URLs, joined by semicolons. Celery tries them in
+    order.
     """
     user = quote(address.username or "", safe="")
     password = quote(address.password or "", safe="")

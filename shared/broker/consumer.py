@@ -1,8 +1,9 @@
-"""Celery's consumer, which sends fewer messages of its own and keeps messages that it cannot run.
+"""Celery's consumer, which sends fewer messages of its own and keeps messages that it cannot
+run.
 
 A profile of a busy worker showed a message for every single event, and messages for gossip and
-mingle. Celery logs a message that it cannot run and drops it; this consumer gives it to the app's
-`keep_unreadable`.
+mingle. Celery logs a message that it cannot run and drops it; this consumer gives it to the
+app's `keep_unreadable`.
 """
 
 from __future__ import annotations
@@ -24,25 +25,26 @@ from handoff_queue.shared.types.errors import StoreError
 log = log_of(__name__)
 
 EVENTS_EVERY_S = 0.25
-"""Seconds that task events are collected before they are sent. Displays read once a second at most.
+"""Seconds that task events are collected before they are sent. Displays read once a second at
+most.
 """
 EVENTS_AT_ONCE = 250
-"""Events that are sent at once, about 100 KB. Celery's default of 24 sends with every eighth task,
-from the thread that runs the task.
+"""Events that are sent at once, about 100 KB. Celery's default of 24 sends with every eighth
+task, from the thread that runs the task.
 """
 
 RECONNECT = {"interval_start": 0.5, "interval_step": 0.5, "interval_max": 5}
-"""Seconds between tries to connect: 0.5, 1.0, 1.5 and so on up to 5. Celery waits 2, 4, 6 and so on
-up to 30 seconds, so one second without Redis would cost two seconds of work.
+"""Seconds between tries to connect: 0.5, 1.0, 1.5 and so on up to 5. Celery waits 2, 4, 6 and
+so on up to 30 seconds, so one second without Redis would cost two seconds of work.
 """
 
 
 class WorkerConsumer(Consumer):  # type: ignore[misc]
-    """Celery's consumer without gossip and mingle, and with its events sent together. No option of
-    `celery worker` is necessary for it.
+    """Celery's consumer without gossip and mingle, and with its events sent together. No
+    option of `celery worker` is necessary for it.
 
-    Our workers need no facts about each other. Gossip and mingle leave pidbox keys behind and slow
-    down a reconnect.
+    Our workers need no facts about each other. Gossip and mingle leave pidbox keys behind and
+    slow down a reconnect.
     """
 
     def __init__(
@@ -64,16 +66,16 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         return super().ensure_connected(conn)
 
     def on_send_event_buffered(self) -> None:
-        """Schedule a flush of the collected events, if none is scheduled. Celery calls this for each
-        event, from any thread.
+        """Schedule a flush of the collected events, if none is scheduled. Celery calls this
+        for each event, from any thread.
         """
         if self.hub and not self._is_flush_due:
             self._is_flush_due = True
             self.hub.call_soon(self.hub.call_later, EVENTS_EVERY_S, self._flush_now)
 
     def on_close(self) -> None:
-        """Send the collected events before the next connection: the dispatcher of that connection
-        takes over only events that could not be sent.
+        """Send the collected events before the next connection: the dispatcher of that
+        connection takes over only events that could not be sent.
         """
         if self.event_dispatcher:
             self.event_dispatcher.buffer_limit = 1
@@ -85,8 +87,8 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         super().shutdown()
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the message handler of a connection to the broker. It sets aside each message that
-        this process cannot run.
+        """Return the message handler of a connection to the broker. It sets aside each message
+        that this process cannot run.
         """
         if self.event_dispatcher:
             self.event_dispatcher.buffer_limit = EVENTS_AT_ONCE
@@ -101,8 +103,8 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         return taken
 
     def _problem_with(self, message: Any) -> str | None:
-        """Return the reason why this process cannot run the message, or None. Celery's own tasks
-        are refused, because nothing sends them.
+        """Return the reason why this process cannot run the message, or None. Celery's own
+        tasks are refused, because nothing sends them.
         """
         if problem := problem_with_task(
             message.headers, message.content_type, message.content_encoding
@@ -124,8 +126,8 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         return None
 
     def _set_aside(self, message: Any, why: str) -> None:
-        """Keep the message as a dead letter, or leave it to another version, and then acknowledge it.
-        If the store does not answer, put the message back into its queue.
+        """Keep the message as a dead letter, or leave it to another version, and then
+        acknowledge it. If the store does not answer, put the message back into its queue.
         """
         queue = str(message.delivery_info["routing_key"])
         text = (message.body or b"").decode(errors="backslashreplace")

@@ -14,8 +14,9 @@ from handoff_queue.shared.observability.logs import log_of
 log = log_of(__name__)
 
 LOOK_AGAIN_S = 0.1
-"""Longest blocking read, in seconds, of a worker that leaves out a queue. A blocking read cannot be
-extended to another queue. With kombu's one second, a free slot would be idle for up to a second.
+"""Longest blocking read, in seconds, of a worker that leaves out a queue. A blocking read
+cannot be extended to another queue. With kombu's one second, a free slot would be idle for up
+to a second.
 """
 
 
@@ -55,8 +56,8 @@ class ConsumptionControl:
         self.changed()
 
     def changed(self) -> None:
-        """Have the worker's own thread ask `may_take` again for each queue. Any thread may call
-        this.
+        """Have the worker's own thread ask `may_take` again for each queue. Any thread may
+        call this.
         """
         if self._consumer is not None:
             self._consumer.call_soon(self._settle)

@@ -1,5 +1,5 @@
-"""Celery's transport and result backend with failpoints. It is loaded only in processes that have
-failpoints.
+"""Celery's transport and result backend with failpoints. It is loaded only in processes that
+have failpoints.
 
 Points, in addition to the points of the store's scripts:
 
@@ -62,8 +62,8 @@ class _Channel(PersistentChannel):
         around("publish", queue, lambda: put(queue, message), LOST)
 
     def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Publish the first message in a separate call. A process that dies between the two calls has
-        published only a part of the group.
+        """Publish the first message in a separate call. A process that dies between the two
+        calls has published only a part of the group.
         """
         at(f"publish.group.{BEFORE}")
         super().put_each(queue, messages[:1])

@@ -1,7 +1,7 @@
 """The queues of the whole fleet in Flower.
 
-Flower itself lists the queues of the workers that answered its last inspection, and a person starts
-an inspection by hand.
+Flower itself lists the queues of the workers that answered its last inspection, and a person
+starts an inspection by hand.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def list_all_queues() -> None:
 
 
 def queues_of_the_fleet(store: Store) -> list[str]:
-    """Return the names of the queues of our own roles, of each queue that a live process serves,
-    and of each queue to which a handoff was ever published. They are sorted.
+    """Return the names of the queues of our own roles, of each queue that a live process
+    serves, and of each queue to which a handoff was ever published. They are sorted.
 
     Raises:
         HandoffError: Redis cannot be read.
@@ -85,8 +85,8 @@ class _AllQueues:
         await super().get()  # type: ignore[misc]
 
     def get_active_queue_names(self) -> list[str]:
-        """Return the names that `get` has read, or the names that Flower knows if Redis could not
-        be read.
+        """Return the names that `get` has read, or the names that Flower knows if Redis could
+        not be read.
         """
         return self._queues or super().get_active_queue_names()  # type: ignore[misc]
 

@@ -101,8 +101,8 @@ class HostResult:
     value: Any = None
     """The JSON value that the task returned."""
     error: str = ""
-    """Reason why there is no value: the state of the task, and the name of its exception. Empty if
-    there is a value.
+    """Reason why there is no value: the state of the task, and the name of its exception.
+    Empty if there is a value.
     """
 
 

@@ -2,8 +2,8 @@
 environment variable changes.
 
 A host service imports our client, and often has its own Celery app. So this app is never the
-current app and reads no `CELERY_*` variable. It names its transport on its own connections instead
-of in kombu's alias table, and keeps its own connection pool. `make_app`
+current app and reads no `CELERY_*` variable. It names its transport on its own connections
+instead of in kombu's alias table, and keeps its own connection pool. `make_app`
 (`shared/broker/celery_app.py`) sets it up.
 """
 
@@ -46,8 +46,8 @@ class IsolatedConnection(Connection):  # type: ignore[misc]
         return self.transports[self.transport_cls]
 
     def Pool(self, limit: int | None = None, **_: Any) -> IsolatedPool:  # noqa: N802 - kombu's name
-        """Return a pool of connections of this class. kombu's own pool would make connections of
-        kombu's class.
+        """Return a pool of connections of this class. kombu's own pool would make connections
+        of kombu's class.
         """
         return IsolatedPool(self, limit)
 
@@ -64,8 +64,8 @@ class _PooledConnection(PooledConnection, IsolatedConnection):  # type: ignore[m
 
 
 class IsolatedPool(ConnectionPool):  # type: ignore[misc]
-    """Connection pool whose connections have the transports of the connection that the pool was made
-    from.
+    """Connection pool whose connections have the transports of the connection that the pool
+    was made from.
     """
 
     def new(self) -> Any:
@@ -118,8 +118,8 @@ class IsolatedLogging(Logging):  # type: ignore[misc]
         hostname: str | None = None,
         **__: Any,
     ) -> bool:
-        """Configure logging with the level and the file of the command line. Return True, which
-        tells Celery that logging is configured.
+        """Configure logging with the level and the file of the command line. Return True,
+        which tells Celery that logging is configured.
         """
         configure: Callable[..., None] = self.app.configure_logging
         if logfile and hostname:

@@ -1,8 +1,8 @@
 """The worker of our Celery apps, and the exit of its process.
 
-Python waits for every thread that is not a daemon, and for every thread of an executor, before a
-process ends. A user's tool may leave such a thread behind, for example an `asyncio.to_thread` call
-that hangs. No job needs its result, so this worker does not wait.
+Python waits for every thread that is not a daemon, and for every thread of an executor, before
+a process ends. A user's tool may leave such a thread behind, for example an
+`asyncio.to_thread` call that hangs. No job needs its result, so this worker does not wait.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def _end(exit_code: int) -> None:
 
 
 class IsolatedWorker(Worker):  # type: ignore[misc]
-    """Celery's worker. It sets up our logging before its first line, writes its number of slots into
-    the app's settings, and ends even if a tool has left a thread behind.
+    """Celery's worker. It sets up our logging before its first line, writes its number of
+    slots into the app's settings, and ends even if a tool has left a thread behind.
     """
 
     def start(self) -> None:
@@ -56,8 +56,8 @@ class IsolatedWorker(Worker):  # type: ignore[misc]
         super().on_before_init(**options)
 
     def on_start(self) -> None:
-        """Write the number of slots into the settings, for the announcements of this process and the
-        supervisor's role slots.
+        """Write the number of slots into the settings, for the announcements of this process
+        and the supervisor's role slots.
         """
         self.app.conf.worker_concurrency = self.concurrency
         super().on_start()

@@ -1,9 +1,10 @@
 """Validation of queue elements before Celery and kombu read them. Any client of Redis may have
 written these bytes. Pure.
 
-Celery and kombu expect valid messages. Without validation, an invalid element ends the process that
-took it, and is lost with that process. So each element is checked when it arrives. An invalid element is wrapped in
-a valid message, which is delivered, refused and acknowledged like any other message.
+Celery and kombu expect valid messages. Without validation, an invalid element ends the process
+that took it, and is lost with that process. So each element is checked when it arrives. An
+invalid element is wrapped in a valid message, which is delivered, refused and acknowledged
+like any other message.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 }
 """Types that Celery expects of optional headers."""
 _NEVER = ("eta", "expires", "timelimit", "stamped_headers", "stamps")
-"""Headers that our messages never have. With such a header a message would wait in the process that
-took it, or would vanish.
+"""Headers that our messages never have. With such a header a message would wait in the process
+that took it, or would vanish.
 """
 _UNSET: Mapping[str, tuple[object, ...]] = {
     "timelimit": (None, [None, None]),
     "stamped_headers": (None, []),
     "stamps": (None, {}),
 }
-"""Values that Celery writes for an unset header. Other empty values are refused: an `eta` of []
-ends the process that reads it.
+"""Values that Celery writes for an unset header. Other empty values are refused: an `eta` of
+[] ends the process that reads it.
 """
 _NEVER_AFTER = ("callbacks", "errbacks", "chain")
 """Follow-up tasks that our messages never ask for."""
@@ -59,8 +60,8 @@ def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
 
 
 def problem_with(value: object) -> str | None:
-    """Return why kombu could not read the value of an element as a message, or could not put the
-    message back later. Return None if it can do both.
+    """Return why kombu could not read the value of an element as a message, or could not put
+    the message back later. Return None if it can do both.
     """
     if not isinstance(value, dict):
         return "a message is a JSON object"

@@ -1,12 +1,13 @@
-"""Publisher of our Celery messages: each like a message of `Celery.send_task`, and all messages of
-a queue in one round trip.
+"""Publisher of our Celery messages: each like a message of `Celery.send_task`, and all
+messages of a queue in one round trip.
 
-For each message `send_task` computes constant parts again, declares the queue, repeats headers, and
-creates a result that no process reads. One message takes 142 µs of processor time, and 397 µs with
-`send_task`. Three messages take 193 µs, and 911 µs with `send_task` (`python -m
-benchmarks.plain_forms --parts`).
+For each message `send_task` computes constant parts again, declares the queue, repeats
+headers, and creates a result that no process reads. One message takes 142 µs of processor
+time, and 397 µs with `send_task`. Three messages take 193 µs, and 911 µs with `send_task`
+(`python -m benchmarks.plain_forms --parts`).
 
-The publisher sends Celery's signals before and after each message, in pairs, so that tracing works.
+The publisher sends Celery's signals before and after each message, in pairs, so that tracing
+works.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ RETRY: Mapping[str, Any] = {
     "interval_step": 0.2,
     "interval_max": 1,
 }
-"""kombu's policy for tries to send while Redis refuses or is unreachable; times are seconds. After the
-last try, the publication fails, and the sweeper publishes the message later.
+"""kombu's policy for tries to send while Redis refuses or is unreachable; times are seconds.
+After the last try, the publication fails, and the sweeper publishes the message later.
 """
 
 
@@ -53,8 +54,8 @@ class TaskMessage:
     is_for: str
     """Entry in the store's sorted sets: `job`, or `job/handoff`."""
     is_first: bool = False
-    """True if other messages have overtaken the message: it goes before all messages of the same
-    priority in its queue.
+    """True if other messages have overtaken the message: it goes before all messages of the
+    same priority in its queue.
     """
     part: ChordPart | None = None
 
@@ -70,8 +71,8 @@ class ChordPart:
 
 
 def signature_of(message: TaskMessage) -> dict[str, Any]:
-    """Return the message in the form of a chord's body, which the worker that ends the last part
-    sends.
+    """Return the message in the form of a chord's body, which the worker that ends the last
+    part sends.
     """
     options = {
         "queue": message.queue,
@@ -114,8 +115,8 @@ def publish(app: Celery, message: TaskMessage) -> None:
 
 
 def publish_each(app: Celery, messages: Iterable[TaskMessage]) -> None:
-    """Publish many messages, each queue's messages together and in order. Each message belongs to
-    the trace in which it was given.
+    """Publish many messages, each queue's messages together and in order. Each message belongs
+    to the trace in which it was given.
 
     Raises:
         OperationalError, KeyError: as `publish`. Some messages may have been sent.
@@ -151,8 +152,8 @@ def _put(
     queue: str,
     frames: list[Any],
 ) -> None:
-    """Send the frames once, each with its own delivery tag. A process that receives a message twice
-    distinguishes the copies by the tag.
+    """Send the frames once, each with its own delivery tag. A process that receives a message
+    twice distinguishes the copies by the tag.
     """
     for frame in frames:
         frame["properties"]["delivery_tag"] = new_word()
@@ -190,9 +191,9 @@ def _origin(_pid: int) -> str:
 def _frame(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
     """Return the message as kombu's Redis transport writes it, without its delivery tag.
 
-    Celery's signals are sent around it. A receiver of the first signal may write into the headers.
-    The second signal follows at once, because tracing makes a span of the time between both, and
-    the next message must not fall into it.
+    Celery's signals are sent around it. A receiver of the first signal may write into the
+    headers. The second signal follows at once, because tracing makes a span of the time
+    between both, and the next message must not fall into it.
     """
     part, headers = message.part, _headers(message, whose)
     call: tuple[Any, ...] = (

@@ -1,8 +1,8 @@
-"""Readiness of a Celery worker, for the process that started it: a file that exists while the worker
-takes work, and that each heartbeat touches.
+"""Readiness of a Celery worker, for the process that started it: a file that exists while the
+worker takes work, and that each heartbeat touches.
 
-A check costs one `stat`. `celery inspect ping` would start a Python process and ask every worker of
-the fleet.
+A check costs one `stat`. `celery inspect ping` would start a Python process and ask every
+worker of the fleet.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Slots of this worker process: the slots that its tasks hold, and the slots that are lost until
-the process restarts.
+"""Slots of this worker process: the slots that its tasks hold, and the slots that are lost
+until the process restarts.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Slots:
                 self._running[task_id] = time.monotonic() + left_s + OVERDUE_S
 
     def lost(self, pool: Any) -> int:
-        """Return the number of lost slots: Celery counts their tasks as running, but the tasks have
-        ended or are overdue.
+        """Return the number of lost slots: Celery counts their tasks as running, but the tasks
+        have ended or are overdue.
 
-        A task that has just begun or ended looks lost for a moment, so a task counts only if the
-        previous call saw it, too. Return 0 for Celery's prefork pool, whose tasks run in other
-        processes that Celery watches itself.
+        A task that has just begun or ended looks lost for a moment, so a task counts only if
+        the previous call saw it, too. Return 0 for Celery's prefork pool, whose tasks run in
+        other processes that Celery watches itself.
 
         Args:
             pool: Celery's task pool of this worker.

@@ -1,9 +1,9 @@
 """The ends of a handoff's Celery task, and the state that Flower shows for each end.
 
-Celery counts the parts of a chord with a script and up to five commands for each part. The journal
-counts them, too, and a difference between both would need a repair by the sweeper. So only the
-store counts: `finish` tells the worker that ends the last part, and that worker sends the chord's
-body.
+Celery counts the parts of a chord with a script and up to five commands for each part. The
+journal counts them, too, and a difference between both would need a repair by the sweeper. So
+only the store counts: `finish` tells the worker that ends the last part, and that worker sends
+the chord's body.
 
 | the attempt ...              | Celery             | the part    | Flower                       |
 |------------------------------|--------------------|-------------|------------------------------|
@@ -44,8 +44,8 @@ log = log_of(__name__)
 
 
 def tell_parts_left(task: Any, parts_left: int) -> None:
-    """Store the number of open parts of the task's chord, for the result backend to read when the
-    task ends.
+    """Store the number of open parts of the task's chord, for the result backend to read when
+    the task ends.
     """
     task.request.parts_left = parts_left
 
@@ -59,8 +59,8 @@ class StoreBackend(RedisBackend):  # type: ignore[misc]
         return pool
 
     def on_chord_part_return(self, request: Any, *_of_its_result: Any, **_rest: Any) -> None:
-        """Send the body of the chord after its last part. If this fails, the sweeper wakes the job,
-        because the store knows that all parts are done.
+        """Send the body of the chord after its last part. If this fails, the sweeper wakes the
+        job, because the store knows that all parts are done.
         """
         if getattr(request, "parts_left", None) != 0:
             return
@@ -109,8 +109,8 @@ class TaskUnwanted(EventBeforeEnd):
 
 
 class ParsedRequest(Request):  # type: ignore[misc]
-    """Celery's request with the body that the consumer has already parsed. Celery would parse the
-    body again in the thread that runs the task.
+    """Celery's request with the body that the consumer has already parsed. Celery would parse
+    the body again in the thread that runs the task.
     """
 
     def __init__(self, message: Any, **kwargs: Any) -> None:
@@ -128,9 +128,9 @@ class HandoffRequest(ParsedRequest):
     """Reason why the message goes back to its queue."""
 
     def reject(self, requeue: bool = False) -> None:
-        """Reject the message. If the worker is stopping, put the message back from this thread.
-        Celery leaves this to its loop, and would put the message back only when the last handoff
-        of the process has ended.
+        """Reject the message. If the worker is stopping, put the message back from this
+        thread. Celery leaves this to its loop, and would put the message back only when the
+        last handoff of the process has ended.
         """
         # `should_stop` is None, False or the exit code, which may be 0
         is_stopping = worker_state.should_stop is not None and worker_state.should_stop is not False
@@ -165,9 +165,9 @@ def register(
 ) -> None:
     """Register a task with this app. `body` takes the task and the arguments of its message.
 
-    If `body` raises a `BaseException` that is no `Exception`, the task raises `Ignore` instead.
-    Celery's pools would not end the request: its message would stay unacknowledged, and its slot
-    would be lost.
+    If `body` raises a `BaseException` that is no `Exception`, the task raises `Ignore`
+    instead. Celery's pools would not end the request: its message would stay unacknowledged,
+    and its slot would be lost.
     """
 
     @wraps(body)
@@ -274,8 +274,8 @@ def _end(task: Any, ended: AttemptOutcome) -> str:
 
 
 def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
-    """Return the part of the chord as Celery does after a plain return, and then raise `TaskFails`,
-    so that Flower shows a failure.
+    """Return the part of the chord as Celery does after a plain return, and then raise
+    `TaskFails`, so that Flower shows a failure.
     """
     try:
         task.backend.mark_as_done(
@@ -291,8 +291,8 @@ def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
 
 
 def keep_unreadable(app: Any, store: Callable[[], Store]) -> None:
-    """Have this app's consumer keep messages that it cannot run as dead letters of the store. Celery
-    would only log and drop them.
+    """Have this app's consumer keep messages that it cannot run as dead letters of the store.
+    Celery would only log and drop them.
     """
 
     def keep(queue: str, why: str, text: str) -> bool:

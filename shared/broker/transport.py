@@ -1,23 +1,23 @@
-"""kombu's Redis transport without its needless commands, and with fixes where it ends a process or
-loses a message.
+"""kombu's Redis transport without its needless commands, and with fixes where it ends a
+process or loses a message.
 
-A profile of a busy worker showed more time here than in all of our code. For every use of a channel,
-kombu makes a new Redis client (a table of 300 entries). It makes two transactions for every
-message, when the message is taken and when it is done. They serve a redelivery that no promise
-needs (docs/decisions/0014-no-second-copy.md).
+A profile of a busy worker showed more time here than in all of our code. For every use of a
+channel, kombu makes a new Redis client (a table of 300 entries). It makes two transactions for
+every message, when the message is taken and when it is done. They serve a redelivery that no
+promise needs (docs/decisions/0014-no-second-copy.md).
 
 A task can end after the connection of its message has closed. A channel of kombu then builds a
 connection pool from missing parts, and raises AttributeError. Celery reconnects only after
-connection errors, so this channel raises ConnectionError. Such a message is not put back: the store
-knows its handoff.
+connection errors, so this channel raises ConnectionError. Such a message is not put back: the
+store knows its handoff.
 
 Invalid bytes in a queue end a process, too. The channel wraps them in messages
 (`shared/broker/message_validation.py`), which are kept. A message is parsed once.
 
-A list has one order. Messages of jobs are taken in the fair order (`shared/store/fair_queue.py`),
-by priority and tenant. While more messages wait, one round trip takes as many as there are free
-slots. Next to hundreds of busy threads each round trip waits several times for the interpreter
-lock, and slots would be idle while work waits.
+A list has one order. Messages of jobs are taken in the fair order
+(`shared/store/fair_queue.py`), by priority and tenant. While more messages wait, one round
+trip takes as many as there are free slots. Next to hundreds of busy threads each round trip
+waits several times for the interpreter lock, and slots would be idle while work waits.
 """
 
 from __future__ import annotations
@@ -70,15 +70,16 @@ KEYS_OF_KOMBU = (
     "unacked_index_key",
     "unacked_mutex_key",
 )
-"""Attributes of kombu's channel that name keys. kombu 5.5 lacks the two attributes for bindings.
+"""Attributes of kombu's channel that name keys. kombu 5.5 lacks the two attributes for
+bindings.
 """
 MOST_AT_ONCE = 20
-"""Messages that one round trip takes. Neither the consumer loop nor Redis does other work during
-that time.
+"""Messages that one round trip takes. Neither the consumer loop nor Redis does other work
+during that time.
 """
 ONE_BY_ONE = frozenset({ROLES_QUEUE})
-"""Queues that are read one message at a time, because the worker checks after each message whether
-it may take another (`shared/broker/consumption_control.py`).
+"""Queues that are read one message at a time, because the worker checks after each message
+whether it may take another (`shared/broker/consumption_control.py`).
 """
 
 
@@ -101,8 +102,8 @@ class PlainMessage(virtual.Message):  # type: ignore[misc]
 
 
 class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
-    """Unacknowledged messages, kept only in this process. The process puts back messages that it
-    cannot run, and the sweeper finds messages of a dead process
+    """Unacknowledged messages, kept only in this process. The process puts back messages that
+    it cannot run, and the sweeper finds messages of a dead process
     (docs/decisions/0014-no-second-copy.md).
     """
 
@@ -113,8 +114,8 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
         virtual.QoS.ack(self, delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Acknowledge the message, and put it back first if `requeue` is set. A closed channel has
-        already put back all its unacknowledged messages. Any thread may call this.
+        """Acknowledge the message, and put it back first if `requeue` is set. A closed channel
+        has already put back all its unacknowledged messages. Any thread may call this.
         """
         message = None
         if requeue:
@@ -130,8 +131,8 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
         self._delivered.clear()
 
     def _put_back(self, messages: list[Any], *, leftmost: bool, client: Any = None) -> None:
-        """Put messages back in front of all waiting messages, or behind them with `leftmost`, which is
-        kombu's name for it.
+        """Put messages back in front of all waiting messages, or behind them with `leftmost`,
+        which is kombu's name for it.
         """
         if not messages:
             return
@@ -146,8 +147,9 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
 
 
 class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
-    """A channel that publishes and takes messages of jobs in their fair order. It makes one client
-    for each connection pool, and raises ConnectionError after its connection has closed.
+    """A channel that publishes and takes messages of jobs in their fair order. It makes one
+    client for each connection pool, and raises ConnectionError after its connection has
+    closed.
 
     A client is only a view of its pool, and is safe between threads.
     """
@@ -159,13 +161,13 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         cached_property(redis_transport.Channel.client.func),
         cached_property(redis_transport.Channel.subclient.func),
     )
-    """kombu's properties without the lock that kombu takes at each access, about twelve times for
-    each message.
+    """kombu's properties without the lock that kombu takes at each access, about twelve times
+    for each message.
     """
     _view: Any = None
     _has_more = False
-    """True if the queue of the last message has more messages. The next message is then taken in
-    one round trip, without a blocking pop.
+    """True if the queue of the last message has more messages. The next message is then taken
+    in one round trip, without a blocking pop.
     """
     _is_taking = False
     """True if the last request to Redis took messages without a blocking pop."""
@@ -178,8 +180,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return new_word()
 
     def _get_client(self) -> Any:
-        """Return our class of client. Move kombu's `global_keyprefix` into the key names of this
-        channel first, so that neither kombu nor our scripts need a second class for it.
+        """Return our class of client. Move kombu's `global_keyprefix` into the key names of
+        this channel first, so that neither kombu nor our scripts need a second class for it.
         """
         prefix, self.global_keyprefix = self.global_keyprefix, ""
         if prefix:
@@ -192,8 +194,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return f"{self.key_prefix}{super()._q_for_pri(queue, pri)}"
 
     def _deliver_fanout_message(self, message: Any, exchange: str) -> Any:
-        """Deliver a broadcast message, or log and drop an invalid one. A sender that waits for an
-        answer sends its broadcast again.
+        """Deliver a broadcast message, or log and drop an invalid one. A sender that waits for
+        an answer sends its broadcast again.
         """
         if why := problem_with(message):
             log.warning("dropped", exchange=exchange, why=why)
@@ -201,8 +203,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return super()._deliver_fanout_message(message, exchange)
 
     def _receive_one(self, subscription: Any) -> Any:
-        """Receive one broadcast message. If kombu cannot read the message, log and drop it: the error
-        would end every process at once.
+        """Receive one broadcast message. If kombu cannot read the message, log and drop it:
+        the error would end every process at once.
         """
         try:
             return super()._receive_one(subscription)
@@ -229,7 +231,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             self._ask(most_of_queue, self.client.connection)
 
     def _brpop_read(self, **_: Any) -> bool:
-        """Read messages and deliver them. kombu's method would parse each message a second time.
+        """Read messages and deliver them. kombu's method would parse each message a second
+        time.
 
         Raises:
             Empty: there is no message (kombu's name).
@@ -250,8 +253,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             self._flush_brpop_reauth()
 
     def _receive_messages(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
-        """Read the answer to the last request. Return a queue and its messages, or None if there are
-        no messages.
+        """Read the answer to the last request. Return a queue and its messages, or None if
+        there are no messages.
         """
         try:
             if self._is_taking:
@@ -304,8 +307,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return TAKE.under(self.key_prefix).heard(connection.read_response, connection)
 
     def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
-        """Take the first message of the fair order for a popped element. Return None if the element
-        itself is the message.
+        """Take the first message of the fair order for a popped element. Return None if the
+        element itself is the message.
         """
         script = DEQUEUE.under(self.key_prefix)
         taken: bytes | None = script.run_over(connection, dequeue_order(queue, popped))
@@ -320,8 +323,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         self._enter(queue, messages)
 
     def _enter(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Put messages into their queue and into its fair order. If the first message has the header
-        `FIRST`, all go in front of the waiting messages of the same priority.
+        """Put messages into their queue and into its fair order. If the first message has the
+        header `FIRST`, all go in front of the waiting messages of the same priority.
 
         Raises:
             OperationalError: Redis has not confirmed the messages in time. They may be in the
@@ -391,8 +394,8 @@ class _SentinelChannel(PersistentChannel, redis_transport.SentinelChannel):  # t
 
 
 class _WatchesOnce:
-    """An event loop that registers each socket once. kombu registers all sockets before every poll,
-    and each registration is a system call that fails.
+    """An event loop that registers each socket once. kombu registers all sockets before every
+    poll, and each registration is a system call that fails.
     """
 
     def __init__(self, loop: Any) -> None:

@@ -1,7 +1,7 @@
 """Receivers of Celery's worker signals that act for the worker of one app only.
 
-Celery sends these signals to every receiver of the process. A host service may import our packages
-and run its own worker.
+Celery sends these signals to every receiver of the process. A host service may import our
+packages and run its own worker.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ Receiver = Callable[..., None]
 
 
 class WorkerSignals:
-    """Connects receivers for one app. The app holds the only references to them, so the receivers
-    are dropped with their app.
+    """Connects receivers for one app. The app holds the only references to them, so the
+    receivers are dropped with their app.
     """
 
     def __init__(self, app: Celery) -> None:
@@ -28,8 +28,8 @@ class WorkerSignals:
         self.connect(signals.worker_init, self._note_hostname)
 
     def connect(self, signal: Any, receiver: Receiver) -> None:
-        """Call `receiver` with the arguments of this signal each time that this app's worker sends
-        it.
+        """Call `receiver` with the arguments of this signal each time that this app's worker
+        sends it.
         """
 
         def receive(sender: Any = None, **sent: Any) -> None:

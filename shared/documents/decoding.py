@@ -9,8 +9,8 @@ from handoff_queue.shared.types.errors import HandoffError
 
 
 class DocumentRefused(HandoffError):
-    """A file cannot be read. The message follows the name of the file: it has the fault and, where
-    possible, how to fix it.
+    """A file cannot be read. The message follows the name of the file: it has the fault and,
+    where possible, how to fix it.
     """
 
 
@@ -21,18 +21,18 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-"""Byte order marks and their encodings. UTF-32 comes before UTF-16, because its little-endian mark
-begins with the mark of UTF-16.
+"""Byte order marks and their encodings. UTF-32 comes before UTF-16, because its little-endian
+mark begins with the mark of UTF-16.
 """
 _CONTROLS = dict.fromkeys([*range(9), 11, *range(14, 27), 28, 29, 30, 31, 127])
-"""Control characters that are removed: DEL and C0 without tab, line feed, form feed, return and
-escape (which terminal logs contain).
+"""Control characters that are removed: DEL and C0 without tab, line feed, form feed, return
+and escape (which terminal logs contain).
 """
 _MOST_CONTROLS = 0.005
 """Largest share of control characters in a text. One control character is always accepted."""
 _MOST_HIGH_BYTES = 0.3
-"""Largest share of bytes above 127 in Western European text without UTF-8. A text with more uses
-another alphabet, which Latin-1 would garble.
+"""Largest share of bytes above 127 in Western European text without UTF-8. A text with more
+uses another alphabet, which Latin-1 would garble.
 """
 
 
@@ -55,8 +55,8 @@ def decode(data: bytes, charset: str | None = None) -> str:
 
 
 def tidy_text(text: str) -> str:
-    """Return the text with `\\n` line ends, and without control characters and lone surrogates,
-    which cannot be stored, shown or quoted.
+    """Return the text with `\\n` line ends, and without control characters and lone
+    surrogates, which cannot be stored, shown or quoted.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
     if _SURROGATE.search(text):

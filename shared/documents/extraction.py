@@ -8,8 +8,8 @@ from handoff_queue.shared.documents.media_types import PDF, is_html, is_text
 from handoff_queue.shared.documents.reader_process import text_elsewhere
 
 _LIGHT_HTML_BYTES = 100_000
-"""Bytes of the largest page that this process parses. The worst page of this size, which has only
-opening tags, takes about a second. A separate process parses larger pages.
+"""Bytes of the largest page that this process parses. The worst page of this size, which has
+only opening tags, takes about a second. A separate process parses larger pages.
 """
 
 
@@ -19,8 +19,8 @@ def is_heavy(media_type: str, size: int) -> bool:
 
 
 def extract(data: bytes, media_type: str, charset: str | None = None) -> str:
-    """Return the text of one document in memory. HTML and PDF are converted; the text of Markdown,
-    code and data is not changed. Data that begins like a PDF counts as PDF.
+    """Return the text of one document in memory. HTML and PDF are converted; the text of
+    Markdown, code and data is not changed. Data that begins like a PDF counts as PDF.
 
     Args:
         charset: encoding that the sender declares, if any.

@@ -1,5 +1,5 @@
-"""Search for the documents of a folder, and reading of their bytes. This module uses the file system
-and parses nothing.
+"""Search for the documents of a folder, and reading of their bytes. This module uses the file
+system and parses nothing.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> 
 
 
 def read_bytes(file: FoundFile, max_document_bytes: int) -> bytes:
-    """Return the content of a file. The file may have changed since its check, so its kind and size
-    are checked again.
+    """Return the content of a file. The file may have changed since its check, so its kind and
+    size are checked again.
 
     Raises:
         DocumentRefused: the file cannot be read, is not a regular file, or is too large.
@@ -91,8 +91,9 @@ def read_bytes(file: FoundFile, max_document_bytes: int) -> bytes:
 
 
 def _walked(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
-    """Yield the path and the entry of each file below a folder, and of each folder that cannot be
-    listed. A link to a folder inside `root` is skipped, because that folder is searched anyway.
+    """Yield the path and the entry of each file below a folder, and of each folder that cannot
+    be listed. A link to a folder inside `root` is skipped, because that folder is searched
+    anyway.
 
     Args:
         shown: the folder as the user named it, for the error.

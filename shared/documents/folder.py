@@ -1,5 +1,5 @@
-"""Reading of the folder or file of `--docs` into a manifest and texts. A note or an error names the
-files that cannot be read.
+"""Reading of the folder or file of `--docs` into a manifest and texts. A note or an error
+names the files that cannot be read.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def read_folder(
 def _outcomes(
     files: list[FoundFile], max_document_bytes: int
 ) -> Iterator[tuple[FoundFile, str | DocumentRefused]]:
-    """Yield each file with its text or its error. Heavy files come last; a separate process reads
-    them.
+    """Yield each file with its text or its error. Heavy files come last; a separate process
+    reads them.
     """
     heavy: list[FoundFile] = []
     for file in files:
@@ -154,8 +154,8 @@ def _notes(bad: list[str], empty: list[str]) -> tuple[str, ...]:
 
 
 def _one_line(text: str) -> str:
-    """Return a text with a replacement character for each character that is not printable. File names
-    may contain line breaks and terminal escapes.
+    """Return a text with a replacement character for each character that is not printable.
+    File names may contain line breaks and terminal escapes.
     """
     characters: list[str] = []
     for character in text:

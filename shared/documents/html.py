@@ -1,5 +1,5 @@
-"""Conversion of HTML to plain text that keeps quotable structure: headings, paragraphs, lists, rows
-of tables, code.
+"""Conversion of HTML to plain text that keeps quotable structure: headings, paragraphs, lists,
+rows of tables, code.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _BLOCKS = frozenset({
 _TIGHT = frozenset({"li", "tr", "dt", "dd"})
 """Blocks on separate lines without an empty line between them."""
 _ONLY_MARK = re.compile(r"\s*(#{1,6}|-)\s*")
-"""A line with only the mark of a heading or list item. In `<li><p>`, the mark waits for the text of
-the paragraph.
+"""A line with only the mark of a heading or list item. In `<li><p>`, the mark waits for the
+text of the paragraph.
 """
 _HEADING = re.compile(r"h[1-6]")
 _CHARSET = re.compile(
@@ -56,8 +56,9 @@ def find_declared_charset(data: bytes) -> str | None:
 
 
 def html_text(markup: str) -> str:
-    """Return the text of a page: its title as a heading, then its `main` element. A page without
-    exactly one `main` gives its whole body. If the text begins with a heading, the title is left out.
+    """Return the text of a page: its title as a heading, then its `main` element. A page
+    without exactly one `main` gives its whole body. If the text begins with a heading, the
+    title is left out.
 
     Raises:
         DocumentRefused: the package that parses HTML is not installed.
@@ -84,8 +85,8 @@ def _folded(text: str) -> str:
 
 
 class _Writer:
-    """Writer of the text of a tree. It walks the tree without recursion, because hostile pages nest
-    deeper than Python's stack allows.
+    """Writer of the text of a tree. It walks the tree without recursion, because hostile pages
+    nest deeper than Python's stack allows.
     """
 
     def __init__(self) -> None:
@@ -118,8 +119,8 @@ class _Writer:
         return re.sub(r"\n{3,}", "\n\n", "".join(self._done)).strip()
 
     def _enter(self, node: LexborNode) -> LexborNode | None:
-        """Write the text that comes before the children of a node. Return the first child, or None if
-        there is none or the node is left out.
+        """Write the text that comes before the children of a node. Return the first child, or
+        None if there is none or the node is left out.
         """
         tag = node.tag or ""
         if node.is_text_node:

@@ -18,8 +18,8 @@ _BY_SUFFIX = {
     ".rs": "text/x-rust", ".java": "text/x-java", ".c": "text/x-c", ".h": "text/x-c", ".cpp": "text/x-c++", ".sql": "text/x-sql",
     ".sh": "text/x-shellscript", ".rb": "text/x-ruby", ".kt": "text/x-kotlin", ".swift": "text/x-swift", ".tex": "text/x-tex",
 }  # fmt: skip
-"""Media types by suffix. The host's table (`mimetypes`) is used only for other suffixes: it calls .ts
-a video, and differs between machines.
+"""Media types by suffix. The host's table (`mimetypes`) is used only for other suffixes: it
+calls .ts a video, and differs between machines.
 """
 
 _OFFICE = frozenset(
@@ -54,8 +54,8 @@ _TEXT_SUFFIXES = ("+json", "+xml", "+yaml")
 
 
 def media_type_of(name: str) -> str:
-    """Return the media type for the suffix of a file name. An unknown suffix counts as plain text;
-    decoding refuses a binary file later.
+    """Return the media type for the suffix of a file name. An unknown suffix counts as plain
+    text; decoding refuses a binary file later.
     """
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in _BY_SUFFIX:

@@ -1,8 +1,8 @@
 """A separate process that reads hostile or heavy files.
 
-A PDF, or a page whose deep nesting needs minutes to parse, can crash or block this process, but
-never a worker or the CLI. One process reads many files, one after another, with a time limit for
-each.
+A PDF, or a page whose deep nesting needs minutes to parse, can crash or block this process,
+but never a worker or the CLI. One process reads many files, one after another, with a time
+limit for each.
 
 `python -m handoff_queue.shared.documents.reader_process SECONDS` is that process. It reads the files
 as JSON lines from stdin up to an empty line, and writes one JSON line to stdout for each. It ends
@@ -48,8 +48,8 @@ class HeavyFile:
 def texts_elsewhere(
     files: Sequence[HeavyFile], *, timeout_s: int = TIMEOUT_S
 ) -> Iterator[str | DocumentRefused]:
-    """Yield the text or the error of each file, in the given order. If the process dies, only its
-    current file gives an error, and a new process reads the rest.
+    """Yield the text or the error of each file, in the given order. If the process dies, only
+    its current file gives an error, and a new process reads the rest.
     """
     done = 0
     while done < len(files):
@@ -78,8 +78,8 @@ def text_elsewhere(
 
 
 def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | DocumentRefused]:
-    """Yield the outcomes of files until the process has read all files or has died. The last outcome
-    is then the error of the file that it was reading.
+    """Yield the outcomes of files until the process has read all files or has died. The last
+    outcome is then the error of the file that it was reading.
     """
     home = Path(__file__).parents[2]
     command = [

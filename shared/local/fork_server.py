@@ -1,10 +1,11 @@
-"""Python processes that start in milliseconds, as forks of a process that has imported everything.
-Linux only.
+"""Python processes that start in milliseconds, as forks of a process that has imported
+everything. Linux only.
 
-Importing Celery, the model's SDK and pydantic costs seconds of processor time. Four processes on
-two cores would import them one after the other. The fork server saves two thirds of the processor
-time and more than half of the memory of `handoff run` (`python -m benchmarks.start_up`). A forked process is like any other process: it has
-its own pid, environment, folder, session, signals and exit code.
+Importing Celery, the model's SDK and pydantic costs seconds of processor time. Four processes
+on two cores would import them one after the other. The fork server saves two thirds of the
+processor time and more than half of the memory of `handoff run` (`python -m
+benchmarks.start_up`). A forked process is like any other process: it has its own pid,
+environment, folder, session, signals and exit code.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ _READ_ONCE = (
     "KOMBU_",
     "C_",
 )
-"""Prefixes of variables that the interpreter or a library reads during its import. A child with
-another value for such a variable cannot be forked.
+"""Prefixes of variables that the interpreter or a library reads during its import. A child
+with another value for such a variable cannot be forked.
 """
 
 
 def can_be() -> bool:
-    """Return whether this Python, kernel and sandbox can fork on order. Some builds and seccomp
-    profiles cannot.
+    """Return whether this Python, kernel and sandbox can fork on order. Some builds and
+    seccomp profiles cannot.
     """
     try:
         for descriptor in (os.memfd_create("order"), os.pidfd_open(os.getpid())):
@@ -59,8 +60,8 @@ def can_be() -> bool:
 
 
 class ForkedProcess:
-    """A forked child, with the part of the interface of `subprocess.Popen` that its parents need.
-    It is thread-safe.
+    """A forked child, with the part of the interface of `subprocess.Popen` that its parents
+    need. It is thread-safe.
     """
 
     def __init__(self, nursery: socket.socket) -> None:
@@ -148,18 +149,18 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """A fork server. `with ForkServer(modules) as server:` returns at once, and children are forked
-    after the imports.
+    """A fork server. `with ForkServer(modules) as server:` returns at once, and children are
+    forked after the imports.
 
-    The thread that enters must live as long as the server. Any thread may fork. The children end
-    with the server.
+    The thread that enters must live as long as the server. Any thread may fork. The children
+    end with the server.
     """
 
     def __init__(
         self, modules: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> None:
-        """`environment`: variables of the server, by default of this process. A child has its own
-        variables.
+        """`environment`: variables of the server, by default of this process. A child has its
+        own variables.
         """
         self._modules = modules
         self._environment = dict(os.environ if environment is None else environment)
@@ -203,8 +204,8 @@ class ForkServer:
         return self._process.pid
 
     def can_fork(self, command: Sequence[str], environment: Mapping[str, str]) -> bool:
-        """Return whether a fork would equal a new process: `python [-P] -m MODULE ...`, without
-        other values of variables that are read only once.
+        """Return whether a fork would equal a new process: `python [-P] -m MODULE ...`,
+        without other values of variables that are read only once.
         """
         return (
             _module_of(command) is not None

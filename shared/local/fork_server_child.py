@@ -1,10 +1,10 @@
 """The process behind `shared.local.fork_server`: it imports modules, forks a child for each
 request, and reports its end.
 
-The child becomes a process of `python -m MODULE ARGUMENT...`: the same code as `__main__`, the same
-arguments, the environment of the request, and its own exit code and signals. Forking is safe here:
-until the fork there is one thread, no connection and no client. A test of the house rules checks
-that importing a module starts nothing.
+The child becomes a process of `python -m MODULE ARGUMENT...`: the same code as `__main__`, the
+same arguments, the environment of the request, and its own exit code and signals. Forking is
+safe here: until the fork there is one thread, no connection and no client. A test of the house
+rules checks that importing a module starts nothing.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class ForkServerChild:
         self._by_asker: dict[int, _Ward] = {}
 
     def serve(self) -> ForkRequest | None:
-        """Return the request in a child. In the fork server, return None when no process can send
-        requests any more.
+        """Return the request in a child. In the fork server, return None when no process can
+        send requests any more.
         """
         while True:
             for number, _ in self._events.poll():
@@ -164,8 +164,8 @@ def _settle_in(order: ForkRequest, streams: tuple[int, int, int]) -> None:
 
 
 def main() -> None:
-    """Run `python -m shared.local.fork_server_child SOCKET MODULE...`: the number of an inherited
-    socket for requests, and the modules to import.
+    """Run `python -m shared.local.fork_server_child SOCKET MODULE...`: the number of an
+    inherited socket for requests, and the modules to import.
     """
     signal.signal(
         signal.SIGINT, signal.default_int_handler

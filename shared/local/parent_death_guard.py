@@ -1,9 +1,9 @@
 """Runs a command that cannot outlive its parent: `python parent_death_guard.py PARENT_PID
 COMMAND...`. The command ends also when the parent is killed with SIGKILL.
 
-This file is started by path and imports nothing of the project, so it starts in a few milliseconds.
-On Linux the kernel ends the command, and the command replaces this process. On other systems this
-process stays, and watches its parent and the command.
+This file is started by path and imports nothing of the project, so it starts in a few
+milliseconds. On Linux the kernel ends the command, and the command replaces this process. On
+other systems this process stays, and watches its parent and the command.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-"""Option of prctl, from linux/prctl.h. The kernel takes the *thread* that started this process as
-its parent, so that thread must live as long as the command (see `processes.py`).
+"""Option of prctl, from linux/prctl.h. The kernel takes the *thread* that started this process
+as its parent, so that thread must live as long as the command (see `processes.py`).
 """
 LOOK_EVERY_S = 0.5
 PARENT_IS_GONE = 75
@@ -43,8 +43,8 @@ def guarded_command(command: list[str], parent_pid: int | None = None) -> list[s
 
 
 def main(arguments: list[str]) -> int:
-    """Replace this process by the command on Linux. On other systems, run the command as a child and
-    return its exit status.
+    """Replace this process by the command on Linux. On other systems, run the command as a
+    child and return its exit status.
     """
     parent_pid, command = int(arguments[0]), arguments[1:]
     if sys.platform == "linux":

@@ -1,9 +1,9 @@
-"""Child processes of one machine. They are started, watched and restarted when they die, and they
-end with their parent.
+"""Child processes of one machine. They are started, watched and restarted when they die, and
+they end with their parent.
 
 Each child has a thread that starts it and waits for it. This is necessary: the kernel's
-parent-death signal (see `parent_death_guard.py`) is sent when the *thread* that started a child
-ends. So a thread that outlives the child must start it.
+parent-death signal (see `parent_death_guard.py`) is sent when the *thread* that started a
+child ends. So a thread that outlives the child must start it.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ class ChildSpec:
     restart: bool = True
     """False: the child is given up after its first death."""
     is_hunted: bool = False
-    """True if the child is killed on purpose: it is started again after 0.1 s, however often it
-    dies.
+    """True if the child is killed on purpose: it is started again after 0.1 s, however often
+    it dies.
     """
     hopeless: int | None = None
     """Exit code after which another start would fail in the same way. The child is given up."""
     ends_last: bool = False
-    """True to stop the child after all others: draining workers still put their messages back into
-    Redis.
+    """True to stop the child after all others: draining workers still put their messages back
+    into Redis.
     """
 
 
@@ -187,9 +187,9 @@ class Processes:
         return self._children[name].log
 
     def stop(self, grace_s: float = 10.0) -> None:
-        """Ask every child to end, and kill the children that still run after the grace. Children with
-        `ends_last` are asked after the others have ended, with a second grace. No child runs when
-        this returns.
+        """Ask every child to end, and kill the children that still run after the grace.
+        Children with `ends_last` are asked after the others have ended, with a second grace.
+        No child runs when this returns.
 
         Args:
             grace_s: seconds.
@@ -287,8 +287,8 @@ class _Child(threading.Thread):
         self._signal(signal.SIGKILL)
 
     def _begun(self) -> subprocess.Popen[bytes] | ForkedProcess | None:
-        """Start the child and return its process. Return None if it was asked to end before its
-        start, or cannot start. The log then has the error.
+        """Start the child and return its process. Return None if it was asked to end before
+        its start, or cannot start. The log then has the error.
         """
         try:
             return self._spawn()
@@ -320,8 +320,8 @@ class _Child(threading.Thread):
             return self._process
 
     def _signal(self, number: signal.Signals) -> None:
-        """Send a signal to the child, and SIGKILL to its whole process group, which includes the
-        child's own children. The child is not restarted after this.
+        """Send a signal to the child, and SIGKILL to its whole process group, which includes
+        the child's own children. The child is not restarted after this.
         """
         with self._lock:
             self._ending.set()

@@ -1,5 +1,5 @@
-"""Port and password of a private Redis whose data is kept. The next start uses them again, so that
-exported URLs stay valid.
+"""Port and password of a private Redis whose data is kept. The next start uses them again, so
+that exported URLs stay valid.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class RedisAccess(Message):
 
     @property
     def url(self) -> str:
-        """URL with the password. Put it into an environment variable, never into a command line or a
-        log.
+        """URL with the password. Put it into an environment variable, never into a command
+        line or a log.
         """
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
 
 def access_from(earlier: RedisAccess | None) -> RedisAccess:
-    """Return the earlier access, with a free port if its port is taken. Without an earlier access,
-    return a new one with a random password.
+    """Return the earlier access, with a free port if its port is taken. Without an earlier
+    access, return a new one with a random password.
     """
     if earlier is None:
         return RedisAccess(port=free_port(), password=secrets.token_urlsafe(24))

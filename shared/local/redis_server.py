@@ -26,8 +26,8 @@ _START_TIMEOUT_S = 15.0
 
 
 class PrivateRedis:
-    """A Redis that runs as a child of `processes` and is stopped with them. With an append-only file,
-    it is started again on the same port and data if it dies.
+    """A Redis that runs as a child of `processes` and is stopped with them. With an
+    append-only file, it is started again on the same port and data if it dies.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class PrivateRedis:
         return self.access.url
 
     def answers(self) -> bool:
-        """Return whether the server on our port accepts our password and answers. The check uses a
-        plain socket, because only the store may import redis.
+        """Return whether the server on our port accepts our password and answers. The check
+        uses a plain socket, because only the store may import redis.
         """
         try:
             with socket.create_connection(

@@ -17,8 +17,8 @@ _OWNER_ONLY = 0o600
 def read_private(file: Path) -> str | None:
     """Return the text of `file`.
 
-    Return None if the file is missing or unreadable, or if other users can read it: a password in
-    such a file is no longer a secret.
+    Return None if the file is missing or unreadable, or if other users can read it: a password
+    in such a file is no longer a secret.
     """
     try:
         with file.open(encoding="utf-8") as opened:
@@ -47,7 +47,8 @@ class RunDirectory:
     """A folder that only this user can read. It is removed at the end of the `with` block:
     `with RunDirectory() as folder: use(folder.path)`.
 
-    A run that is killed leaves its folder and a free lock behind. The next run removes the folder.
+    A run that is killed leaves its folder and a free lock behind. The next run removes the
+    folder.
     """
 
     path: Path

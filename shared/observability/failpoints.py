@@ -1,18 +1,18 @@
-"""Failpoints: named places in the code at which a process can be made to fail. `handoff chaos` uses
-them to hit windows of microseconds that random kills never hit.
+"""Failpoints: named places in the code at which a process can be made to fail. `handoff chaos`
+uses them to hit windows of microseconds that random kills never hit.
 
-Failpoints are off unless HANDOFF_FAILPOINTS names a folder. A file in that folder arms the point of
-the same name, and its content is the action:
+Failpoints are off unless HANDOFF_FAILPOINTS names a folder. A file in that folder arms the
+point of the same name, and its content is the action:
 
-    kill            this process gets SIGKILL
-    kill PID        that process gets SIGKILL, for example Redis before a request or after its answer
-    stop            this process gets SIGSTOP; another process must send SIGCONT
-    stop PID        that process gets SIGSTOP
-    freeze SECONDS  this thread sleeps for that time and holds the interpreter lock
-    drop            raise the client's error for a lost answer; only at points after a request
-    defect          raise a RuntimeError, as a defect of our own code would
+    kill            this process gets SIGKILL kill PID        that process gets SIGKILL, for
+    example Redis before a request or after its answer stop            this process gets
+    SIGSTOP; another process must send SIGCONT stop PID        that process gets SIGSTOP freeze
+    SECONDS  this thread sleeps for that time and holds the interpreter lock drop
+    raise the client's error for a lost answer; only at points after a request defect
+    raise a RuntimeError, as a defect of our own code would
 
-The first process that reaches the point renames the file to `POINT@PID`, so a point fires once.
+The first process that reaches the point renames the file to `POINT@PID`, so a point fires
+once.
 """
 
 from __future__ import annotations

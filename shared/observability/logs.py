@@ -1,7 +1,7 @@
 """Logging of every process: one line an event, with its job and handoff, and without secrets.
 
-The lines are JSON, or readable text on a terminal. Records of standard-library loggers (Celery's,
-kombu's) have the same form.
+The lines are JSON, or readable text on a terminal. Records of standard-library loggers
+(Celery's, kombu's) have the same form.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from handoff_queue.shared.settings.settings import Settings
 QUIET = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3", "asyncio", "amqp")
 """Loggers that write a line for each request. Only their warnings and errors are logged."""
 COMMENTS = ("celery.worker.strategy", "celery.app.trace")
-"""Loggers of Celery that report each message and each successful task. Our logs report the result
-instead. At the level DEBUG these loggers write all their lines, else only warnings and errors.
+"""Loggers of Celery that report each message and each successful task. Our logs report the
+result instead. At the level DEBUG these loggers write all their lines, else only warnings and
+errors.
 """
 _MESSAGE = re.compile(
     r"(?P<job>j-[0-9a-f]{12})(?::(?P<handoff>[a-z][a-z0-9_-]*\.[0-9]{1,4})(?= ))?"
 )
-"""Id of a job, and of a handoff if there is one, in the id and the arguments that Celery logs for a
-message.
+"""Id of a job, and of a handoff if there is one, in the id and the arguments that Celery logs
+for a message.
 """
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -65,8 +66,8 @@ def configure_logging(
     at_most: int | None = None,
     file: str | None = None,
 ) -> None:
-    """Send every log record of this process to `file`, or to `stream`. A second call replaces the
-    first configuration.
+    """Send every log record of this process to `file`, or to `stream`. A second call replaces
+    the first configuration.
 
     Args:
         stream: None for standard error.
@@ -130,21 +131,21 @@ def _is_not_a_hand_back(record: logging.LogRecord) -> bool:
 
 
 def log_of(name: str) -> structlog.stdlib.BoundLogger:
-    """Return the logger of a module: `log = log_of(__name__)`, then `log.info("handoff claimed",
-    fence=2)`. It follows the latest `configure_logging`, also a later one.
+    """Return the logger of a module: `log = log_of(__name__)`, then `log.info("handoff
+    claimed", fence=2)`. It follows the latest `configure_logging`, also a later one.
     """
     return _Logger(logging.getLogger(name), _chain, {})
 
 
 _whose: ContextVar[Mapping[str, str]] = ContextVar("whose", default=MappingProxyType({}))
-"""Job and handoff of the current context, for its log lines. structlog has one context variable for
-each name, and takes ten times as long to set them.
+"""Job and handoff of the current context, for its log lines. structlog has one context
+variable for each name, and takes ten times as long to set them.
 """
 
 
 class logged_as:  # noqa: N801 - read as a statement
-    """Add job and handoff to each log line of the `with` block. The earlier values return after
-    the block.
+    """Add job and handoff to each log line of the `with` block. The earlier values return
+    after the block.
     """
 
     __slots__ = ("_bound", "_token")
@@ -197,8 +198,8 @@ def _enriching(redactor: Redactor) -> list[Processor]:
 
 
 def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Add job and handoff to Celery's own lines about a message, and the ids of the current trace
-    and span to every line (a structlog processor).
+    """Add job and handoff to Celery's own lines about a message, and the ids of the current
+    trace and span to every line (a structlog processor).
     """
     record = event.get("_record")
     data = getattr(record, "data", None)

@@ -14,8 +14,8 @@ from handoff_queue.shared.settings.settings import Settings
 
 HIDDEN: Final = "[redacted]"
 SHORTEST_CONTAINED = 6
-"""Least number of characters of a secret that is also hidden inside a longer text. A shorter secret,
-such as "1", is hidden only where it is the whole value.
+"""Least number of characters of a secret that is also hidden inside a longer text. A shorter
+secret, such as "1", is hidden only where it is the whole value.
 """
 
 _SECRET_NAME = re.compile(
@@ -63,10 +63,11 @@ class Redactor:
         return without_credentials(text)
 
     def value(self, value: Any, name: str = "", depth: int = 0) -> Any:
-        """Return plain data without secrets. A value under the name of a secret is replaced. Numbers,
-        booleans and None are never secrets.
+        """Return plain data without secrets. A value under the name of a secret is replaced.
+        Numbers, booleans and None are never secrets.
 
-        A value that is not plain data, or is nested too deep, becomes its text without secrets.
+        A value that is not plain data, or is nested too deep, becomes its text without
+        secrets.
 
         Args:
             name: name of the value, if it has one.
@@ -97,9 +98,9 @@ def without_credentials(text: str) -> str:
 def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None) -> frozenset[str]:
     """Return the secrets of a process.
 
-    They are the values of environment variables with names of secrets, the values of headers in
-    variables, and every secret setting. The passwords of URLs in the variables and the settings are
-    secrets, too.
+    They are the values of environment variables with names of secrets, the values of headers
+    in variables, and every secret setting. The passwords of URLs in the variables and the
+    settings are secrets, too.
 
     Args:
         environment: None for the environment of this process.
@@ -132,8 +133,8 @@ def _basic_auth_passwords(value: str) -> Iterator[str]:
 
 
 def _values_of_headers(headers: str) -> Iterator[str]:
-    """Yield each value of `name=value,...`, and of `Name: value` lines. In a part without `=` each
-    word may be the key.
+    """Yield each value of `name=value,...`, and of `Name: value` lines. In a part without `=`
+    each word may be the key.
     """
     for line in headers.split("\n"):
         yield line.partition(":")[2].strip()
@@ -149,8 +150,8 @@ def _values_of_headers(headers: str) -> Iterator[str]:
 
 
 def _passwords_in(url: str) -> set[str]:
-    """Return the password of a URL, and its query parameters with names of secrets. Return an empty
-    set if the URL is invalid.
+    """Return the password of a URL, and its query parameters with names of secrets. Return an
+    empty set if the URL is invalid.
     """
     try:
         parts = urlsplit(url)

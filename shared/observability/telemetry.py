@@ -62,14 +62,14 @@ class Telemetry:
         """Set the function that reads a job's stored trace. It may raise a StoreError."""
 
     def submitting(self, job_id: JobId) -> AbstractContextManager[str | None]:
-        """Open the span of a submission. The block gets the `traceparent` to store with the job, or
-        None.
+        """Open the span of a submission. The block gets the `traceparent` to store with the
+        job, or None.
         """
         return _NOTHING_KEPT
 
     def submitting_each(self, job_ids: Sequence[JobId]) -> AbstractContextManager[Submissions]:
-        """Open a span for each of several jobs that are submitted together. No span is the parent of
-        another, and all end with the block.
+        """Open a span for each of several jobs that are submitted together. No span is the
+        parent of another, and all end with the block.
         """
         return nullcontext(Submissions([None] * len(job_ids)))
 

@@ -24,8 +24,8 @@ _REFUSED = "no spans are sent: OpenTelemetry's SDK refuses one of the variables 
 
 
 def start_telemetry(service: str, settings: Settings, *, flush_s: float | None = None) -> None:
-    """Choose the telemetry of this process, at the first call. Export spans if the environment asks
-    for them and they can be exported. Otherwise log why not, and export nothing.
+    """Choose the telemetry of this process, at the first call. Export spans if the environment
+    asks for them and they can be exported. Otherwise log why not, and export nothing.
 
     Args:
         service: name of the service, if OTEL_SERVICE_NAME gives none.

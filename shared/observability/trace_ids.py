@@ -52,9 +52,9 @@ class TracePosition:
 
 
 def place_of(job_id: JobId, kept: Callable[[JobId], StoredTrace]) -> TracePosition:
-    """Return the position of a job in its trace. A child job is in its parent's trace. A job with a
-    stored traceparent is in that trace. Any other job has a trace whose id is derived from the
-    job's id.
+    """Return the position of a job in its trace. A child job is in its parent's trace. A job
+    with a stored traceparent is in that trace. Any other job has a trace whose id is derived
+    from the job's id.
 
     Args:
         kept: reads the stored trace of a job.

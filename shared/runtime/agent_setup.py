@@ -1,5 +1,5 @@
-"""The set-up of a handoff's run, and the consequences of its result. Workers and supervisors provide
-different functions for both (`Fit`, `Conclude`).
+"""The set-up of a handoff's run, and the consequences of its result. Workers and supervisors
+provide different functions for both (`Fit`, `Conclude`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Runner(Protocol):
         ...
 
     def first_call(self) -> tuple[WorstCase | None, Expected | None]:
-        """Return the worst case of the first model call, and its expected share of the rate limits.
-        Each is None if it does not apply.
+        """Return the worst case of the first model call, and its expected share of the rate
+        limits. Each is None if it does not apply.
         """
         ...
 

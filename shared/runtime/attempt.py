@@ -1,8 +1,8 @@
-"""One attempt at a handoff, from its message to its stored result. Workers use it for specialists,
-and supervisors for roles.
+"""One attempt at a handoff, from its message to its stored result. Workers use it for
+specialists, and supervisors for roles.
 
-An attempt loads the payloads, claims the handoff, runs the agent loop and stores the result. It
-always ends in one of the ways of `AttemptEnd`.
+An attempt loads the payloads, claims the handoff, runs the agent loop and stores the result.
+It always ends in one of the ways of `AttemptEnd`.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Attempts:
     ) -> AttemptOutcome:
         """Claim a handoff, and run it to its end.
 
-        If Redis is unreachable before the claim, the message goes back to its queue. A pause before
-        that keeps the worker from emptying its queues in a loop.
+        If Redis is unreachable before the claim, the message goes back to its queue. A pause
+        before that keeps the worker from emptying its queues in a loop.
 
         Args:
             text: text of the message.
@@ -141,10 +141,11 @@ class Attempts:
         *,
         own: SpecialistSpec | None = None,
     ) -> PreparedAttempt:
-        """Prepare the run of a handoff. If this process cannot run it, the prepared attempt has a
-        failed result.
+        """Prepare the run of a handoff. If this process cannot run it, the prepared attempt
+        has a failed result.
 
-        An exception before the claim would cause endless retries, because only claims are counted.
+        An exception before the claim would cause endless retries, because only claims are
+        counted.
 
         Args:
             text: text of the message.
@@ -206,8 +207,9 @@ class Attempts:
             return ended
 
     def _worked(self, claim: Claim, ready: PreparedAttempt) -> tuple[HandoffResult, Consequences]:
-        """Do the work, and return the result and its consequences. If the store fails, try to store
-        the waiting checkpoints, so that the next claim does not pay for the same calls again.
+        """Do the work, and return the result and its consequences. If the store fails, try to
+        store the waiting checkpoints, so that the next claim does not pay for the same calls
+        again.
         """
         try:
             return self._concluded(ready.handoff, self._result(claim, ready), ready.conclude)
@@ -216,8 +218,8 @@ class Attempts:
             raise
 
     def _result(self, claim: Claim, ready: PreparedAttempt) -> HandoffResult:
-        """Return the result of the handoff. It says whether a tool with effects may have run under
-        an earlier claim.
+        """Return the result of the handoff. It says whether a tool with effects may have run
+        under an earlier claim.
         """
         result = self._own_result(claim, ready)
         for checkpoint in claim.so_far():
@@ -301,8 +303,8 @@ class Attempts:
         )
 
     def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, LoadedPayloads]:
-        """Load the spec, the results and the manifest of a handoff, in one round trip. A missing or
-        damaged result counts as failed.
+        """Load the spec, the results and the manifest of a handoff, in one round trip. A
+        missing or damaged result counts as failed.
 
         Raises:
             StoreError: the spec or the manifest is missing or damaged.
@@ -364,8 +366,8 @@ class Attempts:
     def _concluded(
         self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude
     ) -> tuple[HandoffResult, Consequences]:
-        """Return the result and its consequences. If `conclude` raises an unexpected error, return a
-        failed result and its consequences.
+        """Return the result and its consequences. If `conclude` raises an unexpected error,
+        return a failed result and its consequences.
         """
         try:
             return result, conclude(handoff, result)

@@ -17,8 +17,8 @@ MOST_NAME = 200
 
 @dataclass(slots=True)
 class ModelCallLog:
-    """Outcomes of the newest calls of each model. It keeps the `MOST_MODELS` models that were called
-    last. All threads of a process share it.
+    """Outcomes of the newest calls of each model. It keeps the `MOST_MODELS` models that were
+    called last. All threads of a process share it.
     """
 
     now: Callable[[], float] = time.time
@@ -69,8 +69,8 @@ class RecordedModel:
     log: ModelCallLog
 
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
-        """Make the call, and record its outcome. An error of `on_pulse` is not recorded, because it
-        does not come from the server.
+        """Make the call, and record its outcome. An error of `on_pulse` is not recorded,
+        because it does not come from the server.
 
         Raises:
             ModelError: raised by the model.

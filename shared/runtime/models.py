@@ -21,9 +21,9 @@ MakeModel = Callable[[Settings], Model]
 def provider_models(settings: Settings) -> MakeModel:
     """Return the function that makes the provider's models and the offline model.
 
-    A process that will call a model runs this at its start. It imports the provider's SDK, which
-    takes more processor time than all other imports, and checks that the settings are enough to make
-    a model.
+    A process that will call a model runs this at its start. It imports the provider's SDK,
+    which takes more processor time than all other imports, and checks that the settings are
+    enough to make a model.
 
     Raises:
         UserError: there is no key, or packages or settings of the provider are missing.
@@ -50,7 +50,8 @@ class Models:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def name_of(self, asked: str | None, spec: SpecialistSpec) -> str:
-        """Return the model of the handoff, else the model of the spec, else the default of its tier.
+        """Return the model of the handoff, else the model of the spec, else the default of its
+        tier.
 
         With offline settings, the result is always the offline model.
 

@@ -34,8 +34,8 @@ class Announcer:
     def of(
         cls, process: Process, app: Celery, node: str, roles: Iterable[SpecialistSpec]
     ) -> Announcer:
-        """Return the announcer of a process. Its facts hide every secret of the settings and the
-        environment.
+        """Return the announcer of a process. Its facts hide every secret of the settings and
+        the environment.
         """
         return cls(process, app, node, tuple(roles), Redactor(secrets_of(process.settings)))
 
@@ -63,8 +63,9 @@ class Announcer:
 
 
 def server_of(settings: Settings) -> str:
-    """Return the address of the model's server without user, password and query. Return '' for the
-    offline model, for other providers than Anthropic, and for an address that cannot be parsed.
+    """Return the address of the model's server without user, password and query. Return '' for
+    the offline model, for other providers than Anthropic, and for an address that cannot be
+    parsed.
     """
     if settings.is_offline or settings.model_provider != "anthropic":
         return ""

@@ -1,5 +1,5 @@
-"""Cache of payloads that a process has read or written. The keys are digests, so an entry is never
-stale.
+"""Cache of payloads that a process has read or written. The keys are digests, so an entry is
+never stale.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class PayloadCache:
     def payloads(
         self, job_id: JobId, digests: Sequence[str], *, results: Sequence[str] = ()
     ) -> dict[str, str]:
-        """Return payloads of a job by digest. Only payloads outside the cache cost a round trip.
+        """Return payloads of a job by digest. Only payloads outside the cache cost a round
+        trip.
 
         The arguments and errors are those of `PayloadStore.get`.
         """

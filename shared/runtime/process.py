@@ -1,5 +1,5 @@
-"""Resources of a supervisor or worker process: the store, its leases, its drain. They are made when
-the process starts, never on import.
+"""Resources of a supervisor or worker process: the store, its leases, its drain. They are made
+when the process starts, never on import.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from handoff_queue.shared.store.store import Store, open_store
 __all__ = ["Process", "redis_url_of", "start_process"]
 
 SWITCH_EVERY_S = 0.02
-"""Seconds that a thread waits for the interpreter lock before it requests the lock. With Python's
-default of 5 ms, hundreds of threads that wake at once spend a fifth of the processor time on these
-requests. A longer wait saves no more (benchmarks/RESULTS.md).
+"""Seconds that a thread waits for the interpreter lock before it requests the lock. With
+Python's default of 5 ms, hundreds of threads that wake at once spend a fifth of the processor
+time on these requests. A longer wait saves no more (benchmarks/RESULTS.md).
 """
 YOUNG_OBJECTS = 10_000
 """Net number of new objects that starts the garbage collector. Python's default is 700 (3.13:
@@ -36,12 +36,13 @@ YOUNG_OBJECTS = 10_000
 processor time (benchmarks/RESULTS.md).
 """
 GENERATIONS = (YOUNG_OBJECTS, 10, 2)
-"""Thresholds of the collector. It examines all objects after every 200,000 new objects, because
-reference cycles that live longer than a model call can keep the call's texts in memory.
+"""Thresholds of the collector. It examines all objects after every 200,000 new objects,
+because reference cycles that live longer than a model call can keep the call's texts in
+memory.
 """
 MOST_FILES = 65_536
-"""Open files of a process, if the system allows it. The usual default is 1,024, and each slot has a
-connection to the model.
+"""Open files of a process, if the system allows it. The usual default is 1,024, and each slot
+has a connection to the model.
 """
 
 
@@ -84,8 +85,8 @@ def start_process(
 
 
 def _tune_garbage_collector() -> None:
-    """Exclude imported objects from the garbage collector, and make collections rare. All threads
-    stop during a collection, and its time grows with the number of objects.
+    """Exclude imported objects from the garbage collector, and make collections rare. All
+    threads stop during a collection, and its time grows with the number of objects.
     """
     gc.collect()
     gc.freeze()
@@ -93,8 +94,8 @@ def _tune_garbage_collector() -> None:
 
 
 def allow_files() -> None:
-    """Raise the limit of open files to the system's maximum, at most `MOST_FILES`. If the system
-    refuses, log one line.
+    """Raise the limit of open files to the system's maximum, at most `MOST_FILES`. If the
+    system refuses, log one line.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:

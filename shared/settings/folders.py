@@ -27,7 +27,8 @@ def expand_folder(folder: Path, setting: str) -> Path:
 
 
 def files_with_suffix(folder: Path, suffixes: Collection[str]) -> list[Path]:
-    """Return the entries of a folder whose suffix is one of `suffixes` in any case, sorted by name.
+    """Return the entries of a folder whose suffix is one of `suffixes` in any case, sorted by
+    name.
 
     Args:
         suffixes: in lower case and with their dot, such as `{".md"}`.

@@ -77,8 +77,8 @@ READ_BY_CELERY = frozenset(
 `tests/shared/settings/test_foreign_environment.py` compares them with the installed source.
 """
 SET_BY_CELERY = frozenset(name for name in READ_BY_CELERY if name.startswith("CELERY_LOG_"))
-"""Variables that a worker sets for its child processes. A worker that a tool of another worker starts
-has them, so they are no reason to refuse.
+"""Variables that a worker sets for its child processes. A worker that a tool of another worker
+starts has them, so they are no reason to refuse.
 """
 NAME_A_BROKER = (
     "CELERY_BROKER_URL",
@@ -99,8 +99,8 @@ def forget_celery_variables(environment: MutableMapping[str, str] = os.environ) 
 
 
 def forget_service_links(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Remove the variables that Kubernetes sets for a service called flower. Otherwise Flower would
-    read FLOWER_PORT as its own option.
+    """Remove the variables that Kubernetes sets for a service called flower. Otherwise Flower
+    would read FLOWER_PORT as its own option.
     """
     for name in list(environment):
         if name.startswith("FLOWER_") and _SERVICE_LINK.match(environment[name]):
@@ -110,8 +110,8 @@ def forget_service_links(environment: MutableMapping[str, str] = os.environ) -> 
 def check_celery_command(module: str) -> None:
     """Make Celery's command line ignore variables, or refuse variables that it cannot ignore.
 
-    The function has an effect only if Celery's command line was started for this app module. A host
-    service that imports the module keeps its environment.
+    The function has an effect only if Celery's command line was started for this app module. A
+    host service that imports the module keeps its environment.
 
     Raises:
         UserError: a variable or an option would change how our app runs. The message names it.
@@ -133,8 +133,8 @@ def check_celery_command(module: str) -> None:
 
 
 def check_tls_variables() -> None:
-    """Check the files that SSL_CERT_FILE and SSLKEYLOGFILE name. With a wrong file, each connection
-    would fail.
+    """Check the files that SSL_CERT_FILE and SSLKEYLOGFILE name. With a wrong file, each
+    connection would fail.
 
     Raises:
         UserError: a file cannot be used. The message names the variable.

@@ -1,8 +1,8 @@
-"""Checks of texts that become part of an HTTP request: header values, server addresses, proxies.
-Pure.
+"""Checks of texts that become part of an HTTP request: header values, server addresses,
+proxies. Pure.
 
-Each check raises a `ValueError` that names the fault and the correction. No message holds any part
-of the text, which may be a secret.
+Each check raises a `ValueError` that names the fault and the correction. No message holds any
+part of the text, which may be a secret.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def has_possible_host(parts: SplitResult) -> bool:
 
 
 def proxy_of(scheme: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the variable that names the proxy for servers of this scheme, and its value; None if
-    there is no proxy.
+    """Return the variable that names the proxy for servers of this scheme, and its value; None
+    if there is no proxy.
     """
     for name in (f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"):
         if value := environment.get(name):

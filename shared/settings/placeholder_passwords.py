@@ -1,7 +1,7 @@
 """Placeholders, such as `change-me`, that were not replaced by a secret.
 
-Supervisors, workers and Flower refuse to start with them. Clients do not check: they own neither
-the broker nor its password.
+Supervisors, workers and Flower refuse to start with them. Clients do not check: they own
+neither the broker nor its password.
 """
 
 from __future__ import annotations

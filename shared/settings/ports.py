@@ -12,8 +12,8 @@ LARGEST = 65_535
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server can listen on this port now. Connections of an earlier server that are
-    still closing do not count.
+    """Return whether a server can listen on this port now. Connections of an earlier server
+    that are still closing do not count.
     """
     return _bind_error(port) is None
 

@@ -1,5 +1,5 @@
-"""The address of Redis from HANDOFF_REDIS_URL. The store's clients and Celery's clients use it.
-Pure.
+"""The address of Redis from HANDOFF_REDIS_URL. The store's clients and Celery's clients use
+it. Pure.
 
     redis://user:password@host:6379/0
     rediss://user:password@host:6379/0?ssl_ca_certs=ca.crt
@@ -7,8 +7,8 @@ Pure.
     redis://user:password@host:6379/0?prefix=billing
 
 The first part has user, password, database and options; further parts name further sentinels.
-`OPTIONS` has the options of each scheme. `ssl=true` means TLS to the sentinels and to the Redis that
-they name.
+`OPTIONS` has the options of each scheme. `ssl=true` means TLS to the sentinels and to the
+Redis that they name.
 """
 
 from __future__ import annotations

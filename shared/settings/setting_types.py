@@ -104,8 +104,8 @@ def check_path(value: object) -> object:
 
 
 def _folders_in(value: Any) -> Any:
-    """Return the folders in a text: a list with the separator of PATH, or a JSON list. Another value
-    is returned unchanged.
+    """Return the folders in a text: a list with the separator of PATH, or a JSON list. Another
+    value is returned unchanged.
     """
     if not isinstance(value, str):
         return value

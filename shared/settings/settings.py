@@ -1,8 +1,8 @@
-"""Settings from the environment (`HANDOFF_...`). They are read once, in an `app.py` or the CLI, and
-passed on.
+"""Settings from the environment (`HANDOFF_...`). They are read once, in an `app.py` or the
+CLI, and passed on.
 
-Each setting has a type and, if it is a number, a lower and an upper bound. No error text holds a
-value, because it may be a secret.
+Each setting has a type and, if it is a number, a lower and an upper bound. No error text holds
+a value, because it may be a secret.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from handoff_queue.shared.types.limits import Depth, Dollars, Tokens
 from handoff_queue.shared.types.message import each_problem
 
 OFFLINE_MODEL = "offline"
-"""Name of the built-in model that quotes documents. It is deterministic, and needs no key and no
-network.
+"""Name of the built-in model that quotes documents. It is deterministic, and needs no key and
+no network.
 """
 
 
@@ -81,16 +81,17 @@ class Settings(BaseSettings):
     )
 
     redis_url: RedisUrl | None = None
-    """The Redis for Celery's messages and the store, for example `redis://:password@host:6379/0`.
-    `rediss://` uses TLS and checks certificates. `sentinel://` uses Sentinel. `?prefix=NAME` shares
-    the database with other applications. Not set: `handoff run` and `handoff up` start a private
-    Redis. Workers, supervisors and the Python client try `redis://localhost:6379/0`.
+    """The Redis for Celery's messages and the store, for example
+    `redis://:password@host:6379/0`. `rediss://` uses TLS and checks certificates.
+    `sentinel://` uses Sentinel. `?prefix=NAME` shares the database with other applications.
+    Not set: `handoff run` and `handoff up` start a private Redis. Workers, supervisors and the
+    Python client try `redis://localhost:6379/0`.
     """
 
     model_provider: Literal["anthropic", "bedrock", "vertex", "foundry"] = "anthropic"
-    """The service that runs the models. The clients of the clouds read their credentials from the
-    environment, as their own SDKs do. `bedrock` and `vertex` need
-    `pip install 'anthropic[bedrock]'` or `'anthropic[vertex]'`.
+    """The service that runs the models. The clients of the clouds read their credentials from
+    the environment, as their own SDKs do. `bedrock` and `vertex` need `pip install
+    'anthropic[bedrock]'` or `'anthropic[vertex]'`.
     """
     supervisor_model: Name = "claude-opus-5-5"
     """The model that plans, reviews and synthesises. Specialists of the tier `capable` use it."""
@@ -107,7 +108,8 @@ class Settings(BaseSettings):
     anthropic_auth_token: HeaderValue | None = Field(
         default=None, validation_alias="ANTHROPIC_AUTH_TOKEN"
     )
-    """A bearer token, which some gateways want instead of a key. If both are set, the key is used.
+    """A bearer token, which some gateways want instead of a key. If both are set, the key is
+    used.
     """
     anthropic_base_url: ServerUrl | None = Field(
         default=None, validation_alias="ANTHROPIC_BASE_URL", repr=False
@@ -117,12 +119,12 @@ class Settings(BaseSettings):
     authorization, and a key is then sent as `X-Api-Key`.
     """  # not in `repr`: it may hold a password
     price_as: Name | None = None
-    """The model whose price applies to names that the price table does not know, such as a gateway's
-    alias. Not set: the cost of such a model is unknown, and `--max-usd` is refused.
+    """The model whose price applies to names that the price table does not know, such as a
+    gateway's alias. Not set: the cost of such a model is unknown, and `--max-usd` is refused.
     """
     offline: bool | None = None
-    """`true`: always use the offline model. `false`: never use it. Not set: use it if there is no
-    key, no token and no base URL.
+    """`true`: always use the offline model. `false`: never use it. Not set: use it if there is
+    no key, no token and no base URL.
     """
 
     priority: Priority = Priority.INTERACTIVE
@@ -130,15 +132,15 @@ class Settings(BaseSettings):
     idempotency key must have the same priority each time. Set `batch` for scheduled jobs.
     """
     mode: Literal[Mode.AUTO, Mode.SINGLE, Mode.TEAM, Mode.ADAPTIVE] = Mode.AUTO
-    """The mode of a job that names none. Set `team` if every job is worth a planner, and `single` if
-    no job is.
+    """The mode of a job that names none. Set `team` if every job is worth a planner, and
+    `single` if no job is.
     """
     max_depth: Depth = 2
     """Levels of sub-supervisors in a job that sets no limit. 0: a plan can use none."""
 
     gates: PlainPath | None = None
-    """A file of gates, for jobs that have no gates and whose workflow has none. A process reads it
-    once.
+    """A file of gates, for jobs that have no gates and whose workflow has none. A process
+    reads it once.
     """
 
     specialists_dirs: Folders = ()
@@ -146,51 +148,54 @@ class Settings(BaseSettings):
     tools_dirs: Folders = ()
     """Folders of Python files with your own tools."""
     cache_dir: PlainPath = Path("~/.cache/handoff")
-    """The folder of full-text indexes and of interrupted runs. The indexes may be deleted at any
-    time. Workers in containers on one host share it as a volume. A user without a home folder
-    must set it.
+    """The folder of full-text indexes and of interrupted runs. The indexes may be deleted at
+    any time. Workers in containers on one host share it as a volume. A user without a home
+    folder must set it.
     """
 
     lease_s: Duration = Field(default=15.0, gt=0.2, le=DAY_S, allow_inf_nan=False)
-    """How long a claim lives without renewal. A dead worker's handoffs run elsewhere after this time.
-    A short lease recovers sooner. A lease that is too short makes a busy machine lose claims. A
-    process that cannot renew for three leases ends itself.
+    """How long a claim lives without renewal. A dead worker's handoffs run elsewhere after
+    this time. A short lease recovers sooner. A lease that is too short makes a busy machine
+    lose claims. A process that cannot renew for three leases ends itself.
     """
     sweep_interval_s: Interval = 1.0
-    """How often each supervisor looks for ended leases, lost messages, deadlines and webhooks. It
-    looks at least eight times in each lease.
+    """How often each supervisor looks for ended leases, lost messages, deadlines and webhooks.
+    It looks at least eight times in each lease.
     """
     retention_s: WholeSeconds = Field(default=7 * DAY_S, gt=60, le=10 * YEAR_S)
-    """How long a job and its documents are kept after the last change. A job that has not ended is
-    kept at least until its deadline. Use one value in all processes.
+    """How long a job and its documents are kept after the last change. A job that has not
+    ended is kept at least until its deadline. Use one value in all processes.
     """
     keep_turns: bool = False
-    """`true`: the turns of a handoff stay as long as its job, and `handoff export` and `handoff trace`
-    contain them. They take several times the memory of the results. `false`: they are removed when
-    the handoff ends. Turns of a handoff that was cancelled or ran out of time are always removed.
+    """`true`: the turns of a handoff stay as long as its job, and `handoff export` and
+    `handoff trace` contain them. They take several times the memory of the results. `false`:
+    they are removed when the handoff ends. Turns of a handoff that was cancelled or ran out of
+    time are always removed.
     """
     drain_s: Duration = Field(default=30.0, ge=0, le=DAY_S, allow_inf_nan=False)
-    """How long running turns may continue after SIGTERM. Then their handoffs go back to the queue.
-    Wait longer than this before you kill a process. `handoff run` gives its own workers 2 seconds.
+    """How long running turns may continue after SIGTERM. Then their handoffs go back to the
+    queue. Wait longer than this before you kill a process. `handoff run` gives its own workers
+    2 seconds.
     """
     model_silence_s: Interval = 120.0
-    """The longest silence on the connection of a model call, before the call counts as broken. Raise
-    it for a slow local server.
+    """The longest silence on the connection of a model call, before the call counts as broken.
+    Raise it for a slow local server.
     """
     model_progress_s: Interval = 300.0
-    """The longest time in which a model call receives only signs of life, before it counts as broken.
+    """The longest time in which a model call receives only signs of life, before it counts as
+    broken.
     """
     rate_window_s: Interval = 60.0
-    """The period of the limits in the server's `anthropic-ratelimit-*` headers. Anthropic's limits are
-    per minute. Use one value in all processes.
+    """The period of the limits in the server's `anthropic-ratelimit-*` headers. Anthropic's
+    limits are per minute. Use one value in all processes.
     """
     memory_mark: float = Field(default=0.8, gt=0, le=1, allow_inf_nan=False)
-    """The part of Redis's `maxmemory` above which no new job is accepted. The rest is for running
-    jobs. It has no effect if Redis has no `maxmemory`.
+    """The part of Redis's `maxmemory` above which no new job is accepted. The rest is for
+    running jobs. It has no effect if Redis has no `maxmemory`.
     """
     rate_wait_s: Interval = 20.0
-    """A handoff that must wait longer than this for the provider's rate limits frees its slot. It
-    continues when the limits allow it.
+    """A handoff that must wait longer than this for the provider's rate limits frees its slot.
+    It continues when the limits allow it.
     """
     max_request_chars: int = Field(default=100_000, ge=1, le=10_000_000)
     """The longest request. Put long texts into documents: a specialist can search them."""
@@ -209,21 +214,21 @@ class Settings(BaseSettings):
     webhook_secret: HeaderValue | None = None
     """The secret that signs webhooks (HMAC-SHA256). Not set: webhooks are not signed."""
     on_end_broker_url: BrokerUrl | None = None
-    """The broker of your own Celery app (`redis://`, `amqp://` or any broker of kombu). The supervisor
-    sends the tasks of `Request(on_end=...)` there. The URL is a secret.
+    """The broker of your own Celery app (`redis://`, `amqp://` or any broker of kombu). The
+    supervisor sends the tasks of `Request(on_end=...)` there. The URL is a secret.
     """
     on_end_tasks: Patterns = None
-    """Names of the tasks that may be sent there, for example `shop.*, billing.notify`. `*` stands for
-    any characters and `?` for one. Not set: a supervisor sends no task. A client with this setting
-    refuses other tasks.
+    """Names of the tasks that may be sent there, for example `shop.*, billing.notify`. `*`
+    stands for any characters and `?` for one. Not set: a supervisor sends no task. A client
+    with this setting refuses other tasks.
     """
     host_broker_url: BrokerUrl | None = None
-    """The broker of your own Celery app, for specialists that are tasks of that app. The URL is a
-    secret.
+    """The broker of your own Celery app, for specialists that are tasks of that app. The URL
+    is a secret.
     """
     host_result_url: ResultUrl | None = None
-    """The result backend of that app. The worker reads the end of such a task there. The URL is a
-    secret.
+    """The result backend of that app. The worker reads the end of such a task there. The URL
+    is a secret.
     """
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """The lowest level that is logged. Celery's `--loglevel` can lower it further."""
@@ -318,8 +323,8 @@ def _variable(place: tuple[str, ...]) -> str:
 
 
 def redis_url_of(settings: Settings) -> str:
-    """Return the URL of Redis, or the default. It is defined here because a client needs the URL,
-    but not the modules that a worker loads.
+    """Return the URL of Redis, or the default. It is defined here because a client needs the
+    URL, but not the modules that a worker loads.
     """
     if settings.redis_url:
         return settings.redis_url.get_secret_value()

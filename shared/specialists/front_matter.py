@@ -1,5 +1,5 @@
-"""Reader of a Markdown file with YAML front matter. It keeps line numbers, so that errors can name a
-line.
+"""Reader of a Markdown file with YAML front matter. It keeps line numbers, so that errors can
+name a line.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class FrontMatter:
     """Line number of the first line below the front matter."""
 
     def line_of(self, field: str) -> int:
-        """Return the line of a field. For a key that YAML converts (`yes` becomes true), return the
-        line of the first field.
+        """Return the line of a field. For a key that YAML converts (`yes` becomes true),
+        return the line of the first field.
         """
         return self.lines.get(field, 2)
 

@@ -1,6 +1,6 @@
 """Warnings about specialists that will probably work badly, for example two specialists that a
-planner cannot tell apart, or instructions without an output format. Pure. A warning never stops a
-specialist from running.
+planner cannot tell apart, or instructions without an output format. Pure. A warning never
+stops a specialist from running.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 
 OVERLAP = 0.25
 """Cosine of two descriptions (TF-IDF over the set, without their "not for" part) from which a
-planner cannot tell them apart. Measured: built-in specialists and four specialists of other fields
-reach at most 0.16; eight rewordings of built-in specialists have 0.34 to 0.74
+planner cannot tell them apart. Measured: built-in specialists and four specialists of other
+fields reach at most 0.16; eight rewordings of built-in specialists have 0.34 to 0.74
 (tests/shared/specialists/test_lint.py).
 """
 LONGEST_DESCRIPTION = 320
@@ -41,8 +41,8 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LintWarning:
-    """A likely mistake in one specialist. An overlap of two specialists is reported once, for the
-    first by name.
+    """A likely mistake in one specialist. An overlap of two specialists is reported once, for
+    the first by name.
     """
 
     specialist: str
@@ -65,8 +65,8 @@ def lint(specs: Iterable[SpecialistSpec]) -> list[LintWarning]:
 
 
 def sections_of(instructions: str) -> dict[str, str]:
-    """Return the `## ` sections of the instructions by heading, each with its heading line. The text
-    before the first heading has the key ''.
+    """Return the `## ` sections of the instructions by heading, each with its heading line.
+    The text before the first heading has the key ''.
     """
     lines_by_heading: dict[str, list[str]] = {"": []}
     heading, in_code = "", False
@@ -82,8 +82,8 @@ def sections_of(instructions: str) -> dict[str, str]:
 
 
 def similarity(descriptions: Sequence[str]) -> dict[tuple[int, int], float]:
-    """Return the cosine of the TF-IDF vectors of each pair of descriptions, from 0 to 1. Rare words
-    weigh most.
+    """Return the cosine of the TF-IDF vectors of each pair of descriptions, from 0 to 1. Rare
+    words weigh most.
     """
     bags = list(map(_described_work, descriptions))
     document_counts: Counter[str] = Counter()
@@ -190,8 +190,8 @@ _STOP_WORDS = frozenset(
 
 
 def _positive(description: str) -> str:
-    """Return the part of a description that claims work. The part that excludes work begins with "not
-    for" or "not to".
+    """Return the part of a description that claims work. The part that excludes work begins
+    with "not for" or "not to".
     """
     return _NOT_FOR.split(description, maxsplit=1)[0]
 
@@ -206,8 +206,9 @@ def _described_work(description: str) -> frozenset[str]:
 
 
 def _stem(word: str) -> str:
-    """Return a rough stem, so that `compares` matches `comparing`. The stems of `shared.text.words`
-    would give unrelated specialists a cosine of up to 0.20 instead of 0.16, too close to `OVERLAP`.
+    """Return a rough stem, so that `compares` matches `comparing`. The stems of
+    `shared.text.words` would give unrelated specialists a cosine of up to 0.20 instead of
+    0.16, too close to `OVERLAP`.
     """
     for ending in ("ings", "ing", "ies", "es", "ed", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:

@@ -1,5 +1,5 @@
-"""Reader of specialists' Markdown files. It refuses faults that would show at run time, and accepts
-several forms of a value.
+"""Reader of specialists' Markdown files. It refuses faults that would show at run time, and
+accepts several forms of a value.
 
 The format is the common one of subagents: `tools` may be a list or a text such as `a, b`, and
 `model: inherit` means the default.
@@ -105,8 +105,8 @@ def _message_of(path: Path, faults: Sequence[_Fault]) -> str:
 def load_specialists(
     *folders: Path, tools: Collection[str] | None = None
 ) -> dict[str, SpecialistSpec]:
-    """Return all specialists of these folders by name, in order of their names. A specialist of a
-    later folder replaces a specialist of the same name.
+    """Return all specialists of these folders by name, in order of their names. A specialist
+    of a later folder replaces a specialist of the same name.
 
     Raises:
         InvalidSpecialist: a folder is missing, a file has faults, or two files of one folder have the
@@ -208,8 +208,8 @@ def _resolve_duration(parts: FrontMatter, values: dict[str, Any]) -> Iterator[_F
 
 
 def _wrong_task(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
-    """Yield faults of fields that exclude each other: a specialist is an agent, or a task of the
-    host's Celery app.
+    """Yield faults of fields that exclude each other: a specialist is an agent, or a task of
+    the host's Celery app.
     """
     if "celery_task" in values:
         for name in OF_AGENTS:

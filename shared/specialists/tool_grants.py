@@ -1,5 +1,5 @@
-"""The tools, model and limits that a process grants to an agent. The specialist file of the process
-sets the maximum, and a message from Redis may only narrow it.
+"""The tools, model and limits that a process grants to an agent. The specialist file of the
+process sets the maximum, and a message from Redis may only narrow it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ log = log_of(__name__)
 def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
     """Return the spec of a job, with no more power than this process's own file gives.
 
-    The tools are the tools that both specs name. Model, tier, Celery task, its queue and `repeatable`
-    come from this process's file. Each limit is the lower one. A job that was planned while no worker
-    announced the specialist has a placeholder. Then the spec of this process's file is returned.
+    The tools are the tools that both specs name. Model, tier, Celery task, its queue and
+    `repeatable` come from this process's file. Each limit is the lower one. A job that was
+    planned while no worker announced the specialist has a placeholder. Then the spec of this
+    process's file is returned.
 
     Args:
         pinned: spec of the job.

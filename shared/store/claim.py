@@ -55,11 +55,12 @@ from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateL
 from handoff_queue.shared.types.usage import Usage
 
 BEAT_EVERY_S = 2.0
-"""Seconds between two heartbeats of a handoff without a change. 500 running handoffs make 250 small
-round trips a second.
+"""Seconds between two heartbeats of a handoff without a change. 500 running handoffs make 250
+small round trips a second.
 """
 NEWS_EVERY_S = 0.4
-"""Least seconds between two heartbeats with a change: another activity, or more text of the answer.
+"""Least seconds between two heartbeats with a change: another activity, or more text of the
+answer.
 """
 RESERVE_RETRY_S = 0.2
 """Seconds between two tries to reserve while other reservations use up the budget."""
@@ -94,8 +95,8 @@ class ClaimVerdict(StrEnum):
 @dataclass(slots=True)
 class Claim:
     """The claim of this process on one handoff. It implements
-    `shared.agent.checkpoint_store.CheckpointStore`. Its methods raise `Interrupted` after the claim
-    is lost.
+    `shared.agent.checkpoint_store.CheckpointStore`. Its methods raise `Interrupted` after the
+    claim is lost.
     """
 
     connection: Connection
@@ -110,8 +111,8 @@ class Claim:
     """Id of the evaluation that continues when the handoff has ended: see `ClaimRequest`."""
     checkpoints: tuple[Checkpoint, ...] = ()
     unreadable: str | None = None
-    """Reason why the checkpoints of earlier claims cannot be read, or None. With a reason, the handoff
-    can only be ended.
+    """Reason why the checkpoints of earlier claims cannot be read, or None. With a reason, the
+    handoff can only be ended.
     """
     reserved: bool = False
     """True if the claim has reserved the first call's worst case, until `reserve` uses it."""
@@ -119,14 +120,14 @@ class Claim:
     deadline: float | None = None
     """Deadline of the handoff, in Unix seconds by Redis's clock."""
     ends_at: float | None = None
-    """Unix time at which the work must end: the deadline, or earlier if the handoff's seconds run
-    out. A claim does not wait for budget after this time.
+    """Unix time at which the work must end: the deadline, or earlier if the handoff's seconds
+    run out. A claim does not wait for budget after this time.
     """
     started_at: float | None = None
     """Time of the handoff's first claim, or None if there was none."""
     is_first: bool = True
-    """True if no earlier claim ended without progress. Otherwise each checkpoint is stored at once,
-    so that repeated crashes do not repeat the same call.
+    """True if no earlier claim ended without progress. Otherwise each checkpoint is stored at
+    once, so that repeated crashes do not repeat the same call.
     """
     keeps_turns: bool = False
     """True if the checkpoints stay as long as the job, for readers of its trace."""
@@ -182,8 +183,8 @@ class Claim:
         self.pacing.refused(why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
-        """Store the checkpoints. If they may wait and no earlier claim was lost, the next message to
-        the store has them.
+        """Store the checkpoints. If they may wait and no earlier claim was lost, the next
+        message to the store has them.
         """
         if may_wait and self.is_first:
             self._check_claim()
@@ -282,8 +283,8 @@ class Claim:
         return self.reply_to_finish(end, self._run_until_answered("finish", end.order))
 
     def reply_to_finish(self, end: FinishRequest, answer: Sequence[Any]) -> FinishReply:
-        """Return the reply to the request `end`, from the answer of `finish.lua`, or from that part
-        of the answer of `commit.lua`.
+        """Return the reply to the request `end`, from the answer of `finish.lua`, or from that
+        part of the answer of `commit.lua`.
 
         Raises:
             Interrupted: the store refused the request.
@@ -312,8 +313,8 @@ class Claim:
     def _open_charge(self) -> str:
         """Return the charge for a reservation that is open when the claim ends, as JSON.
 
-        It is zero if the claim reserved the first call, and the call was not made. The empty string
-        means the worst case, because a call was made and not settled.
+        It is zero if the claim reserved the first call, and the call was not made. The empty
+        string means the worst case, because a call was made and not settled.
         """
         if self.reserved:
             return json_argument(
@@ -371,8 +372,8 @@ class Claim:
             return answer
 
     def _used(self, checkpoints: Sequence[Checkpoint]) -> str:
-        """Return the usage of the model call in these checkpoints as JSON, or '' if there is no call.
-        There is at most one call, because each is settled before the next is made.
+        """Return the usage of the model call in these checkpoints as JSON, or '' if there is
+        no call. There is at most one call, because each is settled before the next is made.
         """
         usage = _usage_in(checkpoints)
         if usage is None:
@@ -389,8 +390,8 @@ class Claim:
         return json_argument(used | cut | self.pacing.returned_share(usage))
 
     def _run_until_answered(self, script: str, order: Sequence[Any]) -> Any:
-        """Run the script until Redis answers. Paid work is worth the wait. If another process has
-        taken over, the fence refuses the message.
+        """Run the script until Redis answers. Paid work is worth the wait. If another process
+        has taken over, the fence refuses the message.
 
         Raises:
             StoreUnavailable: Redis did not answer within `OUTAGE_S`, by `LATE_S` after the deadline,
@@ -414,9 +415,9 @@ class Claim:
             raise Draining(f"{self.handoff_id} goes back to its queue")
 
     def _check_lease(self) -> None:
-        """Treat the claim as lost if the store has not confirmed it for a lease, for example because
-        this process was stopped. Another process may have the claim now, and both would make the same
-        call.
+        """Treat the claim as lost if the store has not confirmed it for a lease, for example
+        because this process was stopped. Another process may have the claim now, and both
+        would make the same call.
 
         Raises:
             LeaseLost: the lease may be over.

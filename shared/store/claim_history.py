@@ -37,8 +37,8 @@ class PastClaim:
 
 
 def past_claims_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
-    """Return the claims that ended without a result, in order, from a handoff's hash. The store keeps
-    the newest 20.
+    """Return the claims that ended without a result, in order, from a handoff's hash. The
+    store keeps the newest 20.
     """
     stints: list[PastClaim] = []
     for line in fields.get(b"stints", b"").decode().splitlines():

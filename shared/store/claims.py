@@ -1,5 +1,5 @@
-"""Granting of claims: for a handoff whose message arrived, or together with the commit that issues
-the handoff.
+"""Granting of claims: for a handoff whose message arrived, or together with the commit that
+issues the handoff.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.rate_limits import Expected
 
 MAX_CLAIMS = 3
-"""Claims of a handoff without progress. A handoff that was claimed this often probably freezes its
-process, so the next claim ends it as failed.
+"""Claims of a handoff without progress. A handoff that was claimed this often probably freezes
+its process, so the next claim ends it as failed.
 """
 MAX_LOOKS = MAX_CLAIMS
 """Evaluations of a job that may fail to end before the job fails (`evaluation_lease.py`)."""
 CLAIM_PATIENCE_S = 3.0
-"""Seconds for which a claim is repeated while Redis does not answer. Most restarts take less, and a
-repeated claim counts once.
+"""Seconds for which a claim is repeated while Redis does not answer. Most restarts take less,
+and a repeated claim counts once.
 """
 
 
@@ -54,25 +54,26 @@ class ClaimRequest:
     """Digest of its message. The store refuses a message that is not byte for byte the issued one."""
     worker: str
     first: WorstCase | None = None
-    """Worst case of the first model call, which is reserved in the same round trip if the budget
-    allows it. None: nothing is reserved.
+    """Worst case of the first model call, which is reserved in the same round trip if the
+    budget allows it. None: nothing is reserved.
     """
     expected: Expected | None = None
-    """Expected use of the provider's rate limits by the first call, or None if the provider has no
-    known limits.
+    """Expected use of the provider's rate limits by the first call, or None if the provider
+    has no known limits.
     """
     deadline: float | None = None
     """Deadline of the handoff, in Unix seconds."""
     max_seconds: int | None = None
     """Seconds that the handoff may take, counted from its first claim."""
     look: str = ""
-    """Evaluation id of the supervisor that runs the handoff in its own process and decides the next
-    step. The end of the handoff resumes that evaluation; the next commit ends it. Empty: none.
+    """Evaluation id of the supervisor that runs the handoff in its own process and decides the
+    next step. The end of the handoff resumes that evaluation; the next commit ends it. Empty:
+    none.
     """
     fence: str = field(default_factory=new_word)
-    """Random word that only this claim knows. A script refuses a message without it, and applies a
-    message that is sent twice once. It is not a counter: a restored Redis could issue an old
-    number again.
+    """Random word that only this claim knows. A script refuses a message without it, and
+    applies a message that is sent twice once. It is not a counter: a restored Redis could
+    issue an old number again.
     """
 
 
@@ -99,7 +100,8 @@ class Claims:
         self._drain = drain
 
     def claim(self, wanted: ClaimRequest) -> Claim:
-        """Try to claim the handoff. The verdict of the returned claim says whether it was granted.
+        """Try to claim the handoff. The verdict of the returned claim says whether it was
+        granted.
 
         Raises:
             StoreUnavailable: Redis did not answer within `CLAIM_PATIENCE_S`.
@@ -127,8 +129,9 @@ class Claims:
     def end_and_commit(
         self, claim: Claim, end: FinishRequest, commit: Commit, wanted: ClaimRequest | None
     ) -> FinishedWithCommit:
-        """End a handoff, commit the decision on its result, and claim a handoff that the decision
-        issues, in one script. If the commit is a conflict, the handoff ends, and no error is raised.
+        """End a handoff, commit the decision on its result, and claim a handoff that the
+        decision issues, in one script. If the commit is a conflict, the handoff ends, and no
+        error is raised.
 
         Args:
             claim: claim on the handoff that ends.
@@ -152,8 +155,8 @@ class Claims:
         return FinishedWithCommit(finished, tuple(records_of_commit(commit, answer)), next_one)
 
     def of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
-        """Return the claim of a child job on its parent's handoff, so that the child can end that
-        handoff with a result. `Journal.commit` has made the claim in the store.
+        """Return the claim of a child job on its parent's handoff, so that the child can end
+        that handoff with a result. `Journal.commit` has made the claim in the store.
         """
         wanted = ClaimRequest(job_id, handoff_id, digest="", worker=child, fence=child)
         return self._claim(wanted, (b"granted", 0, ()), time.monotonic())
@@ -161,8 +164,8 @@ class Claims:
     def turns(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, tuple[Checkpoint, ...]]:
-        """Return the stored checkpoints of the given handoffs, in one round trip. Handoffs without
-        checkpoints, or with checkpoints that this version cannot read, are left out.
+        """Return the stored checkpoints of the given handoffs, in one round trip. Handoffs
+        without checkpoints, or with checkpoints that this version cannot read, are left out.
         """
         if not handoff_ids:
             return {}
@@ -255,8 +258,9 @@ def _earlier(first: float | None, second: float | None) -> float | None:
 
 
 def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], str | None]:
-    """Return the checkpoints and None, or no checkpoints and the reason why they cannot be read. The
-    error is returned and not raised, because the process must end its claim in any case.
+    """Return the checkpoints and None, or no checkpoints and the reason why they cannot be
+    read. The error is returned and not raised, because the process must end its claim in any
+    case.
     """
     checkpoints: list[Checkpoint] = []
     try:

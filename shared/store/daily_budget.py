@@ -1,5 +1,5 @@
-"""Daily budgets of the installation and of each tenant, and their spending. A day is a UTC day by
-Redis's clock.
+"""Daily budgets of the installation and of each tenant, and their spending. A day is a UTC day
+by Redis's clock.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from handoff_queue.shared.types.usage import cost_usd, microusd
 
 @dataclass(frozen=True, slots=True)
 class DailyCaps:
-    """Caps of a day; money is micro-dollars. None: no cap. `parts/budgets.lua` reads them under the
-    names of these fields.
+    """Caps of a day; money is micro-dollars. None: no cap. `parts/budgets.lua` reads them
+    under the names of these fields.
     """
 
     day_tokens: int | None = None
@@ -37,8 +37,8 @@ def caps_from(settings: Settings) -> DailyCaps:
 
 @dataclass(frozen=True, slots=True)
 class DaySpending:
-    """Spending of one day, and its caps. A cap of 0 means no cap. The fields have the order of the
-    answer of `daily_budget.lua`.
+    """Spending of one day, and its caps. A cap of 0 means no cap. The fields have the order of
+    the answer of `daily_budget.lua`.
     """
 
     tokens: int
@@ -46,16 +46,16 @@ class DaySpending:
     most_tokens: int
     most_microusd: int
     needed_tokens: int = 0
-    """Tokens that the first call of a handoff needed and did not get; 0 if no such call was refused
-    today.
+    """Tokens that the first call of a handoff needed and did not get; 0 if no such call was
+    refused today.
     """
     needed_microusd: int = 0
     """The same in money."""
 
     @property
     def reached(self) -> str:
-        """Return the spending and the cap that leaves too little for a new job; '' if each cap leaves
-        enough as far as is known.
+        """Return the spending and the cap that leaves too little for a new job; '' if each cap
+        leaves enough as far as is known.
         """
         if self.most_microusd and self._left_microusd < max(1, self.needed_microusd):
             return self._money + self.need
@@ -65,7 +65,8 @@ class DaySpending:
 
     @property
     def need(self) -> str:
-        """Return the part of a message with the amount that did not fit into the rest of the day.
+        """Return the part of a message with the amount that did not fit into the rest of the
+        day.
 
         The part is '' if nothing is left, or if no call was too large.
         """
@@ -128,7 +129,8 @@ class DailyBudgets:
         self._connection = connection
 
     def set_caps(self, caps: DailyCaps, since_ms: int | None = None) -> int:
-        """Set the caps for all processes. Return the time of these caps, in Unix ms by Redis's clock.
+        """Set the caps for all processes. Return the time of these caps, in Unix ms by Redis's
+        clock.
 
         Args:
             since_ms: time at which these caps were first set, or None for now. With a time, the caps
@@ -146,8 +148,8 @@ class DailyBudgets:
         return TodaysBudgets(DaySpending(*of_all), DaySpending(*of_tenant), int(left_ms) / 1000)
 
     def spent_up(self, tenant: str) -> str | None:
-        """Return one line with the cap of today that is spent or leaves too little for a new job, and
-        the time at which the next day begins; None if there is enough.
+        """Return one line with the cap of today that is spent or leaves too little for a new
+        job, and the time at which the next day begins; None if there is enough.
         """
         today = self.today(tenant)
         for spent, whose in (

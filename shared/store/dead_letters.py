@@ -1,10 +1,10 @@
 """Dead letters: messages that a process could not read, with the reason.
 
-A process of another version may have written a handoff that this process cannot read. The store
-knows whether it issued that message. If so, the message is not a dead letter yet, because workers
-of that version may run or start. The sweeper publishes it again every few seconds, for
-`PATIENCE_S`. After that time the handoff is on hold, like a handoff of a paused role, until an
-operator runs `handoff dead requeue`.
+A process of another version may have written a handoff that this process cannot read. The
+store knows whether it issued that message. If so, the message is not a dead letter yet,
+because workers of that version may run or start. The sweeper publishes it again every few
+seconds, for `PATIENCE_S`. After that time the handoff is on hold, like a handoff of a paused
+role, until an operator runs `handoff dead requeue`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Entry = TypeVar("Entry")
 
 
 def readable(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) -> list[Entry]:
-    """Return the entries of a Redis key that `read` can parse. The other entries are skipped, and one
-    log line has their number.
+    """Return the entries of a Redis key that `read` can parse. The other entries are skipped,
+    and one log line has their number.
 
     `read` refuses an entry with MalformedMessage, ValueError, KeyError, TypeError or
     RecursionError.
@@ -51,12 +51,12 @@ def readable(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) 
 KEEP_AT_MOST = 1_000
 """Dead letters that the store keeps."""
 PATIENCE_S = 60.0
-"""Seconds that a handoff is left to workers of another version. A rolling deploy takes about that
-time.
+"""Seconds that a handoff is left to workers of another version. A rolling deploy takes about
+that time.
 """
 MOST_BODY_CHARS = 65_536
-"""Characters of a letter that are kept; longer letters are cut, so that all letters together stay
-small. The store has the full text of a handoff.
+"""Characters of a letter that are kept; longer letters are cut, so that all letters together
+stay small. The store has the full text of a handoff.
 """
 _ID_CHARS = 8
 """Hexadecimal digits of an id. Among 1,000 letters the chance of a clash is 1 in 8,600."""
@@ -74,8 +74,8 @@ class DeadLetter(Message):
 
     @property
     def id(self) -> str:
-        """Return the id of the letter: the beginning of its digest. It does not depend on the place
-        of the letter in the list.
+        """Return the id of the letter: the beginning of its digest. It does not depend on the
+        place of the letter in the list.
         """
         return self.content_digest[:_ID_CHARS]
 
@@ -92,8 +92,8 @@ class DeadLetters:
         self._add(self._letter(queue, reason, body))
 
     def unread(self, queue: str, reason: str, body: str, patience_s: float = PATIENCE_S) -> bool:
-        """Record that this process cannot read a message of this queue. Return False if another
-        version may read it, and True if it is a dead letter now.
+        """Record that this process cannot read a message of this queue. Return False if
+        another version may read it, and True if it is a dead letter now.
         """
         body = storable(body)
         if (named := handoff_in(body)) is None:
@@ -188,8 +188,8 @@ def storable(text: str) -> str:
 
 
 def handoff_in(body: str) -> tuple[JobId, HandoffId, str] | None:
-    """Return the ids of job and handoff and the text of the handoff. The body is that text, or the
-    body of a Celery message with it. Return None if the body is neither.
+    """Return the ids of job and handoff and the text of the handoff. The body is that text, or
+    the body of a Celery message with it. Return None if the body is neither.
     """
     try:
         value = json.loads(body)

@@ -1,5 +1,5 @@
-"""The drain of a process that shuts down. It starts no new turn, and it stops its running turns
-after a grace.
+"""The drain of a process that shuts down. It starts no new turn, and it stops its running
+turns after a grace.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class Drain:
         """Monotonic time at which the grace ends; None before the drain."""
 
     def begin(self, grace_s: float) -> None:
-        """Begin the drain: no handoff starts another turn, and after `grace_s` seconds the running
-        turns are stopped. Later calls change nothing.
+        """Begin the drain: no handoff starts another turn, and after `grace_s` seconds the
+        running turns are stopped. Later calls change nothing.
         """
         if self._over_at is None:
             self._over_at = time.monotonic() + grace_s

@@ -1,10 +1,10 @@
 """Evaluation leases: how often supervisors began to evaluate a job and did not finish.
 
 A supervisor evaluates a job outside any claim. If the evaluation freezes the process, no claim
-counts the failure. So the script that reads the journal (`evaluate.lua`) notes the evaluation in the
-job's hash. The script that ends the evaluation (`commit.lua`, `set_due.lua` or `record_failure.lua`)
-removes the note. Wake-ups, messages, webhooks and reports to a parent job happen later and are not
-part of the evaluation.
+counts the failure. So the script that reads the journal (`evaluate.lua`) notes the evaluation
+in the job's hash. The script that ends the evaluation (`commit.lua`, `set_due.lua` or
+`record_failure.lua`) removes the note. Wake-ups, messages, webhooks and reports to a parent
+job happen later and are not part of the evaluation.
 
 A role's handoff that runs in the supervisor's own process has a claim. The next decision is
 normally part of that claim. If it cannot be stored with the result, the script that ends the
@@ -27,8 +27,9 @@ heartbeat by Redis's clock. This time usually is the beginning of the evaluation
   `MAX_LOOKS` failures, one evaluation at a time tries to end the job. Further evaluations do not
   begin.
 
-A supervisor that gets SIGTERM finishes its evaluation first. An evaluation that was interrupted
-removes its own note if Redis answers. Otherwise the next evaluation that ends removes the note.
+A supervisor that gets SIGTERM finishes its evaluation first. An evaluation that was
+interrupted removes its own note if Redis answers. Otherwise the next evaluation that ends
+removes the note.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ from handoff_queue.shared.types.events import Recorded
 from handoff_queue.shared.types.ids import JobId, new_word
 
 TOGETHER_S = 0.5
-"""Seconds within which evaluations count as one, because several wake-ups of one moment cause them.
-While too many evaluations may be frozen, the next one is tried after this time.
+"""Seconds within which evaluations count as one, because several wake-ups of one moment cause
+them. While too many evaluations may be frozen, the next one is tried after this time.
 """
 
 
@@ -65,8 +66,8 @@ class EvaluationLease:
     """Random id of the evaluation."""
 
     def begin(self, after: int = 0) -> list[Recorded]:
-        """Note the evaluation, and return the events after a version, oldest first. A repeated call
-        is the same evaluation.
+        """Note the evaluation, and return the events after a version, oldest first. A repeated
+        call is the same evaluation.
 
         Raises:
             PoisonJob: evaluations of the job failed to end `MAX_LOOKS` times in a row. This one is
@@ -99,8 +100,8 @@ class EvaluationLease:
         return self._keys, [self.name, "lives"]
 
     def interrupted(self) -> None:
-        """Remove the note, because the evaluation was interrupted through no fault of the job. If
-        Redis is unreachable, the note stays.
+        """Remove the note, because the evaluation was interrupted through no fault of the job.
+        If Redis is unreachable, the note stays.
         """
         with suppress(StoreUnavailable):
             self._evaluate("end")

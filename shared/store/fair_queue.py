@@ -1,10 +1,11 @@
-"""The fair order of a queue's messages: four scripts, and the header that names a message's job.
+"""The fair order of a queue's messages: four scripts, and the header that names a message's
+job.
 
-A queue is a Redis list, as everywhere in Celery, and the length of the list is its depth. A sorted
-set holds one entry for each message of a job, ordered by the job's priority and tenant. A worker
-that pops an element of the list receives the first message of that order in its place. So all
-elements of the list are equal. A process that does not know the order takes messages as they come,
-also next to processes that know it.
+A queue is a Redis list, as everywhere in Celery, and the length of the list is its depth. A
+sorted set holds one entry for each message of a job, ordered by the job's priority and tenant.
+A worker that pops an element of the list receives the first message of that order in its
+place. So all elements of the list are equal. A process that does not know the order takes
+messages as they come, also next to processes that know it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ FIRST = "handoff-first"
 priority class.
 """
 FOR = "handoff-for"
-"""Header with the job or handoff of a message, as the sorted sets name it: `job`, or `job/handoff`.
-A message without the header has no place in the order.
+"""Header with the job or handoff of a message, as the sorted sets name it: `job`, or
+`job/handoff`. A message without the header has no place in the order.
 """
 
 ALONE = b" "
-"""Suffix of the only element of a queue. Its message has no place in the order until another message
-comes. JSON may end with a space.
+"""Suffix of the only element of a queue. Its message has no place in the order until another
+message comes. JSON may end with a space.
 """
 
 

@@ -11,8 +11,8 @@ from handoff_queue.shared.types.events import Event, Recorded
 from handoff_queue.shared.types.handoff import ResultStatus
 
 CHORD_SILENCE_S = 3.0
-"""Seconds that the body of a chord may take after the last part has ended. Then the sweeper wakes
-the job.
+"""Seconds that the body of a chord may take after the last part has ended. Then the sweeper
+wakes the job.
 """
 URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
 """Statuses that wake the supervisor at once, before the other parts of the chord end."""
@@ -32,8 +32,8 @@ class FinishReply:
 
 @dataclass(frozen=True, slots=True)
 class FinishRequest:
-    """Request to end a handoff with a result and its events. The store applies a request that is
-    sent twice once.
+    """Request to end a handoff with a result and its events. The store applies a request that
+    is sent twice once.
     """
 
     events: Sequence[Event]

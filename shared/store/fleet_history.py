@@ -1,5 +1,5 @@
-"""History of the installation: cost and duration of its newest handoffs, and accuracy of its newest
-quotes, as the basis of the next quote.
+"""History of the installation: cost and duration of its newest handoffs, and accuracy of its
+newest quotes, as the basis of the next quote.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class _Score(BaseModel):
 
 
 class History:
-    """The samples and scores that the store keeps. Reads only: `parts/results.lua` writes the samples
-    and `commit.lua` the scores.
+    """The samples and scores that the store keeps. Reads only: `parts/results.lua` writes the
+    samples and `commit.lua` the scores.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -56,10 +56,11 @@ class History:
     ) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
         """Return the samples by specialist or role, and the scores, the newest first.
 
-        A sample is `{at, usd, ms, waited_ms, turns, lane}`. `at` is the end of the handoff in Unix
-        milliseconds. `usd` is in micro-dollars, or None if unknown. `ms` is the time since its first
-        claim, and `waited_ms` the part that it waited for its provider. `lane` is its share of one
-        bucket's rate limits: `{name, input, output}` in tokens, or None without limits.
+        A sample is `{at, usd, ms, waited_ms, turns, lane}`. `at` is the end of the handoff in
+        Unix milliseconds. `usd` is in micro-dollars, or None if unknown. `ms` is the time
+        since its first claim, and `waited_ms` the part that it waited for its provider. `lane`
+        is its share of one bucket's rate limits: `{name, input, output}` in tokens, or None
+        without limits.
 
         Entries that cannot be read are skipped, because no job depends on these statistics.
 

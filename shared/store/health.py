@@ -37,8 +37,8 @@ class QueueDepth:
     queue: str
     messages: int
     wanted: int
-    """Handoffs that wait in the queue for a claim. If there are more messages than that, the rest
-    belongs to jobs that have ended.
+    """Handoffs that wait in the queue for a claim. If there are more messages than that, the
+    rest belongs to jobs that have ended.
     """
 
 
@@ -76,11 +76,11 @@ class Health:
             _refuse_a_cluster(self._connection.redis.info("cluster"))
 
     def refusal(self) -> str | None:
-        """Return why Redis refuses writes although it can be read (it is full, or a replica), or
-        None.
+        """Return why Redis refuses writes although it can be read (it is full, or a replica),
+        or None.
 
-        The check is a write that every such Redis refuses and that changes nothing: zero bytes to a
-        key that never exists.
+        The check is a write that every such Redis refuses and that changes nothing: zero bytes
+        to a key that never exists.
         """
         try:
             with in_our_words():
@@ -90,7 +90,8 @@ class Health:
         return None
 
     def no_room(self, mark: float) -> str | None:
-        """Return the reason to refuse new jobs if Redis uses more memory than the mark, else None.
+        """Return the reason to refuse new jobs if Redis uses more memory than the mark, else
+        None.
 
         Args:
             mark: part of maxmemory, from 0 to 1. Redis without a maxmemory always has room.

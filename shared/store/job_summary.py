@@ -26,13 +26,14 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 HEAD_EVENTS = 20
 """First events of a journal that are searched for the router's decision."""
 TAIL_EVENTS = 100
-"""Last events of a journal that are read. They have about 50 KB, and the latest event of each shown
-handoff is among them.
+"""Last events of a journal that are read. They have about 50 KB, and the latest event of each
+shown handoff is among them.
 """
 MOST_EVENT_BYTES = 16_000
 """Size of the largest event that is read. The event of a plan of thousands of steps has a megabyte."""
 MOST_DUE = 5_000
-"""Due entries of all jobs that are searched for running handoffs of this job: 1 ms of Redis's time.
+"""Due entries of all jobs that are searched for running handoffs of this job: 1 ms of Redis's
+time.
 """
 MOST_AT_WORK = 500
 """Due handoffs of the job whose state is read: 1 ms of Redis's time."""
@@ -62,8 +63,8 @@ _BOOKS = (
         "parent",
     ),
 )
-"""Fields of a job's hash that are read. The hash also has a field for each chord, so it can have
-thousands of fields.
+"""Fields of a job's hash that are read. The hash also has a field for each chord, so it can
+have thousands of fields.
 """
 _SHORT = ("tally", "plan_short", "failed_last", "dropped_last")
 
@@ -168,8 +169,9 @@ class JobSummaries:
         )
 
     def routed(self, job_id: JobId) -> Routed | None:
-        """Return the router's decision for a job of mode `auto`, or None if there is no decision
-        yet. Only the first events are read, because a job issues few steps before the decision.
+        """Return the router's decision for a job of mode `auto`, or None if there is no
+        decision yet. Only the first events are read, because a job issues few steps before the
+        decision.
         """
         with in_our_words():
             entries = self._connection.redis.xrange(keys.log(job_id), count=HEAD_EVENTS)

@@ -1,5 +1,5 @@
-"""Jobs outside their journals: the standing of jobs and handoffs, the list of jobs, and the sweep
-that finds due work.
+"""Jobs outside their journals: the standing of jobs and handoffs, the list of jobs, and the
+sweep that finds due work.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField
 SWEEP_AT_MOST = 200
 """Entries of each kind that one sweep reads."""
 ACTED_WITHIN_S = 1.5
-"""Seconds for which a wake-up in no queue counts as on its way to a supervisor. After that time the
-sweeper finds its job again. With two sweeps of a second each, this fits into the 5 s after a
-lost lease within which a handoff runs again.
+"""Seconds for which a wake-up in no queue counts as on its way to a supervisor. After that
+time the sweeper finds its job again. With two sweeps of a second each, this fits into the 5 s
+after a lost lease within which a handoff runs again.
 """
 FORGET_AT_ONCE = 1_000
 """Jobs in one round trip of `forget_older_than`."""
 LOOK_AT = 500
 """Jobs of the list that one script reads: about a millisecond of Redis's time."""
 LOST_AFTER_S = 5.0
-"""Seconds for which a message in no queue counts as on its way to the queue or to a claim. After
-that time it counts as lost.
+"""Seconds for which a message in no queue counts as on its way to the queue or to a claim.
+After that time it counts as lost.
 """
 
 
@@ -44,7 +44,8 @@ class HandoffStanding:
     held: bool = False
     """True while its role is paused, its message is a dead letter, or it is deferred."""
     parked_until: float | None = None
-    """Time until which it waits for its provider, with the reason in `doing`; None if it does not.
+    """Time until which it waits for its provider, with the reason in `doing`; None if it does
+    not.
     """
     queue: str = ""
     """Queue of its message; empty while the supervisor runs a role's handoff in its own process."""
@@ -106,8 +107,8 @@ class JobStanding:
     parent: JobId | None = None
     """The parent of a child job, or None."""
     children: tuple[JobId, ...] = ()
-    """Child jobs that run steps of this job, in the order of the steps' assignment. Some may not
-    have begun.
+    """Child jobs that run steps of this job, in the order of the steps' assignment. Some may
+    not have begun.
     """
     waiting_for: str = ""
     """Missing specialist or role that the job waits for. The hash does not contain it;
@@ -173,8 +174,8 @@ class Jobs:
         return list(islice(self.matching(where, count), count))
 
     def matching(self, where: JobFilter, count: int = LOOK_AT) -> Iterator[JobId]:
-        """Yield the jobs that match the filter, the newest first. Each round trip reads one page of
-        the list.
+        """Yield the jobs that match the filter, the newest first. Each round trip reads one
+        page of the list.
 
         Args:
             count: most matching jobs to return from one page.
@@ -193,8 +194,8 @@ class Jobs:
             yield from map(job_id_in, entries)
 
     def beginning_with(self, prefix: str, most: int) -> list[JobId]:
-        """Return at most `most` jobs and child jobs with an id that begins with the prefix, the
-        newest first.
+        """Return at most `most` jobs and child jobs with an id that begins with the prefix,
+        the newest first.
         """
         job_ids: list[JobId] = []
         place = "+inf"
@@ -233,23 +234,23 @@ class Jobs:
             pipe.execute()
 
     def queue(self, job_id: JobId, handoff_id: HandoffId, queue: str) -> bool:
-        """Note that a role's handoff will be sent to this queue. Return False if it must not be sent:
-        it waits in a queue already, a process has claimed it, or it has ended.
+        """Note that a role's handoff will be sent to this queue. Return False if it must not
+        be sent: it waits in a queue already, a process has claimed it, or it has ended.
         """
         order = [handoff_id, queue, int(ACTED_WITHIN_S * 1000)]
         return bool(self._connection.script("queue_role", [keys.job(job_id), keys.DUE], order))
 
     def sent(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
-        """Note that the handoffs were sent to their queues, so that the sweep does not find them
-        unless they are lost again.
+        """Note that the handoffs were sent to their queues, so that the sweep does not find
+        them unless they are lost again.
         """
         self._connection.script("mark_sent", [keys.job(job_id), keys.DUE], list(handoff_ids))
 
     def sweep(self) -> SweepResult:
         """Return the jobs that need an evaluation now.
 
-        Each job is returned once, until a supervisor has evaluated it or the wake-up is lost. Any
-        number of sweepers share the work.
+        Each job is returned once, until a supervisor has evaluated it or the wake-up is lost.
+        Any number of sweepers share the work.
         """
         members, fresh, more = self._connection.script(
             "sweep",
@@ -270,8 +271,8 @@ class Jobs:
         return SweepResult(due, tuple(map(job_id_in, fresh)), bool(more))
 
     def forget_older_than(self, unix_s: float) -> None:
-        """Remove jobs from the list that were submitted before this time and that retention has
-        deleted. Older jobs that still exist stay.
+        """Remove jobs from the list that were submitted before this time and that retention
+        has deleted. Older jobs that still exist stay.
         """
         redis, remaining = self._connection.redis, 0
         with in_our_words():
@@ -293,8 +294,9 @@ class Jobs:
 def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
     """Return the standing of a job from the fields of its hash.
 
-    An open job that waits for a person's answer has the status `waiting`, also while its other steps
-    run. `waits_for_person` in `parts/prelude.lua` is the same rule for the filter of the list.
+    An open job that waits for a person's answer has the status `waiting`, also while its other
+    steps run. `waits_for_person` in `parts/prelude.lua` is the same rule for the filter of the
+    list.
 
     Args:
         submitted_ms: score of the job in the list of jobs; 0 for a job that is not in the list.

@@ -40,8 +40,8 @@ READ_AT_MOST_OF_EACH = 200
 
 
 LONGEST_RETRY_DELAY_MS = 300_000
-"""Longest time between two evaluations of a job whose evaluations fail. A process of another version
-or an operator may repair the job in that time.
+"""Longest time between two evaluations of a job whose evaluations fail. A process of another
+version or an operator may repair the job in that time.
 """
 
 
@@ -54,8 +54,8 @@ class Commit:
     """The version of the journal that the decision was made on."""
     events: Sequence[Event]
     tip: float | None = None
-    """Time of the event at `expected`, in Unix seconds. Together with the version it identifies the
-    history after a restore of Redis. None: not compared.
+    """Time of the event at `expected`, in Unix seconds. Together with the version it
+    identifies the history after a restore of Redis. None: not compared.
     """
     fields: Mapping[str, str | int] = field(default_factory=dict)
     """Fields to set in the job's hash, such as its status and limits. A field set to '' is removed."""
@@ -72,8 +72,8 @@ class Commit:
     score: str | None = None
     """Accuracy of the job's quote as JSON, which adjusts later quotes."""
     parent: tuple[JobId, HandoffId] | None = None
-    """The handoff of another job that this job does from now on. The commit claims the handoff for
-    this job.
+    """The handoff of another job that this job does from now on. The commit claims the handoff
+    for this job.
     """
     after: JobId | None = None
     """A job that must exist, or None."""
@@ -95,8 +95,9 @@ class Journal:
     def commit(self, commit: Commit) -> list[Recorded]:
         """Append all events of the decision, or none, and return them with their versions.
 
-        A commit that only issues steps, or that forces the end, is valid even if results of other
-        steps arrived after `expected`. A job of thousands of steps gets results all the time.
+        A commit that only issues steps, or that forces the end, is valid even if results of
+        other steps arrived after `expected`. A job of thousands of steps gets results all the
+        time.
 
         Raises:
             VersionConflict: the journal is not at `expected`, or the parent's handoff was
@@ -121,8 +122,8 @@ class Journal:
         return answer
 
     def commit_each(self, commits: Sequence[Commit]) -> list[StoreError | None]:
-        """Commit each decision separately, in one round trip. Return None or the error of `commit`
-        for each.
+        """Commit each decision separately, in one round trip. Return None or the error of
+        `commit` for each.
 
         Raises:
             StoreUnavailable: it is unknown which decisions were written.
@@ -169,8 +170,8 @@ class Journal:
     def append(
         self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None
     ) -> int:
-        """Append an event at any version, and return the new version. The sweeper evaluates the job
-        a second later.
+        """Append an event at any version, and return the new version. The sweeper evaluates
+        the job a second later.
 
         Args:
             fields: fields to set in the job's hash. A field set to '' is removed.
@@ -187,8 +188,8 @@ class Journal:
         fields: Mapping[str, str | int] | None = None,
         payloads: Sequence[str] = (),
     ) -> int:
-        """Append an event and its payloads unless the job has ended. Return the new version, or 0 if
-        the job has ended.
+        """Append an event and its payloads unless the job has ended. Return the new version,
+        or 0 if the job has ended.
 
         Raises:
             UnknownJob: the job does not exist.
@@ -305,10 +306,11 @@ class Journal:
         self._connection.script("set_due", [keys.job(job_id), keys.DUE], [version, due_ms, look])
 
     def record_failure(self, job_id: JobId, look: str = "") -> int:
-        """Record a failed evaluation. The sweeper wakes the job again after a delay that doubles with
-        each failure.
+        """Record a failed evaluation. The sweeper wakes the job again after a delay that
+        doubles with each failure.
 
-        Returns the number of failures in a row without a new event; 0 if the job does not exist.
+        Returns the number of failures in a row without a new event; 0 if the job does not
+        exist.
 
         Args:
             look: id of the evaluation that ends with this call; empty if none.
@@ -342,8 +344,8 @@ def _conflict(commit: Commit, version: Any) -> StoreError:
 
 
 def with_versions(events: Sequence[Event], last_version: int, at: float) -> list[Recorded]:
-    """Return events that were appended together, with their versions. `last_version` is the version
-    of the last event.
+    """Return events that were appended together, with their versions. `last_version` is the
+    version of the last event.
     """
     first = last_version - len(events) + 1
     recorded: list[Recorded] = []
@@ -408,8 +410,8 @@ def _ends_job(commit: Commit) -> bool:
 
 
 def _hands_out(event: Event) -> bool:
-    """Return whether the event only starts work on steps: it issues the handoff of a step, or tries
-    failed steps again. Such an event does not depend on the results of other steps.
+    """Return whether the event only starts work on steps: it issues the handoff of a step, or
+    tries failed steps again. Such an event does not depend on the results of other steps.
     """
     return isinstance(event, StepsTriedAgain) or (
         isinstance(event, HandoffIssued) and event.group is not None and not event.is_fact_check
@@ -417,8 +419,8 @@ def _hands_out(event: Event) -> bool:
 
 
 def _takes_ms(event: Event) -> int:
-    """Return the time in ms that a job may take after an event. Its retention begins after that
-    time.
+    """Return the time in ms that a job may take after an event. Its retention begins after
+    that time.
     """
     match event:
         case JobSubmitted():
@@ -430,8 +432,8 @@ def _takes_ms(event: Event) -> int:
 
 
 def _issue(event: HandoffIssued) -> dict[str, Any]:
-    """Return an issued handoff in the form of `commit.lua`. A handoff without a group has no queue,
-    because the supervisor runs it.
+    """Return an issued handoff in the form of `commit.lua`. A handoff without a group has no
+    queue, because the supervisor runs it.
     """
     fields: dict[str, str | int] = {"digest": event.handoff.digest, "role": event.assigned_to}
     if event.max_microusd:

@@ -1,5 +1,5 @@
-"""All Redis keys of the store. The job id in a key is a hash tag (`{ID}`). A comment gives the type
-of the key, and `member -> score` or `field -> value`.
+"""All Redis keys of the store. The job id in a key is a hash tag (`{ID}`). A comment gives the
+type of the key, and `member -> score` or `field -> value`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ JOBS = f"{PREFIX}jobs"
 millisecond. `lua/commit.lua` writes it.
 """
 SERVING = f"{PREFIX}serving"
-"""zset: `queue/process` -> Unix ms at which the announcement expires that the process serves the
-queue. A supervisor serves `supervisor`.
+"""zset: `queue/process` -> Unix ms at which the announcement expires that the process serves
+the queue. A supervisor serves `supervisor`.
 """
 QUEUES = f"{PREFIX}queues"
 """hash: queue to which a handoff was ever sent -> 0."""
@@ -26,13 +26,14 @@ publication. For `supervisor` and `submissions`: `job` that was woken and not ev
 -> Unix ms of its wake-up.
 """
 OUT = f"{PREFIX}out:"
-"""+ queue, zset: members of the queue's waiting set that a process will publish or has taken -> time
-(Unix ms).
+"""+ queue, zset: members of the queue's waiting set that a process will publish or has taken
+-> time (Unix ms).
 """
 FAIR = f"{PREFIX}fair:"
-"""+ queue, zset: `job/handoff TAG` or `job TAG` of a message in the queue -> its place in the fair
-order; TAG is the delivery tag. With `:messages`, hash: the same -> the message. With `:next`, zset:
-tenant -> the place of its next message. `lua/enqueue.lua` and `lua/parts/fair_queue.lua` write them.
+"""+ queue, zset: `job/handoff TAG` or `job TAG` of a message in the queue -> its place in the
+fair order; TAG is the delivery tag. With `:messages`, hash: the same -> the message. With
+`:next`, zset: tenant -> the place of its next message. `lua/enqueue.lua` and
+`lua/parts/fair_queue.lua` write them.
 """
 SILENCE = f"{PREFIX}silence"
 """hash: time of the last call of a script that checks leases, and the last period in which no
@@ -47,16 +48,16 @@ held.
 ORPHANS = f"{PREFIX}orphans"
 """string: the random word of the supervisor that repairs unserved queues."""
 CAPS = f"{PREFIX}caps"
-"""hash: the caps of a day that are set (day_tokens, day_usd, tenant_day_tokens, tenant_day_usd; money
-in micro-dollars), and since (Unix ms at which the caps were set).
+"""hash: the caps of a day that are set (day_tokens, day_usd, tenant_day_tokens,
+tenant_day_usd; money in micro-dollars), and since (Unix ms at which the caps were set).
 """
 DEAD = f"{PREFIX}dead"
 """list: dead letters, the newest first."""
 SCORES = f"{PREFIX}scores"
 """list: accuracy of quotes, the newest first. `commit.lua` writes it."""
 NOTHING = f"{PREFIX}nothing"
-"""A key that never exists. `Health.refusal` writes zero bytes to it to see whether Redis accepts
-writes.
+"""A key that never exists. `Health.refusal` writes zero bytes to it to see whether Redis
+accepts writes.
 """
 
 
@@ -114,8 +115,8 @@ LANES = f"{PREFIX}lanes"
 
 
 def day(number: int | str, tenant: str | None = None) -> str:
-    """hash: usage of all jobs, or of one tenant's jobs, on one day, which is a number of days since
-    1970 in UTC. `parts/budgets.lua` writes it.
+    """hash: usage of all jobs, or of one tenant's jobs, on one day, which is a number of days
+    since 1970 in UTC. `parts/budgets.lua` writes it.
     """
     return f"{PREFIX}day:{number}{f':{tenant}' if tenant else ''}"
 

@@ -22,12 +22,12 @@ SIGN_EVERY_S = 4.0
 promises a heartbeat of each handoff within 5 s.
 """
 SILENCE_PER_LEASE = 0.25
-"""Part of a lease for which a renewal waits for Redis. It is shorter than the interval, so that two
-renewals fit into a lease.
+"""Part of a lease for which a renewal waits for Redis. It is shorter than the interval, so
+that two renewals fit into a lease.
 """
 RETRY_PER_LEASE = 1 / 12
-"""Part of a lease after which a failed renewal is repeated. All leases are renewed within a third
-of a lease after Redis is back, which is less than the grace of `parts/outage_grace.lua`.
+"""Part of a lease after which a failed renewal is repeated. All leases are renewed within a
+third of a lease after Redis is back, which is less than the grace of `parts/outage_grace.lua`.
 """
 log = log_of(__name__)
 
@@ -43,8 +43,9 @@ def retries_every_s(lease_s: float) -> float:
 
 
 class Leases:
-    """The thread that renews the leases of this process and sends the heartbeats of its evaluations.
-    It has a separate connection, so that it never waits for calls of other threads.
+    """The thread that renews the leases of this process and sends the heartbeats of its
+    evaluations. It has a separate connection, so that it never waits for calls of other
+    threads.
     """
 
     def __init__(self, redis_url: str, lease_s: float, *, watchdog: bool) -> None:
@@ -84,8 +85,8 @@ class Leases:
 
     @contextmanager
     def evaluating(self, heartbeat: ScriptCall) -> Iterator[None]:
-        """Send this heartbeat until the block ends, so that a long evaluation does not count as
-        frozen. No heartbeat is sent in the first third of a lease.
+        """Send this heartbeat until the block ends, so that a long evaluation does not count
+        as frozen. No heartbeat is sent in the first third of a lease.
 
         Args:
             heartbeat: keys and arguments of `evaluate.lua`.
@@ -119,8 +120,8 @@ class Leases:
             )
 
     def _renew(self) -> bool:
-        """Renew all leases in one round trip, so a silent Redis holds this thread for one timeout.
-        Return False if a renewal failed.
+        """Renew all leases in one round trip, so a silent Redis holds this thread for one
+        timeout. Return False if a renewal failed.
         """
         with self._lock:
             held = list(self._held.values())

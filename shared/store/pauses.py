@@ -1,8 +1,8 @@
-"""Pauses, the kill switch: a paused role gets no claim and no further turn on any machine until an
-operator resumes it.
+"""Pauses, the kill switch: a paused role gets no claim and no further turn on any machine
+until an operator resumes it.
 
-The scripts `claim`, `commit` and `turn` check the pause. A handoff that they stop is on hold: it
-waits in no queue, and no process publishes it.
+The scripts `claim`, `commit` and `turn` check the pause. A handoff that they stop is on hold:
+it waits in no queue, and no process publishes it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.message import Message
 
 HEEDED_WITHIN_S = 2.0
-"""Seconds between two checks of a worker whether it may consume its queues. A message that it has
-already taken gets no claim, and its handoff is put on hold.
+"""Seconds between two checks of a worker whether it may consume its queues. A message that it
+has already taken gets no claim, and its handoff is put on hold.
 """
 
 UNREADABLE = "when and why cannot be read"

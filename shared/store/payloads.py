@@ -1,5 +1,5 @@
-"""Payloads, stored by their digest. Each job has a hash for its payloads. The texts of documents are
-stored once for all jobs.
+"""Payloads, stored by their digest. Each job has a hash for its payloads. The texts of
+documents are stored once for all jobs.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 
 COMPRESS_FROM = 1_000
-"""Bytes from which a payload is compressed. For a shorter handoff or result, zlib saves 0.2 KB and
-takes 20 microseconds.
+"""Bytes from which a payload is compressed. For a shorter handoff or result, zlib saves 0.2 KB
+and takes 20 microseconds.
 """
 SMALL_BYTES = 32_000
 SMALL_WINDOW, SMALL_MEMORY = 13, 6
-"""zlib's window and memory level for small payloads. They need 64 KB for each payload; the defaults
-need 256 KB and save a few bytes. Their allocation takes ten times as long as the compression.
+"""zlib's window and memory level for small payloads. They need 64 KB for each payload; the
+defaults need 256 KB and save a few bytes. Their allocation takes ten times as long as the
+compression.
 """
 MOST_BYTES = 256_000_000
-"""Bytes of the longest payload that is decompressed. The longest documents have 20 MB by default (see
-HANDOFF_MAX_DOCUMENT_BYTES). zlib data can be 1,000 times as long as it is stored.
+"""Bytes of the longest payload that is decompressed. The longest documents have 20 MB by
+default (see HANDOFF_MAX_DOCUMENT_BYTES). zlib data can be 1,000 times as long as it is stored.
 """
 REMEMBERED_CHARS = 50_000
 """Characters up to which the process keeps the compressed form of a payload for the next job."""
@@ -38,8 +39,8 @@ UPLOAD_CHARS = 4_000_000
 
 
 def pack(text: str) -> bytes:
-    """Return the stored form of a text. The first byte is `=` before plain UTF-8, or `z` before zlib
-    data.
+    """Return the stored form of a text. The first byte is `=` before plain UTF-8, or `z`
+    before zlib data.
     """
     raw = text.encode()
     if len(raw) < COMPRESS_FROM:
@@ -82,7 +83,8 @@ def _raw(stored: bytes, most_bytes: int) -> bytes:
 
 
 def proven(digest: str, stored: bytes, most_bytes: int = MOST_BYTES) -> str:
-    """Return the text of a stored payload after a check against the digest that it is stored under.
+    """Return the text of a stored payload after a check against the digest that it is stored
+    under.
 
     Raises:
         UnreadablePayload: the payload cannot be unpacked, or its text has another digest.
@@ -167,8 +169,8 @@ class PayloadStore:
         return texts
 
     def short(self, job_id: JobId, digests: Sequence[str], most_bytes: int) -> dict[str, str]:
-        """Return the texts of at most `most_bytes` bytes, in two round trips; missing, longer and
-        unreadable texts are left out.
+        """Return the texts of at most `most_bytes` bytes, in two round trips; missing, longer
+        and unreadable texts are left out.
         """
         blobs, wanted = keys.blobs(job_id), list(dict.fromkeys(digests))
         if not wanted:
@@ -190,8 +192,8 @@ class PayloadStore:
         return texts
 
     def draft(self, job_id: JobId, handoff_id: HandoffId) -> str:
-        """Return the answer that a handoff is writing; '' if there is no draft, or if it cannot be
-        read.
+        """Return the answer that a handoff is writing; '' if there is no draft, or if it
+        cannot be read.
         """
         with in_our_words():
             stored = self._redis.hget(keys.blobs(job_id), keys.draft(handoff_id))
@@ -205,8 +207,8 @@ class PayloadStore:
     # Texts of documents, which all jobs share.
 
     def missing_documents(self, digests: Sequence[str], work_s: float) -> set[str]:
-        """Return the digests without a stored text. Extend the retention of the other texts by the
-        `work_s` seconds that a job may take.
+        """Return the digests without a stored text. Extend the retention of the other texts by
+        the `work_s` seconds that a job may take.
         """
         missing: set[str] = set()
         for start in range(0, len(digests), 1_000):
@@ -236,8 +238,8 @@ class PayloadStore:
             self.put_documents(batch, work_s)
 
     def put_documents(self, texts: Mapping[str, str], work_s: float) -> None:
-        """Store the texts by digest for `work_s` seconds and the retention time. A text that is
-        stored already stays unchanged.
+        """Store the texts by digest for `work_s` seconds and the retention time. A text that
+        is stored already stays unchanged.
         """
         with in_our_words():
             pipe = self._redis.pipeline(transaction=False)

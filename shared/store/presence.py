@@ -23,8 +23,9 @@ from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 ANNOUNCED_FOR_S = 15
-"""Seconds that an announcement is valid; a process repeats it every third of that time. This equals
-the default lease, so the announcement of a dead worker expires at about the same time as its claims.
+"""Seconds that an announcement is valid; a process repeats it every third of that time. This
+equals the default lease, so the announcement of a dead worker expires at about the same time
+as its claims.
 """
 FOUND_WITHIN_S = 5.0
 """Seconds that a starting process waits for its own announcement before it reports that it is
@@ -39,8 +40,8 @@ GOOD_FOR_S = 1.0
 
 
 MOST_ANNOUNCED_BYTES = 8 * 2**20
-"""Size of the largest announcement that is read. An announcement of 100 specialists with the longest
-instructions has 6 MB.
+"""Size of the largest announcement that is read. An announcement of 100 specialists with the
+longest instructions has 6 MB.
 """
 
 
@@ -67,8 +68,8 @@ class ServedSpecialist:
     models: tuple[str, ...] = ()
     paused: Pause | None = None
     effects: frozenset[str] = frozenset()
-    """The tools of the specialist that are not safe to repeat, or its Celery task if that task is not
-    safe to repeat.
+    """The tools of the specialist that are not safe to repeat, or its Celery task if that task
+    is not safe to repeat.
     """
 
 
@@ -88,8 +89,8 @@ class Presence:
     queues: frozenset[str]
     """Queues that a live process serves: names of specialists, and `supervisor`."""
     unclaimed: Mapping[JobId, Mapping[HandoffId, str]] = field(default_factory=dict)
-    """Handoffs of the requested jobs that wait for an unserved specialist or a paused role, with
-    the name of that role.
+    """Handoffs of the requested jobs that wait for an unserved specialist or a paused role,
+    with the name of that role.
     """
     paused: Mapping[str, Pause] = field(default_factory=dict)
     """Pauses by role."""
@@ -145,8 +146,8 @@ class PresenceStore:
             pipe.execute()
 
     def _serve(self, pipe: Any, members: Sequence[str]) -> None:
-        """Add commands to the pipeline that announce members of `keys.SERVING` and remove expired
-        ones.
+        """Add commands to the pipeline that announce members of `keys.SERVING` and remove
+        expired ones.
         """
         now = self._connection.now()
         pipe.zremrangebyscore(keys.SERVING, "-inf", now * 1000)
@@ -162,9 +163,9 @@ class PresenceStore:
     ) -> Presence:
         """Return the served queues, and the waiting handoffs, in one round trip.
 
-        A handoff waits if no live process serves its queue, or if its role is paused. To look up
-        `handoffs` costs almost nothing. For `job_ids`, the script reads all waiting handoffs of
-        unserved queues and paused roles, or the first `most` of each.
+        A handoff waits if no live process serves its queue, or if its role is paused. To look
+        up `handoffs` costs almost nothing. For `job_ids`, the script reads all waiting
+        handoffs of unserved queues and paused roles, or the first `most` of each.
 
         Args:
             job_ids: jobs whose waiting handoffs are wanted.
@@ -184,8 +185,8 @@ class PresenceStore:
         return Presence(frozenset(map(name_in, served)), unclaimed, pauses)
 
     def announcements(self) -> list[Announcement]:
-        """Return the announcements of the live workers. Announcements that this version cannot read
-        are skipped.
+        """Return the announcements of the live workers. Announcements that this version cannot
+        read are skipped.
         """
         _, workers = self._live_names()
         stored = self._announced(list(map(keys.worker, workers)))
@@ -237,8 +238,8 @@ class PresenceStore:
         return announcements
 
     def served(self) -> dict[str, ServedSpecialist]:
-        """Return each served specialist by name, as read in the last `GOOD_FOR_S`. If workers serve
-        different versions, the version that most workers serve is returned.
+        """Return each served specialist by name, as read in the last `GOOD_FOR_S`. If workers
+        serve different versions, the version that most workers serve is returned.
         """
         if time.monotonic() - self._read_at >= GOOD_FOR_S:
             self._served = self._read()
@@ -294,8 +295,8 @@ class PresenceStore:
 
 
 def _effects(spec: SpecialistSpec, announcements: Iterable[Announcement]) -> frozenset[str]:
-    """Return the task of a specialist if the task has an effect, else its tools that any worker
-    announces as not safe to repeat.
+    """Return the task of a specialist if the task has an effect, else its tools that any
+    worker announces as not safe to repeat.
     """
     if spec.task_with_effect is not None:
         return frozenset((spec.task_with_effect,))

@@ -15,8 +15,8 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.shared.types.rate_limits import Allowance
 
 MOST_AT_WORK = 5_000
-"""Due handoffs whose state is read, the earliest due time first: about 20 ms of Redis's time. If more
-handoffs are due, the load reports only the running and deferred handoffs among these.
+"""Due handoffs whose state is read, the earliest due time first: about 20 ms of Redis's time.
+If more handoffs are due, the load reports only the running and deferred handoffs among these.
 """
 
 
@@ -55,8 +55,8 @@ class RateLimitBucket:
     """Digest of provider, address and key."""
     model: str
     limits: Mapping[str, Allowance]
-    """Limits by name: requests, input, output (tokens), each in a window; empty: the provider names
-    none.
+    """Limits by name: requests, input, output (tokens), each in a window; empty: the provider
+    names none.
     """
     refused_until: float | None
     """Time before which the provider takes no call; None if it takes calls."""
@@ -82,8 +82,8 @@ class FleetLoad:
     at_work: tuple[RunningHandoff, ...]
     """Running and deferred handoffs."""
     waiting: Mapping[str, QueueBacklog] = field(default_factory=dict)
-    """Backlog by queue, also of unserved queues. Queues are specialists, and `roles` for the roles
-    of the supervisor.
+    """Backlog by queue, also of unserved queues. Queues are specialists, and `roles` for the
+    roles of the supervisor.
     """
     lanes: tuple[RateLimitBucket, ...] = ()
     dead_letters: int = 0

@@ -1,8 +1,9 @@
-"""Repair of Celery's queues: messages of deleted jobs are dropped from queues without a worker.
+"""Repair of Celery's queues: messages of deleted jobs are dropped from queues without a
+worker.
 
-A worker consumes each message of its queues, so served queues need no repair. A message has the text
-of its task, so a queue of orphans takes much memory. A message whose job is deleted has no effect.
-All other messages stay.
+A worker consumes each message of its queues, so served queues need no repair. A message has
+the text of its task, so a queue of orphans takes much memory. A message whose job is deleted
+has no effect. All other messages stay.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from handoff_queue.shared.store.redis.connection import Connection, in_our_words
 from handoff_queue.shared.types.ids import JobId, is_job_id, new_word
 
 LOOKED_AT = 200
-"""Messages of a queue that one call checks. They take some milliseconds of Redis's time, more at
-the far end of a long queue, and half a megabyte.
+"""Messages of a queue that one call checks. They take some milliseconds of Redis's time, more
+at the far end of a long queue, and half a megabyte.
 """
 MINE_FOR_S = 60
-"""Seconds for which a supervisor owns the repair after its last call. So only one supervisor reads
-the queues after a common restart.
+"""Seconds for which a supervisor owns the repair after its last call. So only one supervisor
+reads the queues after a common restart.
 """
 
 
@@ -35,8 +36,8 @@ class QueueRepair:
         self._roles = roles
         self._name = new_word()
         self._passed: dict[str, int] = {}
-        """Number of messages, counted from the head, that were checked and kept, for each queue
-        whose check is not complete.
+        """Number of messages, counted from the head, that were checked and kept, for each
+        queue whose check is not complete.
         """
 
     @property

@@ -1,9 +1,9 @@
-"""Rate limiter of one claim's model calls: the share of a bucket's limits that each call takes, and
-the limits that the provider reports.
+"""Rate limiter of one claim's model calls: the share of a bucket's limits that each call
+takes, and the limits that the provider reports.
 
-All processes share a bucket (one model under one account) in Redis; `parts/rate_limiter.lua` has its
-rules. The script that reserves the budget of a call also admits the call. A bucket without limits
-costs no extra round trip, except for its first call.
+All processes share a bucket (one model under one account) in Redis; `parts/rate_limiter.lua`
+has its rules. The script that reserves the budget of a call also admits the call. A bucket
+without limits costs no extra round trip, except for its first call.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class RateLimiter:
     """The admitted call that has not ended, or None."""
 
     def admission_arguments(self, expected: Expected | None) -> dict[str, Any]:
-        """Return the arguments of `admit` in `parts/rate_limiter.lua`; empty without an expected
-        share.
+        """Return the arguments of `admit` in `parts/rate_limiter.lua`; empty without an
+        expected share.
         """
         if expected is None:
             return {}
@@ -85,7 +85,8 @@ class RateLimiter:
     def returned_share(self, usage: Usage | None) -> dict[str, Any]:
         """End the admitted call, and return the unused share that goes back to the bucket.
 
-        A call that was cut off may have used its full share. Tokens read from a cache do not count.
+        A call that was cut off may have used its full share. Tokens read from a cache do not
+        count.
 
         Args:
             usage: usage of the call; None if the call was never made.
@@ -106,8 +107,8 @@ class RateLimiter:
         return {"pace": share}
 
     def usage_of_lane(self, usage: Usage) -> str:
-        """Return the tokens of a handoff that count for the limits of its bucket, as JSON for the
-        sample of `finish`; null if the provider has no known limits.
+        """Return the tokens of a handoff that count for the limits of its bucket, as JSON for
+        the sample of `finish`; null if the provider has no known limits.
 
         Figures above `MOST` are cut, because `History` could not read them.
         """
@@ -122,16 +123,16 @@ class RateLimiter:
         )
 
     def heard(self, limits: RateLimits) -> None:
-        """Record that the provider takes the call, with its limits. This is stored if other calls
-        wait for the answer to this call, or if the provider reports limits.
+        """Record that the provider takes the call, with its limits. This is stored if other
+        calls wait for the answer to this call, or if the provider reports limits.
         """
         reported = _limits(limits)
         if self.taken is not None and (self.taken.goes_ahead or reported):
             self._report(self.taken, {"limits": reported})
 
     def refused(self, why: str, retry_after_s: float | None, limits: RateLimits) -> None:
-        """Record that the provider refuses calls now. All calls wait until the provider allows them
-        again; then one call goes first.
+        """Record that the provider refuses calls now. All calls wait until the provider allows
+        them again; then one call goes first.
         """
         if self.taken is None:
             return
@@ -160,8 +161,8 @@ class RateLimiter:
         self._report(self.taken, report)
 
     def _report(self, taken: AdmittedCall, report: dict[str, Any]) -> None:
-        """Run `report_limits.lua`. Without Redis this has no effect: the call is paid for, and the
-        next reply reports the limits again.
+        """Run `report_limits.lua`. Without Redis this has no effect: the call is paid for, and
+        the next reply reports the limits again.
         """
         about = {"lane": taken.lane, "window": self._window_ms, "asked_at": taken.at_ms}
         with suppress(StoreUnavailable):

@@ -11,15 +11,15 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 
 
 def json_argument(fields: Mapping[str, Any]) -> str:
-    """Return the fields as one JSON object. pydantic's writer takes a third of the time of Python's
-    `json`.
+    """Return the fields as one JSON object. pydantic's writer takes a third of the time of
+    Python's `json`.
     """
     return to_json(fields).decode()
 
 
 def retention_arguments(keep_s: int, deadline: float | None) -> tuple[int, int]:
-    """Return `keep_ms` and `deadline` (Unix ms; 0: none) of the scripts. A running job stays until
-    its deadline, and then for its retention of `keep_s` seconds.
+    """Return `keep_ms` and `deadline` (Unix ms; 0: none) of the scripts. A running job stays
+    until its deadline, and then for its retention of `keep_s` seconds.
     """
     return keep_s * 1000, int((deadline or 0) * 1000)
 

@@ -1,5 +1,5 @@
-"""The store: one object for all data of jobs in Redis. A process makes it once, and its threads share
-it.
+"""The store: one object for all data of jobs in Redis. A process makes it once, and its
+threads share it.
 """
 
 from __future__ import annotations

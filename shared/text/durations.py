@@ -95,8 +95,8 @@ def whole_seconds_in(value: object) -> object:
 
 
 def in_units(seconds: float) -> str:
-    """Return a duration as `seconds_of` reads it, in the longest unit up to days that gives a whole
-    number. It is rounded to milliseconds.
+    """Return a duration as `seconds_of` reads it, in the longest unit up to days that gives a
+    whole number. It is rounded to milliseconds.
     """
     milliseconds = round(seconds * 1_000)
     if milliseconds == 0:
@@ -117,8 +117,8 @@ class DurationRange:
     """True if a fraction of a second is refused."""
 
     def __call__(self, value: str | float) -> float:
-        """Return the seconds of a text. A number, which is the default of an option, is returned
-        unchanged.
+        """Return the seconds of a text. A number, which is the default of an option, is
+        returned unchanged.
 
         Raises:
             InvalidDuration: the text is not a duration, or the duration is outside the bounds.

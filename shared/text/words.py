@@ -20,9 +20,11 @@ def count_of(count: int, word: str) -> str:
 
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """Return the English stem of a word: filter, filters, filtering and filtered have the same stem.
+    """Return the English stem of a word: filter, filters, filtering and filtered have the same
+    stem.
 
-    A new stemmer is made for each word, because stemmers keep state and are not safe in threads.
+    A new stemmer is made for each word, because stemmers keep state and are not safe in
+    threads.
     """
     stemmed: str = snowballstemmer.stemmer("english").stemWord(word.lower())
     return stemmed
@@ -58,8 +60,8 @@ def close_names(
 
 
 def suggestion(name: str, known: Iterable[str], *, otherwise: str = "", most: int = 1) -> str:
-    """Return the end of an error message about an unknown name: `did you mean researcher?` if a known
-    name is close, else `there are: a, b`.
+    """Return the end of an error message about an unknown name: `did you mean researcher?` if
+    a known name is close, else `there are: a, b`.
 
     Args:
         otherwise: text before the list of names, as in `remove it (there are: a, b)`.

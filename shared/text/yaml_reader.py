@@ -1,9 +1,9 @@
 """YAML with plain values only, as a tree of nodes with lines.
 
-PyYAML stays. ruamel.yaml 0.19 would replace only the check for repeated keys, of 12 lines. PyYAML is
-imported in 17 ms, and ruamel.yaml in 120 ms. ruamel.yaml needs 2.2 times the processor time to parse
-the files of `workers/specialists/` and `examples/`. It reads `1.10` and `010` as numbers, but a plan
-needs the typed text.
+PyYAML stays. ruamel.yaml 0.19 would replace only the check for repeated keys, of 12 lines.
+PyYAML is imported in 17 ms, and ruamel.yaml in 120 ms. ruamel.yaml needs 2.2 times the
+processor time to parse the files of `workers/specialists/` and `examples/`. It reads `1.10`
+and `010` as numbers, but a plan needs the typed text.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def compose(text: str) -> yaml.Node | None:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Refuses anchors, aliases, tags and repeated keys. A few lines of nested aliases expand to
-    gigabytes, and YAML drops the first value of a repeated key.
+    """Refuses anchors, aliases, tags and repeated keys. A few lines of nested aliases expand
+    to gigabytes, and YAML drops the first value of a repeated key.
     """
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:

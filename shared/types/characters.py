@@ -1,7 +1,7 @@
 """Characters that Unicode or UTF-16 can spell in two ways, and lone surrogates.
 
-A lone surrogate is half of a character. JSON and file names can contain it. UTF-8 cannot, so no
-process can store or send it.
+A lone surrogate is half of a character. JSON and file names can contain it. UTF-8 cannot, so
+no process can store or send it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def has_half_a_character(text: str) -> bool:
 
 
 def in_whole_characters(text: str) -> str:
-    """Return the text with two adjacent surrogates joined, as after a cut in a stream, and other
-    lone surrogates replaced (U+FFFD).
+    """Return the text with two adjacent surrogates joined, as after a cut in a stream, and
+    other lone surrogates replaced (U+FFFD).
     """
     if not has_half_a_character(text):
         return text

@@ -1,5 +1,5 @@
-"""The stored checkpoints of a handoff, which are the parts of its conversation with the model, and the
-upper bound of one call.
+"""The stored checkpoints of a handoff, which are the parts of its conversation with the model,
+and the upper bound of one call.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ checkpoint_adapter: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint, config=NO_
 
 @dataclass(frozen=True, slots=True)
 class WorstCase:
-    """Upper bound of one model call: whole tokens and micro-dollars. The store reserves it before the
-    call.
+    """Upper bound of one model call: whole tokens and micro-dollars. The store reserves it
+    before the call.
     """
 
     input_tokens: int

@@ -15,8 +15,8 @@ _ID = re.compile(rf"^\[?({_NAME}|[0-9]{{1,4}})\]?$")
 
 
 def qualify_claim_id(claim_id: str, step: StepId) -> str | None:
-    """Return the id of a claim with its step, such as `step.c1` for `c1`, for `[c1]` and for `1`. An
-    id with a step is returned unchanged. Return None if the text is not an id.
+    """Return the id of a claim with its step, such as `step.c1` for `c1`, for `[c1]` and for
+    `1`. An id with a step is returned unchanged. Return None if the text is not an id.
     """
     match = _ID.match(claim_id.strip())
     if match is None:
@@ -32,8 +32,8 @@ def qualify_claim_id(claim_id: str, step: StepId) -> str | None:
 def qualify_markers(
     output: Any, step: StepId, known: Collection[str], dangling: list[str]
 ) -> tuple[Any, list[str]]:
-    """Return the output with each marker qualified, one id in each bracket, and the ids in the order
-    of their first use. Ids without a claim are removed.
+    """Return the output with each marker qualified, one id in each bracket, and the ids in the
+    order of their first use. Ids without a claim are removed.
 
     Args:
         known: qualified ids of the claims.

@@ -152,8 +152,8 @@ def condition_of(text: str) -> Condition:
 
 
 def _roles_of(nodes: Sequence[ast.AST]) -> tuple[set[int], set[int], set[int]]:
-    """Return the ids of nodes by their role in another node: steps in front of one of `FIELDS`, values
-    in front of any field or index, and called functions.
+    """Return the ids of nodes by their role in another node: steps in front of one of
+    `FIELDS`, values in front of any field or index, and called functions.
 
     Raises:
         InvalidCondition: a step has another field.
@@ -514,8 +514,8 @@ def _is_scalar(value: JsonValue) -> bool:
 
 
 def _as_numbers(left: Any, right: Any) -> tuple[float, float] | None:
-    """Return both values as numbers if at least one is a number; else None. A text of digits counts
-    as a number then, because tables have only texts.
+    """Return both values as numbers if at least one is a number; else None. A text of digits
+    counts as a number then, because tables have only texts.
     """
     if not (_is_number(left) or _is_number(right)):
         return None

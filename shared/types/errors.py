@@ -94,16 +94,16 @@ class PlanRefused(ManyProblems):
     """Mistakes in a plan that a person has written."""
 
     def __init__(self, problems: Sequence[tuple[str, Sequence[str]]]) -> None:
-        """Make the error of these problems. Each has its text and its place in the plan, from the
-        outermost field inwards: `("steps", "0", "task")`.
+        """Make the error of these problems. Each has its text and its place in the plan, from
+        the outermost field inwards: `("steps", "0", "task")`.
         """
         super().__init__([text for text, _ in problems])
         self.problems = tuple(problems)
 
 
 class BudgetSpent(UserError):
-    """The tenant or the installation has spent its budget of the day. The message says when the
-    next day begins.
+    """The tenant or the installation has spent its budget of the day. The message says when
+    the next day begins.
     """
 
 
@@ -240,8 +240,8 @@ class ModelRejected(ModelError):
 
 
 class SchemaRejected(ModelRejected):
-    """The server does not accept strict schemas. A retry is useful, because the next call describes
-    the schema in the prompt.
+    """The server does not accept strict schemas. A retry is useful, because the next call
+    describes the schema in the prompt.
     """
 
     retryable: ClassVar[bool] = True
@@ -267,8 +267,8 @@ class ModelBusy(ModelError):
 
 
 class ModelUnreachable(ModelError):
-    """Server error, time-out, broken connection or cut stream. The generated tokens may have been
-    paid.
+    """Server error, time-out, broken connection or cut stream. The generated tokens may have
+    been paid.
     """
 
     retryable: ClassVar[bool] = True

@@ -1,14 +1,14 @@
 """Events of the journal: approvals, and the union of all events.
 
-A journal is a list of these events, and is the only source of truth about a job. New fields have a
-default, so that a newer version can read the journals of an older version.
+A journal is a list of these events, and is the only source of truth about a job. New fields
+have a default, so that a newer version can read the journals of an older version.
 
 Events do not contain long texts of users, models or tools. An event refers to such a text as a
-payload or as a `HandoffResult`, and `supervisor.lifecycle.result_texts` reads it there. The titles of
-jobs and steps are exceptions, for lists and Flower.
+payload or as a `HandoffResult`, and `supervisor.lifecycle.result_texts` reads it there. The
+titles of jobs and steps are exceptions, for lists and Flower.
 
-An `Approved` or `Rejected` names the version of its question in the journal (`asked`). A late or
-second answer has no effect.
+An `Approved` or `Rejected` names the version of its question in the journal (`asked`). A late
+or second answer has no effect.
 """
 
 from __future__ import annotations

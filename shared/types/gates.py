@@ -24,8 +24,8 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class GatesFrom(StrEnum):
-    """Origin of a job's gates. Gates of the job replace those of the workflow, which replace those of
-    the settings.
+    """Origin of a job's gates. Gates of the job replace those of the workflow, which replace
+    those of the settings.
     """
 
     JOB = "job"
@@ -45,11 +45,12 @@ class Gates(Message):
     required: tuple[Line, ...] = ()
     """RE2 patterns that must match the answer."""
     numbers: tuple[Number, ...] = ()
-    """Values that the answer must contain in any notation: 16000 is also `16,000` and `16 thousand`.
+    """Values that the answer must contain in any notation: 16000 is also `16,000` and `16
+    thousand`.
     """
     cited: bool = False
-    """True if the answer must have sources, and each sentence with a figure or a claim must cite a
-    source that the documents contain.
+    """True if the answer must have sources, and each sentence with a figure or a claim must
+    cite a source that the documents contain.
     """
     fact_checker: NameField | None = None
     """The specialist that checks the facts when the other checks pass; None: no specialist."""

@@ -204,11 +204,11 @@ Fact = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 
 
 class Claim(Message):
-    """A statement of fact. The text of an output refers to the claim as `[id]`, and other steps as
-    `[step.id]`.
+    """A statement of fact. The text of an output refers to the claim as `[id]`, and other
+    steps as `[step.id]`.
 
-    A claim with a value also states the parts of the value, so that code can compare claims. Each
-    part is stored as the model wrote it.
+    A claim with a value also states the parts of the value, so that code can compare claims.
+    Each part is stored as the model wrote it.
     """
 
     id: ClaimId
@@ -359,8 +359,8 @@ class Earlier(Message):
 
 
 def answers_in(given: Sequence[Given]) -> tuple[StepId, ...]:
-    """Return the steps of the given results that are answers of earlier jobs. A step that no planner
-    made receives them.
+    """Return the steps of the given results that are answers of earlier jobs. A step that no
+    planner made receives them.
     """
     answers: list[StepId] = []
     for result in given:

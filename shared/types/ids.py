@@ -1,5 +1,5 @@
-"""Ids of jobs, steps and handoffs. All are plain strings that are safe in URLs, file names, Redis keys
-and Celery task ids.
+"""Ids of jobs, steps and handoffs. All are plain strings that are safe in URLs, file names,
+Redis keys and Celery task ids.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def new_word() -> str:
 def new_job_id() -> JobId:
     """Return a new job id with 48 random bits.
 
-    Among a million jobs, two have the same id with a probability of 1 in 560. `submit` refuses an id
-    that exists.
+    Among a million jobs, two have the same id with a probability of 1 in 560. `submit` refuses
+    an id that exists.
     """
     return JobId(f"j-{secrets.token_hex(6)}")
 
@@ -58,8 +58,8 @@ def job_id_for(tenant: str, idempotency_key: str) -> JobId:
 
 
 def child_id_for(parent: JobId, handoff_id: HandoffId) -> JobId:
-    """Return the id of the child job of a handoff. A handoff always has the same child id, so its
-    child starts once.
+    """Return the id of the child job of a handoff. A handoff always has the same child id, so
+    its child starts once.
     """
     return JobId("j-" + digest_of(f"{parent}/{handoff_id}")[:12])
 

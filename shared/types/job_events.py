@@ -27,8 +27,8 @@ class JobStatus(StrEnum):
     """The job is accepted, and no supervisor has evaluated it."""
     RUNNING = "running"
     WAITING = "waiting"
-    """The job waits for a person to approve or decide. `shared.store.jobs.job_standing` computes this
-    status; it is not stored.
+    """The job waits for a person to approve or decide. `shared.store.jobs.job_standing`
+    computes this status; it is not stored.
     """
     OK = "ok"
     PARTIAL = "partial"
@@ -81,8 +81,8 @@ class JobSubmitted(Message):
     gates_from: GatesFrom | None = None
     """Origin of the gates; None if there are no gates."""
     facts: BlobRef | None = None
-    """A `shared.types.facts.FactTable`, as JSON, with which the answer's claims are compared. A job
-    with facts has gates.
+    """A `shared.types.facts.FactTable`, as JSON, with which the answer's claims are compared.
+    A job with facts has gates.
     """
     approvals: Approvals = Approvals()
     given: tuple[Given, ...] = ()
@@ -128,8 +128,8 @@ class Quoted(Message):
 
 
 class JobEnded(Message):
-    """The job has ended with an answer, or with a reason why there is no answer. A job that a limit
-    has ended has both.
+    """The job has ended with an answer, or with a reason why there is no answer. A job that a
+    limit has ended has both.
     """
 
     type: Literal["job_ended"] = "job_ended"
@@ -161,27 +161,27 @@ class TakenUp(Message):
 
 
 class RetryRequested(NewLimits):
-    """A user retries the job after its end or while it waits for a decision. The retry repeats failed
-    steps, or one step and its dependents, and may raise the limits.
+    """A user retries the job after its end or while it waits for a decision. The retry repeats
+    failed steps, or one step and its dependents, and may raise the limits.
     """
 
     type: Literal["retry_requested"] = "retry_requested"
     from_step: StepIdField | None = None
     whole: bool = False
-    """True if the retry only fills gaps: missing or incomplete steps, and their dependents. No join
-    ends a wait.
+    """True if the retry only fills gaps: missing or incomplete steps, and their dependents. No
+    join ends a wait.
     """
     holds: bool = False
-    """True if dependents keep their results until the repeated step has a different result. With
-    `whole` this includes the answer. A retry that names a step repeats all dependents.
+    """True if dependents keep their results until the repeated step has a different result.
+    With `whole` this includes the answer. A retry that names a step repeats all dependents.
     """
     taken_up: Annotated[TakenUp | None, Unsaid] = None
     """The continuation of a child job by its parent; None for a user's retry."""
 
 
 class DecisionAsked(Message):
-    """The job's budget is spent, and its limits say `ask`. The job waits for a retry with a higher
-    limit, or for a cancel.
+    """The job's budget is spent, and its limits say `ask`. The job waits for a retry with a
+    higher limit, or for a cancel.
     """
 
     type: Literal["decision_asked"] = "decision_asked"
@@ -196,8 +196,8 @@ class WebhookTried(Message):
     delivered: bool
     detail: str = ""
     under_way: bool = False
-    """True if the event was written before the POST, so that only one supervisor makes it. An event
-    with the outcome follows.
+    """True if the event was written before the POST, so that only one supervisor makes it. An
+    event with the outcome follows.
     """
     end: NonNegativeInt
     """Version of the `job_ended` event. A retried job has several such events."""
@@ -211,8 +211,8 @@ class EndTaskTried(Message):
     delivered: bool
     detail: str = ""
     under_way: bool = False
-    """True if the event was written before the task is sent, so that only one supervisor sends it. An
-    event with the outcome follows.
+    """True if the event was written before the task is sent, so that only one supervisor sends
+    it. An event with the outcome follows.
     """
     end: NonNegativeInt
     """Version of the `job_ended` event, of which a retried job has several."""

@@ -37,8 +37,8 @@ class Priority(StrEnum):
 
 
 MOST_WAIT_S = 30 * 24 * 3_600
-"""Longest wait for an answer in seconds. It is bounded, because Redis keeps all waiting jobs in
-memory.
+"""Longest wait for an answer in seconds. It is bounded, because Redis keeps all waiting jobs
+in memory.
 """
 
 
@@ -77,7 +77,8 @@ class Approvals(Message):
     above_microusd: Microusd | None = None
     """A person must approve the cost above this amount."""
     timeout_s: int | None = Field(default=None, ge=1, le=MOST_WAIT_S)
-    """Longest wait for an answer, or time until the first reminder, in seconds. None: `MOST_WAIT_S`.
+    """Longest wait for an answer, or time until the first reminder, in seconds. None:
+    `MOST_WAIT_S`.
     """
     on_timeout: OnTimeout = OnTimeout.STOP
 
@@ -113,6 +114,6 @@ class EndTask(Message):
     args: tuple[StorableJson, ...] = ()
     kwargs: dict[str, StorableJson] = Field(default_factory=dict)
     is_told: bool = True
-    """True if the first argument is a description of the job's end, as a callback gets the result of
-    its task.
+    """True if the first argument is a description of the job's end, as a callback gets the
+    result of its task.
     """

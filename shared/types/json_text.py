@@ -11,8 +11,8 @@ from handoff_queue.shared.types.json_values import MOST_DIGITS, MOST_LEVELS, che
 
 
 def refuse_repeats(text: str) -> None:
-    """Refuse JSON with a repeated name in one object. Text that is not JSON passes: the caller's
-    parser refuses it.
+    """Refuse JSON with a repeated name in one object. Text that is not JSON passes: the
+    caller's parser refuses it.
 
     Raises:
         UserError: a name is repeated. The message has the first repeated name.
@@ -66,6 +66,6 @@ class _StrictDecoder(json.JSONDecoder):
 
 
 STRICT = _StrictDecoder(parse_constant=_no_number, parse_float=_finite, parse_int=_integer)
-"""A strict decoder. Its methods raise ValueError if the text is not JSON, or if no process could read
-the stored value again.
+"""A strict decoder. Its methods raise ValueError if the text is not JSON, or if no process
+could read the stored value again.
 """

@@ -15,8 +15,8 @@ from pydantic import AfterValidator, JsonValue
 from handoff_queue.shared.types.characters import has_half_a_character
 
 MOST_LEVELS = 100
-"""Most levels of lists and objects in one value. pydantic-core reads 200 levels, and a stored value is
-a part of other messages.
+"""Most levels of lists and objects in one value. pydantic-core reads 200 levels, and a stored
+value is a part of other messages.
 """
 MOST_DIGITS = 4_300
 """Most digits of an integer. Python and pydantic-core refuse to read integers with more digits."""

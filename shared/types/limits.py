@@ -15,7 +15,8 @@ from handoff_queue.shared.types.message import Message
 MOST_DEPTH = 8
 """Most levels of child jobs below the job of a user."""
 MOST_COUNT = 10_000_000
-"""Most turns, handoffs or steps. The largest workflow has 100,000 steps and gets 10 turns for each.
+"""Most turns, handoffs or steps. The largest workflow has 100,000 steps and gets 10 turns for
+each.
 """
 MOST_TOKENS = 1_000_000_000_000_000
 MOST_OUTPUT_TOKENS = 10_000_000

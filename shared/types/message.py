@@ -15,7 +15,8 @@ from handoff_queue.shared.text.words import close_names
 from handoff_queue.shared.types.errors import MalformedMessage
 
 Unsaid = Field(exclude_if=lambda value: value is None)
-"""A field that the JSON does not contain if it is None, so that older versions can read the message.
+"""A field that the JSON does not contain if it is None, so that older versions can read the
+message.
 """
 
 
@@ -59,8 +60,8 @@ class Message(BaseModel):
         return cls.from_json(text)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy like pydantic's, in half the time, because a message has no private or extra
-        attributes.
+        """Return a copy like pydantic's, in half the time, because a message has no private or
+        extra attributes.
         """
         if deep:
             return super().model_copy(update=update, deep=True)
@@ -108,8 +109,8 @@ def each_problem(
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield each problem: its place, from the outermost field inwards, and its text.
 
-    The text does not contain the value, which may be a secret. If a list is too short only because
-    its items are invalid, only the problems of the items are yielded.
+    The text does not contain the value, which may be a secret. If a list is too short only
+    because its items are invalid, only the problems of the items are yielded.
 
     Args:
         kind: the type that was parsed. With it, the problem of an unknown field names the closest
@@ -136,8 +137,8 @@ def _has_inner(place: tuple[int | str, ...], places: Sequence[tuple[int | str, .
 
 
 def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> tuple[str, ...]:
-    """Return the fields of the message type at a place inside a message type; empty if the type is
-    unknown.
+    """Return the fields of the message type at a place inside a message type; empty if the
+    type is unknown.
     """
     for name in place:
         if isinstance(name, int):  # an item of a list

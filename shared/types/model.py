@@ -14,12 +14,12 @@ from handoff_queue.shared.types.rate_limits import NOTHING_SAID, RateLimits
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 PULSE_EVERY_S, SELDOM_S = 0.25, 2.0
-"""Shortest and longest time between two pulses of a waiting call while no piece arrives, in seconds.
-The first is for few waiting calls, the second for a thousand or more.
+"""Shortest and longest time between two pulses of a waiting call while no piece arrives, in
+seconds. The first is for few waiting calls, the second for a thousand or more.
 """
 MOST_PULSES_A_S = 500
-"""Pulses a second of all waiting calls of a process. More would slow down the calls whose replies
-arrive.
+"""Pulses a second of all waiting calls of a process. More would slow down the calls whose
+replies arrive.
 """
 Block = dict[str, Any]
 """A content block of the Messages API, such as {"type": "text", ...} or {"type": "tool_use", ...}."""
@@ -46,8 +46,8 @@ class ModelCall:
     timeout_s: float = 120.0
     """Longest silence on the connection in seconds."""
     progress_s: float = 300.0
-    """Longest time without an event of the reply in seconds. A server may only keep the connection
-    alive, and not work on the reply.
+    """Longest time without an event of the reply in seconds. A server may only keep the
+    connection alive, and not work on the reply.
     """
 
 
@@ -99,11 +99,11 @@ class Model(Protocol):
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """Make exactly one request, without retries, and return the reply.
 
-        The model calls `on_pulse` for each piece that arrives, and every `pulse_every_s` while no
-        piece arrives, so that a slow first token does not look like a dead call. An error that
-        `on_pulse` raises (`Interrupted`, `LimitReached`) cuts the stream and is raised. A complete
-        reply is returned in any case, because it is paid for. A refusal is a reply with
-        `stop_reason` "refusal".
+        The model calls `on_pulse` for each piece that arrives, and every `pulse_every_s` while
+        no piece arrives, so that a slow first token does not look like a dead call. An error
+        that `on_pulse` raises (`Interrupted`, `LimitReached`) cuts the stream and is raised. A
+        complete reply is returned in any case, because it is paid for. A refusal is a reply
+        with `stop_reason` "refusal".
 
         Raises:
             ModelError: there is no reply; see its subclasses.

@@ -11,8 +11,8 @@ SPECIALIST_PREFIX = "specialist."
 SUPERVISOR_QUEUE = "supervisor"
 """Wake-ups of jobs that have changed."""
 SUBMISSIONS_QUEUE = "submissions"
-"""First wake-ups of new jobs. Their queue is separate, so 10,000 new jobs cannot starve running
-jobs.
+"""First wake-ups of new jobs. Their queue is separate, so 10,000 new jobs cannot starve
+running jobs.
 """
 ROLES_QUEUE = "roles"
 """Handoffs of roles, when the supervisor that issued them has no free slot."""
@@ -32,10 +32,11 @@ FACT_GATE = "fact_gate"
 SUB_SUPERVISOR = "supervisor"
 """The specialist of a step that becomes a child job with its own plan."""
 KEYS_OF_CELERY = ("unacked", "unacked_index", "unacked_mutex", "celery", "celeryev")
-"""Keys of kombu and Celery: unacknowledged messages, the default queue, and the exchange of events.
+"""Keys of kombu and Celery: unacknowledged messages, the default queue, and the exchange of
+events.
 
-A queue is a Redis key with the name of the queue. So a specialist with one of these names would
-wait forever. All other keys contain a character that names may not have.
+A queue is a Redis key with the name of the queue. So a specialist with one of these names
+would wait forever. All other keys contain a character that names may not have.
 """
 RESERVED = (*ROLES, SUB_SUPERVISOR, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUEUE, *KEYS_OF_CELERY)
 """Names that no specialist can take."""

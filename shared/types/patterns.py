@@ -1,5 +1,5 @@
-"""Patterns of JSON Schemas and gates. RE2 runs them in time linear in the text. Python's `re` may need
-exponential time for a hostile pattern or text.
+"""Patterns of JSON Schemas and gates. RE2 runs them in time linear in the text. Python's `re`
+may need exponential time for a hostile pattern or text.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 from handoff_queue.shared.types.errors import HandoffError
 
 _VALUES = ("const", "enum", "default", "examples")
-"""Keywords whose content is not a schema. A property with such a name is skipped, too; a fault in its
-schema shows when a value is checked.
+"""Keywords whose content is not a schema. A property with such a name is skipped, too; a fault
+in its schema shows when a value is checked.
 """
 _MOST_SHOWN_CHARS = 80
 
@@ -32,8 +32,8 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def match_cost(pattern: str, text: str) -> int:
-    """Return the characters of the text times the instructions of the compiled pattern. The longest
-    time that RE2 can need is proportional to this figure.
+    """Return the characters of the text times the instructions of the compiled pattern. The
+    longest time that RE2 can need is proportional to this figure.
 
     Raises:
         UnusablePattern: see `matches`.

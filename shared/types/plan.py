@@ -1,6 +1,7 @@
 """The plan of a job: its steps, their joins, and patches to the plan.
 
-Checks return all problems at once. Their texts are for a model, which gets one turn to fix them.
+Checks return all problems at once. Their texts are for a model, which gets one turn to fix
+them.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ MOST_WITHIN_S = 30 * 86_400
 
 
 def _typed(value: object) -> object:
-    """Return the number in a text of digits, and any other value unchanged. A plan that a person has
-    edited has texts instead of numbers.
+    """Return the number in a text of digits, and any other value unchanged. A plan that a
+    person has edited has texts instead of numbers.
     """
     if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)
@@ -49,8 +50,8 @@ _Count = Annotated[int, Field(ge=1, le=MOST_RESULTS), BeforeValidator(_typed)]
 
 
 class Join(Message):
-    """The results that a step needs before it begins, if it does not need all. Dependencies that have
-    not ended by then are abandoned.
+    """The results that a step needs before it begins, if it does not need all. Dependencies
+    that have not ended by then are abandoned.
     """
 
     enough: _Count | None = None
@@ -60,8 +61,8 @@ class Join(Message):
     within_s: (
         Annotated[int, Field(ge=1, le=MOST_WITHIN_S), BeforeValidator(whole_seconds_in)] | None
     ) = None
-    """Seconds, counted from the start of the first dependency. After this time the step begins with
-    the results that exist.
+    """Seconds, counted from the start of the first dependency. After this time the step begins
+    with the results that exist.
     """
     must: tuple[StepIdField, ...] = ()
     """Dependencies that the step waits for without a time limit. If one fails, the step is
@@ -107,8 +108,8 @@ class OnFailure(StrEnum):
     DROP = "drop"
     """The job continues without the step, and the answer names the gap."""
     RETRY = "retry"
-    """Try again with the error in the context, then another specialist of the same capability, then
-    the generalist. Then drop the step.
+    """Try again with the error in the context, then another specialist of the same capability,
+    then the generalist. Then drop the step.
     """
     ASK = "ask"
     """Like `retry`, but ask a person before the step is dropped."""
@@ -140,21 +141,22 @@ class ItemRef(Message):
 
 
 class Step(Message):
-    """A piece of work for one specialist. It becomes an AgentHandoff when all steps in `depends_on`
-    are done.
+    """A piece of work for one specialist. It becomes an AgentHandoff when all steps in
+    `depends_on` are done.
     """
 
     id: StepIdField
     specialist: NameField
     task: Text
-    """The whole task for the specialist, apart from the results of `depends_on`: objective, output,
-    boundaries.
+    """The whole task for the specialist, apart from the results of `depends_on`: objective,
+    output, boundaries.
     """
     depends_on: tuple[StepIdField, ...] = ()
     fallback: Annotated[str, StringConstraints(min_length=1, max_length=4_000)] = DEFAULT_FALLBACK
     """Instruction for a task that cannot be done as stated."""
     on_failure: OnFailure = OnFailure.DROP
-    """Action after the specialist has failed. The default is for plans of versions without this field.
+    """Action after the specialist has failed. The default is for plans of versions without
+    this field.
     """
     after: Annotated[Literal["review"] | None, Unsaid] = None
     """`review`: the step begins when a review has passed the results of the steps before it."""
@@ -165,12 +167,12 @@ class Step(Message):
     row: Annotated[ItemRef | None, Unsaid] = None
     """Item of a repeated step; None for other steps."""
     contract_of: Annotated[NameField | None, Unsaid] = None
-    """The specialist that the step was first planned for; None: `specialist`. Another specialist that
-    does the step uses the output schema and the limits of the first one.
+    """The specialist that the step was first planned for; None: `specialist`. Another
+    specialist that does the step uses the output schema and the limits of the first one.
     """
     join: Join | None = None
-    """Results of `depends_on` that the step needs. None: the step begins when all have ended, and at
-    least one has a usable result.
+    """Results of `depends_on` that the step needs. None: the step begins when all have ended,
+    and at least one has a usable result.
     """
     title: Annotated[Title | None, Unsaid] = None
     """Heading of the step's result in a merged answer; None: the step id."""
@@ -186,8 +188,8 @@ class Synthesis(StrEnum):
 
 
 class Plan(Message):
-    """A DAG of steps. Validation ensures unique ids, known dependencies and no cycle, and so at least
-    one sink.
+    """A DAG of steps. Validation ensures unique ids, known dependencies and no cycle, and so
+    at least one sink.
     """
 
     steps: Annotated[tuple[Step, ...], Field(min_length=1)]
@@ -233,8 +235,8 @@ class Plan(Message):
 
     @cached_property
     def sinks(self) -> tuple[StepId, ...]:
-        """Return the steps without dependents, in the plan's order. The answer is made from their
-        results.
+        """Return the steps without dependents, in the plan's order. The answer is made from
+        their results.
         """
         sinks: list[StepId] = []
         for step in self.steps:
@@ -244,8 +246,8 @@ class Plan(Message):
 
 
 def count_problems(steps: Sequence[Step], max_steps: int) -> list[str]:
-    """Return a problem if there are more steps than the job may have. The steps need not be a valid
-    plan, so that a planner gets all problems in one turn.
+    """Return a problem if there are more steps than the job may have. The steps need not be a
+    valid plan, so that a planner gets all problems in one turn.
     """
     if len(steps) > max_steps:
         return [f"{len(steps)} steps, at most {max_steps} are allowed: merge or drop some"]
@@ -333,8 +335,8 @@ def _of_one_step(step: Step, known: Collection[StepId], given: Collection[StepId
 
 
 def after_review_in(steps: Sequence[Step]) -> set[StepId]:
-    """Return the steps that begin after the review: those with `after: review`, and all steps that
-    depend on them.
+    """Return the steps that begin after the review: those with `after: review`, and all steps
+    that depend on them.
     """
     after_review: set[StepId] = set()
     for step in steps:
@@ -376,8 +378,8 @@ def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
 
 
 def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
-    """Return cycles that have no step in common, each as `a, b, a` (a before b before a). The steps of
-    a cycle are removed before the search continues.
+    """Return cycles that have no step in common, each as `a, b, a` (a before b before a). The
+    steps of a cycle are removed before the search continues.
     """
     graph: dict[StepId, set[StepId]] = {}
     for step in steps:
@@ -418,8 +420,8 @@ class Patch(Message):
     finalize: bool = False
     """True if no further step begins, and the answer is made from the results so far."""
     repeats: tuple[Repeat, ...] = ()
-    """Proposed steps that repeat earlier ones and are not in `add`, because the replanner proposed
-    them again after a remark.
+    """Proposed steps that repeat earlier ones and are not in `add`, because the replanner
+    proposed them again after a remark.
     """
     why: str = ""
     """Reason, for readers of the plan."""

@@ -16,8 +16,8 @@ _WAITING = re.compile(r"waiting (?:(?P<left_s>\d+) s: |for )(?P<what>.+)", re.DO
 
 @dataclass(frozen=True, slots=True)
 class RateLimitWait:
-    """Reason why a running handoff waits. It is stored as its activity, such as `waiting 12 s: rate
-    limit`.
+    """Reason why a running handoff waits. It is stored as its activity, such as `waiting 12 s:
+    rate limit`.
     """
 
     what: str
@@ -49,7 +49,8 @@ def is_news(doing: str, before: str) -> bool:
 
 
 MOST_WORDS = 300
-"""Most characters of an announced error, the same bound as in `shared.providers.anthropic.errors`.
+"""Most characters of an announced error, the same bound as in
+`shared.providers.anthropic.errors`.
 """
 MOST_MODELS = 8
 """Most models whose newest calls a process announces."""
@@ -99,8 +100,8 @@ class Node(Message):
     model: Line = ""
     """The model behind it: `offline`, or the provider."""
     server: Line = ""
-    """Address of the model's server, without user and password. Empty for the offline model, and for
-    a provider whose SDK has the address.
+    """Address of the model's server, without user and password. Empty for the offline model,
+    and for a provider whose SDK has the address.
     """
     models: dict[Line, Line] = Field(default_factory=dict, max_length=MOST_ROLES)
     """Default model of each of its specialists or roles, by name."""

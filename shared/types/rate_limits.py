@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Expected share of one model call in a bucket's rate limits. It is not a bound: the real usage
-    replaces it after the call.
+    """Expected share of one model call in a bucket's rate limits. It is not a bound: the real
+    usage replaces it after the call.
     """
 
     lane: str
@@ -44,8 +44,8 @@ class Wait:
     """A call must wait for the provider's rate limits."""
 
     seconds: float
-    """Current estimate. The caller asks again after `shared.agent.model_turn.ASK_AGAIN_S` at the
-    latest.
+    """Current estimate. The caller asks again after `shared.agent.model_turn.ASK_AGAIN_S` at
+    the latest.
     """
     why: str
     """Reason for a progress line, such as `rate limit` or `first call`."""

@@ -1,5 +1,5 @@
-"""Reading of stored results. A text that cannot be read becomes a failed result, and does not stop
-its job.
+"""Reading of stored results. A text that cannot be read becomes a failed result, and does not
+stop its job.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def result_values(text: str) -> dict[str, Any]:
 
 
 def unreadable_result(text: str) -> HandoffResult:
-    """Return the failed result that replaces a text which cannot be read, with the ids of the text if
-    possible.
+    """Return the failed result that replaces a text which cannot be read, with the ids of the
+    text if possible.
     """
     try:
         values = json.loads(text)

@@ -104,8 +104,8 @@ class Verdict(Message):
     verdict: Decision
     revisions: tuple[Revision, ...] = ()
     open_points: tuple[Point, ...] = ()
-    """Points that the reader of the answer must know, but that justify no further round. They are
-    printed with the answer.
+    """Points that the reader of the answer must know, but that justify no further round. They
+    are printed with the answer.
     """
     scores: tuple[Score, ...] = ()
     """Scores by the job's rubric. Empty if the assessor left them out."""

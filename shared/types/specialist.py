@@ -33,12 +33,12 @@ class SpecialistSpec(Message):
     name: NameField
     """Name of the specialist and of its queue; its Celery task is `specialist.<name>`."""
     description: Annotated[str, StringConstraints(min_length=10, max_length=400)]
-    """One line for the planner: the work that the specialist is for, and the work that it is not
-    for.
+    """One line for the planner: the work that the specialist is for, and the work that it is
+    not for.
     """
     capability: NameField | None = None
-    """Specialists that declare the same capability can replace each other. None: no specialist can
-    replace this one.
+    """Specialists that declare the same capability can replace each other. None: no specialist
+    can replace this one.
     """
     instructions: Annotated[str, StringConstraints(min_length=20, max_length=60_000)]
     """The body of the file: the system prompt."""
@@ -57,13 +57,14 @@ class SpecialistSpec(Message):
     output_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "string"})
     """JSON Schema of `output` in its results. Outputs of type string are Markdown."""
     celery_task: Annotated[TaskName | None, Unsaid] = None
-    """The task of the host's own Celery app that does the work instead of a model; None: a model does
-    the work.
+    """The task of the host's own Celery app that does the work instead of a model; None: a
+    model does the work.
     """
     celery_queue: Annotated[TaskName | None, Unsaid] = None
     """The queue of that task. None: `celery`, the default queue of a Celery app."""
     repeatable: Annotated[bool | None, Unsaid] = None
-    """False if that task is not safe to repeat. Then it counts as an effect, like a tool with effects.
+    """False if that task is not safe to repeat. Then it counts as an effect, like a tool with
+    effects.
     """
 
     @property
@@ -76,8 +77,8 @@ class SpecialistSpec(Message):
 
 @lru_cache(maxsize=256)
 def spec_from(text: str) -> SpecialistSpec:
-    """Parse a text like `SpecialistSpec.from_json`, with a cache, because many handoffs have the same
-    text.
+    """Parse a text like `SpecialistSpec.from_json`, with a cache, because many handoffs have
+    the same text.
 
     Raises:
         MalformedMessage: the text is not a specialist.
@@ -93,7 +94,8 @@ _UNANNOUNCED = (
 def unannounced_spec(name: str) -> SpecialistSpec:
     """Return the spec that a job stores for a specialist which no live worker announces.
 
-    The handoff waits in the queue of that name. A worker that takes it runs its own file instead.
+    The handoff waits in the queue of that name. A worker that takes it runs its own file
+    instead.
     """
     return SpecialistSpec(
         name=name, description=f"{name}: no worker announces it", instructions=_UNANNOUNCED

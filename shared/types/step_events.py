@@ -30,8 +30,8 @@ class ConflictsFound(Message):
     conflicts: tuple[tuple[ClaimId, ...], ...] = ()
     """The claims of each conflict, which cannot all be true."""
     ledger: BlobRef | None = None
-    """A `shared.types.review.Conflicts` as JSON: the same conflicts with the texts of their claims.
-    None: there are no conflicts.
+    """A `shared.types.review.Conflicts` as JSON: the same conflicts with the texts of their
+    claims. None: there are no conflicts.
     """
     left_out: NonNegativeInt = 0
     """Number of claims that were not compared, because there are too many."""
@@ -51,8 +51,8 @@ class Judged(Message):
 
 
 class Arbitrated(Message):
-    """The judge has ruled on a review that repeats an earlier revision request. Points that it did
-    not settle stay disputed.
+    """The judge has ruled on a review that repeats an earlier revision request. Points that it
+    did not settle stay disputed.
     """
 
     type: Literal["arbitrated"] = "arbitrated"
@@ -150,8 +150,8 @@ class HandoffIssued(Message):
     max_microusd: PositiveInt | None = None
     """The most that the handoff may cost; None: only the job's budget counts."""
     closes: bool = False
-    """True if the handoff may use the reserve for the end of the job, although its role normally may
-    not.
+    """True if the handoff may use the reserve for the end of the job, although its role
+    normally may not.
     """
     counts: tuple[Counted, ...] = ()
     """Fan-ins that count this handoff's result, and can continue before all their parts have ended."""
@@ -215,8 +215,8 @@ class StepOutline(Message):
     when: Annotated[bool | None, Unsaid] = None
     """True if the plan has a condition for the step."""
     helpers: tuple[StepIdField, ...] = ()
-    """Dependencies that the planner added to answer the step's questions. The step waits for them,
-    and begins without the failed ones.
+    """Dependencies that the planner added to answer the step's questions. The step waits for
+    them, and begins without the failed ones.
     """
 
     @property
@@ -239,8 +239,8 @@ class PlanMade(Message):
     is_reviewed: bool = True
     """True if an assessor judges the results."""
     degraded: BlobRef | None = None
-    """The planner's `HandoffResult` if it has no plan. Then the plan has one step: the whole request,
-    for the generalist.
+    """The planner's `HandoffResult` if it has no plan. Then the plan has one step: the whole
+    request, for the generalist.
     """
     noted: BlobRef | None = None
     """The planner's HandoffResult, if it has notes about changes to its plan."""
@@ -280,8 +280,8 @@ class NeedsResolved(Message):
     repeats: tuple[StepIdField, ...] = ()
     """Abandoned steps that asked a question again, in other words, which the planner had answered."""
     added_to: BlobRef | None = None
-    """The plan that the planner knew. If the job has another plan now, or a step of `changed` has no
-    question any more, no step is added, and the planner is called again.
+    """The plan that the planner knew. If the job has another plan now, or a step of `changed`
+    has no question any more, no step is added, and the planner is called again.
     """
     plan: BlobRef | None = None
     """The whole plan with the added steps; None: no step is added."""
@@ -298,8 +298,8 @@ class Reviewed(Message):
     round: PositiveInt
     decision: Decision | None
     result: BlobRef | None = None
-    """The assessor's `HandoffResult`, whose output is a `shared.types.review.Verdict`; None: no
-    assessor ran.
+    """The assessor's `HandoffResult`, whose output is a `shared.types.review.Verdict`; None:
+    no assessor ran.
     """
     steps: tuple[StepIdField, ...] = ()
     """Steps to run again."""
@@ -311,8 +311,8 @@ class Reviewed(Message):
 
     @property
     def goes_in_circles(self) -> bool:
-        """Return whether there are revisions, and each repeats an earlier one. Then another round
-        would not help.
+        """Return whether there are revisions, and each repeats an earlier one. Then another
+        round would not help.
         """
         return bool(self.steps) and {*self.steps} <= {*self.repeats}
 
@@ -338,8 +338,8 @@ class ConditionsChecked(Message):
     type: Literal["conditions_checked"] = "conditions_checked"
     met: tuple[StepIdField, ...] = ()
     skipped: tuple[Abandoned, ...] = ()
-    """Steps that do not begin, because their condition is not met, or a step that they need was
-    skipped.
+    """Steps that do not begin, because their condition is not met, or a step that they need
+    was skipped.
     """
     undecided: tuple[Abandoned, ...] = ()
     """Steps that failed, because the results do not decide their condition."""
@@ -391,8 +391,8 @@ class Synthesised(Message):
     type: Literal["synthesised"] = "synthesised"
     method: AnswerMethod
     result: BlobRef | None = None
-    """The synthesizer's `HandoffResult`, if the synthesizer ran. With another method it has the reason
-    why it was not used.
+    """The synthesizer's `HandoffResult`, if the synthesizer ran. With another method it has
+    the reason why it was not used.
     """
     problem: str | None = None
     """Fault of the synthesis."""

@@ -18,8 +18,8 @@ def microusd(usd: float) -> int: ...
 @overload
 def microusd(usd: float | None) -> int | None: ...
 def microusd(usd: float | None) -> int | None:
-    """Return an amount of dollars in whole micro-dollars, rounded down, so that a limit is never more
-    than the user wrote.
+    """Return an amount of dollars in whole micro-dollars, rounded down, so that a limit is
+    never more than the user wrote.
 
     The conversion uses the decimal digits, because 2.01 as a double is a little less.
     """
@@ -52,8 +52,8 @@ class Usage(Message):
     cost_microusd: NonNegativeInt | None = 0
     """None if the price of the model is unknown. An unknown cost is never zero."""
     cut_calls: NonNegativeInt = 0
-    """Calls that ended without a report of their usage. They count at their upper bound, so any
-    such call makes all figures upper bounds.
+    """Calls that ended without a report of their usage. They count at their upper bound, so
+    any such call makes all figures upper bounds.
     """
     cut_tokens: NonNegativeInt = 0
     """Tokens of these calls."""

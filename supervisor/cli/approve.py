@@ -73,8 +73,8 @@ def reject(
     """Reject the plan, the steps or the answer, with feedback.
 
     The planner makes a rejected plan again. The steps that make the answer repeat rejected
-    research or a rejected answer. This counts as a review round. If no round is left, the job ends
-    without an answer. A rejected step that waits to start does not start.
+    research or a rejected answer. This counts as a review round. If no round is left, the job
+    ends without an answer. A rejected step that waits to start does not start.
     """
     jobs, job_id = client_and_job(job)
     with_plan(edit, partial(jobs.reject, job_id, note, steps, rows=rows))

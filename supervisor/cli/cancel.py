@@ -77,7 +77,8 @@ def cancel(
 
 
 def open_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
-    """Return the statuses of the jobs to cancel: the named statuses, or all statuses of open jobs.
+    """Return the statuses of the jobs to cancel: the named statuses, or all statuses of open
+    jobs.
 
     Raises:
         UserError: a text is not a status, or is the status of an ended job.
@@ -128,7 +129,8 @@ def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
 
 
 def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
-    """Cancel the jobs that match now. A job that ends or is deleted in the meantime is no error.
+    """Cancel the jobs that match now. A job that ends or is deleted in the meantime is no
+    error.
 
     Args:
         asks: whether the person at the terminal must confirm first.
@@ -195,10 +197,12 @@ def _cancel_one(jobs: Client, job_id: JobId) -> tuple[CancelOutcome, str]:
 
 @contextmanager
 def defer_interrupt() -> Iterator[Callable[[], bool]]:
-    """Record the first Ctrl-C, SIGTERM or SIGHUP instead of raising it, so that the count is exact.
+    """Record the first Ctrl-C, SIGTERM or SIGHUP instead of raising it, so that the count is
+    exact.
 
-    Yield a function that returns whether a signal came. A second signal raises KeyboardInterrupt
-    at once. A signal that is ignored, or that has another handler, keeps its handler.
+    Yield a function that returns whether a signal came. A second signal raises
+    KeyboardInterrupt at once. A signal that is ignored, or that has another handler, keeps its
+    handler.
     """
     came = False
 

@@ -66,7 +66,8 @@ def celery_command(app: str, *arguments: str) -> list[str]:
 def check_app(
     app: str, surroundings: Mapping[str, str], *, within_s: float = LOADED_WITHIN_S
 ) -> None:
-    """Create the app once in a short process, to find faults in user files before anything starts.
+    """Create the app once in a short process, to find faults in user files before anything
+    starts.
 
     Args:
         surroundings: environment variables to add.

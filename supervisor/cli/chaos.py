@@ -73,9 +73,9 @@ def chaos(
 ) -> int:
     """Kill processes while jobs run, and check every promise.
 
-    The command starts a private Redis, supervisors, workers and a model server. It kills, stops and
-    freezes processes at random, cuts connections and delivers messages twice. The jobs have all
-    modes, with sub-teams, joins, patches and approvals.
+    The command starts a private Redis, supervisors, workers and a model server. It kills,
+    stops and freezes processes at random, cuts connections and delivers messages twice. The
+    jobs have all modes, with sub-teams, joins, patches and approvals.
 
       handoff chaos --kills 200
 

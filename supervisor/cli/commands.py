@@ -1,7 +1,7 @@
 """The list of all commands.
 
-A command is imported when it is used. All commands together import most of the project, and the
-list alone is enough for `handoff --help`, for completions and for an unknown command.
+A command is imported when it is used. All commands together import most of the project, and
+the list alone is enough for `handoff --help`, for completions and for an unknown command.
 """
 
 from __future__ import annotations

@@ -96,7 +96,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
 def _of_this_shell(settings: Settings, *, is_fleet_live: bool) -> Iterator[Finding]:
     """Yield the ignored variables of this shell, and whether its model can be reached.
 
-    If a fleet is alive, no finding is a failure: the fleet does not use the model of this shell.
+    If a fleet is alive, no finding is a failure: the fleet does not use the model of this
+    shell.
     """
     yield from find_ignored_variables(os.environ)
     level, found, fix = model_access(settings)

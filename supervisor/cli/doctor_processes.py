@@ -225,7 +225,8 @@ def _models_of_a_role(processes: Iterable[AnnouncedProcess]) -> list[str]:
 
 
 def brokers(processes: Iterable[AnnouncedProcess], answering: Collection[str]) -> Iterator[Finding]:
-    """Yield a line for each process that does not answer on this broker, and one for the others.
+    """Yield a line for each process that does not answer on this broker, and one for the
+    others.
 
     Args:
         answering: the Celery nodes that answer on this broker.

@@ -77,7 +77,8 @@ def run_guarded(command: Callable[[], object]) -> NoReturn:
 
 
 def end_like_ctrl_c() -> None:
-    """Handle SIGTERM and SIGHUP like Ctrl-C, so that processes stop and the terminal is restored.
+    """Handle SIGTERM and SIGHUP like Ctrl-C, so that processes stop and the terminal is
+    restored.
 
     Ignored signals stay ignored, as `nohup` sets them.
     """
@@ -113,8 +114,8 @@ def _outcome(command: Callable[[], object]) -> int:
 
 
 def _usage_problem(error: Any) -> str | None:
-    """Return one line about a command line that Typer refuses, with the command that prints its
-    help.
+    """Return one line about a command line that Typer refuses, with the command that prints
+    its help.
 
     Return None if there were no arguments. Typer has printed the help then.
     """

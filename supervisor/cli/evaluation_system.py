@@ -25,8 +25,8 @@ def whole_system(
 ) -> Iterator[tuple[Client, Callable[[], None]]]:
     """Yield a client, and a check to call while waiting.
 
-    Ctrl-C keeps the work of a private system under this name. The next run with this name continues
-    the work.
+    Ctrl-C keeps the work of a private system under this name. The next run with this name
+    continues the work.
 
     Raises:
         UserError: no process does the work, or no worker has one of these models.

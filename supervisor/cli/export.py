@@ -25,8 +25,8 @@ def export(
 ) -> int:
     """Write all data of a job to one JSON file.
 
-    The file has the request, journal, plan, handoffs, results, verdicts, answer, usage and the list
-    of documents. It has no key of this machine.
+    The file has the request, journal, plan, handoffs, results, verdicts, answer, usage and the
+    list of documents. It has no key of this machine.
 
       handoff export j-0123456789ab --output job.json
     """

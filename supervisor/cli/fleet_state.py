@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
 
 COUNT_FOR_S = 1.0
-"""Seconds that the command waits after the last reply of a Celery node. A node replies within some
-ms, but the number of nodes is unknown.
+"""Seconds that the command waits after the last reply of a Celery node. A node replies within
+some ms, but the number of nodes is unknown.
 """
 START_WORKERS = "start some: `handoff worker --all`, or the whole system: `handoff up`"
 NO_WORKERS = f"no worker serves any specialist on this broker: {START_WORKERS}"
@@ -51,7 +51,8 @@ def served_models(served: Mapping[str, ServedSpecialist]) -> set[str]:
 
 
 def require_processes(jobs: Client, model: str | None = None) -> None:
-    """Check that the broker has a supervisor and a worker, before a command waits for an answer.
+    """Check that the broker has a supervisor and a worker, before a command waits for an
+    answer.
 
     Raises:
         UserError: no worker, no supervisor, or no worker has the model. The message names the

@@ -29,7 +29,8 @@ _PASSWORD = re.compile(r"[A-Za-z0-9_-]{16,64}")
 def flower_password(folder: Path) -> str:
     """Return Flower's password for this home folder. The first call generates and stores it.
 
-    A new password replaces a stored password that other users could read, or that is malformed.
+    A new password replaces a stored password that other users could read, or that is
+    malformed.
 
     Raises:
         UserError: the file cannot be written.
@@ -51,8 +52,8 @@ def flower_password(folder: Path) -> str:
 def flower_command(folder: Path, port: int) -> list[str]:
     """Return the command line of Flower.
 
-    Flower keeps its state below `folder` as a pickle, which can run code when it is read. Only the
-    user may write there.
+    Flower keeps its state below `folder` as a pickle, which can run code when it is read. Only
+    the user may write there.
     """
     kept = folder / "flower"
     kept.mkdir(mode=0o700, exist_ok=True)

@@ -1,7 +1,7 @@
 """The Redis data of interrupted runs on a private Redis.
 
-A private Redis ends with its run. On Ctrl-C its append-only file is moved to the cache folder, so
-that `handoff retry` can continue the run. The finished turns were paid for.
+A private Redis ends with its run. On Ctrl-C its append-only file is moved to the cache folder,
+so that `handoff retry` can continue the run. The finished turns were paid for.
 """
 
 from __future__ import annotations

@@ -73,7 +73,8 @@ def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]
 
 
 def _reason_of(error: Exception) -> str:
-    """Return the operating system's text for a failed connection, or else the type of the error.
+    """Return the operating system's text for a failed connection, or else the type of the
+    error.
 
     Other texts may quote the request, which contains the key.
     """

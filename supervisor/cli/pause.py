@@ -26,8 +26,8 @@ def pause(
 ) -> int:
     """Stop a specialist or a role on all machines.
 
-    Workers claim no new handoff of the role. A running handoff stops after its turn. Jobs that need
-    the role wait until `handoff unpause`, or until their time is over.
+    Workers claim no new handoff of the role. A running handoff stops after its turn. Jobs that
+    need the role wait until `handoff unpause`, or until their time is over.
 
       handoff pause researcher --reason "cites a site that is down"
     """

@@ -37,8 +37,8 @@ def names_to_complete() -> list[str]:
 def supervisor(concurrency: Slots = None) -> int:
     """Start a supervisor process.
 
-    It plans and reviews jobs, writes the answers and recovers lost work. You can start any number.
-    The command is the same as `celery -A handoff_queue.supervisor.app worker`.
+    It plans and reviews jobs, writes the answers and recovers lost work. You can start any
+    number. The command is the same as `celery -A handoff_queue.supervisor.app worker`.
     """
     settings = load_process_settings()
     _check_redis(settings)
@@ -61,8 +61,8 @@ def worker(
 ) -> int:
     """Start a worker process for one or more specialists.
 
-    You can start any number, on any machine that reaches the broker. The command is the same as
-    `celery -A handoff_queue.workers.app worker -Q ROLE,ROLE`.
+    You can start any number, on any machine that reaches the broker. The command is the same
+    as `celery -A handoff_queue.workers.app worker -Q ROLE,ROLE`.
 
       handoff worker researcher -c 32
 

@@ -279,7 +279,8 @@ def new_limits(
 
 
 def request_of(asked: RequestOptions, jobs: Client) -> Request:
-    """Return the checked request with its documents. Print a line for each file that is left out.
+    """Return the checked request with its documents. Print a line for each file that is left
+    out.
 
     The workflow, the items and the documents are read from their files.
 

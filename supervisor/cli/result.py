@@ -33,8 +33,8 @@ def result(
 
     Exit code 4: the job has not ended. Exit code 5: the answer is partial.
 
-    With `--output`, a workflow with `for_each` writes one row per item to a file. While the job
-    runs, the file has the rows so far.
+    With `--output`, a workflow with `for_each` writes one row per item to a file. While the
+    job runs, the file has the rows so far.
 
       handoff result j-0123456789ab --output rows.csv
     """

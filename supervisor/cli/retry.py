@@ -75,13 +75,13 @@ def retry(
 ) -> int:
     """Repeat failed steps, fill gaps, or continue an interrupted run.
 
-    An ended job repeats the steps that failed. If its answer has gaps, it fills the gaps. Finished
-    steps are not paid for again, and earlier spending still counts.
+    An ended job repeats the steps that failed. If its answer has gaps, it fills the gaps.
+    Finished steps are not paid for again, and earlier spending still counts.
 
       handoff retry j-0123456789ab --max-usd 2
 
-    Without HANDOFF_REDIS_URL, the command continues a `handoff run` that was interrupted on this
-    machine, and prints its result.
+    Without HANDOFF_REDIS_URL, the command continues a `handoff run` that was interrupted on
+    this machine, and prints its result.
     """
     from handoff_queue.supervisor.cli.private_run import ResultOptions
     from handoff_queue.supervisor.cli.request_options import new_limits

@@ -53,8 +53,8 @@ def run(
     """Run a job and wait for its answer. Needs no key and no Redis.
 
     With HANDOFF_REDIS_URL, the job runs on that broker and its workers. Otherwise the command
-    starts a private Redis, a supervisor and three workers, and stops them at the end. Progress goes
-    to stderr, the answer to stdout.
+    starts a private Redis, a supervisor and three workers, and stops them at the end. Progress
+    goes to stderr, the answer to stdout.
 
       handoff run "Which licences allow resale?" --docs licences --max-usd 0.50
     """

@@ -127,8 +127,8 @@ def submit(
 
       handoff submit --file jobs.jsonl
 
-    Each line of the file is a JSON object, such as {"request": "...", "docs": "contracts"}. If a
-    line is wrong, the command names the line and submits nothing.
+    Each line of the file is a JSON object, such as {"request": "...", "docs": "contracts"}. If
+    a line is wrong, the command names the line and submits nothing.
     """
     asked = replace(job.asked(), idempotency_key=idempotency_key, webhook=webhook)
     jobs = client_of_broker()
@@ -211,7 +211,8 @@ def _enqueue(jobs: Client, requests: list[Request]) -> None:
 
 
 def _requests_of(file: Path, asked: RequestOptions, jobs: Client) -> list[Request]:
-    """Return the requests of all lines. Each line is checked before the first job is submitted.
+    """Return the requests of all lines. Each line is checked before the first job is
+    submitted.
 
     Raises:
         UserError: a line is not valid. The message names it.

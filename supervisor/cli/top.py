@@ -65,7 +65,8 @@ class Spending:
             self._samples.popleft()
 
     def in_last_minute(self) -> tuple[float, int, float]:
-        """Return the spent USD and tokens, and the seconds in which they were spent, at most 60.
+        """Return the spent USD and tokens, and the seconds in which they were spent, at most
+        60.
 
         With samples that are far apart, the seconds can be more than 60.
         """
@@ -98,8 +99,8 @@ def top(
 ) -> int:
     """Show the fleet live: slots, queues, handoffs and spending.
 
-    A digit opens the job of that row, Esc goes back, q ends. If the output is not a terminal, the
-    command prints the same as `handoff stats`, once.
+    A digit opens the job of that row, Esc goes back, q ends. If the output is not a terminal,
+    the command prints the same as `handoff stats`, once.
     """
     if sys.stdin.isatty() and stdout().is_dumb_terminal:
         note(
@@ -194,8 +195,8 @@ counted.
 
 @dataclass(frozen=True)
 class _Fleet:
-    """The part of the fleet that fits the terminal. Idle roles are left out first; the keys always
-    stay.
+    """The part of the fleet that fits the terminal. Idle roles are left out first; the keys
+    always stay.
     """
 
     found: FleetStats

@@ -53,8 +53,8 @@ def trace(
 ) -> int:
     """Write a job as one HTML page: the timeline and all texts.
 
-    The page needs no network and no other file. It contains turns and tool calls if the workers
-    keep them (HANDOFF_KEEP_TURNS).
+    The page needs no network and no other file. It contains turns and tool calls if the
+    workers keep them (HANDOFF_KEEP_TURNS).
 
       handoff trace j-0123456789ab
 

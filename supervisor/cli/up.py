@@ -72,8 +72,8 @@ def up(
 ) -> int:
     """Start Redis, a supervisor and workers on this machine.
 
-    The command prints the `export` line for the other terminal. With HANDOFF_REDIS_URL, it uses
-    that Redis. Ctrl-C stops everything, and open jobs continue at the next start.
+    The command prints the `export` line for the other terminal. With HANDOFF_REDIS_URL, it
+    uses that Redis. Ctrl-C stops everything, and open jobs continue at the next start.
 
       handoff up --worker researcher=3 --worker writer=1 --flower
     """
@@ -102,7 +102,8 @@ def up(
 
 
 def _without_own_url(settings: Settings, home: Path) -> Settings:
-    """Return the settings without a Redis URL that an earlier `handoff up` with this home printed.
+    """Return the settings without a Redis URL that an earlier `handoff up` with this home
+    printed.
 
     A shell that exported the URL can start the system again. The Redis has the same password
     at each start, but not always the same port.
@@ -119,8 +120,8 @@ def _without_own_url(settings: Settings, home: Path) -> Settings:
 def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[str]]:
     """Return the queues of each worker process, by its name. No queues: all specialists.
 
-    Without ROLE=N there are `WORKERS` processes for all specialists. Otherwise one more process
-    serves the specialists that are not named.
+    Without ROLE=N there are `WORKERS` processes for all specialists. Otherwise one more
+    process serves the specialists that are not named.
 
     Raises:
         UserError: a text is not ROLE=N, or names an unknown role.
@@ -207,8 +208,8 @@ def _start(
 def _start_redis(processes: Processes, folder: Path) -> str:
     """Start Redis and return its URL.
 
-    The password stays the same at each start, because other terminals use it. The port stays the
-    same if it is free.
+    The password stays the same at each start, because other terminals use it. The port stays
+    the same if it is free.
     """
     earlier = read_access(folder / _ACCESS)
     redis = PrivateRedis(processes, folder, earlier=earlier)

@@ -117,8 +117,8 @@ def read_documents(place: Path, settings: Settings) -> FolderReading:
 def check_within(request: Request, settings: Settings, max_usd: float | None) -> None:
     """Check a request of an evaluation without Redis, before anything starts.
 
-    With --max-usd each job will get a limit of its cost, so the prices of its models must be known.
-    The amount does not matter here.
+    With --max-usd each job will get a limit of its cost, so the prices of its models must be
+    known. The amount does not matter here.
 
     Raises:
         UserError: see `check_request` and `plan_of`.

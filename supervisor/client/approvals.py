@@ -67,8 +67,8 @@ def change_of(event: PlanPatched, texts: ResultTexts) -> dict[str, Any]:
 
 
 def in_words(change: Mapping[str, Any]) -> str:
-    """Return an entry of `JobResult.patches` in words, such as `check_config (ops) added; draft
-    dropped: the code is sound`.
+    """Return an entry of `JobResult.patches` in words, such as `check_config (ops) added;
+    draft dropped: the code is sound`.
     """
     text = "; ".join(_clauses(change)) or "as it was"
     why = change["problem"] or change["why"]

@@ -8,9 +8,9 @@
             print(recorded.event.type)
         print((await jobs.result(job_id)).answer)
 
-A follower (`events`, `event_stream`, `wait`) costs no thread and no connection to Redis: one thread
-of the client reads for all followers. Every other method makes a short call in a pool of
-`MAX_THREADS` threads.
+A follower (`events`, `event_stream`, `wait`) costs no thread and no connection to Redis: one
+thread of the client reads for all followers. Every other method makes a short call in a pool
+of `MAX_THREADS` threads.
 """
 
 from __future__ import annotations
@@ -132,8 +132,9 @@ class AsyncClient:
     ) -> AsyncIterator[str]:
         """Yield the job's events as server-sent events, until it has ended.
 
-        The id of an event is its version: a browser that reconnects sends it as `Last-Event-ID`,
-        and `after` takes it. A comment follows every `heartbeat_s` seconds of silence.
+        The id of an event is its version: a browser that reconnects sends it as
+        `Last-Event-ID`, and `after` takes it. A comment follows every `heartbeat_s` seconds of
+        silence.
 
         Raises:
             UnknownJob, StoreUnavailable: as `events`.

@@ -90,8 +90,8 @@ class Client:
         """Enqueue many jobs and yield their ids in order.
 
         Fifty jobs take about as many round trips as one job. Nothing is stored before the
-        caller asks for the first id. The documents are read and stored one job after the other.
-        If the caller stops early, up to 49 more jobs are stored than ids were yielded.
+        caller asks for the first id. The documents are read and stored one job after the
+        other. If the caller stops early, up to 49 more jobs are stored than ids were yielded.
 
         Raises:
             UserError, BudgetSpent, Conflict, StoreUnavailable: as `submit`, for the job whose id
@@ -120,8 +120,8 @@ class Client:
     def events(self, job_id: JobId, after: int = 0, *, follow: bool = True) -> Iterator[Recorded]:
         """Yield the events of the job after the version `after`, the oldest first.
 
-        The iterator waits for new events until the job has ended, if `follow` is true. To continue
-        later, pass the version of the last event.
+        The iterator waits for new events until the job has ended, if `follow` is true. To
+        continue later, pass the version of the last event.
 
         Raises:
             UnknownJob: there is no such job.
@@ -131,7 +131,8 @@ class Client:
     def result(self, job_id: JobId, wait_s: float = 0.0) -> JobResult:
         """Wait up to `wait_s` seconds for the end of the job, and return its result.
 
-        If the job has not ended by then, `status` says so, and the lists hold the results so far.
+        If the job has not ended by then, `status` says so, and the lists hold the results so
+        far.
 
         Raises:
             UnknownJob: there is no such job.
@@ -225,9 +226,9 @@ class Client:
     ) -> None:
         """Continue an ended job, or a job that waits for a decision about its budget.
 
-        The job repeats the steps that did not succeed. If its answer has gaps, the job fills the
-        gaps and waits for late steps. `from_step`: repeat this step and all steps that depend on
-        it. `limits`: new, higher limits of the job.
+        The job repeats the steps that did not succeed. If its answer has gaps, the job fills
+        the gaps and waits for late steps. `from_step`: repeat this step and all steps that
+        depend on it. `limits`: new, higher limits of the job.
 
         Raises:
             UnknownJob: there is no such job.

@@ -39,8 +39,8 @@ def delete_job(store: Store, job_id: JobId) -> None:
 
 
 _ALIKE = 0.9
-"""Least similarity, as a ratio of difflib, of a misspelled name and a known role: one letter more or
-less, or two swapped letters.
+"""Least similarity, as a ratio of difflib, of a misspelled name and a known role: one letter
+more or less, or two swapped letters.
 """
 MOST_REASON_CHARS = 200
 """Most characters of a reason. Each waiting handoff shows the reason in one line."""
@@ -76,8 +76,8 @@ def check_pausable(store: Store, role: str) -> None:
 
 
 def unpause(store: Store, role: str) -> int | None:
-    """End the pause of a role. Return the number of handoffs that waited, or None if the role was
-    not paused.
+    """End the pause of a role. Return the number of handoffs that waited, or None if the role
+    was not paused.
 
     Raises:
         UserError: the role is not paused, and it is not a role that `check_pausable` accepts.

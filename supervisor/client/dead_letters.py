@@ -13,8 +13,8 @@ from handoff_queue.supervisor.client.job_lookup import get_standing
 def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
     """Repeat the message of a dead letter, and drop the letter.
 
-    A letter that holds a job id becomes a new wake-up of the job. A letter that holds a handoff
-    makes the sweeper publish the handoff again.
+    A letter that holds a job id becomes a new wake-up of the job. A letter that holds a
+    handoff makes the sweeper publish the handoff again.
 
     Raises:
         UserError: see `Client.requeue_dead`.

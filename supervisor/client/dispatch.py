@@ -59,8 +59,8 @@ def task_id_of(job_id: JobId, handoff_id: HandoffId) -> str:
 class Dispatcher:
     """Publishes messages with one Celery app.
 
-    The task id of a handoff depends only on the job and the handoff. A handoff whose message is
-    published twice still runs once.
+    The task id of a handoff depends only on the job and the handoff. A handoff whose message
+    is published twice still runs once.
     """
 
     def __init__(self, app: Celery) -> None:
@@ -79,9 +79,9 @@ class Dispatcher:
     def publish_again(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> bool:
         """Publish handoffs again whose message was lost or whose worker died.
 
-        Return False if the broker did not take all messages. The ids and the places in the chords
-        stay the same. The messages go to the front of their queues, because they have waited
-        before.
+        Return False if the broker did not take all messages. The ids and the places in the
+        chords stay the same. The messages go to the front of their queues, because they have
+        waited before.
         """
         with self._left_to_the_sweeper(job_id):
             self._publish(job_id, outgoing, again=True)
@@ -106,7 +106,8 @@ class Dispatcher:
     def tell_dropped(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Show dropped handoffs as revoked in Flower. Otherwise Flower shows RETRY for ever.
 
-        Outside a task, nothing is sent, because the event names the worker of the current task.
+        Outside a task, nothing is sent, because the event names the worker of the current
+        task.
         """
         tasks = [{"uuid": task_id_of(job_id, handoff_id), **_REVOKED} for handoff_id in handoff_ids]
         self._tell(job_id, "task-revoked", tasks)
@@ -114,7 +115,8 @@ class Dispatcher:
     def tell_ended(self, end: JobSpan) -> None:
         """Show the end of a job in Flower, as a separate task `supervisor.job`.
 
-        Outside a task, nothing is sent, because the event names the worker of the current task.
+        Outside a task, nothing is sent, because the event names the worker of the current
+        task.
         """
         shown: dict[str, Any] = {
             "uuid": f"{end.job_id}:end-{end.retries + 1}",
@@ -158,8 +160,8 @@ class Dispatcher:
 
     @contextmanager
     def _left_to_the_sweeper(self, job_id: JobId, *others: JobId) -> Iterator[None]:
-        """Log a failed publication and go on. The store has the work, and a sweeper publishes it
-        again.
+        """Log a failed publication and go on. The store has the work, and a sweeper publishes
+        it again.
         """
         try:
             with telemetry().within(job_id):

@@ -1,8 +1,9 @@
-"""A thread that reads the new events of all followed jobs and passes them to asyncio followers.
+"""A thread that reads the new events of all followed jobs and passes them to asyncio
+followers.
 
-A follower holds no thread and no connection to Redis. The reader thread waits with one `XREAD` for
-the journals of all followed jobs, parses each event once, and passes it to every follower of its
-job.
+A follower holds no thread and no connection to Redis. The reader thread waits with one `XREAD`
+for the journals of all followed jobs, parses each event once, and passes it to every follower
+of its job.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Subscription:
         self._has_news.set()
 
     async def news(self, wait_s: float | None) -> list[Recorded]:
-        """Wait up to `wait_s` seconds for events, and return the unread events. None: no limit.
+        """Wait up to `wait_s` seconds for events, and return the unread events. None: no
+        limit.
 
         The list is empty when the time is over, or when a check found that the job has ended.
         Versions may have a gap: a full backlog drops the oldest events.

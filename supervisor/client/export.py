@@ -1,8 +1,8 @@
 """Export of a job to one file, for archives, audits and bug reports.
 
 The payloads are texts by their SHA-256, as they were stored. An event refers to a payload as
-`{"digest": ..., "size": ...}`. Secrets of the exporting process, and everything that looks like a
-credential, are removed. The digest of a changed text does not match any more.
+`{"digest": ..., "size": ...}`. Secrets of the exporting process, and everything that looks
+like a credential, are removed. The digest of a changed text does not match any more.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Share the rate limits of providers between roles. Pure.
 
 The parts of all roles grow together from 0 until a limit is full. The roles that use the full
-limit stop there, and the others continue. The result is max-min fair: a role could only get more
-if a role with an equal or smaller part got less (progressive filling; Bertsekas and Gallager,
-"Data Networks", 1992, 6.5.2).
+limit stop there, and the others continue. The result is max-min fair: a role could only get
+more if a role with an equal or smaller part got less (progressive filling; Bertsekas and
+Gallager, "Data Networks", 1992, 6.5.2).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _part_when_full(
     growing: set[str],
     parts: Mapping[str, float],
 ) -> float:
-    """Return the part of the growing roles at which a limit is full. 1 or more: the limit does not
-    fill.
+    """Return the part of the growing roles at which a limit is full. 1 or more: the limit does
+    not fill.
     """
     asked = taken = 0.0
     for role, usage in wants.items():

@@ -1,13 +1,13 @@
 """Statistics of the fleet, and usage of jobs.
 
-The length of a queue alone misleads an autoscaler. If the provider admits no more calls, additional
-workers only wait. So the wanted slots of a role are cut to what the rate limits allow. These are
-the limits of the buckets that its newest handoffs used: requests, input tokens and output tokens.
-Roles that share a bucket get fair shares (`supervisor.client.fair_share`). An unknown limit has no
-effect.
+The length of a queue alone misleads an autoscaler. If the provider admits no more calls,
+additional workers only wait. So the wanted slots of a role are cut to what the rate limits
+allow. These are the limits of the buckets that its newest handoffs used: requests, input
+tokens and output tokens. Roles that share a bucket get fair shares
+(`supervisor.client.fair_share`). An unknown limit has no effect.
 
-While a bucket is refused, its throttled and queued handoffs need no slot. Only handoffs that have a
-slot keep it.
+While a bucket is refused, its throttled and queued handoffs need no slot. Only handoffs that
+have a slot keep it.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class JobOutline(Message):
     or the plan has at most 20 steps.
     """
     counts: dict[str, int] | None = None
-    """{issued, ok, partial, needs_input, failed, dropped, open} of all handoffs. Null: a version
-    of this program that does not count handoffs wrote a part of the journal.
+    """{issued, ok, partial, needs_input, failed, dropped, open} of all handoffs. Null: a
+    version of this program that does not count handoffs wrote a part of the journal.
     """
     at_work: dict[str, Any]
     """{running, throttled, at_least} of the open handoffs. `at_least` is true if there may be

@@ -178,9 +178,9 @@ class JobResult(Message):
     method, sub_teams}. `sub_teams` is the bill of the child jobs, if there are any.
     """
     handoffs: tuple[dict[str, Any], ...] = ()
-    """Each AgentHandoff in full, with `group`, `worker`, `state`, `claims`, times (Unix seconds)
-    and the `usage` that the budget counted. `child` is the id of a child job; null: an agent does
-    the step itself.
+    """Each AgentHandoff in full, with `group`, `worker`, `state`, `claims`, times (Unix
+    seconds) and the `usage` that the budget counted. `child` is the id of a child job; null:
+    an agent does the step itself.
     """
     results: tuple[dict[str, Any], ...] = ()
     """Each HandoffResult in full. Its own `usage` does not count calls that a kill of the
@@ -223,8 +223,8 @@ class JobResult(Message):
     """
     quote: dict[str, Any] | None = None
     """{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}, made before
-    the first step. Null: the user asked for no quote, or there is no plan yet. Nine of ten jobs
-    stay below `most`, after twelve jobs with a quote have ended.
+    the first step. Null: the user asked for no quote, or there is no plan yet. Nine of ten
+    jobs stay below `most`, after twelve jobs with a quote have ended.
     """
     usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
     """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: the sum
@@ -244,8 +244,8 @@ class JobResult(Message):
     processes and persons that it waits for.
     """
     waiting_since: float | None = None
-    """Time since which the job waits for a person, in Unix seconds; null if it does not wait. A
-    waiting job has the status `waiting`.
+    """Time since which the job waits for a person, in Unix seconds; null if it does not wait.
+    A waiting job has the status `waiting`.
     """
     waits_for: tuple[str, ...] = Field(default=(), exclude=True)
     """One line for each question of the job to a person."""
@@ -338,8 +338,8 @@ def _rows(
 
 
 def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
-    """Return the last event JobEnded and its time, or None and the time of the record if the job
-    has not ended.
+    """Return the last event JobEnded and its time, or None and the time of the record if the
+    job has not ended.
     """
     if record.job.status.ended:
         for recorded in reversed(record.journal):
@@ -444,8 +444,8 @@ def _route(events: Sequence[Recorded], texts: ResultTexts) -> dict[str, Any] | N
 
 
 def _plans(events: Sequence[Recorded]) -> list[PlanMade]:
-    """Return the plans of planners, workflows and persons, the current plan last. A plan of a person
-    counts only in the first answer to a question.
+    """Return the plans of planners, workflows and persons, the current plan last. A plan of a
+    person counts only in the first answer to a question.
     """
     first_answers = answers_in(events)
     plans: list[PlanMade] = []

@@ -84,8 +84,8 @@ def check_documents(documents: object) -> None:
 
 
 def _is_document_name(name: str) -> bool:
-    """Return whether a document may have this name: a relative path without hidden or machine-made
-    parts.
+    """Return whether a document may have this name: a relative path without hidden or
+    machine-made parts.
     """
     if len(name) > LONGEST_PATH or not name.isprintable() or "\\" in name:
         return False
@@ -245,7 +245,8 @@ def _default_gates(file: Path) -> GateSet:
 
 
 def checks_of(events: Sequence[Event], texts: ResultTexts) -> dict[str, Any] | None:
-    """Return the gates and their results in the form of `JobResult.gates`, or None without gates.
+    """Return the gates and their results in the form of `JobResult.gates`, or None without
+    gates.
 
     `events`: the journal of a job, from its first event.
     """
@@ -328,8 +329,8 @@ class Request:
     items: Items = field(default_factory=Items)
     """Lines or rows over which steps of the workflow repeat; see `read_items`."""
     gates: Gates | None = None
-    """Checks that the answer must pass. None, and no `facts`: the gates of the workflow, or else
-    of HANDOFF_GATES.
+    """Checks that the answer must pass. None, and no `facts`: the gates of the workflow, or
+    else of HANDOFF_GATES.
     """
     facts: FactTable | None = None
     """Known facts that the claims of the answer are compared with; see `read_facts`."""

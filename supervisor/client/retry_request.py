@@ -28,7 +28,8 @@ def retry_commit(
     new: NewLimits,
     due_at: float,
 ) -> Commit:
-    """Return the commit of a retry. Redis takes the commit only while the journal has this state.
+    """Return the commit of a retry. Redis takes the commit only while the journal has this
+    state.
 
     Args:
         standing: the usage of the job.

@@ -37,15 +37,15 @@ from handoff_queue.supervisor.text.markdown import title_of
 HANDOFFS_A_STEP = 3
 """Most handoffs for each step of a workflow: one, and two repetitions."""
 TURNS_A_STEP = 10
-"""Most turns for each step of a workflow. Most built-in specialists have `max_turns: 8`; the rest is
-for repairs.
+"""Most turns for each step of a workflow. Most built-in specialists have `max_turns: 8`; the
+rest is for repairs.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job before it is stored. The tenant and the idempotency key determine its id. Without a
-    key, the id is random.
+    """A job before it is stored. The tenant and the idempotency key determine its id. Without
+    a key, the id is random.
     """
 
     job_id: JobId
@@ -166,8 +166,8 @@ def submission_of(
 def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
     """Return the plan of the request's workflow, or None without a workflow.
 
-    The documents have been read. `given`: ids of earlier results. Every step without a dependency
-    depends on them.
+    The documents have been read. `given`: ids of earlier results. Every step without a
+    dependency depends on them.
 
     Raises:
         UserError: the workflow needs documents or items that are missing, or one of its steps has
@@ -253,7 +253,8 @@ def budget_fields(limits: JobLimits | NewLimits) -> dict[str, int]:
 
 
 def complete_request(store: Store, settings: Settings, request: Request) -> Submission:
-    """Read the documents of a request and the results of the job before it, and return its job.
+    """Read the documents of a request and the results of the job before it, and return its
+    job.
 
     Raises:
         UserError: see `Client.submit`.
@@ -314,8 +315,8 @@ def _read(folder: Path, request: Request, settings: Settings) -> FolderReading:
 
 
 class Admission:
-    """Checks of requests against the fleet. The models, the memory and the budget of each tenant are
-    read once for all requests.
+    """Checks of requests against the fleet. The models, the memory and the budget of each
+    tenant are read once for all requests.
     """
 
     def __init__(self, store: Store, memory_mark: float) -> None:
@@ -332,7 +333,8 @@ class Admission:
         """Check a request before it becomes this job.
 
         The checks of the budget and of the memory accept a job that is stored already. If no
-        worker runs, the checks of the fact-checker and the model pass: workers may start later.
+        worker runs, the checks of the fact-checker and the model pass: workers may start
+        later.
 
         Raises:
             UserError: the request names a real model and no live worker has a key, or no worker
@@ -372,8 +374,8 @@ class Admission:
 def check_fact_checker(store: Store, name: str | None) -> None:
     """Check that the fact-checker of a job is served, or was served before.
 
-    If its workers are away, the answer leaves with a note that it was not checked. The queue does
-    not count, because a workflow makes a queue for any name.
+    If its workers are away, the answer leaves with a note that it was not checked. The queue
+    does not count, because a workflow makes a queue for any name.
 
     Raises:
         UserError: no worker serves or has served the fact-checker, and other workers are running.

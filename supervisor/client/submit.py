@@ -40,8 +40,8 @@ command.
 SLICE = 50
 """Jobs that share their round trips. Larger slices save little and delay the first id."""
 SLICE_CHARS = 1_000_000
-"""Characters of payloads and documents after which a slice gets no further job. A slice is held in
-memory.
+"""Characters of payloads and documents after which a slice gets no further job. A slice is
+held in memory.
 """
 
 PreparedJob = tuple[Request, Submission]
@@ -122,8 +122,8 @@ def _start_telemetry(store: Store, settings: Settings) -> None:
 
 
 def _slices(requests: Iterable[PreparedJob]) -> Iterator[list[PreparedJob]]:
-    """Yield slices that are not empty. A request that is not valid ends its slice, and its error is
-    raised after the slice.
+    """Yield slices that are not empty. A request that is not valid ends its slice, and its
+    error is raised after the slice.
     """
     slice_, chars = list[PreparedJob](), 0
     try:
@@ -151,8 +151,8 @@ def _enter(
 ) -> Iterator[JobId]:
     """Store one slice, and yield the ids of its jobs.
 
-    A job is stored only if the job before it is stored. `stored`: the first events of jobs that
-    were stored before.
+    A job is stored only if the job before it is stored. `stored`: the first events of jobs
+    that were stored before.
     """
     new: dict[JobId, PreparedJob] = {}
     for request, submission in slice_:

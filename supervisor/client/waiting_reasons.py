@@ -123,8 +123,8 @@ def missing_for(
 
 
 def missing_in(store: Store, job: JobStanding, most: int) -> tuple[MissingRole, ...]:
-    """Return the reasons of a job. The steps come from the first `most` messages of each unserved
-    queue.
+    """Return the reasons of a job. The steps come from the first `most` messages of each
+    unserved queue.
     """
     if job.status.ended:
         return ()

@@ -79,10 +79,11 @@ def hand_over(
     answer_schema: Mapping[str, Any] | None = None,
     contract: SpecialistSpec | None = None,
 ) -> None:
-    """Issue the handoff of a step to a child job. `ChildJobs.start` starts the job after the commit.
+    """Issue the handoff of a step to a child job. `ChildJobs.start` starts the job after the
+    commit.
 
-    If an earlier child job has done a part of the step and only needs to fill its gaps, it gets the
-    handoff. Otherwise a new job gets it.
+    If an earlier child job has done a part of the step and only needs to fill its gaps, it
+    gets the handoff. Otherwise a new job gets it.
 
     Args:
         words: texts of the step's remarks.
@@ -129,8 +130,8 @@ class ChildJobs:
         self._dispatcher = dispatcher
 
     def start(self, state: JobState, handoff_id: HandoffId) -> None:
-        """Start or continue the child job of a handoff. Do nothing if the child job runs, or if the
-        handoff is no longer open.
+        """Start or continue the child job of a handoff. Do nothing if the child job runs, or
+        if the handoff is no longer open.
         """
         handed_over = state.open.get(handoff_id)
         if handed_over is None or handed_over.child is None:
@@ -171,7 +172,8 @@ class ChildJobs:
     ) -> Commit:
         """Return the commit of a retry that continues an ended child job for a new handoff.
 
-        The child job may use `limits` in addition to the turns, tokens and money that it has used.
+        The child job may use `limits` in addition to the turns, tokens and money that it has
+        used.
         """
         used = used_limits(self._store.jobs.standings([before.job_id])[0])
         raised_limits: dict[str, Any] = {}
@@ -237,11 +239,12 @@ class ChildJobs:
         return submission.commit(due_at)
 
     def _without_effects(self, allowed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the specialists that a child job may use: the allowed ones without tools with effects.
+        """Return the specialists that a child job may use: the allowed ones without tools with
+        effects.
 
         Without such a specialist, the child job uses the generalist. A child job cannot ask a
-        person, and its parent's review comes after it. The handoffs of a child job allow no tool
-        with effects either (`acts_with`).
+        person, and its parent's review comes after it. The handoffs of a child job allow no
+        tool with effects either (`acts_with`).
         """
         served = self._store.presence.served()
         acts = acting(served)

@@ -1,5 +1,5 @@
-"""Upper bounds of calls before they are made: the calls that bring a job to its end, and the first
-call of a sub-team.
+"""Upper bounds of calls before they are made: the calls that bring a job to its end, and the
+first call of a sub-team.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from handoff_queue.supervisor.roles.instructions import read_role
 FRAME_BYTES = 4_000
 """Bytes around the texts of a closing call: its job, its tags, the schema of its answer."""
 UNWRITTEN_CHARS = 6_000
-"""Assumed characters of a missing result: two pages and their claims. An existing result counts
-with its own length.
+"""Assumed characters of a missing result: two pages and their claims. An existing result
+counts with its own length.
 """
 ESCAPED = 1.25
-"""Bytes in a request for each byte of a result. A request holds a result as JSON within JSON, where
-each quote is escaped.
+"""Bytes in a request for each byte of a result. A request holds a result as JSON within JSON,
+where each quote is escaped.
 """
 
 
 class CostForecast:
     """Forecast of the highest cost of later model calls.
 
-    A byte counts as a token, as in all budgets. Where only the characters of a text are known, a
-    character counts as a byte.
+    A byte counts as a token, as in all budgets. Where only the characters of a text are known,
+    a character counts as a byte.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class CostForecast:
         self._specs = {role: read_role(role) for role in (*CLOSING_ROLES, JUDGE, "planner")}
 
     def fields(self, state: JobState) -> dict[str, str | int]:
-        """Return fields of the job's hash: the reserve that steps may not use, and a text about the
-        resources that its sub-teams lack.
+        """Return fields of the job's hash: the reserve that steps may not use, and a text
+        about the resources that its sub-teams lack.
 
         The costs of closing calls are computed only for a job with a token or cost limit.
         """
@@ -85,8 +85,8 @@ class CostForecast:
         return [self._most(role, state, input_tokens) for role in roles]
 
     def first_of_a_team(self, state: JobState) -> WorstCase:
-        """Return the upper bound of the first call of a sub-team's planner, without the texts of
-        its step. Every team needs at least that.
+        """Return the upper bound of the first call of a sub-team's planner, without the texts
+        of its step. Every team needs at least that.
         """
         return self._most("planner", state, HIDDEN_TOKENS)
 
@@ -109,7 +109,8 @@ class CostForecast:
 def _input_tokens(state: JobState) -> int:
     """Return the most input tokens of a closing call, without the instructions.
 
-    The rubric and the answer schema count twice: each is in the prompt and in the output schema.
+    The rubric and the answer schema count twice: each is in the prompt and in the output
+    schema.
     """
     submitted = state.submitted
     frame = HIDDEN_TOKENS + FRAME_BYTES + len(STANDING_RULES) + len(ENVELOPE_RULES)

@@ -104,8 +104,8 @@ def pin_spec(
 ) -> tuple[SpecialistSpec, str, str | None]:
     """Return a specialist's spec, its digest, and its text if the text must be stored.
 
-    A job keeps the spec with which it first used the specialist. At the first use, this is the spec
-    that workers announce now.
+    A job keeps the spec with which it first used the specialist. At the first use, this is the
+    spec that workers announce now.
     """
     pinned = state.specialists.get(name)
     if pinned:
@@ -198,8 +198,8 @@ class DecisionRecorder:
         command: DeliverWebhook | SendEndTask | PublishAgain | RunRole | StartChild | TellParent,
         into: PendingWrites,
     ) -> None:
-        """Add an effect for the time after the commit, with an event if the journal must say that it
-        has begun.
+        """Add an effect for the time after the commit, with an event if the journal must say
+        that it has begun.
         """
         match command:
             case DeliverWebhook():
@@ -324,8 +324,8 @@ class DecisionRecorder:
         return None
 
     def _contract(self, state: JobState, step: Step, assigned_to: str) -> SpecialistSpec | None:
-        """Return the specialist that the step was planned for. None: it does the step, or the step was
-        planned for a sub-supervisor.
+        """Return the specialist that the step was planned for. None: it does the step, or the
+        step was planned for a sub-supervisor.
         """
         planned_for = step.contract_of or step.specialist
         if planned_for in (assigned_to, SUB_SUPERVISOR):

@@ -48,8 +48,8 @@ from handoff_queue.supervisor.quoting.quote_history import score_in
 log = log_of(__name__)
 
 MOST_DECISIONS = 100
-"""Most rounds of decisions without an outside event, in addition to one for each step. A job has
-five phases, so this limit is never reached unless `decide` has a fault.
+"""Most rounds of decisions without an outside event, in addition to one for each step. A job
+has five phases, so this limit is never reached unless `decide` has a fault.
 """
 
 
@@ -154,8 +154,8 @@ class DecisionMaker:
         runs_role_here: bool,
         insists: bool = False,
     ) -> CommittedDecision:
-        """Commit a decision, and claim the role's handoff that it issues if this process runs the
-        handoff.
+        """Commit a decision, and claim the role's handoff that it issues if this process runs
+        the handoff.
 
         Args:
             runs_role_here: True if this process runs the role.
@@ -207,8 +207,8 @@ class DecisionMaker:
     def _following(
         self, made: CommittedDecision, end: FinishRequest, evaluation: EvaluationLease
     ) -> tuple[Decision, Commit, PreparedAttempt | None] | None:
-        """Return the decision on a result that the journal does not hold yet, its commit, and the
-        role's attempt that it issues. None: no decision follows, or it failed.
+        """Return the decision on a result that the journal does not hold yet, its commit, and
+        the role's attempt that it issues. None: no decision follows, or it failed.
         """
         try:
             now = self._store.connection.now()
@@ -274,8 +274,8 @@ class DecisionMaker:
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Observations:
         """Read facts that the journal does not hold.
 
-        These are the served specialists with their load and effects. They are also the standings of
-        the suspect handoffs, and of the open handoffs of roles and child jobs.
+        These are the served specialists with their load and effects. They are also the
+        standings of the suspect handoffs, and of the open handoffs of roles and child jobs.
         """
         served = self._recorder.briefs.usable_specialists(state)
         loads: dict[str, SpecialistLoad] = {}

@@ -1,5 +1,5 @@
-"""Failure guard: ends a job that the supervisor's own code cannot continue, because each evaluation
-fails or freezes its process.
+"""Failure guard: ends a job that the supervisor's own code cannot continue, because each
+evaluation fails or freezes its process.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_STUMBLES = 8
-"""Failed evaluations in a row after which the job ends. With the delays of `record_failure.lua` they
-take about four minutes.
+"""Failed evaluations in a row after which the job ends. With the delays of
+`record_failure.lua` they take about four minutes.
 """
 MOST_CONFLICTS = 5
 """Version conflicts in a row at which an attempt to end a job is given up."""
@@ -46,9 +46,9 @@ class FailureGuard:
     def stumbled(self, evaluation: EvaluationLease, error: Exception) -> None:
         """Record a failed evaluation. The job is evaluated again, with a growing delay.
 
-        After `MOST_STUMBLES` failures in a row, an internal error ends the job. A job whose journal
-        or payloads this version cannot read ends only after its deadline, because another version
-        may be able to read them.
+        After `MOST_STUMBLES` failures in a row, an internal error ends the job. A job whose
+        journal or payloads this version cannot read ends only after its deadline, because
+        another version may be able to read them.
 
         Raises:
             StoreUnavailable: Redis cannot be reached. The sweeper wakes the job again.
@@ -132,8 +132,8 @@ class FailureGuard:
         raise AssertionError("the last conflict is raised")
 
     def _commit_end(self, state: JobState, why: str, evaluation: EvaluationLease) -> None:
-        """Commit the end of the job as failed. The job is due at once, so that another evaluation
-        executes the effects of the end.
+        """Commit the end of the job as failed. The job is due at once, so that another
+        evaluation executes the effects of the end.
         """
         now = self._store.connection.now()
         end = JobEnded(

@@ -1,4 +1,5 @@
-"""The evaluation of a job: load its state, decide, commit the decision, then execute its effects.
+"""The evaluation of a job: load its state, decide, commit the decision, then execute its
+effects.
 
 An evaluation that runs twice, late or in parallel does not change the outcome of the job.
 """
@@ -55,8 +56,8 @@ MOST_TOLD = 1_000
 MOST_CONFLICTS = 50
 """Version conflicts of one evaluation. Each conflict means that another process has made progress."""
 TRIES_TO_END = 1
-"""Commits that must contain all existing results. After that many conflicts, a job ends without the
-newer results. With thousands of running steps, there is always a newer one.
+"""Commits that must contain all existing results. After that many conflicts, a job ends
+without the newer results. With thousands of running steps, there is always a newer one.
 """
 
 log = log_of(__name__)
@@ -144,8 +145,8 @@ class JobLoop:
     def run_queued_role(self, handoff: AgentHandoff, text: str) -> AttemptOutcome:
         """Run a role's handoff from the roles queue, then evaluate the job.
 
-        The outcome is `UNWANTED` if the handoff is no longer open, and `HANDED_BACK` if no role
-        slot is free.
+        The outcome is `UNWANTED` if the handoff is no longer open, and `HANDED_BACK` if no
+        role slot is free.
         """
         state = self._states.load(handoff.job_id)
         if state is None or handoff.handoff_id not in state.open:
@@ -227,8 +228,9 @@ class JobLoop:
     def _run_role_here(
         self, made: CommittedDecision, role: ClaimedRole, evaluation: EvaluationLease
     ) -> tuple[CommittedDecision | None, Sequence[Recorded] | None]:
-        """Run the role of a committed decision in this process. Return the next decision, which is
-        in the journal together with the result. Without one, return the events of the result.
+        """Run the role of a committed decision in this process. Return the next decision,
+        which is in the journal together with the result. Without one, return the events of the
+        result.
         """
         following: CommittedDecision | None = None
 
@@ -252,7 +254,8 @@ class JobLoop:
     def _grown(
         self, state: JobState, parts: Sequence[Sequence[Recorded] | None]
     ) -> JobState | None:
-        """Return the state after the new events of the journal; None if there are no new events.
+        """Return the state after the new events of the journal; None if there are no new
+        events.
 
         Args:
             parts: new events of each effect. An empty sequence: the effect wrote events that it
@@ -272,8 +275,8 @@ class JobLoop:
     def _do(
         self, state: JobState, effect: Command, evaluation: EvaluationLease
     ) -> Sequence[Recorded] | None:
-        """Execute one effect. Return its new events of the journal, or None if it wrote none. The result
-        is empty if the effect wrote events that it does not return.
+        """Execute one effect. Return its new events of the journal, or None if it wrote none.
+        The result is empty if the effect wrote events that it does not return.
         """
         match effect:
             case PublishAgain():
@@ -320,8 +323,8 @@ class JobLoop:
         return None
 
     def _after_role(self, state: JobState, ended: AttemptOutcome) -> Sequence[Recorded] | None:
-        """Return the events of a role's result, or None if it has none. Wake the job if this process
-        shuts down before the role ends, because no message goes back to a queue.
+        """Return the events of a role's result, or None if it has none. Wake the job if this
+        process shuts down before the role ends, because no message goes back to a queue.
         """
         if ended.how is AttemptEnd.HANDED_BACK:
             self._dispatcher.wake(state.job_id)

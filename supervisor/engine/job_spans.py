@@ -12,7 +12,8 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def tell_end(state: JobState, recorded: Sequence[Recorded], dispatcher: Dispatcher) -> None:
-    """Report a job's end to OpenTelemetry and Flower, if these new events of its journal end it.
+    """Report a job's end to OpenTelemetry and Flower, if these new events of its journal end
+    it.
 
     The process that commits the end calls this, so the end is reported once.
     """

@@ -30,11 +30,12 @@ from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 TIMEOUT_S = 10.0
-"""Seconds for a whole try. Without this limit, a receiver that sends one byte at a time would block a
-thread forever.
+"""Seconds for a whole try. Without this limit, a receiver that sends one byte at a time would
+block a thread forever.
 """
 SIGNATURE_HEADER = "X-Handoff-Signature"
-"""`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under HANDOFF_WEBHOOK_SECRET.
+"""`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under
+HANDOFF_WEBHOOK_SECRET.
 """
 TIMESTAMP_HEADER = "X-Handoff-Timestamp"
 
@@ -80,8 +81,8 @@ class _Https(HTTPSHandler):
 
 @contextmanager
 def _cut_after(seconds: float) -> Iterator[list[HTTPConnection]]:
-    """Yield a list, and shut its connections down after some seconds. The timeout of a socket does
-    not suffice, because it restarts with every byte.
+    """Yield a list, and shut its connections down after some seconds. The timeout of a socket
+    does not suffice, because it restarts with every byte.
     """
     made: list[HTTPConnection] = []
 
@@ -109,8 +110,8 @@ class Webhooks:
         self._timeout_s = timeout_s
 
     def deliver(self, state: JobState, attempt: int) -> None:
-        """Report the end of the job, with one try. The body holds the id, status and reason of the job
-        and the number of the try. The receiver must ask for the result.
+        """Report the end of the job, with one try. The body holds the id, status and reason of
+        the job and the number of the try. The receiver must ask for the result.
         """
         assert state.ended is not None
         body = json.dumps(
@@ -131,8 +132,8 @@ class Webhooks:
         )
 
     def ask(self, state: JobState) -> None:
-        """Report that the job waits for an approval, with one try. The next reminder repeats a lost
-        report. Do nothing if the job has no webhook or no open question.
+        """Report that the job waits for an approval, with one try. The next reminder repeats a
+        lost report. Do nothing if the job has no webhook or no open question.
         """
         if state.submitted.webhook_url is None or state.question is None:
             return
@@ -173,8 +174,8 @@ class Webhooks:
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """Return the value of `SIGNATURE_HEADER`. The receiver computes it again and compares the two with
-    `hmac.compare_digest`.
+    """Return the value of `SIGNATURE_HEADER`. The receiver computes it again and compares the
+    two with `hmac.compare_digest`.
     """
     signed = timestamp.encode() + b"." + body
     return "sha256=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
@@ -217,8 +218,8 @@ class EndTasks:
             check_transport("HANDOFF_ON_END_BROKER_URL", url)
 
     def send(self, state: JobState, attempt: int) -> None:
-        """Make one try. Each try for the same end has the same task id. After the last try, the task
-        becomes a dead letter.
+        """Make one try. Each try for the same end has the same task id. After the last try,
+        the task becomes a dead letter.
         """
         assert state.ended is not None
         assert state.submitted.on_end is not None
@@ -243,11 +244,11 @@ class EndTasks:
         )
 
     def _published(self, task: EndTask, state: JobState) -> tuple[bool, str]:
-        """Return whether the broker accepted the message, and otherwise the reason. The reason never
-        holds the URL.
+        """Return whether the broker accepted the message, and otherwise the reason. The reason
+        never holds the URL.
 
-        The supervisor checks the task's name again, because a client may lack the setting or write
-        to Redis directly.
+        The supervisor checks the task's name again, because a client may lack the setting or
+        write to Redis directly.
         """
         if self._url is None:
             return False, NOT_SET

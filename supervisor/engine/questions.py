@@ -1,5 +1,5 @@
-"""Events of a job's questions to a person: the question, its reminders, and the default answer after
-a time limit.
+"""Events of a job's questions to a person: the question, its reminders, and the default answer
+after a time limit.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def record_question(
 
 
 def keep_documents_for(state: JobState, blobs: PayloadStore, library: PayloadCache) -> None:
-    """Keep the documents of a job for as long as it may wait for an approval and then run. The event
-    of the question keeps the other payloads.
+    """Keep the documents of a job for as long as it may wait for an approval and then run. The
+    event of the question keeps the other payloads.
     """
     digests = [document.digest for document in blobs.fetched(state.job_id)]
     if (manifest := state.submitted.manifest) is not None:

@@ -50,8 +50,8 @@ MOST_PLAN_STEPS = 200_000
 
 
 class PlanCache:
-    """Cache of parsed plans, because a plan of thousands of steps is issued in many slices. It drops
-    the least recently used plan first.
+    """Cache of parsed plans, because a plan of thousands of steps is issued in many slices. It
+    drops the least recently used plan first.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
-"""Execution of a role's handoff in a supervisor process. The handoff comes from a decision of this
-process, or from the roles queue.
+"""Execution of a role's handoff in a supervisor process. The handoff comes from a decision of
+this process, or from the roles queue.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class RoleRunner:
 
     @contextmanager
     def slot(self, *, wanted: bool = True) -> Iterator[bool]:
-        """Take a slot, and yield whether one was free within `slot_wait_s`. If `wanted` is false, yield
-        False at once.
+        """Take a slot, and yield whether one was free within `slot_wait_s`. If `wanted` is
+        false, yield False at once.
         """
         with self._changing:
             got = wanted and self._changing.wait_for(lambda: self._free > 0, self._slot_wait_s)
@@ -96,7 +96,8 @@ class RoleRunner:
     def claim_and_run(
         self, state: JobState, handoff: AgentHandoff, text: str, evaluation: str = ""
     ) -> AttemptOutcome:
-        """Claim the handoff and run it. One commit stores its result and the events that follow.
+        """Claim the handoff and run it. One commit stores its result and the events that
+        follow.
 
         Args:
             evaluation: see `ready`.

@@ -1,5 +1,5 @@
-"""Cache of job states. A cached state is updated with the new events of the journal, instead of a
-computation from the first event.
+"""Cache of job states. A cached state is updated with the new events of the journal, instead
+of a computation from the first event.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class StateCache:
     ) -> JobState | None:
         """Return the state of the job by the current journal, or None if there is no such job.
 
-        The last known event is read again. If it has changed, the cached state is dropped: Redis
-        was restored from older data, or the job was deleted and submitted again.
+        The last known event is read again. If it has changed, the cached state is dropped:
+        Redis was restored from older data, or the job was deleted and submitted again.
 
         Args:
             read: returns the events after a version; by default `Journal.read`.
@@ -60,8 +60,8 @@ class StateCache:
         return self.remember(state, last)
 
     def fold_on(self, state: JobState, events: Sequence[Recorded]) -> JobState | None:
-        """Return the state after events that this process has just written. None: there are no events,
-        or another process wrote in between, so that the journal must be read.
+        """Return the state after events that this process has just written. None: there are no
+        events, or another process wrote in between, so that the journal must be read.
         """
         if not events or events[0].version != state.version + 1:
             return None
@@ -70,8 +70,8 @@ class StateCache:
     def remember(self, state: JobState, last: Recorded) -> JobState:
         """Keep a state with its last event, and return the state.
 
-        Its `as_of` becomes the time of this event in the journal. A state that a decision computed
-        before its commit has an earlier time.
+        Its `as_of` becomes the time of this event in the journal. A state that a decision
+        computed before its commit has an earlier time.
         """
         if state.as_of != last.at:
             state = state.model_copy(update={"as_of": last.at})

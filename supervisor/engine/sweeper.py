@@ -1,5 +1,5 @@
-"""The sweeper: wakes jobs after a time limit, a lost message or a dead process. Every supervisor
-runs a sweeper, and the sweepers share the work.
+"""The sweeper: wakes jobs after a time limit, a lost message or a dead process. Every
+supervisor runs a sweeper, and the sweepers share the work.
 
 The sweeper also announces its supervisor. A supervisor that stops sweeping is treated as down.
 """
@@ -20,12 +20,12 @@ from handoff_queue.shared.types.presence import Node
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 
 SWEEPS_PER_LEASE = 8
-"""Least number of sweeps in the time of a lease. A quarter of a lease without a sweep counts as an
-outage of Redis (`parts/outage_grace.lua`).
+"""Least number of sweeps in the time of a lease. A quarter of a lease without a sweep counts
+as an outage of Redis (`parts/outage_grace.lua`).
 """
 FORGET_EVERY = 600
-"""Sweeps between two clean-ups of deleted jobs: their entries in the list of jobs, and their messages
-in unserved queues.
+"""Sweeps between two clean-ups of deleted jobs: their entries in the list of jobs, and their
+messages in unserved queues.
 """
 
 log = log_of(__name__)
@@ -69,8 +69,8 @@ class Sweeper:
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
     def start(self, node: Callable[[], Node | None] = lambda: None) -> None:
-        """Start the thread, and wait at most `FOUND_WITHIN_S` for its first try to announce the
-        supervisor.
+        """Start the thread, and wait at most `FOUND_WITHIN_S` for its first try to announce
+        the supervisor.
 
         Args:
             node: returns the facts that the supervisor announces about itself.
@@ -93,8 +93,8 @@ class Sweeper:
         return self._sweep()[0]
 
     def announce(self) -> None:
-        """Announce this supervisor, and set its daily caps, unless a supervisor that started later has
-        set other caps. Caps that Redis has lost are set again.
+        """Announce this supervisor, and set its daily caps, unless a supervisor that started
+        later has set other caps. Caps that Redis has lost are set again.
         """
         held_since_ms = self._store.presence.announce_supervisor(self._name, self._node())
         if self._caps is not None and (

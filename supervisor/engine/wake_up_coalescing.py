@@ -1,10 +1,10 @@
-"""Coalescing of a job's wake-ups: one thread evaluates the job, one thread waits, and later wake-ups
-join the waiting thread.
+"""Coalescing of a job's wake-ups: one thread evaluates the job, one thread waits, and later
+wake-ups join the waiting thread.
 
-The events behind a wake-up are in the journal before the wake-up is sent. The waiting thread has not
-read the journal yet, so it will read them. If its process dies, the sweeper wakes the job, as after
-any lost wake-up. Only the reading, the first decision and its messages happen one after the other.
-While the first thread runs a role, other threads may evaluate the job.
+The events behind a wake-up are in the journal before the wake-up is sent. The waiting thread
+has not read the journal yet, so it will read them. If its process dies, the sweeper wakes the
+job, as after any lost wake-up. Only the reading, the first decision and its messages happen
+one after the other. While the first thread runs a role, other threads may evaluate the job.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
 MOST_S = 5.0
-"""Most seconds that a thread waits for its turn. After that it evaluates the job in parallel, and the
-store keeps the writes consistent.
+"""Most seconds that a thread waits for its turn. After that it evaluates the job in parallel,
+and the store keeps the writes consistent.
 """
 
 
@@ -28,7 +28,8 @@ class _Line:
 
     evaluating: threading.Lock = field(default_factory=threading.Lock)
     waiting: dict[HandoffId, None] | None = None
-    """Suspects of the waiting wake-up and of the wake-ups that joined it; None if no thread waits.
+    """Suspects of the waiting wake-up and of the wake-ups that joined it; None if no thread
+    waits.
     """
 
 
@@ -69,10 +70,11 @@ class WakeUpCoalescer:
     def turn(
         self, job_id: JobId, suspects: Sequence[HandoffId] = ()
     ) -> Iterator[WakeUpTicket | None]:
-        """Wait until no other thread evaluates the job, or for `most_s` seconds, and yield the turn.
+        """Wait until no other thread evaluates the job, or for `most_s` seconds, and yield the
+        turn.
 
-        Yield None at once if another thread waits already. That thread evaluates the job with these
-        suspects, too.
+        Yield None at once if another thread waits already. That thread evaluates the job with
+        these suspects, too.
         """
         with self._lock:
             line = self._lines.setdefault(job_id, _Line())

@@ -1,8 +1,8 @@
-"""A judge of answers. It is a normal job with one step and no review, so its call has a budget, a
-journal and a page in `handoff show`.
+"""A judge of answers. It is a normal job with one step and no review, so its call has a
+budget, a journal and a page in `handoff show`.
 
-The judge sees the request, the rubric and the answers, but not the mode or model behind them. It
-compares two answers in both orders, and a preference counts only if it is the same in both.
+The judge sees the request, the rubric and the answers, but not the mode or model behind them.
+It compares two answers in both orders, and a preference counts only if it is the same in both.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ def duel_in(judged: JobResult, rubric: Rubric) -> PairwiseJudgement | None:
 def settle(
     in_order: PairwiseJudgement | None, swapped: PairwiseJudgement | None
 ) -> Preference | None:
-    """Return the answer that is better in both orders, or neither if the orders disagree. None: an
-    order was not judged.
+    """Return the answer that is better in both orders, or neither if the orders disagree.
+    None: an order was not judged.
 
     Args:
         swapped: judgement with the second answer shown first.
@@ -256,8 +256,8 @@ def _shown(name: str, answer: JobResult) -> JsonValue:
 
 
 def _fitting(text: str, most: int) -> str:
-    """Return the beginning of a text whose JSON form has at most `most` characters. JSON writes some
-    characters as six.
+    """Return the beginning of a text whose JSON form has at most `most` characters. JSON
+    writes some characters as six.
     """
     text = clip(text, most)
     while (taken := len(json.dumps(text, ensure_ascii=False))) > most + 2:

@@ -1,5 +1,5 @@
-"""Comparison of two variants for one request: the quality and cost of each answer, and one sentence of
-advice.
+"""Comparison of two variants for one request: the quality and cost of each answer, and one
+sentence of advice.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class Comparison:
     first: ComparedAnswer
     second: ComparedAnswer
     better: Preference | None = None
-    """The judge's preference in both orders. Neither: the two orders disagree, or it was a draw.
-    None: it was not judged.
+    """The judge's preference in both orders. Neither: the two orders disagree, or it was a
+    draw. None: it was not judged.
     """
     duels: tuple[PairwiseJudgement | None, ...] = ()
-    """The judge's statements, first for the order (first, second) and then for the other order. None:
-    the judge failed.
+    """The judge's statements, first for the order (first, second) and then for the other
+    order. None: the judge failed.
     """
     judging_took: ResourceUse = field(default_factory=ResourceUse)
     """Resources of the judge's jobs."""
@@ -77,8 +77,8 @@ class Comparison:
 def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference | None) -> str:
     """Return the answer to take, with the reason.
 
-    A passing answer wins over a failing answer. Then the judge's preference in both orders decides,
-    then the cost.
+    A passing answer wins over a failing answer. Then the judge's preference in both orders
+    decides, then the cost.
     """
     if first.is_cut or second.is_cut:
         names = " and ".join(side.name for side in (first, second) if side.is_cut)

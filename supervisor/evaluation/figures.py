@@ -1,9 +1,10 @@
-"""Figures of an evaluation: rates and means with their confidence intervals, and the resources of jobs.
+"""Figures of an evaluation: rates and means with their confidence intervals, and the resources
+of jobs.
 
-A rate has the score interval of Wilson (1927), https://doi.org/10.1080/01621459.1927.10502953. It
-stays within 0 and 1, and is also valid for 0 of n and n of n. A mean has the interval of the
-percentile bootstrap of Efron (1979), https://doi.org/10.1214/aos/1176344552. The bootstrap draws
-whole groups, because answers to the same request resemble each other.
+A rate has the score interval of Wilson (1927), https://doi.org/10.1080/01621459.1927.10502953.
+It stays within 0 and 1, and is also valid for 0 of n and n of n. A mean has the interval of
+the percentile bootstrap of Efron (1979), https://doi.org/10.1214/aos/1176344552. The bootstrap
+draws whole groups, because answers to the same request resemble each other.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def rate(good: int, n: int) -> Estimate | None:
 
 
 def mean(groups: Sequence[Sequence[float]]) -> Estimate | None:
-    """Return the mean of all values, or None without values. The interval of a single group is a
-    point.
+    """Return the mean of all values, or None without values. The interval of a single group is
+    a point.
 
     Args:
         groups: the values of each request.
@@ -155,7 +156,8 @@ def text_of(result: JobResult) -> str:
 def faults_of(result: JobResult, gates: Gates | None) -> tuple[str, ...]:
     """Return the reasons why the answer does not pass, one sentence each.
 
-    The whole text is checked, with the conflicts, gaps and open points that the supervisor adds.
+    The whole text is checked, with the conflicts, gaps and open points that the supervisor
+    adds.
     """
     text = text_of(result)
     if not text:
@@ -170,8 +172,8 @@ def faults_of(result: JobResult, gates: Gates | None) -> tuple[str, ...]:
 
 
 def is_cut(result: JobResult) -> bool:
-    """Return whether the budget of the job or of the day stopped one of its handoffs. Such a job says
-    nothing about the quality of its variant.
+    """Return whether the budget of the job or of the day stopped one of its handoffs. Such a
+    job says nothing about the quality of its variant.
     """
     budgets = (StopReason.JOB_BUDGET, StopReason.DAY_BUDGET)
     return any(part["stop_reason"] in budgets for part in result.results)

@@ -1,5 +1,5 @@
-"""A golden set: requests with the criteria that measure their answers. The file has one JSON object in
-each line.
+"""A golden set: requests with the criteria that measure their answers. The file has one JSON
+object in each line.
 """
 
 from __future__ import annotations

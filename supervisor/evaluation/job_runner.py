@@ -18,8 +18,8 @@ from handoff_queue.supervisor.client.report import JobResult
 
 @dataclass(frozen=True, slots=True)
 class EvaluationBudget:
-    """Budget of an evaluation, in micro-dollars. A job reserves its limit when it starts. The unspent
-    part is free again when the job ends.
+    """Budget of an evaluation, in micro-dollars. A job reserves its limit when it starts. The
+    unspent part is free again when the job ends.
     """
 
     total: int | None = None
@@ -40,8 +40,8 @@ class EvaluationBudget:
 
     @property
     def next_limit(self) -> int | None:
-        """Return the limit of the next job: one slot's share of the free amount. None: no limit is
-        needed. 0: the job cannot start now.
+        """Return the limit of the next job: one slot's share of the free amount. None: no
+        limit is needed. 0: the job cannot start now.
         """
         if self.total is None or self.left is None:
             return None
@@ -88,8 +88,8 @@ class EvaluationJob:
 
 @dataclass(slots=True)
 class JobRunner:
-    """Runs the added jobs, at most `budget.slots` at once, until no job is left or the budget does not
-    suffice for the next job.
+    """Runs the added jobs, at most `budget.slots` at once, until no job is left or the budget
+    does not suffice for the next job.
     """
 
     client: Client
@@ -137,7 +137,8 @@ class JobRunner:
                 yield job, result
 
     def _start_jobs(self) -> None:
-        """Start waiting jobs while there are free slots and money. Continue the jobs of an earlier run.
+        """Start waiting jobs while there are free slots and money. Continue the jobs of an
+        earlier run.
 
         Raises:
             UserError: see `run`.
@@ -177,8 +178,8 @@ class JobRunner:
         return results
 
     def _submitted(self, job: EvaluationJob) -> JobSubmitted | None:
-        """Return the first event of a job that an earlier run of this evaluation has submitted. None:
-        there is no such job.
+        """Return the first event of a job that an earlier run of this evaluation has
+        submitted. None: there is no such job.
 
         Raises:
             UserError: that job has another request.

@@ -1,5 +1,5 @@
-"""Summary of outcomes: a row for each variant, the rates of each kind of request, and one sentence
-of advice. Pure.
+"""Summary of outcomes: a row for each variant, the rates of each kind of request, and one
+sentence of advice. Pure.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
 
 
 def by_kind(outcomes: Sequence[TrialOutcome]) -> Mapping[str, Mapping[Variant, tuple[int, int]]]:
-    """Return (passed, total) by kind of request and variant. Trials that were cut short, and requests
-    without a kind, are left out.
+    """Return (passed, total) by kind of request and variant. Trials that were cut short, and
+    requests without a kind, are left out.
     """
     counts: dict[str, dict[Variant, tuple[int, int]]] = {}
     for outcome in outcomes:
@@ -92,8 +92,8 @@ def by_kind(outcomes: Sequence[TrialOutcome]) -> Mapping[str, Mapping[Variant, t
 def advice_on(rows: Sequence[SummaryRow]) -> str | None:
     """Return the advice to take one variant. None: fewer than two variants were measured.
 
-    The advice is the variant with the fewest tokens among the best variant and those whose interval
-    overlaps its interval.
+    The advice is the variant with the fewest tokens among the best variant and those whose
+    interval overlaps its interval.
     """
     measured: list[tuple[SummaryRow, Estimate]] = []
     for row in rows:
@@ -135,7 +135,8 @@ def _rate_and_thrift(measured: tuple[SummaryRow, Estimate]) -> tuple[float, floa
 def shortfalls(
     rows: Sequence[SummaryRow], min_pass_rate: float | None, min_score: float | None
 ) -> list[str]:
-    """Return a sentence for each row below a threshold. A row without a measurement counts as below it.
+    """Return a sentence for each row below a threshold. A row without a measurement counts as
+    below it.
 
     Args:
         min_pass_rate: lowest share of passing trials, 0 to 1.

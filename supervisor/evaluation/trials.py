@@ -122,8 +122,8 @@ class EvaluationPlan:
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """Return the trials round by round, so that an interrupted evaluation has tried all variants
-        about equally often.
+        """Return the trials round by round, so that an interrupted evaluation has tried all
+        variants about equally often.
         """
         trials: list[Trial] = []
         for number in range(1, self.repeat + 1):

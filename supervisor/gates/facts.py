@@ -1,8 +1,8 @@
 """Read a user's own facts from a CSV or SQLite table.
 
-The client reads the whole table when it makes a job. If cells are not valid, no fact is taken, and
-the error lists the problems. SQL that is stored in a SQLite file does not run: the connection may
-only SELECT named columns of one plain table.
+The client reads the whole table when it makes a job. If cells are not valid, no fact is taken,
+and the error lists the problems. SQL that is stored in a SQLite file does not run: the
+connection may only SELECT named columns of one plain table.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from handoff_queue.supervisor.text.plain_yaml import read_bounded
 MOST_BYTES = 5_000_000
 """Most bytes of a text file, and of one value in a SQLite file."""
 MOST_FACTS = 2_000
-"""Most facts of a table. Each claim of an answer is compared with all facts of the job, which takes
-seconds at worst for 100 claims of one kind.
+"""Most facts of a table. Each claim of an answer is compared with all facts of the job, which
+takes seconds at worst for 100 claims of one kind.
 """
 MOST_PROBLEMS = 10
 """Most problems in one error."""
@@ -59,8 +59,8 @@ class FactsFile(Message):
     table: Name | None = None
     """Table in a SQLite file."""
     columns: dict[str, Name] = Field(default_factory=dict)
-    """Names of the table's columns for subject, attribute, value, unit, date and source; by default
-    these words.
+    """Names of the table's columns for subject, attribute, value, unit, date and source; by
+    default these words.
     """
 
 
@@ -271,8 +271,8 @@ def _stored_parts(
 
 
 def _may_read(table: str) -> Any:
-    """Return an authorizer for SQLite that allows SELECT of the columns of one table and denies
-    functions, other tables and writes.
+    """Return an authorizer for SQLite that allows SELECT of the columns of one table and
+    denies functions, other tables and writes.
     """
 
     def allowed(

@@ -1,5 +1,5 @@
-"""Parse gates from a file, a workflow or a line of a file of jobs, and read the table of facts that
-they name.
+"""Parse gates from a file, a workflow or a line of a file of jobs, and read the table of facts
+that they name.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from pathlib import Path
 from handoff_queue.shared.types.errors import UserError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-"""Delimiter by suffix. If the first line of a .csv has no comma, the delimiter may be `;`, which some
-spreadsheets write.
+"""Delimiter by suffix. If the first line of a .csv has no comma, the delimiter may be `;`,
+which some spreadsheets write.
 """
 
 

@@ -49,8 +49,8 @@ NOT_CHECKED = "The facts of the answer were not checked"
 def usable_sinks(state: JobState) -> tuple[StepId, ...]:
     """Return the steps whose results are the answer: the plan's sinks.
 
-    The last usable steps before a failed sink replace it. A skipped sink is replaced only if there
-    is no other sink.
+    The last usable steps before a failed sink replace it. A skipped sink is replaced only if
+    there is no other sink.
     """
     usable = state.usable_steps
     skipped = tuple(step_id for step_id, step in state.steps.items() if step.is_skipped)
@@ -141,8 +141,8 @@ class AnswerContent:
     """The form with numbered citations; None if the answer is no form."""
     citations: tuple[NumberedCitation, ...]
     is_form: bool
-    """True if the answer is the output of one result as it is: a JSON value, or a text that fills the
-    requested JSON Schema.
+    """True if the answer is the output of one result as it is: a JSON value, or a text that
+    fills the requested JSON Schema.
     """
     notes: tuple[str, ...]
     """Notes of the results that are parts of the answer."""
@@ -223,8 +223,8 @@ def assemble(state: JobState, status: JobStatus, words: ResultTexts, label: str 
 def number_citations(
     text: str, claims: Mapping[str, Claim], before: tuple[NumberedCitation, ...] = ()
 ) -> tuple[str, tuple[NumberedCitation, ...]]:
-    """Return the text with `[n]` in place of `[step.c1]`, and the citations by number. Each place in
-    a document gets one number, in the order of the text.
+    """Return the text with `[n]` in place of `[step.c1]`, and the citations by number. Each
+    place in a document gets one number, in the order of the text.
 
     Args:
         before: citations of the text above, which keep their numbers.
@@ -239,8 +239,8 @@ def number_citations(
 def _numbered(
     form: JsonValue, claims: Mapping[str, Claim]
 ) -> tuple[JsonValue, tuple[NumberedCitation, ...]]:
-    """Return the form with numbered citations in all its texts, and the citations. The sources of its
-    other claims, which have no marker, follow.
+    """Return the form with numbered citations in all its texts, and the citations. The sources
+    of its other claims, which have no marker, follow.
     """
     numbers: _Numbers = {}
     numbered = in_every_text(
@@ -288,8 +288,8 @@ def _number(numbers: _Numbers, claim_id: str, claim: str, citation: Citation) ->
 
 
 def body_of(state: JobState, parts: list[HandoffResult]) -> str:
-    """Return the text of the answer's parts, with their own markers. Several parts become sections
-    with headings.
+    """Return the text of the answer's parts, with their own markers. Several parts become
+    sections with headings.
     """
     if len(parts) == 1:
         return _as_text(parts[0].output)

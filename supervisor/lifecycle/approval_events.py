@@ -52,8 +52,8 @@ def clear_approvals(state: JobState) -> dict[str, Any]:
 def apply_approval_event(
     state: JobState, event: ApprovalEvent, recorded: Recorded
 ) -> dict[str, Any]:
-    """Return the changes after a question, a reminder or an answer. A reminder or an answer about a
-    question that is no longer open changes nothing.
+    """Return the changes after a question, a reminder or an answer. A reminder or an answer
+    about a question that is no longer open changes nothing.
     """
     question = state.question
     if isinstance(event, ApprovalAsked):
@@ -89,7 +89,8 @@ def apply_approval_event(
 
 
 def _rejected(state: JobState, question: Question, event: Rejected, at: float) -> dict[str, Any]:
-    """Return the changes after a rejection. Without time or budget left, nothing is made again.
+    """Return the changes after a rejection. Without time or budget left, nothing is made
+    again.
 
     Args:
         state: state with the waiting time added.
@@ -164,8 +165,8 @@ def _to_redo(state: JobState, event: Rejected) -> frozenset[StepId]:
 def _with_answer(
     state: JobState, question: Question, named: Sequence[StepId], *, is_approved: bool
 ) -> PersistentMap[StepId, StepState]:
-    """Return all steps with a person's answer. An answer that names no step of the question is about
-    all steps of the question.
+    """Return all steps with a person's answer. An answer that names no step of the question is
+    about all steps of the question.
     """
     about = _asked_about(state, question)
     answered: dict[StepId, StepState] = {}
@@ -194,8 +195,9 @@ def _released(state: JobState, question: Question) -> PersistentMap[StepId, Step
 def _retried(
     state: JobState, question: Question, event: Rejected
 ) -> PersistentMap[StepId, StepState]:
-    """Return all steps. The planned specialists try the named steps again with the person's note, as
-    if for the first time. The job continues without results of the question's other steps.
+    """Return all steps. The planned specialists try the named steps again with the person's
+    note, as if for the first time. The job continues without results of the question's other
+    steps.
 
     Without names, the steps that have not acted run again.
     """

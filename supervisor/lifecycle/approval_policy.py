@@ -1,8 +1,8 @@
 """Approval policy: when a person is asked before a job continues, and the default after a time
 limit. Pure.
 
-A question replaces the commands that need approval, so the modules that make these commands need no
-rules about approvals.
+A question replaces the commands that need approval, so the modules that make these commands
+need no rules about approvals.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ def _approvals_of(command: Command) -> tuple[ApprovalOf, ...]:
 
 
 def _approvals_of_end(state: JobState, command: Command) -> tuple[ApprovalOf, ...]:
-    """Return the further approvals that an end with an answer needs. An answer with results that a
-    person rejected, and that could not be improved in time, needs an approval of the research.
+    """Return the further approvals that an end with an answer needs. An answer with results
+    that a person rejected, and that could not be improved in time, needs an approval of the
+    research.
     """
     if not isinstance(command, EndJob) or command.status not in (JobStatus.OK, JobStatus.PARTIAL):
         return ()
@@ -88,9 +89,9 @@ def _is_rejected_result(step: StepState) -> bool:
 
 
 def release_question(state: JobState, commands: Sequence[Command]) -> tuple[Command, ...]:
-    """Return the commands for a job that can only come to its end, for lack of time or budget. The
-    end with an answer becomes the question that must be answered first. Other commands need no
-    approval.
+    """Return the commands for a job that can only come to its end, for lack of time or budget.
+    The end with an answer becomes the question that must be answered first. Other commands
+    need no approval.
     """
     released: list[Command] = []
     for command in commands:
@@ -136,8 +137,8 @@ def _why(state: JobState, what: ApprovalOf) -> str:
 
 
 def decide_while_asked(state: JobState, question: Question, now: float) -> tuple[Command, ...]:
-    """Return the commands for a job with an open question: the default after its time limit, or the
-    next reminder. Empty if neither is due.
+    """Return the commands for a job with an open question: the default after its time limit,
+    or the next reminder. Empty if neither is due.
     """
     approvals = state.submitted.approvals
     if now >= question.until and question.what is ApprovalOf.STEP:
@@ -158,8 +159,9 @@ def decide_while_asked(state: JobState, question: Question, now: float) -> tuple
 
 
 def after_rejection(state: JobState, what: ApprovalOf) -> tuple[Command, ...]:
-    """Return the commands that end the job after a rejection. A rejected cost ends it with the results
-    so far. Any other rejected part, which cannot be made again, ends it without an answer.
+    """Return the commands that end the job after a rejection. A rejected cost ends it with the
+    results so far. Any other rejected part, which cannot be made again, ends it without an
+    answer.
     """
     if what is ApprovalOf.COST:
         return release_question(state, end_now(state, "its cost was not approved"))
@@ -169,10 +171,10 @@ def after_rejection(state: JobState, what: ApprovalOf) -> tuple[Command, ...]:
 def waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
     """Return the fields of the job's hash about the question that it waits for.
 
-    The fields are `asks` (the reason for a decision), `approval:` with the version of a question
-    (its subject), `asked_last` (version of the newest question) and `asked_at` (Unix ms). An empty
-    value removes its field. The version in the name protects a newer question from a late answer to
-    an earlier one.
+    The fields are `asks` (the reason for a decision), `approval:` with the version of a
+    question (its subject), `asked_last` (version of the newest question) and `asked_at` (Unix
+    ms). An empty value removes its field. The version in the name protects a newer question
+    from a late answer to an earlier one.
 
     Args:
         later: the state after the events that the fields are written with; None: the open

@@ -1,7 +1,8 @@
-"""Arbitration between a step's specialist (the writer) and the assessor (the reviewer): the judge is
-asked once, and the answer reports the ruling. Pure.
+"""Arbitration between a step's specialist (the writer) and the assessor (the reviewer): the
+judge is asked once, and the answer reports the ruling. Pure.
 
-They disagree if the latest review sends a step back for a fault that an earlier review has named.
+They disagree if the latest review sends a step back for a fault that an earlier review has
+named.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def may_quarrel(state: JobState) -> bool:
 
 
 def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
-    """Return the command that asks the judge about a disagreement; empty while the judge works. None:
-    there is no disagreement, or it is not settled any more.
+    """Return the command that asks the judge about a disagreement; empty while the judge
+    works. None: there is no disagreement, or it is not settled any more.
     """
     if (
         not quarrels(state)
@@ -56,8 +57,8 @@ def settled_disputes(state: JobState) -> frozenset[StepId]:
 
 
 def is_accepted(state: JobState) -> bool:
-    """Return whether the last review accepts all work: by its verdict, or by the judge's rulings on
-    all of its points.
+    """Return whether the last review accepts all work: by its verdict, or by the judge's
+    rulings on all of its points.
     """
     last = state.last_round
     return last is not None and (
@@ -67,8 +68,8 @@ def is_accepted(state: JobState) -> bool:
 
 
 def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
-    """Return the changes after the judge's ruling. If the reviewer is right and a round is left,
-    the step runs once more.
+    """Return the changes after the judge's ruling. If the reviewer is right and a round is
+    left, the step runs once more.
     """
     changes: dict[str, Any] = {
         "arbitrated": event,
@@ -150,8 +151,8 @@ def note_on_revision(state: JobState, revision: Revision, ruling: Ruling | None)
 
 
 def settled_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
-    """Return a note for each point that the judge settled for the writer, or the note that the ruling
-    failed.
+    """Return a note for each point that the judge settled for the writer, or the note that the
+    ruling failed.
     """
     if state.arbitrated is None or not quarrels(state):
         return ()

@@ -14,8 +14,8 @@ class AttemptFeedback(Message):
 
     author: Author
     result: BlobRef | None = None
-    """The HandoffResult of the role that gave the feedback, or the user's text; None: the text is
-    fixed.
+    """The HandoffResult of the role that gave the feedback, or the user's text; None: the text
+    is fixed.
     """
     previous: BlobRef | None = None
     """The HandoffResult of the earlier attempt."""

@@ -15,18 +15,18 @@ from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 KEPT_PART = 5
-"""Divisor of the budget for the least reserve: a fifth of the tokens and of the money is for the roles
-that end the job. They read all results on a capable model, and may be asked again.
+"""Divisor of the budget for the least reserve: a fifth of the tokens and of the money is for
+the roles that end the job. They read all results on a capable model, and may be asked again.
 """
 MOST_KEPT_PART = 2
-"""Divisor of the budget for the largest reserve: half, where the calls of these roles can cost more
-than a fifth. The steps need the other half.
+"""Divisor of the budget for the largest reserve: half, where the calls of these roles can cost
+more than a fifth. The steps need the other half.
 """
 
 
 def why_spent(state: JobState) -> str:
-    """Return which budget is spent, or '' if none is. A child job's share may be too small for one
-    call although almost nothing is used.
+    """Return which budget is spent, or '' if none is. A child job's share may be too small for
+    one call although almost nothing is used.
     """
     match state.spent:
         case None:
@@ -66,8 +66,8 @@ def _all_of(limits: JobLimits) -> str:
 
 
 def closers(state: JobState) -> tuple[str, ...]:
-    """Return the roles and the fact-checker that may be called to end a job with this plan. Empty
-    before there is a plan.
+    """Return the roles and the fact-checker that may be called to end a job with this plan.
+    Empty before there is a plan.
     """
     if state.plan is None:
         return ()
@@ -88,8 +88,9 @@ def closers(state: JobState) -> tuple[str, ...]:
 
 def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:
     """Return the reserve that steps may not use: the fields `keep_turns`, `keep_tokens` and
-    `keep_usd` (micro-dollars) of the job's hash, which `parts/budgets.lua` reads. A limit that the
-    job does not have gets no field, and only a job that wraps up at its limit has a reserve.
+    `keep_usd` (micro-dollars) of the job's hash, which `parts/budgets.lua` reads. A limit that
+    the job does not have gets no field, and only a job that wraps up at its limit has a
+    reserve.
 
     Args:
         foreseen: upper bound of a call of each of the `closers`.
@@ -112,7 +113,7 @@ def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str,
 
 
 def _reserve(needed: int, most: int) -> int:
-    """Return the part of a budget for the roles that end the job: what their calls need, but at least
-    a fifth and at most half of the budget.
+    """Return the part of a budget for the roles that end the job: what their calls need, but
+    at least a fifth and at most half of the budget.
     """
     return max(most // KEPT_PART, min(needed, most // MOST_KEPT_PART))

@@ -50,9 +50,9 @@ def result_for_parent(
 ) -> HandoffResult:
     """Return the result of an ended child.
 
-    The claims of the answer keep their sources and get ids of the parent's step. If the child did
-    not fill its gaps and the parent has its earlier answer, the result is a failure, so that the
-    earlier answer stays.
+    The claims of the answer keep their sources and get ids of the parent's step. If the child
+    did not fill its gaps and the parent has its earlier answer, the result is a failure, so
+    that the earlier answer stays.
 
     Args:
         words: texts of `parts_of(state)`, `results_for_answer(state)` and the end's `because`.
@@ -104,8 +104,8 @@ def result_for_parent(
 def _output_and_claims(
     state: JobState, words: ResultTexts, answer: Answer, step: StepId
 ) -> tuple[JsonValue, tuple[Claim, ...]]:
-    """Return the answer with markers in place of numbers, and its claims with ids of the parent's
-    step: cited claims first, at most MOST_CLAIMS.
+    """Return the answer with markers in place of numbers, and its claims with ids of the
+    parent's step: cited claims first, at most MOST_CLAIMS.
 
     The answer is None if the step asks for a form and the child has no answer in that form.
     """
@@ -138,8 +138,8 @@ def _output_and_claims(
 def _output(
     state: JobState, words: ResultTexts, answer: Answer, disputes: Sequence[Dispute]
 ) -> JsonValue:
-    """Return the form, or the text of the answer with its disputes, gaps and open points. None: the
-    answer lacks the form that the step asks for.
+    """Return the form, or the text of the answer with its disputes, gaps and open points.
+    None: the answer lacks the form that the step asks for.
     """
     parts = words.results(parts_of(state))
     if content_of(state, words).is_form:
@@ -156,8 +156,8 @@ def _output(
 
 
 def _stop_reason(state: JobState, so_far: ChildUsage) -> StopReason:
-    """Return the stop reason for the parent. A spent budget of the child is a limit of the parent's
-    handoff; a spent budget of the parent is the parent's job budget.
+    """Return the stop reason for the parent. A spent budget of the child is a limit of the
+    parent's handoff; a spent budget of the parent is the parent's job budget.
     """
     if state.ended and state.ended.status is JobStatus.CANCELLED:
         return StopReason.CANCELLED

@@ -1,7 +1,8 @@
 """Sentences of an answer that state a fact without a source. Pure.
 
-A sentence states a fact if it has a figure in digits, or equals the text of one of the answer's
-claims. An ambiguous sentence passes, because users switch off a gate that vetoes good answers.
+A sentence states a fact if it has a figure in digits, or equals the text of one of the
+answer's claims. An ambiguous sentence passes, because users switch off a gate that vetoes good
+answers.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _FIGURE = re.compile(
 )
 """A number with its currency, unit or scale. `place`: a word that makes the number a name ("step 3")."""
 _LEAST = 10
-"""A whole number below it, without a unit, is no figure: it may be the answer's own count ("the 3
-databases").
+"""A whole number below it, without a unit, is no figure: it may be the answer's own count
+("the 3 databases").
 """
 _SCALES = frozenset(
     "k m bn thousand million billion trillion mio mrd tausend millionen milliarden".split()
@@ -89,8 +90,8 @@ _TITLE = re.compile(r"(?:\*\*|__)[^*_]*[^*_.!](?:\*\*|__):?")
 def find_uncited_sentences(
     text: str, sources: int, claims: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Return the sentences that state a fact without a source, in their order, with white space
-    folded. A sentence passes if the same words have a source elsewhere.
+    """Return the sentences that state a fact without a source, in their order, with white
+    space folded. A sentence passes if the same words have a source elsewhere.
 
     Args:
         sources: number of sources.
@@ -112,8 +113,8 @@ def find_uncited_sentences(
 def _passages(text: str) -> Iterator[list[str]]:
     """Yield the sentences of each paragraph and list item, and each table row as one sentence.
 
-    Headings, code, header rows, and lists of sources or gaps are left out. So are a list and a table
-    below a line that gives their source ("From the price list [1]:").
+    Headings, code, header rows, and lists of sources or gaps are left out. So are a list and a
+    table below a line that gives their source ("From the price list [1]:").
     """
     tokens, depth, covers = blocks_of(text), 0, False
     skipped_until: tuple[str, int] | None = None  # type and level of the token that ends a skip
@@ -171,8 +172,8 @@ def _sentences(text: str) -> list[str]:
 
 
 def _has_source(text: str, sources: int) -> bool:
-    """Return whether a text has the marker of an existing source, or `[no source]`, which has its own
-    veto.
+    """Return whether a text has the marker of an existing source, or `[no source]`, which has
+    its own veto.
     """
     return UNPROVEN in text or any(1 <= int(mark) <= sources for mark in _MARK.findall(text))
 
@@ -204,8 +205,8 @@ def _stated_clauses(sentence: str) -> Iterator[str]:
 def _is_figure(match: re.Match[str]) -> bool:
     """Return whether a number is a figure of a fact.
 
-    A figure has a currency, a fraction, a unit or a scale, or is at least 10. The number of a step
-    or a page is no figure.
+    A figure has a currency, a fraction, a unit or a scale, or is at least 10. The number of a
+    step or a page is no figure.
     """
     number, behind = match["number"], (match["behind"] or "").strip()
     if match["place"]:

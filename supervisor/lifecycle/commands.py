@@ -1,5 +1,5 @@
-"""Commands of `decide`: plain values. The supervisor's engine records them as events and executes
-them.
+"""Commands of `decide`: plain values. The supervisor's engine records them as events and
+executes them.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def results_for_conditions(
 def make_conditions_event(
     state: JobState, plan: Plan, steps: Sequence[StepId], words: ResultTexts
 ) -> tuple[ConditionsChecked, list[HandoffResult]]:
-    """Return the event with the outcome of the steps' conditions, and the results that say why steps do
-    not begin.
+    """Return the event with the outcome of the steps' conditions, and the results that say why
+    steps do not begin.
 
     Args:
         words: texts of `results_for_conditions`.
@@ -66,7 +66,8 @@ def make_skip_event(
 
 
 def _decided(state: JobState, step: Step, words: ResultTexts) -> tuple[bool, str]:
-    """Return whether the step's condition is met, and why. A step without a condition may begin.
+    """Return whether the step's condition is met, and why. A step without a condition may
+    begin.
 
     Raises:
         Undecided: a needed result is missing, or the results do not decide the condition.

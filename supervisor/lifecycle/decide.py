@@ -1,5 +1,5 @@
-"""decide(state, seen, now) -> commands: the next commands of a job. All decisions about a job start
-here.
+"""decide(state, seen, now) -> commands: the next commands of a job. All decisions about a job
+start here.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ from handoff_queue.supervisor.lifecycle.teams import for_children
 MOST_NEEDS_ANSWERED = 2
 """Times that the planner answers the questions of one step before the step is abandoned."""
 MOST_FRUITLESS = 3
-"""Results of roles in a row without an effect after which the job fails. The next result would cost
-money and have no effect either.
+"""Results of roles in a row without an effect after which the job fails. The next result would
+cost money and have no effect either.
 """
 MOST_IN_A_SLICE = 500
-"""Most handoffs of one decision. To publish 1,000 takes a second, and other jobs wait during that
-time. The next decision issues the rest.
+"""Most handoffs of one decision. To publish 1,000 takes a second, and other jobs wait during
+that time. The next decision issues the rest.
 """
 
 MOST_CONDITIONS = 5_000
@@ -118,8 +118,8 @@ def _go_on(state: JobState, seen: Observations, now: float) -> tuple[Command, ..
 
 
 def _beside_the_question(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
-    """Return the commands that are allowed while a person is asked about steps: all commands except
-    other questions.
+    """Return the commands that are allowed while a person is asked about steps: all commands
+    except other questions.
 
     The job's time stands still while it only waits for the answer.
     """
@@ -249,8 +249,8 @@ def _settle(
 
 
 def _check_conditions(state: JobState, now: float) -> tuple[Command, ...] | None:
-    """Return the command that checks the open conditions of steps that could begin. None: there are
-    no such conditions.
+    """Return the command that checks the open conditions of steps that could begin. None:
+    there are no such conditions.
     """
     if state.spent is not None or not _with_open_conditions(state, state.overview.next):
         return None
@@ -272,8 +272,8 @@ def _ask_about_failure(state: JobState, steps: tuple[StepId, ...]) -> tuple[Comm
 
 
 def _without_a_pass(state: JobState, now: float) -> tuple[Command, ...] | None:
-    """Return the commands for steps that cannot begin because no review passed, because a person
-    rejected them, or because they may have acted. None: there are no such steps.
+    """Return the commands for steps that cannot begin because no review passed, because a
+    person rejected them, or because they may have acted. None: there are no such steps.
 
     The judge rules first on a disagreement between the reviewer and a writer.
     """
@@ -299,8 +299,8 @@ def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
 
 
 def _groups(state: JobState, ready: list[StepId], seen: Observations) -> list[Command]:
-    """Return chords of ready steps with the same dependents, so that unequal branches never wait
-    for each other.
+    """Return chords of ready steps with the same dependents, so that unequal branches never
+    wait for each other.
     """
     if not ready:
         return []
@@ -316,8 +316,8 @@ def _groups(state: JobState, ready: list[StepId], seen: Observations) -> list[Co
 
 
 def _answer_needs(state: JobState, needy: Sequence[StepId]) -> Command:
-    """Return the command that asks the planner about the questions of steps, or that abandons the
-    steps whose questions the planner has answered too often.
+    """Return the command that asks the planner about the questions of steps, or that abandons
+    the steps whose questions the planner has answered too often.
     """
     asked_too_often: list[StepId] = []
     for step_id in needy:

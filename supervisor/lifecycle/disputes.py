@@ -1,5 +1,5 @@
-"""Disputes: claims that contradict each other. Code searches for them when all steps are settled, the
-judge settles each conflict once, and the answer reports them.
+"""Disputes: claims that contradict each other. Code searches for them when all steps are
+settled, the judge settles each conflict once, and the answer reports them.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def results_in(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def find_conflicts(state: JobState, words: ResultTexts) -> tuple[ConflictsFound, str | None]:
-    """Return the event with the found conflicts, and the payload that it refers to; None if there are
-    no conflicts.
+    """Return the event with the found conflicts, and the payload that it refers to; None if
+    there are no conflicts.
 
     Args:
         words: texts of `results_in`.
@@ -82,8 +82,8 @@ def _ids(claims: Iterable[Claim]) -> list[str]:
 
 
 def apply_conflicts(state: JobState, event: ConflictsFound | Judged) -> dict[str, Any]:
-    """Return the changes after a search for conflicts, or after the judge's answer. If a search finds
-    the same conflicts again, the judge's earlier answer stays.
+    """Return the changes after a search for conflicts, or after the judge's answer. If a
+    search finds the same conflicts again, the judge's earlier answer stays.
     """
     if isinstance(event, Judged):
         return {"judged": event, "fruitless": 0}
@@ -202,8 +202,8 @@ def disputed_claims(disputes: Iterable[Dispute]) -> list[Claim]:
 
 
 def disputes_section(disputes: Collection[Dispute], body: str) -> str:
-    """Return the section below an answer: open disputes, and settled disputes whose rejected claims
-    the answer uses. '' if there are none.
+    """Return the section below an answer: open disputes, and settled disputes whose rejected
+    claims the answer uses. '' if there are none.
     """
     used: set[str] = set()
     for marker in MARKER.finditer(body):

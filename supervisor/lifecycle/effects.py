@@ -1,9 +1,9 @@
 """Steps that act on the world: the review and the approval before them, and the ban on
 repeats. Pure.
 
-A step acts if its specialist has a tool with effects: a tool that is not safe to repeat. A step that
-may have acted runs again only if a person names it. A review, a retry, a changed plan or a lost
-worker does not repeat it.
+A step acts if its specialist has a tool with effects: a tool that is not safe to repeat. A
+step that may have acted runs again only if a person names it. A review, a retry, a changed
+plan or a lost worker does not repeat it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def after_review(state: JobState) -> frozenset[StepId]:
 
 
 def is_ready_for_review(state: JobState) -> bool:
-    """Return whether all steps that do not wait for the review are settled. After the review: whether
-    all steps are.
+    """Return whether all steps that do not wait for the review are settled. After the review:
+    whether all steps are.
     """
     waiting = after_review(state)
     if state.review_over or not waiting:
@@ -56,10 +56,11 @@ def reviewed_steps(state: JobState) -> tuple[StepId, ...]:
 
 
 def find_blocked_steps(state: JobState) -> tuple[AbandonSteps, ...]:
-    """Return the command that abandons the steps that cannot begin any more, or an empty tuple.
+    """Return the command that abandons the steps that cannot begin any more, or an empty
+    tuple.
 
-    One command has one reason. The first reason with such steps is taken: a review that did not
-    pass, a person's rejection, an earlier attempt that may have acted.
+    One command has one reason. The first reason with such steps is taken: a review that did
+    not pass, a person's rejection, an earlier attempt that may have acted.
     """
     without_review: frozenset[StepId] = frozenset()
     if (state.review_over or not state.is_reviewed) and not is_passed(state):
@@ -101,8 +102,8 @@ def find_unapproved_steps(
     state: JobState, seen: Observations, steps: Sequence[StepId]
 ) -> tuple[StepId, ...]:
     """Return the steps among these that a person must approve before they begin: steps with
-    `approve: true`, and acting steps in a job whose research or answer needs approval. Helpers count
-    as steps that do not act.
+    `approve: true`, and acting steps in a job whose research or answer needs approval. Helpers
+    count as steps that do not act.
     """
     is_covered = {*state.submitted.approvals.what} & {ApprovalOf.ANSWER, ApprovalOf.RESEARCH}
     if is_covered:
@@ -119,8 +120,8 @@ def find_unapproved_steps(
 
 
 def _may_act(step: StepState, seen: Observations) -> bool:
-    """Return whether a step may have an effect, by its plan or by the planned specialist's tools. A
-    specialist that replaces the planned one gets no other effects.
+    """Return whether a step may have an effect, by its plan or by the planned specialist's
+    tools. A specialist that replaces the planned one gets no other effects.
     """
     outline = step.outline
     return bool(outline.acts or outline.after or outline.specialist in seen.acting)

@@ -1,8 +1,8 @@
-"""The fact gate: a specialist checks an answer's facts after the gates, and before a person is asked
-to approve the answer. Pure.
+"""The fact gate: a specialist checks an answer's facts after the gates, and before a person is
+asked to approve the answer. Pure.
 
-The check is sent like a step, in a separate chord, but it is not part of the plan, and no step depends
-on it. If it fails, the job ends as `partial`, with a note.
+The check is sent like a step, in a separate chord, but it is not part of the plan, and no step
+depends on it. If it fails, the job ends as `partial`, with a note.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ UNSURE = "the fact-checker could not say"
 
 
 def check_facts(state: JobState, seen: Observations, now: float) -> tuple[Command, ...] | None:
-    """Return the command that checks the answer's facts, or that applies or skips the check; empty
-    while the check runs. None: no check is due.
+    """Return the command that checks the answer's facts, or that applies or skips the check;
+    empty while the check runs. None: no check is due.
     """
     if not _is_due(state):
         return None
@@ -54,8 +54,8 @@ def check_facts(state: JobState, seen: Observations, now: float) -> tuple[Comman
 
 
 def end_checking(state: JobState, why: str) -> tuple[Command, ...]:
-    """Return the command that applies or skips the check, for a job that ends with the results so
-    far. Empty if no check is due.
+    """Return the command that applies or skips the check, for a job that ends with the results
+    so far. Empty if no check is due.
     """
     if not _is_due(state):
         return ()
@@ -90,8 +90,8 @@ def _known(state: JobState) -> BlobRef | None:
 
 
 def apply_fact_check(state: JobState, command: TakeFactCheck, words: ResultTexts) -> FactsChecked:
-    """Return the event for a fact-checker's result. If the answer may be sent back, it names the steps
-    to run again, or none if a synthesizer wrote the answer.
+    """Return the event for a fact-checker's result. If the answer may be sent back, it names
+    the steps to run again, or none if a synthesizer wrote the answer.
 
     Args:
         words: texts of that result.
@@ -117,8 +117,8 @@ def apply_fact_check(state: JobState, command: TakeFactCheck, words: ResultTexts
 
 
 def apply_check_result(state: JobState, event: HandoffFinished) -> dict[str, Any]:
-    """Return the changes after a fact-checker's result. A check that a budget stopped is forgotten if
-    the user can raise the budget: it then runs again.
+    """Return the changes after a fact-checker's result. A check that a budget stopped is
+    forgotten if the user can raise the budget: it then runs again.
     """
     is_nothing = event.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK
     if is_nothing:
@@ -148,8 +148,8 @@ def _without_check(state: JobState) -> dict[HandoffId, HandoffIssued]:
 
 
 def without_outcome(state: JobState) -> FactChecks:
-    """Return the fact-checks for an answer that is made again. A result of an earlier check is kept,
-    because the new answer may have the same parts.
+    """Return the fact-checks for an answer that is made again. A result of an earlier check is
+    kept, because the new answer may have the same parts.
     """
     if state.fact_checks.said:
         return state.fact_checks.model_copy(update={"said": None})
@@ -157,8 +157,8 @@ def without_outcome(state: JobState) -> FactChecks:
 
 
 def reset_checks(state: JobState) -> dict[str, Any]:
-    """Return the changes for a retry that makes the answer again: the gates check it again, and a
-    fact-checker that failed is asked again.
+    """Return the changes for a retry that makes the answer again: the gates check it again,
+    and a fact-checker that failed is asked again.
     """
     outcome = state.fact_checks.said
     if outcome and outcome.problem:

@@ -1,5 +1,5 @@
-"""Inputs of a job that follows another job: the results of the earlier job, under names that no step
-of the new job has. Pure.
+"""Inputs of a job that follows another job: the results of the earlier job, under names that
+no step of the new job has. Pure.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_GIVEN = 50
-"""Most results that a job passes on. Parts of its answer come first, because in a job with thousands
-of steps they combine the other results.
+"""Most results that a job passes on. Parts of its answer come first, because in a job with
+thousands of steps they combine the other results.
 """
 _LONGEST = 48
 """Most characters of a step id."""
@@ -26,8 +26,8 @@ _QUALIFIED = re.compile(r"\[([a-z][a-z0-9_-]{0,47})\.(c[0-9]{1,4})\]")
 
 
 def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
-    """Return the results to pass on: parts of the answer, then other usable results, then the job's
-    own inputs.
+    """Return the results to pass on: parts of the answer, then other usable results, then the
+    job's own inputs.
     """
     results: dict[StepId, BlobRef] = {}
     if state.synthesis:
@@ -96,8 +96,8 @@ def results_as_given(
 
 
 def earlier(step_id: StepId) -> StepId:
-    """Return the name of a step in a later job: `find` -> `prev_find` -> `prev2_find`. A name that
-    gets too long is cut and gets a digest, so that different names stay different.
+    """Return the name of a step in a later job: `find` -> `prev_find` -> `prev2_find`. A name
+    that gets too long is cut and gets a digest, so that different names stay different.
     """
     match = _BEFORE.fullmatch(step_id)
     if match:
@@ -110,8 +110,8 @@ def earlier(step_id: StepId) -> StepId:
 
 
 def _under(name: StepId, result: HandoffResult) -> HandoffResult:
-    """Return the result of another job's step under a new name. The ids of all its claims, and the
-    markers in its output, get the new names of their steps.
+    """Return the result of another job's step under a new name. The ids of all its claims, and
+    the markers in its output, get the new names of their steps.
     """
     return result.model_copy(
         update={

@@ -55,8 +55,9 @@ def _why_incomplete(step: StepState, why: str | None) -> str:
 
 
 def to_finish(state: JobState) -> int | None:
-    """Return the likely micro-dollars to fill all gaps: the steps with a gap, their dependents, the
-    roles that end the job and the fact-check. None: there is no gap, or the price of a step is unknown.
+    """Return the likely micro-dollars to fill all gaps: the steps with a gap, their
+    dependents, the roles that end the job and the fact-check. None: there is no gap, or the
+    price of a step is unknown.
     """
     known = _known_costs(_prices(state).values())
     if not known:
@@ -68,8 +69,9 @@ def to_finish(state: JobState) -> int | None:
 
 
 def _prices(state: JobState) -> dict[StepId, int | None]:
-    """Return the likely micro-dollars of each missing or incomplete step and of its dependents. A
-    team that continues only fills its gaps; any other attempt does the whole step.
+    """Return the likely micro-dollars of each missing or incomplete step and of its
+    dependents. A team that continues only fills its gaps; any other attempt does the whole
+    step.
     """
     incomplete = frozenset(state.incomplete_steps)
     if not incomplete:
@@ -89,8 +91,8 @@ def _prices(state: JobState) -> dict[StepId, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """Mean costs of steps with a usable result, in micro-dollars. None: there is no such step, or the
-    price of one is unknown.
+    """Mean costs of steps with a usable result, in micro-dollars. None: there is no such step,
+    or the price of one is unknown.
     """
 
     by_specialist: Mapping[str, int | None]

@@ -33,8 +33,8 @@ _MOST_SHOWN = 3
 
 
 def may_send_back(state: JobState, now: float) -> bool:
-    """Return whether time, budget and a round are left to improve an answer. In a reviewed job, a
-    review or a person may have used all rounds.
+    """Return whether time, budget and a round are left to improve an answer. In a reviewed
+    job, a review or a person may have used all rounds.
     """
     has_round = (
         state.gate_rounds < MOST_GATE_ROUNDS
@@ -54,8 +54,8 @@ def gates_want(state: JobState) -> tuple[BlobRef, ...]:
 def check_gates(
     state: JobState, words: ResultTexts, *, may_send_back: bool
 ) -> tuple[GatesChecked, HandoffResult | None]:
-    """Return the event with the findings in the current answer, and the failed result with their
-    texts; None if there are no findings.
+    """Return the event with the findings in the current answer, and the failed result with
+    their texts; None if there are no findings.
 
     Args:
         words: texts of `gates_want(state)`.

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def reassigned_steps(
     state: JobState, steps: Sequence[StepId], seen: Observations
 ) -> dict[StepId, str]:
-    """Return the steps that go to a less busy specialist of the same capability, with its name. Steps
-    that were tried before stay with their specialists.
+    """Return the steps that go to a less busy specialist of the same capability, with its
+    name. Steps that were tried before stay with their specialists.
     """
     given, reassigned = Counter[str](), dict[StepId, str]()
 
@@ -149,9 +149,9 @@ def _effects_allowed(
 ) -> tuple[str, ...] | None:
     """Return the tools with effects that an attempt may use. None: all tools of `spec`.
 
-    Helpers and steps of a child job may use none, because no person approves them before they begin.
-    A specialist that replaces a team may use none either, because the team had none. Any other
-    replacement may only use tools of the planned specialist.
+    Helpers and steps of a child job may use none, because no person approves them before they
+    begin. A specialist that replaces a team may use none either, because the team had none.
+    Any other replacement may only use tools of the planned specialist.
     """
     of_a_team = state.steps[step_id].outline.specialist == SUB_SUPERVISOR
     if state.submitted.parent or of_a_team or step_id in helpers_of(state):
@@ -219,8 +219,8 @@ def fact_check_handoff(
     task: str,
     schema: Mapping[str, Any],
 ) -> AgentHandoff:
-    """Return the handoff for the fact-checker. It sees the parts of the answer, with their claims
-    and quotes, and the job's documents.
+    """Return the handoff for the fact-checker. It sees the parts of the answer, with their
+    claims and quotes, and the job's documents.
     """
     parts = sources_of_answer(state)
     max_turns = _max_turns(state, spec)

@@ -7,14 +7,14 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 HANDOFFS_OF_A_NEED = 3
-"""Handoffs that a helper step leads to: the planner's, its own, and the next one of the step with the
-question.
+"""Handoffs that a helper step leads to: the planner's, its own, and the next one of the step
+with the question.
 """
 
 
 def room(state: JobState) -> int:
-    """Return the number of steps that the job's limit still allows; 0 in mode `single`, which has no
-    other specialists.
+    """Return the number of steps that the job's limit still allows; 0 in mode `single`, which
+    has no other specialists.
     """
     if state.mode is Mode.SINGLE:
         return 0

@@ -29,22 +29,23 @@ from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, Question
 
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
-"""Seconds before each attempt to deliver a webhook or to send the end task. After the last attempt the
-supervisor gives up.
+"""Seconds before each attempt to deliver a webhook or to send the end task. After the last
+attempt the supervisor gives up.
 """
 WEBHOOK_GIVEN_UP_AFTER_S = 30.0
-"""Seconds after which an attempt without an outcome counts as lost with its supervisor. It is longer
-than the timeout of the webhook's POST.
+"""Seconds after which an attempt without an outcome counts as lost with its supervisor. It is
+longer than the timeout of the webhook's POST.
 """
 TELL_AGAIN_AFTER_S = 5.0
-"""Seconds after which an ended child job reports to its parent again. A repeated report does no harm.
+"""Seconds after which an ended child job reports to its parent again. A repeated report does
+no harm.
 """
 NOTHING_USABLE = "no step has a usable result"
 NOTHING_MET = "every step was skipped: no condition was met"
 NOBODY_THERE_S = (2.0, 30.0)
-"""Least and most seconds to the next evaluation of a job that cannot be routed or planned yet, because
-no worker announces a specialist. Between them it is a quarter of the job's age. 10,000 such jobs need
-at least 333 evaluations a second.
+"""Least and most seconds to the next evaluation of a job that cannot be routed or planned yet,
+because no worker announces a specialist. Between them it is a quarter of the job's age. 10,000
+such jobs need at least 333 evaluations a second.
 """
 
 
@@ -62,8 +63,8 @@ def why_cancelled(state: JobState) -> str:
 
 
 def check_or_end(state: JobState, *, may_send_back: bool) -> Command:
-    """Return the command that checks the gates of a made answer, or else the command that ends the
-    job.
+    """Return the command that checks the gates of a made answer, or else the command that ends
+    the job.
     """
     is_unchecked = (
         state.submitted.gates is not None and state.gated is None and state.synthesised is not None
@@ -74,8 +75,9 @@ def check_or_end(state: JobState, *, may_send_back: bool) -> Command:
 
 
 def end(state: JobState) -> EndJob:
-    """Return the command that ends the job with its answer, or with the reason why there is none. The
-    status is `ok` if the plan, all steps, the review, the answer and its checks succeeded.
+    """Return the command that ends the job with its answer, or with the reason why there is
+    none. The status is `ok` if the plan, all steps, the review, the answer and its checks
+    succeeded.
     """
     if not state.usable_steps:
         return _fail(state)
@@ -119,8 +121,8 @@ def _fail(state: JobState) -> EndJob:
 
 
 def end_now(state: JobState, why: str) -> tuple[Command, ...]:
-    """Return the next command that ends the job with the results so far, without further questions.
-    Empty if the job has ended.
+    """Return the next command that ends the job with the results so far, without further
+    questions. Empty if the job has ended.
     """
     match state.phase:
         case Phase.ROUTING | Phase.PLANNING:
@@ -152,8 +154,8 @@ def _put_together(state: JobState) -> ChooseAnswer:
 
 
 def after_the_end(state: JobState, now: float) -> tuple[Command, ...]:
-    """Return the commands that report the end: to the parent job, or else to the end task and the
-    webhook whose next attempt is due.
+    """Return the commands that report the end: to the parent job, or else to the end task and
+    the webhook whose next attempt is due.
     """
     if state.submitted.parent:
         if state.parent_told:
@@ -188,8 +190,8 @@ def _webhook_due(state: JobState) -> float | None:
 
 
 def _due(delivery: Delivery) -> float | None:
-    """Return when the next attempt is due, as a Unix time in seconds. None: no attempt is left, or
-    none is needed.
+    """Return when the next attempt is due, as a Unix time in seconds. None: no attempt is
+    left, or none is needed.
     """
     if delivery.under_way:
         return delivery.tried_at + WEBHOOK_GIVEN_UP_AFTER_S
@@ -199,8 +201,8 @@ def _due(delivery: Delivery) -> float | None:
 
 
 def question_due(state: JobState, question: Question) -> float:
-    """Return the time of the next reminder, or of the default answer if that comes first. Unix time
-    in seconds.
+    """Return the time of the next reminder, or of the default answer if that comes first. Unix
+    time in seconds.
     """
     approvals = state.submitted.approvals
     if approvals.on_timeout is not OnTimeout.REMIND or approvals.timeout_s is None:
@@ -212,8 +214,8 @@ def question_due(state: JobState, question: Question) -> float:
 def next_due(
     state: JobState, now: float, claim_within_s: float, seen: Observations | None = None
 ) -> float | None:
-    """Return the time at which the sweeper must evaluate the job if no event comes before; None:
-    never. Unix time in seconds.
+    """Return the time at which the sweeper must evaluate the job if no event comes before;
+    None: never. Unix time in seconds.
 
     Args:
         claim_within_s: seconds within which a role's new handoff must be claimed, or a child

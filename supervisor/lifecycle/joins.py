@@ -1,5 +1,5 @@
-"""Joins: a fan-in continues when all of its parts have ended, or when its join has enough results.
-Parts that are still running are then abandoned.
+"""Joins: a fan-in continues when all of its parts have ended, or when its join has enough
+results. Parts that are still running are then abandoned.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def last_fan_in(state: JobState) -> FanIn:
 
 
 def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinStanding, str]:
-    """Return the standing of a fan-in, and the reason as text. The reason is '' for an open fan-in,
-    and for a fan-in without a join that can continue.
+    """Return the standing of a fan-in, and the reason as text. The reason is '' for an open
+    fan-in, and for a fan-in without a join that can continue.
     """
     if any(not state.steps[helper].is_settled for helper in fan_in.helpers):
         return JoinStanding.OPEN, ""
@@ -145,8 +145,8 @@ def _fan_ins_of(state: JobState, dependents: Collection[StepId]) -> list[FanIn]:
 
 
 def abandon_late_steps(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
-    """Return the command that abandons the running steps for which the first satisfied join does
-    not wait; empty if there are none.
+    """Return the command that abandons the running steps for which the first satisfied join
+    does not wait; empty if there are none.
     """
     for fan_in in _fan_ins_with_join(state):
         standing_now, why = standing(state, fan_in, now)
@@ -204,8 +204,8 @@ def ready_steps(state: JobState, now: float) -> list[StepId]:
 
 
 def next_join(state: JobState, now: float) -> float | None:
-    """Return the next time limit of a waiting fan-in, as a Unix time in seconds; None if no time
-    limit lies ahead.
+    """Return the next time limit of a waiting fan-in, as a Unix time in seconds; None if no
+    time limit lies ahead.
     """
     limits: list[float] = []
     for fan_in in _fan_ins_with_join(state):
@@ -216,8 +216,8 @@ def next_join(state: JobState, now: float) -> float | None:
 
 
 def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[Counted, ...]:
-    """Return the fan-ins with a join that wait for a step. They may continue before all of their
-    parts have ended.
+    """Return the fan-ins with a join that wait for a step. They may continue before all of
+    their parts have ended.
 
     Args:
         dependents: dependents of that step.
@@ -246,8 +246,8 @@ def _fan_ins_with_join(state: JobState) -> list[FanIn]:
 
 
 def _late_for(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:
-    """Return the unsettled parts of a fan-in, and their unsettled dependencies, for which no other
-    waiting step waits, in the plan's order.
+    """Return the unsettled parts of a fan-in, and their unsettled dependencies, for which no
+    other waiting step waits, in the plan's order.
     """
     dependents, late = state.dependents, dict[StepId, None]()
     frontier = list(fan_in.parts)
@@ -267,8 +267,8 @@ def _is_any_waiting(state: JobState, step_ids: Collection[StepId]) -> bool:
 
 
 def _wakes_from(join: Join, parts: int) -> int:
-    """Return the number of usable results from which the fan-in may continue. With a time limit it
-    is `at_least`, because after that time this number is enough.
+    """Return the number of usable results from which the fan-in may continue. With a time
+    limit it is `at_least`, because after that time this number is enough.
     """
     if join.within_s:
         return join.at_least
@@ -276,11 +276,11 @@ def _wakes_from(join: Join, parts: int) -> int:
 
 
 def _time_limit(state: JobState, fan_in: FanIn) -> float | None:
-    """Return the end of the fan-in's time as a Unix time in seconds; None if it has no time limit or
-    no part has begun.
+    """Return the end of the fan-in's time as a Unix time in seconds; None if it has no time
+    limit or no part has begun.
 
-    The time counts from the first part that began after work was last sent back. Waits for a person
-    do not count.
+    The time counts from the first part that began after work was last sent back. Waits for a
+    person do not count.
     """
     if fan_in.join is None or fan_in.join.within_s is None:
         return None

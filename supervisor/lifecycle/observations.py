@@ -19,12 +19,12 @@ class ObservedHandoff:
     lost: bool = False
     """True if it was published and never claimed, and its message is no longer in its queue."""
     queued: bool = False
-    """True if its message was sent to a queue. A role without a message runs in the supervisor that
-    issued it.
+    """True if its message was sent to a queue. A role without a message runs in the supervisor
+    that issued it.
     """
     held: bool = False
-    """True if its role is paused, its message is a dead letter, or it waits for its provider. The
-    sweeper finds the handoff again after that.
+    """True if its role is paused, its message is a dead letter, or it waits for its provider.
+    The sweeper finds the handoff again after that.
     """
 
 

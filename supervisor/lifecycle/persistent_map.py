@@ -1,8 +1,9 @@
-"""A dict that never changes. The cost of a new version depends on the changed items, not on all. Pure.
+"""A dict that never changes. The cost of a new version depends on the changed items, not on
+all. Pure.
 
-A layer of changes lies above a base that versions share. Each new version copies the layer, and
-merges it into a new base when the layer has more items than the square root of the base, plus 16. So
-one change costs about 1.5 times that root: 150 for 10,000 items, in any order.
+A layer of changes lies above a base that versions share. Each new version copies the layer,
+and merges it into a new base when the layer has more items than the square root of the base,
+plus 16. So one change costs about 1.5 times that root: 150 for 10,000 items, in any order.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
     def changed_since(self, before: PersistentMap[Key, Value]) -> tuple[Key, ...]:
         """Return the keys whose values are other objects than in an earlier version.
 
-        The keys of this version come first, in its order. The keys that only the earlier version
-        has follow.
+        The keys of this version come first, in its order. The keys that only the earlier
+        version has follow.
         """
         if self._base is before._base:
             now, earlier = self._layer, before._layer

@@ -26,8 +26,8 @@ class PlanGraph:
     places: Mapping[StepId, int]
     """Position of each step in the plan's order."""
     after_review: frozenset[StepId]
-    """The steps that begin after the review: the steps with `after: review`, and their direct and
-    indirect dependents.
+    """The steps that begin after the review: the steps with `after: review`, and their direct
+    and indirect dependents.
     """
     has_teams: bool
     """True if a sub-supervisor does any step."""
@@ -35,8 +35,8 @@ class PlanGraph:
 
 _lock = threading.Lock()
 _known: OrderedDict[int, tuple[tuple[StepOutline, ...], PlanGraph]] = OrderedDict()
-"""Graphs by `id()` of a plan's steps. The steps are kept too, so that no other object gets the same
-id.
+"""Graphs by `id()` of a plan's steps. The steps are kept too, so that no other object gets the
+same id.
 """
 
 

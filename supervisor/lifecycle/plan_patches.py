@@ -1,8 +1,8 @@
 """Patches to a running plan, and their steps that repeat earlier steps.
 
-A step repeats an earlier step of the same specialist if both tasks have the same word stems in the
-same order, apart from articles and politeness. A reworded repeat is not found; the limit on rounds
-stops it. Docs decision 23 has the figures of stricter and looser measures.
+A step repeats an earlier step of the same specialist if both tasks have the same word stems in
+the same order, apart from articles and politeness. A reworded repeat is not found; the limit
+on rounds stops it. Docs decision 23 has the figures of stricter and looser measures.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from handoff_queue.supervisor.text.task_similarity import task_words
 
 
 def repeats_in(new: Sequence[Step], earlier: Sequence[Step]) -> tuple[Repeat, ...]:
-    """Return the new steps that repeat an earlier step of the same specialist, with the first such
-    step.
+    """Return the new steps that repeat an earlier step of the same specialist, with the first
+    such step.
     """
     first: dict[tuple[str, tuple[str, ...]], StepId] = {}
     for step in earlier:
@@ -35,8 +35,8 @@ def repeats_in(new: Sequence[Step], earlier: Sequence[Step]) -> tuple[Repeat, ..
 
 
 def twice_in(steps: Sequence[Step]) -> tuple[Repeat, ...]:
-    """Return the steps that repeat an earlier step of the same plan, with the same specialist and
-    inputs.
+    """Return the steps that repeat an earlier step of the same plan, with the same specialist
+    and inputs.
     """
     first: dict[tuple[str, frozenset[StepId], tuple[str, ...]], StepId] = {}
     repeats: list[Repeat] = []

@@ -1,5 +1,5 @@
-"""Summary of a large plan in the fields of the job's hash, for readers that cannot read the whole
-plan. It is written when the plan changes. Pure.
+"""Summary of a large plan in the fields of the job's hash, for readers that cannot read the
+whole plan. It is written when the plan changes. Pure.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ MOST_PARTS = 20
 
 
 def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> dict[str, str]:
-    """Return the field `plan_short` of the job's hash if the plan may have changed: by one of the
-    events, or by a person before the first step began. Empty if it has not changed.
+    """Return the field `plan_short` of the job's hash if the plan may have changed: by one of
+    the events, or by a person before the first step began. Empty if it has not changed.
 
     Args:
         state: the state before the events.
@@ -43,8 +43,8 @@ def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> di
 
 
 def _has_begun(state: JobState) -> bool:
-    """Return whether any step of the plan has begun. Single look-ups are cheap: `items()` of the steps
-    would build a dict of all steps for each version of the state.
+    """Return whether any step of the plan has begun. Single look-ups are cheap: `items()` of
+    the steps would build a dict of all steps for each version of the state.
     """
     return state.plan is not None and any(state.steps[step.id].attempt for step in state.plan.steps)
 
@@ -54,8 +54,8 @@ def _changes(event: Event) -> bool:
 
 
 def in_short(steps: Sequence[StepOutline]) -> str:
-    """Return `{steps, parts: [{first, last, count, specialist}], other_steps}` as JSON; '' for a
-    small plan.
+    """Return `{steps, parts: [{first, last, count, specialist}], other_steps}` as JSON; '' for
+    a small plan.
     """
     if len(steps) <= FEW_STEPS:
         return ""

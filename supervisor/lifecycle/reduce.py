@@ -124,7 +124,8 @@ def begin(job_id: JobId, recorded: Recorded) -> JobState:
 
 
 def evolve(state: JobState, recorded: Recorded) -> JobState:
-    """Return the state after one event. No event is refused, because the journal's events are facts.
+    """Return the state after one event. No event is refused, because the journal's events are
+    facts.
 
     Raises:
         KeyError: no plan has the step of the event: an internal error, or a changed journal.
@@ -306,8 +307,8 @@ def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
 
 
 def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
-    """Return the changes after a result. A result of a handoff that was abandoned before only counts
-    for the usage.
+    """Return the changes after a result. A result of a handoff that was abandoned before only
+    counts for the usage.
     """
     issued = state.open.get(event.handoff_id)
     models = state.models
@@ -342,8 +343,8 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
 
 
 def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
-    """Return the changes after a review: its steps and their dependents run again, or the review is
-    over.
+    """Return the changes after a review: its steps and their dependents run again, or the
+    review is over.
     """
     rounds, still_open = (*state.rounds, event), state.open_without("assessor")
     steps = dict(state.steps)

@@ -1,8 +1,8 @@
 """Replanning of adaptive jobs: when the replanner is asked, the effect of its patch, and when
 replanning ends. Pure.
 
-Ready steps start while the replanner works, so the plan may have changed when it answers. A patch is
-therefore checked against the plan in the same commit that applies it.
+Ready steps start while the replanner works, so the plan may have changed when it answers. A
+patch is therefore checked against the plan in the same commit that applies it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ FITS_NO_MORE = "its patch does not fit the plan any more"
 
 
 def should_replan(state: JobState, now: float) -> bool:
-    """Return whether the replanner is asked: there are new results, and a patch is still possible. A
-    retry that fills gaps (`waits_for_all`) changes no plan.
+    """Return whether the replanner is asked: there are new results, and a patch is still
+    possible. A retry that fills gaps (`waits_for_all`) changes no plan.
     """
     is_possible = (
         state.mode is Mode.ADAPTIVE and state.spent is None and now < state.working_deadline
@@ -93,8 +93,8 @@ def why_no_more(state: JobState) -> str | None:
 
 
 def reason_for_no_replanning(state: JobState) -> str | None:
-    """Return why the job is not replanned any more; None if it is not adaptive, or the replanner had
-    nothing more to change.
+    """Return why the job is not replanned any more; None if it is not adaptive, or the
+    replanner had nothing more to change.
     """
     if state.mode is not Mode.ADAPTIVE:
         return None
@@ -154,8 +154,8 @@ def apply_patch(
 
 
 def _dropped(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple[StepId, ...]:
-    """Return the steps that the patch drops. A patch that finalizes drops all steps that have not
-    begun, except dependencies of steps that have begun without them.
+    """Return the steps that the patch drops. A patch that finalizes drops all steps that have
+    not begun, except dependencies of steps that have begun without them.
     """
     if not patch.finalize:
         return tuple(step_id for step_id in patch.drop if step_id in unbegun)
@@ -169,7 +169,8 @@ def _dropped(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple[StepI
 def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
     """Return the patched plan and its steps; no changes if the patch left the plan as it is.
 
-    Added steps work on the same question as earlier steps, so the synthesizer reconciles the results.
+    Added steps work on the same question as earlier steps, so the synthesizer reconciles the
+    results.
     """
     if event.plan is None or state.plan is None:
         return {}
@@ -219,8 +220,8 @@ def _new_count(history: PatchHistory) -> PatchHistory:
 
 
 def _retried(history: PatchHistory, event: RetryRequested) -> PatchHistory:
-    """Return the history after a retry. A retry that only fills gaps is not replanned, so the reason
-    against replanning stays.
+    """Return the history after a retry. A retry that only fills gaps is not replanned, so the
+    reason against replanning stays.
     """
     if event.whole:
         return history.model_copy(update={"shown": (), "proposal": None})

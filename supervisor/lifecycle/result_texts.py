@@ -102,8 +102,8 @@ BRING_UP_TO_DATE = (
 
 
 def sources_of_words(event: Event) -> tuple[BlobRef, ...]:
-    """Return the HandoffResults, or the user's note, with the texts of an event; empty if the event
-    has no text that a reader must see.
+    """Return the HandoffResults, or the user's note, with the texts of an event; empty if the
+    event has no text that a reader must see.
     """
     ref: BlobRef | None = None
     match event:
@@ -167,8 +167,8 @@ def claim_ids_in(marker: re.Match[str]) -> list[str]:
 
 
 def qualified_claim_ids_in(marker: re.Match[str]) -> list[str]:
-    """Return the claim ids in a match of `MARKER`. Empty if no id names its step: such brackets are
-    other text, because a result's markers are all qualified.
+    """Return the claim ids in a match of `MARKER`. Empty if no id names its step: such
+    brackets are other text, because a result's markers are all qualified.
     """
     claim_ids = claim_ids_in(marker)
     for claim_id in claim_ids:
@@ -179,8 +179,8 @@ def qualified_claim_ids_in(marker: re.Match[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ResultTexts:
-    """Results and their texts, parsed from payloads. A payload that was not loaded raises KeyError,
-    which is a defect.
+    """Results and their texts, parsed from payloads. A payload that was not loaded raises
+    KeyError, which is a defect.
     """
 
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -190,8 +190,8 @@ class ResultTexts:
     _results: dict[str, HandoffResult] = field(default_factory=dict)
 
     def result(self, ref: BlobRef) -> HandoffResult:
-        """Return a result. If its text cannot be parsed, return a failed result and add the digest to
-        `unreadable`.
+        """Return a result. If its text cannot be parsed, return a failed result and add the
+        digest to `unreadable`.
         """
         if ref.digest not in self._results:
             text = self.texts[ref.digest]
@@ -249,8 +249,8 @@ class ResultTexts:
         return tuple(objections)
 
     def why(self, ref: BlobRef | None) -> str | None:
-        """Return why a result is not `ok`, in one line of at most WHY_CHARS characters; None if the
-        result is `ok` or there is no result.
+        """Return why a result is not `ok`, in one line of at most WHY_CHARS characters; None
+        if the result is `ok` or there is no result.
         """
         if ref is None:
             return None
@@ -260,8 +260,8 @@ class ResultTexts:
         return None
 
     def why_unchecked(self, checked: FactsChecked) -> str | None:
-        """Return why the fact-check failed, or else the fact-checker's own reason, in one line of at
-        most WHY_CHARS characters; None if there is no reason.
+        """Return why the fact-check failed, or else the fact-checker's own reason, in one line
+        of at most WHY_CHARS characters; None if there is no reason.
         """
         check = None
         if checked.result:
@@ -273,8 +273,8 @@ class ResultTexts:
         return Plan.from_json(self.texts[ref.digest])
 
     def patch(self, ref: BlobRef) -> Patch | None:
-        """Return the patch that the replanner proposes. None: its handoff is not `ok`, or its output
-        is no Patch.
+        """Return the patch that the replanner proposes. None: its handoff is not `ok`, or its
+        output is no Patch.
         """
         result = self.result(ref)
         if result.status is not ResultStatus.OK:
@@ -355,8 +355,8 @@ def _answer_for(step_id: StepId, resolutions: Resolutions) -> str | None:
 
 
 def _problem_of(step_id: StepId, verdict: Verdict) -> str:
-    """Return the fault that the assessor found in a step's result. A step that runs again only with
-    its dependencies has no fault.
+    """Return the fault that the assessor found in a step's result. A step that runs again only
+    with its dependencies has no fault.
     """
     for revision in verdict.revisions:
         if revision.step == step_id:

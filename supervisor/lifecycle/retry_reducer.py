@@ -1,5 +1,5 @@
-"""Effects of a retry: the steps that run again, and the results that stand until a dependency ends
-differently. Pure.
+"""Effects of a retry: the steps that run again, and the results that stand until a dependency
+ends differently. Pure.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
 
 
 def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:
-    """Return the changes for a job that has ended, or that waits for its user to raise a budget; none
-    for other jobs.
+    """Return the changes for a job that has ended, or that waits for its user to raise a
+    budget; none for other jobs.
     """
     if not state.ended:
         if state.asked_at is not None:
@@ -94,8 +94,8 @@ def rebuild_held_steps(
 ) -> dict[StepId, StepState]:
     """Return the held steps that depend on this step, which has a different result.
 
-    These steps run again. If they have different results too, so do their dependents. A failure is
-    not a different result: the earlier outcome of the dependents stands.
+    These steps run again. If they have different results too, so do their dependents. A
+    failure is not a different result: the earlier outcome of the dependents stands.
     """
     if not state.held.steps or event.status not in USABLE:
         return {}
@@ -111,8 +111,9 @@ def rebuild_held_steps(
 def drop_held_answer(
     state: JobState, event: HandoffFinished, reopened: Mapping[StepId, StepState]
 ) -> dict[str, Any]:
-    """Return the changes that discard a held answer after a different result of a step. A result of a
-    helper step is in no answer, so it discards nothing unless held steps run again.
+    """Return the changes that discard a held answer after a different result of a step. A
+    result of a helper step is in no answer, so it discards nothing unless held steps run
+    again.
 
     Args:
         reopened: the steps from `rebuild_held_steps`.
@@ -129,8 +130,8 @@ def drop_held_answer(
 
 
 def in_doubt(state: JobState) -> frozenset[StepId]:
-    """Return the held steps that may have to run again, because a direct or indirect dependency has
-    not ended.
+    """Return the held steps that may have to run again, because a direct or indirect
+    dependency has not ended.
     """
     if not state.held.steps:
         return frozenset()
@@ -150,8 +151,8 @@ def first_phase(mode: Mode) -> Phase:
 
 
 def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
-    """Return the steps at which the retry begins: the unsettled steps and the named step. Without a
-    named step: the unsettled and the incomplete steps.
+    """Return the steps at which the retry begins: the unsettled steps and the named step.
+    Without a named step: the unsettled and the incomplete steps.
     """
     roots = set(state.unsettled_steps)
     if event.from_step is None:
@@ -162,8 +163,8 @@ def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
 
 
 def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
-    """Return the step without its failures and the specialists that tried it. If the retry raises a
-    budget, a step of a team goes to a team again.
+    """Return the step without its failures and the specialists that tried it. If the retry
+    raises a budget, a step of a team goes to a team again.
     """
     has_more = event.max_turns or event.max_tokens or event.max_microusd
     if has_more and step.outline.specialist == SUB_SUPERVISOR:
@@ -174,8 +175,8 @@ def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
 
 
 def _done_again(step: StepState, event: RetryRequested) -> StepState:
-    """Return the step before another attempt. A team that has received all feedback only fills its
-    gaps. A step that may have acted runs again only if the user names it.
+    """Return the step before another attempt. A team that has received all feedback only fills
+    its gaps. A step that may have acted runs again only if the user names it.
     """
     remark = None
     if step.result:
@@ -218,8 +219,8 @@ def _without_answer(state: JobState) -> dict[str, Any]:
 
 
 def _continued(state: JobState, event: RetryRequested) -> dict[str, Any]:
-    """Return the changes for a job that continues after its user raised a budget. Only steps that a
-    budget stopped run again, and the job's time was not stopped.
+    """Return the changes for a job that continues after its user raised a budget. Only steps
+    that a budget stopped run again, and the job's time was not stopped.
     """
     steps = dict(state.steps)
     for step_id, step in state.steps.items():

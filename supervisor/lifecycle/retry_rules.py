@@ -22,9 +22,9 @@ def retry_of(
 ) -> RetryRequested:
     """Return the event that retries the job.
 
-    Without `from_step`, a retry of a job whose answer has gaps fills the gaps. It waits for every
-    step, also where a join could do without one. A retry of any other job runs again the steps that
-    did not succeed.
+    Without `from_step`, a retry of a job whose answer has gaps fills the gaps. It waits for
+    every step, also where a join could do without one. A retry of any other job runs again the
+    steps that did not succeed.
 
     Args:
         used: usage of the job, by the name of the limit that counts it.
@@ -89,8 +89,8 @@ def _used_parts(state: JobState, used: Mapping[str, int]) -> str:
 
 
 def _cut_short(state: JobState, from_step: str | None) -> list[StepId]:
-    """Return the steps whose teams would start again and reach the end of the same slice. A team
-    with an answer only fills its gaps, with a new slice.
+    """Return the steps whose teams would start again and reach the end of the same slice. A
+    team with an answer only fills its gaps, with a new slice.
     """
     step_ids: list[StepId] = []
     for step_id, step in state.steps.items():

@@ -20,8 +20,9 @@ WHOLE = StepId("answer")
 
 
 def route(state: JobState, seen: Observations) -> tuple[Command, ...]:
-    """Return the command that chooses one specialist or a team: the router decides, unless only one
-    specialist is served. Empty while the router works, or no worker announces a specialist.
+    """Return the command that chooses one specialist or a team: the router decides, unless
+    only one specialist is served. Empty while the router works, or no worker announces a
+    specialist.
     """
     if state.has_open("router") or not seen.roles:
         return ()
@@ -31,8 +32,8 @@ def route(state: JobState, seen: Observations) -> tuple[Command, ...]:
 
 
 def plan(state: JobState, seen: Observations) -> tuple[Command, ...]:
-    """Return the command that plans the job. A planner plans for a team; code makes every other plan.
-    Empty while the planner works, or no worker announces a specialist.
+    """Return the command that plans the job. A planner plans for a team; code makes every
+    other plan. Empty while the planner works, or no worker announces a specialist.
     """
     if state.has_open("planner") or not seen.roles:
         return ()
@@ -53,9 +54,9 @@ def plan(state: JobState, seen: Observations) -> tuple[Command, ...]:
 
 
 def all_rounder(specialists: Collection[str]) -> str:
-    """Return the specialist for a whole request: the generalist if it is served, or else the first
-    served specialist by name. If no specialist is served, it is the generalist: the handoff waits in
-    its queue, and the job reports that no worker serves the queue.
+    """Return the specialist for a whole request: the generalist if it is served, or else the
+    first served specialist by name. If no specialist is served, it is the generalist: the
+    handoff waits in its queue, and the job reports that no worker serves the queue.
     """
     agents: list[str] = []
     for name in specialists:

@@ -80,13 +80,13 @@ NOTHING_HELD = Held()
 
 @dataclass(frozen=True)
 class StepIndex:
-    """Index of the steps that may need a decision. Of thousands of steps, most are running, or have
-    a result without further consequences.
+    """Index of the steps that may need a decision. Of thousands of steps, most are running, or
+    have a result without further consequences.
     """
 
     next: tuple[StepId, ...] = ()
-    """Waiting steps that may begin: all their dependencies are settled, or they have a join. In the
-    plan's order, like `in_need` and `unusable`.
+    """Waiting steps that may begin: all their dependencies are settled, or they have a join.
+    In the plan's order, like `in_need` and `unusable`.
     """
     in_need: tuple[StepId, ...] = ()
     """Steps with a question that the planner must answer."""
@@ -101,7 +101,8 @@ class StepIndex:
     unwritten: int = 0
     """Number of steps without a result."""
     apart: tuple[HandoffId, ...] = ()
-    """Open handoffs in no chord, in the order of their issue: handoffs of roles and of child jobs.
+    """Open handoffs in no chord, in the order of their issue: handoffs of roles and of child
+    jobs.
     """
 
     @property
@@ -111,8 +112,8 @@ class StepIndex:
 
 
 LAST_CHANCE_S = 30.0
-"""Longest reserve in seconds. The last 5 % of a job's time, at most this long, is for the answer
-from the results so far.
+"""Longest reserve in seconds. The last 5 % of a job's time, at most this long, is for the
+answer from the results so far.
 """
 HAND_IN_SHARE = 0.2
 """Last part of that reserve in which a role that was cut hands in its draft (6 s of 30)."""
@@ -153,8 +154,8 @@ class StepState(Message):
     cost_microusd: NonNegativeInt | None = None
     """Cost of the latest ended handoff; None: there is none, or its price is unknown."""
     to_finish_microusd: NonNegativeInt | None = None
-    """Likely cost of filling only the team's gaps, as the team reported it; None: no report, or no
-    team.
+    """Likely cost of filling only the team's gaps, as the team reported it; None: no report,
+    or no team.
     """
     began_at: float = 0.0
     """Issue time of the latest handoff. Unix time in seconds."""
@@ -169,8 +170,8 @@ class StepState(Message):
     stop_reason: StopReason | None = None
     """Stop reason of its latest attempt; None: it runs, or was abandoned."""
     trouble: BlobRef | None = None
-    """The HandoffResult with the reason why the step is not `ok`: its own result, or the failed
-    result that `result` replaces.
+    """The HandoffResult with the reason why the step is not `ok`: its own result, or the
+    failed result that `result` replaces.
     """
     failures: NonNegativeInt = 0
     """Number of failed attempts, by all specialists together."""
@@ -204,8 +205,8 @@ class StepState(Message):
 
     @property
     def team_knows_all(self) -> bool:
-        """Return whether a team did the step last and has received all feedback, except the request
-        for missing parts.
+        """Return whether a team did the step last and has received all feedback, except the
+        request for missing parts.
         """
         if self.team is None:
             return False
@@ -221,8 +222,8 @@ class StepState(Message):
 
     @property
     def is_skipped(self) -> bool:
-        """Return whether the step did not begin because its condition was not met, or because every
-        step that it lacks was skipped.
+        """Return whether the step did not begin because its condition was not met, or because
+        every step that it lacks was skipped.
         """
         return self.result_status is ResultStatus.SKIPPED
 
@@ -266,8 +267,8 @@ class JobState(Message):
     """Unix time in seconds of its last event."""
     submitted: JobSubmitted
     started_at: float
-    """Unix time in seconds of the submission or the latest retry. The job's time limit counts from
-    here.
+    """Unix time in seconds of the submission or the latest retry. The job's time limit counts
+    from here.
     """
     status: JobStatus = JobStatus.QUEUED
     mode: Mode = Mode.TEAM
@@ -291,12 +292,12 @@ class JobState(Message):
     role_attempts: dict[str, int] = Field(default_factory=dict)
     """Number of handoffs of each role, and of the fact-check."""
     role_costs: dict[str, int] = Field(default_factory=dict)
-    """Cost of the latest ended handoff of each role, and of the fact-check, in micro-dollars; 0 if
-    the price is unknown.
+    """Cost of the latest ended handoff of each role, and of the fact-check, in micro-dollars;
+    0 if the price is unknown.
     """
     fruitless: NonNegativeInt = 0
-    """Number of results of roles since the last result with an effect. A role's result without an
-    effect is an internal error after a paid call.
+    """Number of results of roles since the last result with an effect. A role's result without
+    an effect is an internal error after a paid call.
     """
     rounds: tuple[Reviewed, ...] = ()
     review_over: bool = False
@@ -317,25 +318,25 @@ class JobState(Message):
     """Findings of the gates in the current answer."""
     fact_checks: FactChecks = FactChecks()
     gate_rounds: NonNegativeInt = 0
-    """Number of answers that the gates or the fact-checker sent back since the submission or the
-    latest retry.
+    """Number of answers that the gates or the fact-checker sent back since the submission or
+    the latest retry.
     """
     turned_down: BlobRef | None = None
-    """The result with the reason why the synthesizer's last answer was rejected. Its next attempt
-    reads it.
+    """The result with the reason why the synthesizer's last answer was rejected. Its next
+    attempt reads it.
     """
     ended: JobEnded | None = None
     ended_version: NonNegativeInt = 0
     """Journal version of the `ended` event; 0: the job has not ended."""
     spent: StopReason | None = None
-    """Stop reason of the first handoff that a budget ended: the budget of the job, of the day or of
-    the parent job. None: no budget is spent.
+    """Stop reason of the first handoff that a budget ended: the budget of the job, of the day
+    or of the parent job. None: no budget is spent.
     """
     spent_its_own: bool = False
     """True if any call did not fit the job's own budget: the job needs a higher limit to continue."""
     asked_at: float | None = None
-    """Unix time in seconds since which the job waits for its user to raise a budget; None: it does
-    not wait.
+    """Unix time in seconds since which the job waits for its user to raise a budget; None: it
+    does not wait.
     """
     question: Question | None = None
     """Open question for an approval."""
@@ -351,12 +352,12 @@ class JobState(Message):
     held: Held = NOTHING_HELD
     """Results that stand until their dependencies end differently."""
     reworks: NonNegativeInt = 0
-    """Number of times that a review, the judge, a gate, the fact-checker or a person sent work back
-    since the submission or the latest retry.
+    """Number of times that a review, the judge, a gate, the fact-checker or a person sent work
+    back since the submission or the latest retry.
     """
     waited_s: float = 0.0
-    """Seconds of waiting for a person since the submission or the latest retry. They do not count
-    as the job's time.
+    """Seconds of waiting for a person since the submission or the latest retry. They do not
+    count as the job's time.
     """
     cancelled_by: str | None = None
     parent_told: bool = False
@@ -374,8 +375,8 @@ class JobState(Message):
 
     @property
     def deadline(self) -> float:
-        """Return the time at which the job's time limit ends, without waits for a person. Unix time
-        in seconds.
+        """Return the time at which the job's time limit ends, without waits for a person. Unix
+        time in seconds.
         """
         return self.started_at + self.waited_s + self.submitted.limits.max_seconds
 
@@ -393,22 +394,22 @@ class JobState(Message):
 
     @property
     def worked_s(self) -> float:
-        """Return the seconds from its beginning, or the latest retry, to its last event, without
-        waits for a person.
+        """Return the seconds from its beginning, or the latest retry, to its last event,
+        without waits for a person.
         """
         return self.as_of - self.started_at - self.waited_s
 
     @property
     def working_deadline(self) -> float:
-        """Return the time at which handoffs must end, so that an answer can still be made. Unix
-        time in seconds.
+        """Return the time at which handoffs must end, so that an answer can still be made.
+        Unix time in seconds.
         """
         return self.deadline - min(LAST_CHANCE_S, 0.05 * self.submitted.limits.max_seconds)
 
     @property
     def role_deadline(self) -> float:
-        """Return the deadline of the handoffs of roles. It leaves time to make the answer from a
-        role's draft. Unix time in seconds.
+        """Return the deadline of the handoffs of roles. It leaves time to make the answer from
+        a role's draft. Unix time in seconds.
         """
         return self.deadline - HAND_IN_SHARE * (self.deadline - self.working_deadline)
 
@@ -424,8 +425,8 @@ class JobState(Message):
 
     @property
     def is_withheld(self) -> bool:
-        """Return whether the answer needs an approval that it does not have, or the research was
-        rejected or waits for its approval.
+        """Return whether the answer needs an approval that it does not have, or the research
+        was rejected or waits for its approval.
         """
         unanswered = None
         if self.question:

@@ -1,5 +1,5 @@
-"""Consequences of a failed step or a lost handoff: another attempt, another specialist, a question to
-a person, or a gap.
+"""Consequences of a failed step or a lost handoff: another attempt, another specialist, a
+question to a person, or a gap.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepSt
 
 
 def recoveries(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
-    """Return the commands that publish lost handoffs of steps again, run lost roles and start missing
-    child jobs.
+    """Return the commands that publish lost handoffs of steps again, run lost roles and start
+    missing child jobs.
     """
     lost: list[HandoffId] = []
     commands: list[Command] = []
@@ -45,15 +45,15 @@ def recoveries(state: JobState, seen: Observations, now: float) -> tuple[Command
 MOST_RETRIES = 2
 """Failures of a step up to which its current specialist retries it."""
 RETRIED = frozenset({StopReason.FINISHED, StopReason.INVALID_OUTPUT})
-"""Stop reasons after which the same specialist retries. An agent that reports a failure, or an output
-of the wrong form, may succeed with feedback. The agent loop has already retried failed model calls,
-and a retry would reach a limit again.
+"""Stop reasons after which the same specialist retries. An agent that reports a failure, or an
+output of the wrong form, may succeed with feedback. The agent loop has already retried failed
+model calls, and a retry would reach a limit again.
 """
 GIVEN_AWAY = RETRIED | {StopReason.REFUSED}
 """Stop reasons after which another specialist, with other instructions, tries the step."""
 SLICES = frozenset({StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD})
-"""Stop reasons of a team whose slice of the job's budget is spent. One agent, which needs less than a
-team, may then do the step with the rest of the job's budget.
+"""Stop reasons of a team whose slice of the job's budget is spent. One agent, which needs less
+than a team, may then do the step with the rest of the job's budget.
 """
 
 
@@ -74,8 +74,8 @@ def second_chances(state: JobState, seen: Observations, now: float) -> tuple[Sec
 def _wanted(
     state: JobState, chances: Sequence[SecondChance], now: float
 ) -> tuple[SecondChance, ...]:
-    """Return the chances for steps that a fan-in still needs. Steps with the same dependents are
-    checked once.
+    """Return the chances for steps that a fan-in still needs. Steps with the same dependents
+    are checked once.
     """
     wanted: list[SecondChance] = []
     known: dict[frozenset[StepId], bool] = {}
@@ -95,15 +95,15 @@ def has_failed(step: StepState) -> bool:
 
 
 def had_too_small_a_slice(step: StepState) -> bool:
-    """Return whether a team did the step last, and its slice of the budget ended it. The same slice
-    would end it again.
+    """Return whether a team did the step last, and its slice of the budget ended it. The same
+    slice would end it again.
     """
     return step.specialist == SUB_SUPERVISOR and step.stop_reason in SLICES
 
 
 def steps_to_ask_about(state: JobState, seen: Observations, now: float) -> tuple[StepId, ...]:
-    """Return the failed steps with `on_failure: ask` that need a person: no specialist can try them
-    again, or the planner could not answer their question. Child jobs ask no person.
+    """Return the failed steps with `on_failure: ask` that need a person: no specialist can try
+    them again, or the planner could not answer their question. Child jobs ask no person.
     """
     if state.submitted.parent:
         return ()
@@ -159,9 +159,9 @@ def _is_stuck(step_id: StepId, step: StepState, seen: Observations) -> bool:
 def _chance(step_id: StepId, step: StepState, seen: Observations) -> SecondChance | None:
     """Return the next attempt at a step; None if no specialist is left to try it.
 
-    The current specialist retries up to MOST_RETRIES failures of the step. After that, the next
-    specialist with the same capability tries it, and at last the generalist. A team does not retry,
-    because its own steps had second chances.
+    The current specialist retries up to MOST_RETRIES failures of the step. After that, the
+    next specialist with the same capability tries it, and at last the generalist. A team does
+    not retry, because its own steps had second chances.
     """
     is_child = step.outline.specialist == SUB_SUPERVISOR
     if step.stop_reason in RETRIED and step.failures <= MOST_RETRIES and not is_child:

@@ -1,5 +1,5 @@
-"""Incremental update of the step index: its cost depends on the changed steps, not on the number of
-all steps. Pure.
+"""Incremental update of the step index: its cost depends on the changed steps, not on the
+number of all steps. Pure.
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ def _count_unwritten(steps: Iterable[StepState]) -> int:
 
 
 def _is_next(step: StepState, waits_for: int) -> bool:
-    """Return whether a step may begin: it waits, and all its dependencies are settled or it has a
-    join.
+    """Return whether a step may begin: it waits, and all its dependencies are settled or it
+    has a join.
     """
     return step.status is StepStatus.WAITING and (not waits_for or step.outline.join is not None)
 

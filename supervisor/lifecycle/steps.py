@@ -37,8 +37,8 @@ BY_CODE = frozenset({StopReason.DEFECT, StopReason.TOO_MANY_CLAIMS})
 
 
 def with_result(step: StepState, event: HandoffFinished) -> StepState:
-    """Return the step after its attempt has ended. If a revision fails, the result that was sent back
-    stands.
+    """Return the step after its attempt has ended. If a revision fails, the result that was
+    sent back stands.
     """
     if event.status is ResultStatus.FAILED and step.sent_back:
         return restore_earlier_result(step, event.result, event.stop_reason)
@@ -67,8 +67,8 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
 def restore_earlier_result(
     step: StepState, trouble: BlobRef | None, stop_reason: StopReason | None
 ) -> StepState:
-    """Return the step with the result that was sent back, as a partial result, because the new attempt
-    brought none.
+    """Return the step with the result that was sent back, as a partial result, because the new
+    attempt brought none.
 
     Args:
         trouble: the failed result of the new attempt.
@@ -114,8 +114,9 @@ def reopen_step(
 
 
 def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
-    """Return the changes after the planner's answers to the questions of steps. The planner's helper
-    steps are added only if the plan, and the steps that wait for them, are as the planner knew them.
+    """Return the changes after the planner's answers to the questions of steps. The planner's
+    helper steps are added only if the plan, and the steps that wait for them, are as the
+    planner knew them.
     """
     steps = dict(state.steps)
     asked: dict[StepId, StepState] = {}
@@ -153,8 +154,8 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
 
 
 def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
-    """Return the changes after steps were abandoned. A result that was sent back stands in place of the
-    failed result that code made.
+    """Return the changes after steps were abandoned. A result that was sent back stands in
+    place of the failed result that code made.
     """
     steps: dict[StepId, StepState] = {}
     for abandoned in event.steps:
@@ -189,8 +190,8 @@ def _ended_by_code(step: StepState, result: BlobRef, status: ResultStatus) -> St
 
 
 def apply_conditions(state: JobState, event: ConditionsChecked) -> dict[str, Any]:
-    """Return the changes after conditions were checked: steps whose conditions are met, skipped steps,
-    and steps that failed because their conditions could not be decided.
+    """Return the changes after conditions were checked: steps whose conditions are met,
+    skipped steps, and steps that failed because their conditions could not be decided.
     """
     steps: dict[StepId, StepState] = {}
     for step_id in event.met:
@@ -211,8 +212,8 @@ def apply_conditions(state: JobState, event: ConditionsChecked) -> dict[str, Any
 def keep_open_question(
     question: Question | None, steps: Mapping[StepId, StepState], changed: Collection[StepId] = ()
 ) -> Question | None:
-    """Return a question about the beginning of steps without the steps that no longer wait for its
-    answer. None: no step is left. Other questions stay as they are.
+    """Return a question about the beginning of steps without the steps that no longer wait for
+    its answer. None: no step is left. Other questions stay as they are.
 
     Args:
         changed: steps that have another task now, and must be asked about again.
@@ -248,8 +249,8 @@ def retry_steps(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepSta
 def send_back_answer(
     state: JobState, check: GatesChecked | FactsChecked, at: float
 ) -> dict[str, Any]:
-    """Return the changes after a check rejected an answer: the steps that the check names run again.
-    If it names none, the synthesizer runs again.
+    """Return the changes after a check rejected an answer: the steps that the check names run
+    again. If it names none, the synthesizer runs again.
     """
     changes = {"synthesised": None, "gate_rounds": state.gate_rounds + 1}
     if not check.steps:

@@ -2,9 +2,9 @@
 
 A team, which is a separate job, does the step of a sub-supervisor.
 
-The slice of a child is its share of the parent's budget, and at most the rest of that budget. The
-plan and the limits determine the share, so the largest slice is known before anything runs. The
-store's budgets enforce the limits of all levels together.
+The slice of a child is its share of the parent's budget, and at most the rest of that budget.
+The plan and the limits determine the share, so the largest slice is known before anything
+runs. The store's budgets enforce the limits of all levels together.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
 from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState, outlines_of
 
 SHARES_OF_A_CHILD = 4
-"""Shares of a child in its parent's budget; a step of one agent has one. A team calls at least a
-planner, two steps and an assessor.
+"""Shares of a child in its parent's budget; a step of one agent has one. A team calls at least
+a planner, two steps and an assessor.
 """
 LEFT_PART = 0.05
 """Part of the parent's remaining time that is left after the child's end, at most `LAST_CHANCE_S`."""
@@ -38,8 +38,8 @@ SPEC = SpecialistSpec(
     "Not for work that one specialist can do alone.",
     instructions="A sub-supervisor runs a separate job: its planner, its steps and its assessor have their own instructions.",
 )
-"""The specialist that planners see. Its instructions are unused: the roles of the child job have
-their own.
+"""The specialist that planners see. Its instructions are unused: the roles of the child job
+have their own.
 """
 
 
@@ -49,8 +49,8 @@ def may_have_children(submitted: JobSubmitted) -> bool:
 
 
 def for_children(state: JobState, ready: Sequence[StepId]) -> tuple[list[StepId], list[Command]]:
-    """Return the steps that one agent does, and the commands that issue the other steps to child
-    jobs.
+    """Return the steps that one agent does, and the commands that issue the other steps to
+    child jobs.
     """
     of_agents: list[StepId] = []
     commands: list[Command] = []
@@ -100,16 +100,16 @@ def _known_to(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
 
 
 def has_gaps_alone(child: JobState) -> bool:
-    """Return whether a planner made the child job's plan and some steps are missing or incomplete:
-    these steps can run without a new plan.
+    """Return whether a planner made the child job's plan and some steps are missing or
+    incomplete: these steps can run without a new plan.
     """
     is_planned = child.plan is not None and child.plan.degraded is None
     return is_planned and bool(child.incomplete_steps)
 
 
 def slice_of(state: JobState) -> JobLimits:
-    """Return the budget of a child that begins now: its share of the budget at planning time, and
-    at most the rest.
+    """Return the budget of a child that begins now: its share of the budget at planning time,
+    and at most the rest.
     """
     limits, usage, kept = state.submitted.limits, state.usage, reserved_budget(state, ())
     shares = _shares(outlines_of(state.steps))
@@ -135,8 +135,8 @@ def slice_of(state: JobState) -> JobLimits:
 
 
 def seconds_for(state: JobState, now: float) -> int:
-    """Return the seconds that a child which begins now may take. Its parent needs the rest of the
-    time to use the result.
+    """Return the seconds that a child which begins now may take. Its parent needs the rest of
+    the time to use the result.
     """
     left = state.working_deadline - now
     return max(1, int(left - min(LAST_CHANCE_S, LEFT_PART * left)))
@@ -164,8 +164,8 @@ class TeamLayer:
 
 
 def bill_of(state: JobState) -> tuple[TeamLayer, ...]:
-    """Return the child jobs to which the plan can lead, by depth. Empty if the plan has no steps of
-    sub-supervisors.
+    """Return the child jobs to which the plan can lead, by depth. Empty if the plan has no
+    steps of sub-supervisors.
     """
     planned = 0
     for step in state.steps.values():
@@ -190,8 +190,8 @@ def has_teams(state: JobState) -> bool:
 def lacking(state: JobState, first: WorstCase) -> str:
     """Return a sentence about the limits that are too small for a team.
 
-    Only facts from before the first team count. The result is '' if the limits are large enough, or
-    if the plan has no teams.
+    Only facts from before the first team count. The result is '' if the limits are large
+    enough, or if the plan has no teams.
 
     Args:
         first: upper bound of a team's first call.

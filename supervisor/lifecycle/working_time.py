@@ -1,5 +1,5 @@
-"""Working time of a job, which a quote estimates. Waits for a person, and the time between an end and a
-retry, do not count. Pure.
+"""Working time of a job, which a quote estimates. Waits for a person, and the time between an
+end and a retry, do not count. Pure.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def working_seconds(job_id: JobId, journal: Iterable[Recorded]) -> float:
 
 
 def _worked_s(state: JobState, before: JobState | None) -> float:
-    """Return the seconds since the submission or the latest retry. An open question ends the count,
-    also at the end of the job.
+    """Return the seconds since the submission or the latest retry. An open question ends the
+    count, also at the end of the job.
     """
     question = state.question or (before.question if before and state.ended else None)
     if question:

@@ -1,3 +1,3 @@
-"""Quotes: the likely cost and time of a job, from its plan and from earlier handoffs and quotes of
-this installation.
+"""Quotes: the likely cost and time of a job, from its plan and from earlier handoffs and
+quotes of this installation.
 """

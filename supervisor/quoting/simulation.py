@@ -1,10 +1,11 @@
 """A quote by simulation. Pure.
 
-The simulation runs the plan many times with costs and durations of earlier handoffs. The plan alone
-is not enough: handoffs of one job are alike (long documents make all handoffs expensive), and
-reviews send work back. So the simulated figures are scaled until they would have been right for
-nine of ten of the latest quotes. This is conformal prediction (Vovk, Gammerman and Shafer,
-"Algorithmic Learning in a Random World", 2005). It assumes only that new jobs are like earlier jobs.
+The simulation runs the plan many times with costs and durations of earlier handoffs. The plan
+alone is not enough: handoffs of one job are alike (long documents make all handoffs
+expensive), and reviews send work back. So the simulated figures are scaled until they would
+have been right for nine of ten of the latest quotes. This is conformal prediction (Vovk,
+Gammerman and Shafer, "Algorithmic Learning in a Random World", 2005). It assumes only that new
+jobs are like earlier jobs.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from handoff_queue.shared.types.quote import Estimate, Quote
 DRAWS = 300
 """Simulations of one plan, unless the plan is large."""
 MOST_DRAWN_STEPS = 60_000
-"""Most steps of all simulations together. A plan of thousands of steps needs fewer simulations,
-because the sum of many figures varies less.
+"""Most steps of all simulations together. A plan of thousands of steps needs fewer
+simulations, because the sum of many figures varies less.
 """
 FEWEST_DRAWS = 12
 """Least simulations of a plan."""
 LEVEL = 0.91
-"""Part of the latest quotes for which `most` would have been right: a little more than nine of ten,
-because few quotes are known.
+"""Part of the latest quotes for which `most` would have been right: a little more than nine of
+ten, because few quotes are known.
 """
 FEWEST_SCORES = 12
 """Least number of scores with which figures are scaled. LEVEL needs at least 11."""
@@ -196,8 +197,8 @@ def _estimate(drawn: Sequence[float], scores: Sequence[tuple[float, float]]) -> 
 def _quantile(values: Sequence[float], level: float) -> float:
     """Return the ceil((n + 1) * level)-th smallest value, or the largest value.
 
-    For any distribution, a new value is at most this value in at least `level` of all cases, if
-    there are enough values.
+    For any distribution, a new value is at most this value in at least `level` of all cases,
+    if there are enough values.
     """
     place = math.ceil((len(values) + 1) * level)
     return sorted(values)[min(place, len(values)) - 1]

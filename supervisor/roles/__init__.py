@@ -1,3 +1,3 @@
-"""The supervisor's roles: their instructions (Markdown), their briefs, and the conversion of their
-answers to plain values.
+"""The supervisor's roles: their instructions (Markdown), their briefs, and the conversion of
+their answers to plain values.
 """

@@ -38,8 +38,8 @@ def parse(kind: type[_Answer], text: str) -> _Answer:
 
 
 def name_of(text: str) -> str:
-    """Return the id for a name that a model wrote: `Step 1: Compare!` -> `step_1_compare`. A name that
-    does not begin with a letter gets an `s` in front.
+    """Return the id for a name that a model wrote: `Step 1: Compare!` -> `step_1_compare`. A
+    name that does not begin with a letter gets an `s` in front.
     """
     name = re.sub(r"[^a-z0-9_-]+", "_", text.strip().lower()).strip("_-")
     return (name if name[:1].isalpha() else f"s{name}")[:LONGEST_NAME]

@@ -36,8 +36,8 @@ from handoff_queue.supervisor.roles.answer_text import (
 LONGEST_POINT = 4_000
 LONGEST_WHY = 1_000
 MOST_SCORES = 80
-"""Most scores of one verdict. Each costs about 40 output tokens. If the steps need more scores, only
-the results as a whole are scored.
+"""Most scores of one verdict. Each costs about 40 output tokens. If the steps need more
+scores, only the results as a whole are scored.
 """
 WHOLE = "*"
 """The `step` of a score for the results as a whole. No step can have this id."""
@@ -71,8 +71,8 @@ class VerdictAnswer(LenientAnswer):
 
 @dataclass(frozen=True)
 class VerdictFormat:
-    """Format of the answer to `briefs.assessment_brief`. `AcceptedAnswer.output` is the JSON form of a
-    `Verdict`.
+    """Format of the answer to `briefs.assessment_brief`. `AcceptedAnswer.output` is the JSON
+    form of a `Verdict`.
     """
 
     steps: tuple[str, ...]
@@ -187,8 +187,8 @@ class VerdictFormat:
         return revisions, strays
 
     def _scores_of(self, answer: VerdictAnswer) -> tuple[Score, ...]:
-        """Return the first valid score for each criterion and step. Invalid scores are left out,
-        because a verdict is valid without scores.
+        """Return the first valid score for each criterion and step. Invalid scores are left
+        out, because a verdict is valid without scores.
         """
         scores: dict[tuple[str, StepId | None], Score] = {}
         for raw in answer.scores:

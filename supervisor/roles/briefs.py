@@ -1,10 +1,10 @@
-"""Briefs of the supervisor's roles: the task texts of their handoffs. Pure: the same job always has
-the same briefs.
+"""Briefs of the supervisor's roles: the task texts of their handoffs. Pure: the same job
+always has the same briefs.
 
-A brief begins with the role's job and ends with the request of the user. Between them, text of other
-authors is JSON, one item a line, so that it cannot look like a heading. There are no tags, because a
-brief is inside the handoff's `<task>`, where closing tags are escaped. Results and documents are not
-in the brief: they are the handoff's context and artifacts.
+A brief begins with the role's job and ends with the request of the user. Between them, text of
+other authors is JSON, one item a line, so that it cannot look like a heading. There are no
+tags, because a brief is inside the handoff's `<task>`, where closing tags are escaped. Results
+and documents are not in the brief: they are the handoff's context and artifacts.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MAX_BRIEF_CHARS = 100_000
 MAX_TASK_CHARS = 1_200
 """Most characters of each step's task in a brief."""
 MAX_NOTE_CHARS = 10_000
-"""Most characters of a user's note on a plan, of the earlier request, and of each task in the user's
-own plan.
+"""Most characters of a user's note on a plan, of the earlier request, and of each task in the
+user's own plan.
 """
 MAX_NEED_CHARS = 4_000
 """Most characters of a step's question."""
@@ -294,8 +294,8 @@ def _whole(plan: Plan) -> JsonValue:
 
 
 def _brief(job: str, request: str, **lists: Sequence[JsonValue]) -> str:
-    """Return the job, each list that is not empty, and the request. The text before the request is cut
-    at its end so that the brief has at most `MAX_BRIEF_CHARS`.
+    """Return the job, each list that is not empty, and the request. The text before the
+    request is cut at its end so that the brief has at most `MAX_BRIEF_CHARS`.
     """
     shown = clip(request, MAX_REQUEST_CHARS)
     lines = [job]

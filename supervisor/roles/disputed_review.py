@@ -1,5 +1,5 @@
-"""The judge's second brief, about points that a reviewer repeats, and its answer: whether the writer or
-the reviewer is right.
+"""The judge's second brief, about points that a reviewer repeats, and its answer: whether the
+writer or the reviewer is right.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def payloads_for_judge(state: JobState) -> tuple[BlobRef, ...]:
 def judge_task(
     state: JobState, words: ResultTexts
 ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
-    """Return the judge's brief, an empty tuple, and the JSON Schema of its answer. The tuple is empty
-    because the brief holds all that the judge sees of the results.
+    """Return the judge's brief, an empty tuple, and the JSON Schema of its answer. The tuple
+    is empty because the brief holds all that the judge sees of the results.
 
     Args:
         words: texts of `payloads_for_judge(state)`.

@@ -1,5 +1,5 @@
-"""Task of a fact-checker, and the JSON Schema of its output. A fact-checker is a specialist and answers
-in the envelope.
+"""Task of a fact-checker, and the JSON Schema of its output. A fact-checker is a specialist
+and answers in the envelope.
 """
 
 from __future__ import annotations

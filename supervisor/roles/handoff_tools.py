@@ -1,7 +1,8 @@
-"""The replanner's tools: one for each specialist that can get a new step, and two for steps that have
-not begun.
+"""The replanner's tools: one for each specialist that can get a new step, and two for steps
+that have not begun.
 
-The tools never run. All calls of one reply together are the patch (`supervisor.roles.replanner`).
+The tools never run. All calls of one reply together are the patch
+(`supervisor.roles.replanner`).
 """
 
 from __future__ import annotations

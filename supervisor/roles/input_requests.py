@@ -1,5 +1,5 @@
-"""The planner's second answer: a step that ended with `needs_input` gets an answer or a helper step, or
-is given up.
+"""The planner's second answer: a step that ended with `needs_input` gets an answer or a helper
+step, or is given up.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Action(StrEnum):
     ADD_STEP = "add_step"
     """A new step finds the answer; then the step in need runs again with its result."""
     GIVE_UP = "give_up"
-    """The information is not available: the step ends with its result so far, and the job's answer
-    reports the gap.
+    """The information is not available: the step ends with its result so far, and the job's
+    answer reports the gap.
     """
 
 
@@ -69,8 +69,8 @@ class _Added:
 
 @dataclass(frozen=True, slots=True)
 class NeedsFormat:
-    """Format of the answer to `briefs.needs_brief`. `AcceptedAnswer.output` is the JSON form of
-    `Resolutions`.
+    """Format of the answer to `briefs.needs_brief`. `AcceptedAnswer.output` is the JSON form
+    of `Resolutions`.
     """
 
     steps: tuple[str, ...]
@@ -180,8 +180,8 @@ class NeedsFormat:
         return added
 
     def _there(self, added: _Added, raw: ResolutionAnswer) -> str:
-        """Return the specialist of a helper step. The generalist replaces an unknown specialist, with a
-        note.
+        """Return the specialist of a helper step. The generalist replaces an unknown
+        specialist, with a note.
         """
         name = name_of(raw.specialist or "-")
         if name in self.specialists:
@@ -192,8 +192,8 @@ class NeedsFormat:
         return all_rounder(self.specialists)
 
     def _without_repeats(self, added: _Added) -> None:
-        """Remove helper steps that repeat steps of the plan, merge helper steps that repeat each other,
-        and remove helper steps beyond `room`.
+        """Remove helper steps that repeat steps of the plan, merge helper steps that repeat
+        each other, and remove helper steps beyond `room`.
         """
         needy = {helper.id: step for step, helper in added.by.items()}
         for repeat in repeats_in(tuple(added.by.values()), self.earlier):
@@ -228,8 +228,8 @@ def needs_format_of_schema(schema: Mapping[str, Any], state: JobState, plan: Pla
 
 
 def steps_of_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the steps that a `NeedsFormat.schema` asks about. Steps that asked later are not among
-    them.
+    """Return the steps that a `NeedsFormat.schema` asks about. Steps that asked later are not
+    among them.
     """
     return tuple(_item_of(schema).get("step", {}).get("enum", ()))
 
@@ -267,8 +267,8 @@ def _resolves(raw: ResolutionAnswer | None) -> bool:
 
 
 def _gives_up(raw: ResolutionAnswer) -> bool:
-    """Return whether the planner gives the step up. An unknown action means that it does, unless there
-    is an answer.
+    """Return whether the planner gives the step up. An unknown action means that it does,
+    unless there is an answer.
     """
     action = name_of(raw.action)
     if action == Action.GIVE_UP:

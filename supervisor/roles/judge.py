@@ -1,5 +1,5 @@
-"""The judge's brief, which holds contradicting claims and their evidence, and its answer: the claims of
-each conflict that stand.
+"""The judge's brief, which holds contradicting claims and their evidence, and its answer: the
+claims of each conflict that stand.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ def judge_format(conflicts: Conflicts) -> JudgeFormat:
 
 
 def judge_format_of_schema(schema: Mapping[str, Any], found: ConflictsFound) -> JudgeFormat:
-    """Return the format of a handoff with this `JudgeFormat.schema`, for the conflicts in the schema.
+    """Return the format of a handoff with this `JudgeFormat.schema`, for the conflicts in the
+    schema.
 
     Args:
         found: the event with the claims of all conflicts. Conflict `k1` is the first.

@@ -1,5 +1,5 @@
-"""Conversion of a role's answer to an event. A failed role has an event, too: the job continues without
-its answer and reports that.
+"""Conversion of a role's answer to an event. A failed role has an event, too: the job
+continues without its answer and reports that.
 
 The event refers to the role's result, which holds the text of the answer.
 """
@@ -63,8 +63,8 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
 ) -> tuple[tuple[Event, ...], tuple[str, ...]]:
     """Return the events that follow from a role's result, and the payloads that they refer to.
 
-    Without events, the result has no effect yet: the user is asked about a spent budget first, or
-    the next decision applies the patch of a replanner.
+    Without events, the result has no effect yet: the user is asked about a spent budget first,
+    or the next decision applies the patch of a replanner.
 
     Args:
         request: text of the job's request.
@@ -109,8 +109,8 @@ def _planned(
     offered: tuple[str, ...],
     acting: Collection[str],
 ) -> tuple[PlanMade, str]:
-    """Return the event of the planner's plan, and the payload of the plan. After a failed planner, one
-    step gets the whole request.
+    """Return the event of the planner's plan, and the payload of the plan. After a failed
+    planner, one step gets the whole request.
 
     Args:
         written: reference to `result`.
@@ -222,8 +222,8 @@ def _plan(result: HandoffResult) -> Plan | None:
 def _resolved(
     state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, words: ResultTexts
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
-    """Return the event of the planner's resolutions, and the payload of the plan if it has new helper
-    steps. A step that asks the same question again is given up.
+    """Return the event of the planner's resolutions, and the payload of the plan if it has new
+    helper steps. A step that asks the same question again is given up.
 
     Args:
         asked: steps in need.
@@ -309,8 +309,8 @@ def _needs_again(state: JobState, step_id: StepId, words: ResultTexts) -> bool:
 
 
 def _needs_of(state: JobState, step_id: StepId) -> list[BlobRef]:
-    """Return the result with the question of a step, and then the earlier results whose questions were
-    answered by the planner or by a usable helper step.
+    """Return the result with the question of a step, and then the earlier results whose
+    questions were answered by the planner or by a usable helper step.
     """
     step = state.steps[step_id]
     refs: list[BlobRef] = []
@@ -330,8 +330,8 @@ def _has_helped(state: JobState, step: StepState, helper: StepId) -> bool:
 
 
 def earlier_results(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ...]:
-    """Return the results that the answer of a role is compared with, to find repeated faults and
-    questions.
+    """Return the results that the answer of a role is compared with, to find repeated faults
+    and questions.
     """
     match handoff.assigned_to:
         case "assessor":
@@ -386,8 +386,8 @@ def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, words: Resul
 
 
 def _synthesised(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthesised:
-    """Return the event of the synthesizer's answer. After a failed synthesizer, code merges the usable
-    results.
+    """Return the event of the synthesizer's answer. After a failed synthesizer, code merges
+    the usable results.
     """
     match result.status:
         case ResultStatus.OK | ResultStatus.PARTIAL if result.output not in (None, ""):

@@ -1,5 +1,5 @@
-"""The planner's answer: a DAG of steps for served specialists; and the plan for a failed planner, one
-step with the whole request.
+"""The planner's answer: a DAG of steps for served specialists; and the plan for a failed
+planner, one step with the whole request.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ class StepAnswer(LenientAnswer):
         return value or DEFAULT_FALLBACK
 
     def step(self, *, may_ask: bool) -> Step:
-        """Return the step of a plan. A value of `on_failure` that is not offered becomes `retry`.
+        """Return the step of a plan. A value of `on_failure` that is not offered becomes
+        `retry`.
 
         Raises:
             ValidationError: the value of a field is invalid.
@@ -139,8 +140,8 @@ class PlanAnswer(LenientAnswer):
 
 @dataclass(frozen=True)
 class PlanFormat:
-    """Format of the answer to `briefs.plan_brief`. `AcceptedAnswer.output` is the JSON form of a
-    `Plan`.
+    """Format of the answer to `briefs.plan_brief`. `AcceptedAnswer.output` is the JSON form of
+    a `Plan`.
     """
 
     specialists: tuple[str, ...]
@@ -255,8 +256,8 @@ def specialists_of_plan_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
 def fallback_plan(
     request: str, specialists: Collection[str], given: tuple[StepId, ...] = ()
 ) -> Plan:
-    """Return the plan for a failed planner: the whole request for the generalist, or for another
-    specialist if the generalist is not among `specialists`.
+    """Return the plan for a failed planner: the whole request for the generalist, or for
+    another specialist if the generalist is not among `specialists`.
     """
     why = "No usable plan came from the planner: one specialist gets the whole request."
     return one_step(request, all_rounder(specialists), why, given)

@@ -1,5 +1,5 @@
-"""The replanner's answer: calls of handoff tools, which are a patch to the plan; or the decision that
-the plan stays as it is or needs no more steps.
+"""The replanner's answer: calls of handoff tools, which are a patch to the plan; or the
+decision that the plan stays as it is or needs no more steps.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class PatchFormat:
-    """Format of the answer to `briefs.replan_brief`. `AcceptedAnswer.output` is the JSON form of a
-    `Patch`.
+    """Format of the answer to `briefs.replan_brief`. `AcceptedAnswer.output` is the JSON form
+    of a `Patch`.
     """
 
     specialists: tuple[str, ...]
@@ -208,8 +208,9 @@ class PatchFormat:
             asked.add.append(answer.step(may_ask=self.may_ask))
 
     def _take_change(self, asked: _Asked, answer: ChangeAnswer) -> None:
-        """Add a changed step to `asked`. If its specialist changes, the contract of the first one
-        stays. If its dependencies change, its join is dropped, because a join names dependencies.
+        """Add a changed step to `asked`. If its specialist changes, the contract of the first
+        one stays. If its dependencies change, its join is dropped, because a join names
+        dependencies.
 
         Raises:
             ValidationError: a new value is invalid.
@@ -243,8 +244,8 @@ class PatchFormat:
         return all_rounder(self.specialists)
 
     def _problems(self, asked: _Asked) -> list[str]:
-        """Return the faults of the patch as a whole: begun or unknown steps, too many new steps, and an
-        invalid plan after the patch.
+        """Return the faults of the patch as a whole: begun or unknown steps, too many new
+        steps, and an invalid plan after the patch.
         """
         touched = dict.fromkeys(asked.drop)
         touched |= dict.fromkeys(step.id for step in asked.change)
@@ -318,7 +319,8 @@ def _accepted(patch: Patch, notes: Iterable[str] = ()) -> AcceptedAnswer:
 
 
 def patch_schema(specialists: Sequence[str], unbegun: Sequence[str], room: int) -> dict[str, Any]:
-    """Return the JSON Schema in the replanner's handoff, which holds the allowed specialists and steps.
+    """Return the JSON Schema in the replanner's handoff, which holds the allowed specialists
+    and steps.
 
     Args:
         unbegun: steps that can be changed or dropped.

@@ -46,8 +46,8 @@ class RouteAnswer(LenientAnswer):
 
 @dataclass(frozen=True, slots=True)
 class RouteFormat:
-    """Format of the answer to `briefs.route_brief`. `AcceptedAnswer.output` is the JSON form of a
-    `Route`.
+    """Format of the answer to `briefs.route_brief`. `AcceptedAnswer.output` is the JSON form
+    of a `Route`.
     """
 
     specialists: tuple[str, ...]
@@ -68,7 +68,8 @@ class RouteFormat:
         return closed_object(properties)
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
-        """Read a route. A team needs no valid specialist, because its plan names the specialists.
+        """Read a route. A team needs no valid specialist, because its plan names the
+        specialists.
 
         Raises:
             InvalidAnswer: the route is neither of the two, or it is an unknown specialist alone. On
@@ -89,7 +90,8 @@ class RouteFormat:
         return AcceptedAnswer(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
 
     def _unknown(self, specialist: str, *, last_try: bool) -> str:
-        """Return the note about a specialist that is not offered; '' means that none was named.
+        """Return the note about a specialist that is not offered; '' means that none was
+        named.
 
         Raises:
             InvalidAnswer: this is not the last try.

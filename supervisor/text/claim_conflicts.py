@@ -1,8 +1,8 @@
 """Contradictions between claims, and between claims and known facts. Pure.
 
-Only claims with a subject, an attribute and a value are compared. A table of facts may have several
-rows on one subject (a price for each year, each author of a book). A claim that agrees with one
-possible row passes, and so does a claim without a row.
+Only claims with a subject, an attribute and a value are compared. A table of facts may have
+several rows on one subject (a price for each year, each author of a book). A claim that agrees
+with one possible row passes, and so does a claim without a row.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def statement_of(claim: Claim | KnownFact) -> Statement:
 
 
 def are_of_one_time(first: Statement, second: Statement) -> bool:
-    """Return whether both may mean the same time. A statement without a time may mean any time. For an
-    amount that adds up, such as revenue, a quarter and its year are different times.
+    """Return whether both may mean the same time. A statement without a time may mean any
+    time. For an amount that adds up, such as revenue, a quarter and its year are different
+    times.
     """
     if not (first.when and second.when):
         return True
@@ -58,15 +59,17 @@ def can_not_both_be_right(first: Statement, second: Statement) -> bool:
 
 
 MOST_STATEMENTS = 500
-"""Most compared statements of a job, from the first on. So many similar statements take about a second.
+"""Most compared statements of a job, from the first on. So many similar statements take about
+a second.
 """
 
 
 def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
-    """Return the conflicts among these claims, in order, and the number of claims beyond the limit.
+    """Return the conflicts among these claims, in order, and the number of claims beyond the
+    limit.
 
-    A conflict holds all claims that contradict each other, directly or through other claims. Claims
-    with the same id count once.
+    A conflict holds all claims that contradict each other, directly or through other claims.
+    Claims with the same id count once.
     """
     known: dict[str, Claim] = {}
     for claim in claims:
@@ -94,8 +97,8 @@ def contradicts(first: Claim, second: Claim) -> bool:
 
 
 def _groups(statements: Sequence[Statement]) -> list[list[int]]:
-    """Return groups of statements that contradict each other, directly or through other statements, as
-    indices. Only statements with the same head are compared.
+    """Return groups of statements that contradict each other, directly or through other
+    statements, as indices. Only statements with the same head are compared.
     """
     group_of: list[list[int]] = [[index] for index in range(len(statements))]
     by_head: dict[str, list[int]] = {}
@@ -122,8 +125,8 @@ _MOST_SHOWN_CHARS = 300
 
 
 def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, ...]:
-    """Return a sentence for each claim that contradicts the facts, with the claim, the facts and their
-    sources. A further sentence counts the claims beyond a limit.
+    """Return a sentence for each claim that contradicts the facts, with the claim, the facts
+    and their sources. A further sentence counts the claims beyond a limit.
     """
     known = list({claim.id: claim for claim in claims if claim.is_comparable}.values())
     wrong = [
@@ -166,8 +169,8 @@ def find_contradicted_claims(
 
 
 def _by_matter(facts: Iterable[KnownFact]) -> dict[str, dict[ClaimSubject, list[KnownFact]]]:
-    """Return the facts by the head of their subject, and then by the whole subject. Their values
-    are parsed only when a claim has the same subject.
+    """Return the facts by the head of their subject, and then by the whole subject. Their
+    values are parsed only when a claim has the same subject.
     """
     by_head: dict[str, dict[ClaimSubject, list[KnownFact]]] = {}
     for fact in facts:

@@ -1,9 +1,10 @@
-"""Comparison of claim subjects: whether two claims state the same attribute of the same thing. Pure.
+"""Comparison of claim subjects: whether two claims state the same attribute of the same thing.
+Pure.
 
-Subject and attribute are read as one noun phrase, because models divide it differently: "Echo-2" and
-"battery capacity", or "Echo-2 battery" and "capacity". The head, which is the last word, must be the
-same. One phrase may have more words before the head ("storage capacity"). Names, figures, and words
-that change the measure (read, maximum, net) must agree.
+Subject and attribute are read as one noun phrase, because models divide it differently:
+"Echo-2" and "battery capacity", or "Echo-2 battery" and "capacity". The head, which is the
+last word, must be the same. One phrase may have more words before the head ("storage
+capacity"). Names, figures, and words that change the measure (read, maximum, net) must agree.
 """
 
 from __future__ import annotations
@@ -155,8 +156,9 @@ def is_same(first: ClaimSubject, second: ClaimSubject) -> bool:
 def _same_name(ours: list[str], theirs: list[str]) -> bool:
     """Return whether the names match.
 
-    They match if they have the same words, or if one has the initials or the last words of the other
-    ("Curie" for "Marie Curie"). One word may also be another word with up to three more letters.
+    They match if they have the same words, or if one has the initials or the last words of the
+    other ("Curie" for "Marie Curie"). One word may also be another word with up to three more
+    letters.
     """
     if sorted(ours) == sorted(theirs):
         return True

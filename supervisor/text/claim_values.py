@@ -1,8 +1,9 @@
-"""Comparison of claim values: whether two values of the same attribute can both be right. Pure.
+"""Comparison of claim values: whether two values of the same attribute can both be right.
+Pure.
 
-A value is read as yes or no, a period, a time of day, or a quantity. Any other value is text, and one
-text may contain more than the other. Each part of the grammar avoids false alarms or finds more
-contradictions (docs/decisions/0023-what-earned-its-lines.md).
+A value is read as yes or no, a period, a time of day, or a quantity. Any other value is text,
+and one text may contain more than the other. Each part of the grammar avoids false alarms or
+finds more contradictions (docs/decisions/0023-what-earned-its-lines.md).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from handoff_queue.supervisor.text.quantities import (
 )
 
 FEW = 3
-"""Most words of a short text, in which each word counts. A longer text that shares half of its words
-with another text may mean the same.
+"""Most words of a short text, in which each word counts. A longer text that shares half of its
+words with another text may mean the same.
 """
 _YES = frozenset(
     ("yes true supported available allowed enabled included always possible y").split()
@@ -140,8 +141,8 @@ def agree(first: ClaimValue, second: ClaimValue) -> bool:
 
 
 def _denies(plain: ClaimValue, other: ClaimValue) -> bool:
-    """Return whether one value denies the other: yes, and "does not support it"; "not supported",
-    and "supported since 2.0".
+    """Return whether one value denies the other: yes, and "does not support it"; "not
+    supported", and "supported since 2.0".
     """
     if plain.yes:
         return other.is_negated
@@ -160,8 +161,9 @@ def _differ(first: ClaimValue, second: ClaimValue) -> bool:
 def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:
     """Return whether two texts with these words say different things.
 
-    They do if both have figures and neither has all figures of the other. They also do if a short text
-    has a word that the other text lacks, or if less than half of the shorter text's words are shared.
+    They do if both have figures and neither has all figures of the other. They also do if a
+    short text has a word that the other text lacks, or if less than half of the shorter text's
+    words are shared.
     """
     figures: list[frozenset[str]] = []
     for words in (ours, theirs):
@@ -177,9 +179,9 @@ def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:
 def _without_initials(
     ours: tuple[str, ...], theirs: tuple[str, ...]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the words with initials replaced by the words that they may abbreviate: "J. Smith" may be
-    "Jane Smith". For an abbreviation and its words ("US", "United States"), return the abbreviation
-    twice.
+    """Return the words with initials replaced by the words that they may abbreviate: "J.
+    Smith" may be "Jane Smith". For an abbreviation and its words ("US", "United States"),
+    return the abbreviation twice.
     """
     for few, many in ((ours, theirs), (theirs, ours)):
         if (

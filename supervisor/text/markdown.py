@@ -20,8 +20,8 @@ def lines_of(text: str) -> list[str]:
 
 
 def blocks_of(text: str) -> list[Token]:
-    """Return the tokens of the blocks in order. `Token.map` holds the first line of a block and the line
-    after its last line.
+    """Return the tokens of the blocks in order. `Token.map` holds the first line of a block
+    and the line after its last line.
     """
     return _markdown().parse("\n".join(lines_of(text)))
 
@@ -35,8 +35,8 @@ def headings_in(text: str) -> Iterator[str]:
 
 @cache
 def _markdown() -> MarkdownIt:
-    """Return a fast parser of blocks, which does not parse the text inside a block. The import is late,
-    because commands that need no parser should not wait for it.
+    """Return a fast parser of blocks, which does not parse the text inside a block. The import
+    is late, because commands that need no parser should not wait for it.
     """
     from markdown_it import MarkdownIt
 
@@ -53,8 +53,8 @@ _DEEPEST = 6
 
 
 def below(level: int, text: str) -> str:
-    """Return the Markdown with its highest heading one level below `level`, and the other headings
-    moved by the same amount.
+    """Return the Markdown with its highest heading one level below `level`, and the other
+    headings moved by the same amount.
 
     No heading gets below level 6. Headings in code, quotations and lists are not changed.
     """

@@ -1,5 +1,5 @@
-"""Attributes that have several values at once: offices, customers, supported formats. A claim may name
-only some of the values. Pure.
+"""Attributes that have several values at once: offices, customers, supported formats. A claim
+may name only some of the values. Pure.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ _VERBS = re.compile(
     re.IGNORECASE,
 )
 _ONE_OF_MANY = frozenset("version release edition feature example".split())
-"""Attributes with several values, in sequence or in parallel, unless the attribute has a word of
-`_ALONE`.
+"""Attributes with several values, in sequence or in parallel, unless the attribute has a word
+of `_ALONE`.
 """
 _ALONE = re.compile(
     r"\b(?:only|sole|single|exclusive|main|primary|principal|default|official|current|latest|newest|first|last|minimum|maximum|min|max|"
@@ -29,8 +29,8 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def has_many(attribute: str) -> bool:
-    """Return whether the attribute may have several values: "offices" may, "number of offices" has one
-    value.
+    """Return whether the attribute may have several values: "offices" may, "number of offices"
+    has one value.
     """
     if _ALONE.search(attribute):
         return False

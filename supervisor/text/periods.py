@@ -14,7 +14,8 @@ _NAMED = {"noon": 720, "midday": 720, "midnight": 0}
 
 
 def minutes_of(text: str) -> tuple[int, ...]:
-    """Return the possible times of day in minutes after midnight; empty if the text is not a time.
+    """Return the possible times of day in minutes after midnight; empty if the text is not a
+    time.
 
     `2:30` is in the night or in the afternoon. `14:30` and `02:30` have one meaning.
     """
@@ -114,8 +115,8 @@ def periods_of(text: str) -> tuple[Period, ...]:
 
 
 def are_apart(ours: tuple[Period, ...], theirs: tuple[Period, ...]) -> bool:
-    """Return whether no possible period of one has a day in common with a possible period of the
-    other.
+    """Return whether no possible period of one has a day in common with a possible period of
+    the other.
     """
     for first, last in ours:
         for other_first, other_last in theirs:

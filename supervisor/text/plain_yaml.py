@@ -1,7 +1,7 @@
 """Reading of users' files up to a size, and of YAML with the line of each value.
 
-The functions read the nodes of the YAML tree, so that a value is the text that the user typed. Only
-`value_of` and `truth_of` convert it to numbers and booleans.
+The functions read the nodes of the YAML tree, so that a value is the text that the user typed.
+Only `value_of` and `truth_of` convert it to numbers and booleans.
 """
 
 from __future__ import annotations

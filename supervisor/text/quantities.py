@@ -94,8 +94,8 @@ _BINARY = {
 
 
 def unit_of(text: str) -> Unit | None:
-    """Return the unit that a text names. An unknown name is a counted thing, with dimension `COUNT`.
-    None: the text is empty.
+    """Return the unit that a text names. An unknown name is a counted thing, with dimension
+    `COUNT`. None: the text is empty.
     """
     text = text.strip(" .,;()").replace("per cent", "percent").replace("^2", "²").replace("^3", "³")
     text = _WHOLE.get(text.casefold(), text)
@@ -150,8 +150,8 @@ ROUNDED = Fraction(5, 100)
 2.4 million not as `2 million`.
 """
 LEAST_DIGITS = 1_000
-"""A figure that ends in zeros counts as rounded while it has at least this many units of its last
-significant digit. So three digits stay significant, and `130` is not rounded to tens.
+"""A figure that ends in zeros counts as rounded while it has at least this many units of its
+last significant digit. So three digits stay significant, and `130` is not rounded to tens.
 """
 ABOUT = Fraction(10, 100)
 """Largest difference from an approximate value ("about"), as a part of the larger value."""
@@ -279,9 +279,9 @@ def numbers_in(text: str) -> Iterator[Fraction]:
 def squeeze_blanks(text: str) -> str:
     """Return the text with at most two blanks in a row.
 
-    The patterns in this module search for the sign, currency and scale of a number across blanks, and
-    would need cubic time for long runs. One blank would join digits that are two blanks apart, and
-    these are two numbers.
+    The patterns in this module search for the sign, currency and scale of a number across
+    blanks, and would need cubic time for long runs. One blank would join digits that are two
+    blanks apart, and these are two numbers.
     """
     return _BLANKS.sub("  ", text)
 
@@ -299,8 +299,8 @@ def _readings_of_both(first: Quantity, second: Quantity) -> list[tuple[Quantity,
 def _readings(quantity: Quantity, beside: Unit | None) -> list[Quantity]:
     """Return the possible meanings of a quantity, in base units.
 
-    A number without a unit has the unit of the other quantity (`beside`). If that is percent, the
-    number may also be a share: 0.12 for 12 %.
+    A number without a unit has the unit of the other quantity (`beside`). If that is percent,
+    the number may also be a share: 0.12 for 12 %.
     """
     units: tuple[Unit, ...] = (
         readings_of(quantity.unit) if quantity.unit else (beside or Unit(COUNT),)
@@ -361,7 +361,8 @@ def _begins_before(low: Amount | None, high: Amount | None, share: Fraction) -> 
 
 
 def _same(first: Amount, second: Amount, share: Fraction, *, is_about: bool) -> bool:
-    """Return whether the values are near each other, and the more precise one rounds to the other one.
+    """Return whether the values are near each other, and the more precise one rounds to the
+    other one.
 
     The middle is rounded up, or to the even digit.
 
@@ -389,8 +390,8 @@ def _same(first: Amount, second: Amount, share: Fraction, *, is_about: bool) -> 
 
 
 def _rounded_to(amount: Amount) -> Fraction:
-    """Return the step to which a value may be rounded. Zeros at its end may come from rounding, but at
-    least three digits count: 8,850 may be 8,848.86.
+    """Return the step to which a value may be rounded. Zeros at its end may come from
+    rounding, but at least three digits count: 8,850 may be 8,848.86.
     """
     grain = amount.grain
     while (
@@ -403,7 +404,8 @@ def _rounded_to(amount: Amount) -> Fraction:
 
 
 def _ends(first: str, second: str, unit: str | None) -> tuple[Amount, Amount, Unit | None] | None:
-    """Return the two ends of a range and their unit. In "10 to 15 bar" both ends have the unit.
+    """Return the two ends of a range and their unit. In "10 to 15 bar" both ends have the
+    unit.
 
     None: the texts are no amounts of one unit in ascending order.
     """
@@ -419,8 +421,8 @@ def _ends(first: str, second: str, unit: str | None) -> tuple[Amount, Amount, Un
 
 
 def _measured(text: str, unit: str | None) -> tuple[Amount, Unit | None] | None:
-    """Return an amount with its unit, or the sum of several amounts ("1 h 30 min"). None: the text is no
-    amount.
+    """Return an amount with its unit, or the sum of several amounts ("1 h 30 min"). None: the
+    text is no amount.
     """
     total: Amount | None = None
     base: Unit | None = None

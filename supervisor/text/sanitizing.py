@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters other than tab and line feed, which include terminal escapes; and characters that
-change the reading direction.
+"""Control characters other than tab and line feed, which include terminal escapes; and
+characters that change the reading direction.
 """
 
 

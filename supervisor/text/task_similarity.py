@@ -1,13 +1,14 @@
 """Similarity of two short texts by their words.
 
-The measure of two texts (`likeness`) is containment: the part of the shorter text that the other text
-contains, in single words (A. Broder, "On the resemblance and containment of documents", 1997).
-Rewording keeps the important words and changes their order, so the order does not count. Words lose
-their endings. Words of grammar and general words of requests are left out.
+The measure of two texts (`likeness`) is containment: the part of the shorter text that the
+other text contains, in single words (A. Broder, "On the resemblance and containment of
+documents", 1997). Rewording keeps the important words and changes their order, so the order
+does not count. Words lose their endings. Words of grammar and general words of requests are
+left out.
 
-Names and figures must agree: to compare A and to compare B, or 2023 and 2024, are two requests. Two
-texts with one sentence pattern and a few different words are also two requests: "a source for the
-storage claim", "a source for the filtering claim".
+Names and figures must agree: to compare A and to compare B, or 2023 and 2024, are two
+requests. Two texts with one sentence pattern and a few different words are also two requests:
+"a source for the storage claim", "a source for the filtering claim".
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from handoff_queue.shared.text.words import stem
 
 SAME_FROM = 0.6
 """Least likeness of two texts that ask for the same. In the pairs of
-tests/supervisor/text/test_task_similarity.py, reworded requests have at least 0.75, and other requests
-about the same work have at most 0.5.
+tests/supervisor/text/test_task_similarity.py, reworded requests have at least 0.75, and other
+requests about the same work have at most 0.5.
 """
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 _TASK_WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*[+#]*|[€$£¥%]")
@@ -41,8 +42,8 @@ _GRAMMAR = frozenset(
 def likeness(first: str, second: str) -> float:
     """Return the part of the shorter text's words that the other text contains, 0 to 1.
 
-    The likeness is 0 if the names differ, or if the texts have one sentence pattern. Of two texts
-    without significant words it is 1.
+    The likeness is 0 if the names differ, or if the texts have one sentence pattern. Of two
+    texts without significant words it is 1.
     """
     if find_names(first) != find_names(second):
         return 0.0
@@ -61,8 +62,8 @@ def asks_the_same(first: str, second: str) -> bool:
 
 
 def task_words(task: str) -> tuple[str, ...]:
-    """Return the word stems of a task in order, without articles and politeness. Two tasks with the
-    same words in the same order ask for the same work.
+    """Return the word stems of a task in order, without articles and politeness. Two tasks
+    with the same words in the same order ask for the same work.
     """
     stems: list[str] = []
     for word in _TASK_WORD.findall(_POLITE.sub(" ", task).casefold()):
@@ -78,8 +79,8 @@ def stems_in(text: str) -> tuple[str, ...]:
 
 
 def _is_one_pattern(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
-    """Return whether both are one sentence pattern: the same number of words, of which more than half,
-    but not all, are the same at the same place.
+    """Return whether both are one sentence pattern: the same number of words, of which more
+    than half, but not all, are the same at the same place.
     """
     alike = 0
     for our_word, their_word in zip(ours, theirs, strict=False):

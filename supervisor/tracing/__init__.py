@@ -1,3 +1,3 @@
-"""The HTML page of `handoff trace`: `timeline` computes when each handoff ran and the critical path,
-and `page` writes the HTML.
+"""The HTML page of `handoff trace`: `timeline` computes when each handoff ran and the critical
+path, and `page` writes the HTML.
 """

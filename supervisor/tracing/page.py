@@ -1,8 +1,8 @@
 """A job as one HTML file without other files and without network access. Pure.
 
-Text of a model, a tool or the web is data in the page, never markup. The page's script reads one
-block of JSON without any `<`, and shows texts as texts. A content security policy lets the browser
-run that one script, apply that one style, and load nothing.
+Text of a model, a tool or the web is data in the page, never markup. The page's script reads
+one block of JSON without any `<`, and shows texts as texts. A content security policy lets the
+browser run that one script, apply that one style, and load nothing.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ def tree_of(jobs: Mapping[JobId, TracedJob], job_id: JobId) -> list[TracedJob]:
 
 
 def absent_from(tree: Sequence[TracedJob]) -> list[JobId]:
-    """Return child jobs that are missing from the tree, each once. They were deleted, or the tree
-    comes from a file, which holds one job.
+    """Return child jobs that are missing from the tree, each once. They were deleted, or the
+    tree comes from a file, which holds one job.
     """
     in_tree = {traced.record.job.job_id for traced in tree}
     absent: dict[JobId, None] = {}

@@ -1,4 +1,5 @@
-"""Parts of the trace page: sections as plain sentences, and the answer and its sources as HTML.
+"""Parts of the trace page: sections as plain sentences, and the answer and its sources as
+HTML.
 
 Models, tools and documents wrote the texts. Only this module turns their texts into markup.
 """
@@ -253,7 +254,8 @@ def _split(token: Token, prefix: str, quotes: Mapping[int, str]) -> Iterator[Tok
 
 
 def _safe_attributes(state: StateCore) -> None:
-    """Give links out of the page a `rel`, and replace the inline style of table cells by a class.
+    """Give links out of the page a `rel`, and replace the inline style of table cells by a
+    class.
 
     The content security policy of the page refuses inline styles.
     """

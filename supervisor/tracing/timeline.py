@@ -52,8 +52,8 @@ class TimelineBar:
     lost_claims: int
     """Claims that were lost with their process."""
     stints: tuple[PastClaim, ...]
-    """All claims with their times, also the claim that holds or that ended with a result. Between two
-    claims the handoff waited.
+    """All claims with their times, also the claim that holds or that ended with a result.
+    Between two claims the handoff waited.
     """
     turns: int
     tokens: int
@@ -97,8 +97,8 @@ def timeline_of(record: JobRecord) -> Timeline:
 
 
 def critical(bars: Sequence[TimelineBar]) -> frozenset[HandoffId]:
-    """Return the critical path: the chain from the handoff that ended last back to the beginning,
-    through the predecessor that ended last. Abandoned handoffs are no predecessors.
+    """Return the critical path: the chain from the handoff that ended last back to the
+    beginning, through the predecessor that ended last. Abandoned handoffs are no predecessors.
     """
     by_id: dict[HandoffId, TimelineBar] = {}
     candidates: list[TimelineBar] = []
@@ -155,9 +155,9 @@ class _Past:
         """Return the predecessors of a handoff.
 
         A step follows the steps that it depends on, or else the role that requested it. A role
-        follows all handoffs without a successor. Another attempt follows the handoffs that ended
-        since the previous attempt: its dependencies, a role that saw the previous attempt, or else
-        that attempt.
+        follows all handoffs without a successor. Another attempt follows the handoffs that
+        ended since the previous attempt: its dependencies, a role that saw the previous
+        attempt, or else that attempt.
         """
         earlier = self.by_step.get(issued.step_id)
         after: list[HandoffId] = []

@@ -158,7 +158,8 @@ def _key(path: Path, fields: Mapping[str, yaml.Node], steps: Sequence[WorkflowSt
 
 
 def _gates(path: Path, fields: Mapping[str, yaml.Node]) -> GateSet | None:
-    """Return the gates of the workflow, or None. The fields are the same as in a file of gates.
+    """Return the gates of the workflow, or None. The fields are the same as in a file of
+    gates.
 
     Raises:
         UserError: see `gates_in`.

@@ -101,8 +101,8 @@ class JoinSyntax:
 
 
 def join_as_json(join: JsonValue, parts: int) -> JsonValue:
-    """Return a join in the form that `Join` takes: percentages (`80%`) become numbers, and a single
-    name in `must` becomes a list. All other values stay as they are.
+    """Return a join in the form that `Join` takes: percentages (`80%`) become numbers, and a
+    single name in `must` becomes a list. All other values stay as they are.
 
     Args:
         parts: number of possible results.
@@ -169,12 +169,12 @@ def _share(where: str, node: yaml.Node) -> Share:
 MOST_STEPS = 100_000
 """Most steps of one plan, including copies."""
 MOST_DEPENDENCIES = 200_000
-"""Most dependencies of one plan: enough for two fan-ins over all its steps. A plan with more has
-copies that each wait for all copies of another step.
+"""Most dependencies of one plan: enough for two fan-ins over all its steps. A plan with more
+has copies that each wait for all copies of another step.
 """
 MOST_PLAN_CHARS = 32_000_000
-"""Most characters of the tasks, fallbacks, titles and conditions of one plan, which is one payload.
-It is the limit of `shared.runtime.payload_cache`.
+"""Most characters of the tasks, fallbacks, titles and conditions of one plan, which is one
+payload. It is the limit of `shared.runtime.payload_cache`.
 """
 
 MOST_NAME_CHARS = 1_000
@@ -353,8 +353,8 @@ class Workflow:
         values: _Values,
         keys: _Keys,
     ) -> Iterator[Step]:
-        """Yield one step, or a copy for each item. A copy depends on the copy of the same item, if
-        there is one, or else on all copies.
+        """Yield one step, or a copy for each item. A copy depends on the copy of the same
+        item, if there is one, or else on all copies.
         """
         own_ids = _ids_of(written, values)
         paired: dict[StepId, tuple[StepId, ...]] = {}

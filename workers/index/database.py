@@ -1,10 +1,10 @@
-"""The SQLite file of the document index, which all processes and threads of the host share. This
-module opens, checks and replaces it.
+"""The SQLite file of the document index, which all processes and threads of the host share.
+This module opens, checks and replaces it.
 
 SQLite runs in WAL mode, so readers never wait. The name of the file has a generation number. A
-SQLite file must not be deleted or moved while it is in use. So a corrupt, foreign or too large file
-stays in place, and all processes switch to the next generation. An old file is deleted when no
-process holds its lock file.
+SQLite file must not be deleted or moved while it is in use. So a corrupt, foreign or too large
+file stays in place, and all processes switch to the next generation. An old file is deleted
+when no process holds its lock file.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SCHEMA = f"""
     CREATE VIRTUAL TABLE vocabulary USING fts5vocab(words, row);
     PRAGMA user_version = {SCHEMA_VERSION};
 """
-"""SQL of an empty index. The id of a passage is document << 20 | ordinal, so that the document of a
-match is known without a join.
+"""SQL of an empty index. The id of a passage is document << 20 | ordinal, so that the document
+of a match is known without a join.
 """
 
 
@@ -44,8 +44,8 @@ class _UnusableFile(Exception):
 
 
 class Database:
-    """Connections to the newest usable generation. Threads may share this object. After a fork, the
-    child process opens its own connections.
+    """Connections to the newest usable generation. Threads may share this object. After a
+    fork, the child process opens its own connections.
     """
 
     def __init__(self, cache_dir: Path) -> None:
@@ -68,8 +68,8 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[tuple[int, sqlite3.Connection]]:
-        """Yield the generation and a connection, for one thread at a time. After damage the next
-        call uses a new file.
+        """Yield the generation and a connection, for one thread at a time. After damage the
+        next call uses a new file.
 
         Raises:
             sqlite3.DatabaseError: the file is damaged or busy, or the disk is full.

@@ -1,5 +1,5 @@
-"""Full-text search in the documents of a job. All jobs of a host share one index. A search adds the
-job's documents that are not in the index yet.
+"""Full-text search in the documents of a job. All jobs of a host share one index. A search
+adds the job's documents that are not in the index yet.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _REMEMBERED_SCOPES = 32
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A passage that a search found. `snippet` is `text[start:end]` of the document's extracted
-    text. A higher score is better.
+    """A passage that a search found. `snippet` is `text[start:end]` of the document's
+    extracted text. A higher score is better.
     """
 
     source: str
@@ -60,8 +60,8 @@ class _Scope:
 
 
 class DocumentIndex:
-    """The document index of this host. All threads of a process share one object. The first search
-    opens the file.
+    """The document index of this host. All threads of a process share one object. The first
+    search opens the file.
     """
 
     def __init__(self, cache_dir: Path) -> None:
@@ -73,8 +73,9 @@ class DocumentIndex:
     def search(
         self, manifest: Manifest, query: str, *, text_of: Callable[[str], str], limit: int = 8
     ) -> SearchResult:
-        """Return the best passages in the documents of a manifest. Documents that are not indexed
-        yet are added. After damage to the index, the search runs once more with a new file.
+        """Return the best passages in the documents of a manifest. Documents that are not
+        indexed yet are added. After damage to the index, the search runs once more with a new
+        file.
 
         Args:
             query: any text. Each of its words may match.
@@ -113,8 +114,8 @@ class DocumentIndex:
         raise sqlite3.DatabaseError("the index was replaced during the search")
 
     def _scope(self, manifest: Manifest, text_of: Callable[[str], str]) -> _Scope:
-        """Return the indexed documents of a manifest, after adding the missing ones. The result is
-        cached, because 10,000 look-ups of ids take longer than a search.
+        """Return the indexed documents of a manifest, after adding the missing ones. The
+        result is cached, because 10,000 look-ups of ids take longer than a search.
         """
         with self._lock:
             cached = self._scopes.get(id(manifest))

@@ -1,5 +1,5 @@
-"""Builds FTS5 queries from any text. Words are quoted, so that no word is an operator. Stop words are
-dropped, and any other word may match.
+"""Builds FTS5 queries from any text. Words are quoted, so that no word is an operator. Stop
+words are dropped, and any other word may match.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ MOST_WORDS = 24
 
 _WORD = re.compile(r"[^\W_]+")
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
-"""A character of a script without spaces between words. Each becomes a word, in texts and in queries,
-so that a phrase finds any run of characters.
+"""A character of a script without spaces between words. Each becomes a word, in texts and in
+queries, so that a phrase finds any run of characters.
 """
 
 _FREQUENT = """
@@ -32,8 +32,8 @@ def index_text(text: str) -> str:
 
 
 def words_of(query: str) -> tuple[str, ...]:
-    """Return the distinct words of a text in order, at most `MOST_WORDS`. Stop words are left out if
-    there are other words.
+    """Return the distinct words of a text in order, at most `MOST_WORDS`. Stop words are left
+    out if there are other words.
     """
     words = list(dict.fromkeys(map(str.casefold, _WORD.findall(query))))
     content_words = [word for word in words if word not in _STOP_WORDS]
@@ -46,8 +46,8 @@ def any_of(words: Iterable[str]) -> str:
 
 
 def any_beginning_with(words: Sequence[str]) -> str:
-    """Return a query for passages with a word that begins like one of the words. The beginning is
-    two thirds of a word, and at least four characters. Shorter words are left out.
+    """Return a query for passages with a word that begins like one of the words. The beginning
+    is two thirds of a word, and at least four characters. Shorter words are left out.
     """
     prefixes: dict[str, None] = {}
     for word in words:

@@ -1,5 +1,5 @@
-"""Finds and ranks passages by bm25. Words in headings and paths count more. If nothing matches, a
-second and a third query are tried.
+"""Finds and ranks passages by bm25. Words in headings and paths count more. If nothing
+matches, a second and a third query are tried.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from handoff_queue.workers.index.writer import ORDINAL_BITS
 
 _HEADING_WEIGHT = 3.0
 _PATH_BOOST = 0.5
-"""Share that is added to the score if the path of the document has all words of the query. With fewer
-words the share is smaller.
+"""Share that is added to the score if the path of the document has all words of the query.
+With fewer words the share is smaller.
 """
 _CANDIDATES = 100
 """Best passages by bm25. The boost for the path applies only to these."""
 _MOST_OF_ONE_DOCUMENT = 3
 """Passages of one document in a result, if other documents have enough passages."""
 _FREQUENT = 2_000
-"""Passages with a word that make it frequent. A frequent word alone is no match, unless the other
-words find too few passages.
+"""Passages with a word that make it frequent. A frequent word alone is no match, unless the
+other words find too few passages.
 """
 _FUZZY_VOCABULARY = 5_000
 """Words with the same first two characters to which a misspelt word is compared."""
@@ -69,9 +69,9 @@ def find_passages(
 def _expressions(
     connection: sqlite3.Connection, words: Sequence[str], limit: int
 ) -> Iterator[tuple[int, str]]:
-    """Yield the queries in turn: for the words themselves, for words with the same beginning, and
-    for words with a similar spelling. Each query comes with the number of matches that makes the
-    later queries unnecessary.
+    """Yield the queries in turn: for the words themselves, for words with the same beginning,
+    and for words with a similar spelling. Each query comes with the number of matches that
+    makes the later queries unnecessary.
     """
     rare = [word for word in words if not _is_frequent(connection, word)]
     if rare and len(rare) < len(words):
@@ -85,8 +85,8 @@ def _expressions(
 
 
 def _is_frequent(connection: sqlite3.Connection, word: str) -> bool:
-    """Return whether at least `_FREQUENT` passages have the word. The ranking of these passages
-    would take most of the time, although the word says little.
+    """Return whether at least `_FREQUENT` passages have the word. The ranking of these
+    passages would take most of the time, although the word says little.
     """
     query = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_FREQUENT})"  # noqa: S608 - a constant
     return bool(connection.execute(query, (any_of([word]),)).fetchone()[0] >= _FREQUENT)
@@ -109,9 +109,9 @@ def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
 def _ranked(
     candidates: list[tuple[int, float]], words: Sequence[str], paths: Mapping[int, str]
 ) -> list[tuple[int, float]]:
-    """Return the passages with their scores, the best first. The score grows with the number of
-    words in the path. Passages with the same score are ordered by path and place, so that the same
-    search always gives the same result.
+    """Return the passages with their scores, the best first. The score grows with the number
+    of words in the path. Passages with the same score are ordered by path and place, so that
+    the same search always gives the same result.
 
     Args:
         candidates: ids of passages with their bm25, where a lower value is better.
@@ -128,8 +128,8 @@ def _ranked(
 
 
 def _varied(ranked: list[tuple[int, float]], limit: int) -> list[tuple[int, float]]:
-    """Return `limit` passages in the order of their rank, at most `_MOST_OF_ONE_DOCUMENT` of one
-    document if the other documents have enough.
+    """Return `limit` passages in the order of their rank, at most `_MOST_OF_ONE_DOCUMENT` of
+    one document if the other documents have enough.
     """
     taken: list[int] = []
     spare: list[int] = []

@@ -16,12 +16,12 @@ from handoff_queue.workers.index.database import Database
 from handoff_queue.workers.index.queries import index_text
 
 AIM_CHARS = 700
-"""Characters after which a passage gets no further paragraph: about five sentences. This is enough
-for a quote, and short enough to show eight passages.
+"""Characters after which a passage gets no further paragraph: about five sentences. This is
+enough for a quote, and short enough to show eight passages.
 """
 MOST_CHARS = 1_400
-"""Longest passage in characters. A longer paragraph is cut after a sentence, a line or a word, or
-else at this length.
+"""Longest passage in characters. A longer paragraph is cut after a sentence, a line or a word,
+or else at this length.
 """
 
 _HEADING = re.compile(r"#{1,6}[ \t]+(\S.*)")
@@ -44,8 +44,8 @@ class Passage:
 
 
 def passages(text: str) -> Iterator[Passage]:
-    """Yield the passages of a text in order. They do not overlap, and they cover the whole text
-    except white space.
+    """Yield the passages of a text in order. They do not overlap, and they cover the whole
+    text except white space.
     """
     title = section = ""
     start = end = -1
@@ -86,8 +86,8 @@ def _pieces(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of paragraphs: lines without a blank line between them. A heading begins a new
-    span.
+    """Yield the spans of paragraphs: lines without a blank line between them. A heading begins
+    a new span.
     """
     start = end = -1
     position = 0
@@ -125,18 +125,18 @@ BATCH_DOCUMENTS = 250
 BATCH_CHARS = 4_000_000
 """Most characters of one transaction, unless a single document has more. They are in memory."""
 ORDINAL_BITS = 20
-"""Bits of a passage's id for its number in the document. The higher bits are the document's id. A
-document has at most 2**20 passages in the index.
+"""Bits of a passage's id for its number in the document. The higher bits are the document's
+id. A document has at most 2**20 passages in the index.
 """
 
 
 def fill(database: Database, manifest: Manifest, text_of: Callable[[str], str]) -> None:
-    """Add the documents of a manifest that are not in the index. Texts that cannot be fetched are
-    left out.
+    """Add the documents of a manifest that are not in the index. Texts that cannot be fetched
+    are left out.
 
     Processes that add the same documents take random batches, and check after each batch which
-    documents are still missing. They share the work without a protocol, and a dead process leaves
-    nothing to clean up.
+    documents are still missing. They share the work without a protocol, and a dead process
+    leaves nothing to clean up.
 
     Args:
         text_of: returns the extracted text of the document with a digest. Raises ToolFailed.

@@ -1,5 +1,5 @@
-"""Arguments of built-in tools as pydantic types. The type gives the schema for the model, and checks
-the model's arguments.
+"""Arguments of built-in tools as pydantic types. The type gives the schema for the model, and
+checks the model's arguments.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from handoff_queue.shared.types.message import problems_of
 
 
 class Arguments(BaseModel):
-    """Base class of the arguments of a built-in tool. It accepts "8" for 8, and refuses unknown
-    arguments.
+    """Base class of the arguments of a built-in tool. It accepts "8" for 8, and refuses
+    unknown arguments.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -27,8 +27,8 @@ Given = TypeVar("Given", bound=Arguments)
 def make_builtin_tool(
     name: str, description: str, arguments: type[Given], run: Callable[[Given, ToolContext], str]
 ) -> Tool:
-    """Return a tool whose arguments are checked. It raises `ToolFailed` with the defects of invalid
-    arguments.
+    """Return a tool whose arguments are checked. It raises `ToolFailed` with the defects of
+    invalid arguments.
 
     Args:
         arguments: type of the arguments.
@@ -46,8 +46,8 @@ def make_builtin_tool(
 
 
 def _schema_of(arguments: type[Arguments]) -> dict[str, Any]:
-    """Return the JSON Schema of the arguments, without titles and docstrings, which do not help the
-    model.
+    """Return the JSON Schema of the arguments, without titles and docstrings, which do not
+    help the model.
     """
     schema = arguments.model_json_schema()
     properties = dict(schema.get("properties", {}))

@@ -1,8 +1,8 @@
-"""`fetch_url`: the tool that fetches a public web page as text. The page is stored with the job's
-documents so that it can be cited.
+"""`fetch_url`: the tool that fetches a public web page as text. The page is stored with the
+job's documents so that it can be cited.
 
-The model chooses the URL, and an untrusted text may have suggested it. So each URL and each address
-of its host is checked before the request.
+The model chooses the URL, and an untrusted text may have suggested it. So each URL and each
+address of its host is checked before the request.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
     access = web or Web()
 
     documents: OrderedDict[tuple[str, str], Document] = OrderedDict()
-    """Stored page by job and requested URL. A page may change at each visit, so all parts of its
-    text come from one fetch.
+    """Stored page by job and requested URL. A page may change at each visit, so all parts of
+    its text come from one fetch.
     """
     lock = threading.Lock()
 
@@ -193,8 +193,8 @@ def _request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) -> _
 
 
 def _check(url: str) -> None:
-    """Check that a URL may be fetched: an http or https URL without credentials and with a port of
-    the web.
+    """Check that a URL may be fetched: an http or https URL without credentials and with a
+    port of the web.
 
     Raises:
         ToolFailed: the URL is refused.
@@ -228,8 +228,8 @@ def _type_of(response: httpx2.Response, url: str) -> tuple[str, str | None]:
 
 
 def _body(response: httpx2.Response, url: str, max_bytes: int, deadline: Deadline) -> bytes:
-    """Return the content of a page. It is decompressed here in small parts, because a kilobyte of
-    gzip can expand to a megabyte.
+    """Return the content of a page. It is decompressed here in small parts, because a kilobyte
+    of gzip can expand to a megabyte.
 
     Raises:
         ToolFailed: the content is larger than `max_bytes`, or has an unknown compression.

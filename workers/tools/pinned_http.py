@@ -25,24 +25,24 @@ _NOT_PUBLIC_4 = tuple(map(IPv4Network, (
     "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24",
     "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
 )))  # fmt: skip
-"""Networks of IANA's special-purpose registry, and multicast and reserved networks. They include
-169.254.169.254, from which clouds serve credentials.
+"""Networks of IANA's special-purpose registry, and multicast and reserved networks. They
+include 169.254.169.254, from which clouds serve credentials.
 """
 _GLOBAL_UNICAST_6 = IPv6Network("2000::/3")
-"""Network of all global unicast addresses that IANA assigns. Loopback, mapped, local, link-local,
-site-local, multicast and NAT64 addresses are outside.
+"""Network of all global unicast addresses that IANA assigns. Loopback, mapped, local,
+link-local, site-local, multicast and NAT64 addresses are outside.
 """
 _NOT_PUBLIC_6 = tuple(map(IPv6Network, (
     "2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3ffe::/16", "3fff::/20",
 )))  # fmt: skip
-"""Networks of Teredo and 6to4, whose addresses contain IPv4 addresses, and networks for documentation
-and protocols.
+"""Networks of Teredo and 6to4, whose addresses contain IPv4 addresses, and networks for
+documentation and protocols.
 """
 
 
 def is_public(address: Address) -> bool:
-    """Return whether an address is public by these networks and also by the standard library. This
-    is the policy of every worker.
+    """Return whether an address is public by these networks and also by the standard library.
+    This is the policy of every worker.
     """
     if not address.is_global or address.is_multicast or address.is_reserved:
         return False
@@ -70,8 +70,8 @@ class AddressRefused(OSError):
 
 
 def check_addresses(host: str, port: int, resolver: Resolver, policy: Policy) -> list[str]:
-    """Return the addresses of a host after a check of each. A single refused address refuses the
-    host, because a public address next to it could serve to avoid the check.
+    """Return the addresses of a host after a check of each. A single refused address refuses
+    the host, because a public address next to it could serve to avoid the check.
 
     Raises:
         AddressRefused: an address may not be reached or is invalid, or there are no addresses.
@@ -94,8 +94,8 @@ _MOST_ADDRESSES = 3
 
 
 class Deadline:
-    """One deadline for all parts of a fetch. A server that sends a byte a second then does not hold
-    a worker's thread.
+    """One deadline for all parts of a fetch. A server that sends a byte a second then does not
+    hold a worker's thread.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -193,8 +193,8 @@ class _CheckedBackend(httpcore2.NetworkBackend):
         raise httpcore2.ConnectError(f"{host} does not answer on port {port}")
 
     def _resolve_in_time(self, host: str, port: int) -> list[str]:
-        """Return the addresses of a host within the deadline. The operating system's resolver has no
-        timeout, so the thread of a slow call is abandoned.
+        """Return the addresses of a host within the deadline. The operating system's resolver
+        has no timeout, so the thread of a slow call is abandoned.
         """
         answers: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
 

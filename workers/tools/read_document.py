@@ -41,8 +41,8 @@ def _read(arguments: _Read, context: ToolContext) -> str:
 
 
 def _named(source: str, documents: Sequence[Document]) -> Document:
-    """Return the document with this path. Models add `./` and forget folders, so the only document
-    with the same file name is accepted, too.
+    """Return the document with this path. Models add `./` and forget folders, so the only
+    document with the same file name is accepted, too.
 
     Raises:
         ToolFailed: no document or several documents match. The message names the most likely paths.

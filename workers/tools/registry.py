@@ -1,5 +1,5 @@
-"""Registry of the tools of a worker by name: built-in tools, tools of installed packages, and tools
-of the user's folders.
+"""Registry of the tools of a worker by name: built-in tools, tools of installed packages, and
+tools of the user's folders.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Registry:
 
     tools: Mapping[str, Tool]
     not_offered: Mapping[str, str]
-    """Reason by name of each tool that this worker cannot offer. A specialist may name such a tool,
-    and runs without it.
+    """Reason by name of each tool that this worker cannot offer. A specialist may name such a
+    tool, and runs without it.
     """
 
     @property
@@ -49,8 +49,8 @@ class Registry:
         return tuple(sorted(names))
 
     def tools_for(self, names: Iterable[str]) -> tuple[Tool, ...]:
-        """Return the tools that a specialist names, in the same order. Tools of `not_offered` are
-        left out.
+        """Return the tools that a specialist names, in the same order. Tools of `not_offered`
+        are left out.
 
         Raises:
             InvalidTool: there is no such tool.

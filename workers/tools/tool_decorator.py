@@ -1,5 +1,5 @@
-"""`@tool(...)`: properties of a user's function that its signature does not show. A function without
-the decorator is a tool as well.
+"""`@tool(...)`: properties of a user's function that its signature does not show. A function
+without the decorator is a tool as well.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ LONGEST_TIMEOUT_S = 3_600.0
 def tool(
     *, secrets: Sequence[str] = (), repeatable: bool = True, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
-    """Set properties of a user's tool. The decorator only sets attributes of the same names, so
-    `my_function.timeout_s = 10` below the function does the same.
+    """Set properties of a user's tool. The decorator only sets attributes of the same names,
+    so `my_function.timeout_s = 10` below the function does the same.
 
     Args:
         secrets: names of environment variables that the tool reads. Their values are removed from

@@ -1,5 +1,5 @@
-"""The user's own tools: typed functions in a folder of Python files (`--tools DIR`), or in installed
-packages with the entry point group `handoff.tools`.
+"""The user's own tools: typed functions in a folder of Python files (`--tools DIR`), or in
+installed packages with the entry point group `handoff.tools`.
 
 Every public function that a file defines is a tool. It needs a name, a docstring and types.
 """
@@ -32,8 +32,8 @@ _log = log_of(__name__)
 
 
 def load_tools(folder: Path) -> tuple[Tool, ...]:
-    """Return the tools of all Python files in a folder, sorted by name. Subfolders, and names with
-    a leading `_` or `.`, are skipped.
+    """Return the tools of all Python files in a folder, sorted by name. Subfolders, and names
+    with a leading `_` or `.`, are skipped.
 
     Raises:
         InvalidTool: the folder is missing, a file does not load, a function has no docstring or
@@ -53,8 +53,8 @@ def load_tools(folder: Path) -> tuple[Tool, ...]:
 def find_installed_tools(
     group: str = ENTRY_POINT_GROUP, among: Iterable[EntryPoint] | None = None
 ) -> tuple[Tool, ...]:
-    """Return the tools of installed packages: each entry point names a function, or a module of
-    functions.
+    """Return the tools of installed packages: each entry point names a function, or a module
+    of functions.
 
     Raises:
         InvalidTool: an entry point does not load or is no tool, or two tools have the same name.
@@ -78,7 +78,8 @@ def find_installed_tools(
 
 
 def _load(file: Path) -> ModuleType:
-    """Run a file as a module with a unique name, so that two folders may each have a `weather.py`.
+    """Run a file as a module with a unique name, so that two folders may each have a
+    `weather.py`.
 
     Raises:
         InvalidTool: the file cannot be loaded.
@@ -158,8 +159,8 @@ def _as_tool(function: Callable[..., Any], name: str, where: str) -> Tool:
 
 
 def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
-    """Return the tool with a check of its secrets. The tool fails if a secret is not set. The values
-    of the secrets are removed from its output and from the text of a `ToolFailed`.
+    """Return the tool with a check of its secrets. The tool fails if a secret is not set. The
+    values of the secrets are removed from its output and from the text of a `ToolFailed`.
 
     Args:
         secrets: names of environment variables.
@@ -196,8 +197,9 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
 
 
 def _without_secrets(text: str, secrets: tuple[str, ...]) -> str:
-    """Return the text with the name of each secret in place of its value, also where the value is
-    written as JSON. Longer values are replaced first, because one value may contain another.
+    """Return the text with the name of each secret in place of its value, also where the value
+    is written as JSON. Longer values are replaced first, because one value may contain
+    another.
     """
     by_length = sorted(secrets, key=lambda name: -len(os.environ.get(name, "")))
     for name in by_length:

@@ -7,8 +7,8 @@ from handoff_queue.shared.agent.tool import Tool
 MAX_USES = 5
 """Most searches in one model call. Each search costs money."""
 SERVER_TYPE = "web_search_20250305"
-"""Version of the tool without code execution. Newer versions (…_20260209, …_20260318) filter results
-by running code, which has its own price.
+"""Version of the tool without code execution. Newer versions (…_20260209, …_20260318) filter
+results by running code, which has its own price.
 """
 _DESCRIPTION = (
     "Search the web. A result can be cited only after fetch_url has read the page. Runs on the model provider's side, so it needs a "

@@ -1,3 +1,3 @@
-"""Export of spans to an OpenTelemetry collector. Only this package imports opentelemetry, and only a
-process that exports spans imports this package.
+"""Export of spans to an OpenTelemetry collector. Only this package imports opentelemetry, and
+only a process that exports spans imports this package.
 """

@@ -1,7 +1,7 @@
 """OpenTelemetry's instrumentation of Celery, with some faults corrected.
 
-It makes a span `apply_async/TASK` for a published message and a span `run/TASK` for its run, and
-joins both by the header `traceparent`.
+It makes a span `apply_async/TASK` for a published message and a span `run/TASK` for its run,
+and joins both by the header `traceparent`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _JOB = re.compile(r"j-[0-9a-f]{12}")
 class CelerySpans(CeleryInstrumentor):
     """The instrumentation for our tasks only, with fewer attributes.
 
-    Celery's signals reach every receiver of the process, and a host service that uses our client
-    may have tasks, too.
+    Celery's signals reach every receiver of the process, and a host service that uses our
+    client may have tasks, too.
     """
 
     _instance = None
     _is_instrumented_by_opentelemetry = False
-    """OpenTelemetry allows one instance of each class. This attribute belongs to this class alone, so
-    that a host can also use `CeleryInstrumentor`.
+    """OpenTelemetry allows one instance of each class. This attribute belongs to this class
+    alone, so that a host can also use `CeleryInstrumentor`.
     """
 
     def __init__(self, traceparent_of: Callable[[JobId], str | None]) -> None:
@@ -39,8 +39,8 @@ class CelerySpans(CeleryInstrumentor):
         self._traceparent_of = traceparent_of
 
     def _trace_prerun(self, *args: Any, **kwargs: Any) -> None:
-        """Start the span of a run. A process without telemetry sends no trace in its message: the span
-        then belongs to the trace of the message's job.
+        """Start the span of a run. A process without telemetry sends no trace in its message:
+        the span then belongs to the trace of the message's job.
         """
         if not _is_ours(kwargs.get("task")):
             return
@@ -96,8 +96,8 @@ def _of_this_copy(sent: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_first(sent: dict[str, Any]) -> re.Match[str] | None:
-    """Return a match of the job's id in the first argument, which is where `supervisor.advance` has
-    it, or None.
+    """Return a match of the job's id in the first argument, which is where
+    `supervisor.advance` has it, or None.
     """
     arguments = sent.get("args") or ("",)
     if isinstance(arguments[0], str):

@@ -54,8 +54,8 @@ class SpanIds(RandomIdGenerator):
 
     @contextmanager
     def span(self, span_id: int, trace_id: int | None = None) -> Iterator[None]:
-        """Give this id to the span that this thread starts in the block. If that span is a root, its
-        trace gets `trace_id`.
+        """Give this id to the span that this thread starts in the block. If that span is a
+        root, its trace gets `trace_id`.
         """
         self._requested.for_span, self._requested.for_trace = span_id, trace_id
         try:
@@ -78,8 +78,9 @@ class _Before(SpanExporter):
 
 
 class Redacting(_Before):
-    """Exporter that removes secrets from every span, also from spans of Celery's instrumentation and
-    of a user's tool. It removes the texts of errors unless `keeps_errors` is set.
+    """Exporter that removes secrets from every span, also from spans of Celery's
+    instrumentation and of a user's tool. It removes the texts of errors unless `keeps_errors`
+    is set.
     """
 
     def __init__(self, exporter: SpanExporter, redactor: Redactor, *, keeps_errors: bool) -> None:
@@ -134,8 +135,8 @@ class FirstWarning:
 
 
 class WarnOnceExporter(_Before):
-    """Exporter for a command that a person waits for. It logs one line about the first batch that
-    was not sent, and silences the SDK's own warnings.
+    """Exporter for a command that a person waits for. It logs one line about the first batch
+    that was not sent, and silences the SDK's own warnings.
     """
 
     def __init__(self, exporter: SpanExporter, line: FirstWarning) -> None:
@@ -187,8 +188,8 @@ class RewordFilter(logging.Filter):
 
 
 class BoundedBatchProcessor(BatchSpanProcessor):
-    """Batch processor that stops within `end_within_s` seconds, and warns about spans that are lost
-    then. The SDK alone would wait for the current export and for a last one.
+    """Batch processor that stops within `end_within_s` seconds, and warns about spans that are
+    lost then. The SDK alone would wait for the current export and for a last one.
     """
 
     def __init__(
@@ -236,8 +237,8 @@ def _filtered(logger: str, by: logging.Filter) -> Iterator[None]:
 def make_provider(
     service: str, redactor: Redactor, ids: SpanIds, *, keeps_errors: bool, flush_s: float | None
 ) -> TracerProvider:
-    """Return a provider that follows the OTEL_* variables. Its shutdown sends the remaining spans, if
-    the collector accepts them in time.
+    """Return a provider that follows the OTEL_* variables. Its shutdown sends the remaining
+    spans, if the collector accepts them in time.
 
     Args:
         service: name of the service, if the OTEL_* variables give none.

@@ -1,9 +1,9 @@
-"""Span attributes of a handoff, a model call and a tool call, by OpenTelemetry's conventions for
-generative AI (https://github.com/open-telemetry/semantic-conventions-genai, as of November
+"""Span attributes of a handoff, a model call and a tool call, by OpenTelemetry's conventions
+for generative AI (https://github.com/open-telemetry/semantic-conventions-genai, as of November
 2026).
 
-Attributes without a convention begin with `handoff.`. No attribute holds text of a person, a model
-or a tool, except for `content_*`, which are off by default. Pure.
+Attributes without a convention begin with `handoff.`. No attribute holds text of a person, a
+model or a tool, except for `content_*`, which are off by default. Pure.
 """
 
 from __future__ import annotations

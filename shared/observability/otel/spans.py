@@ -54,8 +54,8 @@ KNOWN_JOBS = 10_000
 def open_telemetry(service: str, settings: Settings, flush_s: float | None) -> Telemetry:
     """Start to export spans, and return the implementation that exports them.
 
-    In a supervisor or a worker, its provider becomes the global one if there is none yet, so that
-    spans of a user's tools join the trace. A client leaves the global provider alone.
+    In a supervisor or a worker, its provider becomes the global one if there is none yet, so
+    that spans of a user's tools join the trace. A client leaves the global provider alone.
 
     Args:
         flush_s: see `start_telemetry`; None in a supervisor or a worker.
@@ -94,8 +94,8 @@ class _CallSpan(Span):
 
 
 class _ClaimOutcome(Span):
-    """Outcome of a claim of a handoff: a result, a handoff that no job needs any more, or neither. In
-    the last case, a later claim continues the handoff.
+    """Outcome of a claim of a handoff: a result, a handoff that no job needs any more, or
+    neither. In the last case, a later claim continues the handoff.
     """
 
     def __init__(self) -> None:
@@ -178,8 +178,8 @@ class OpenTelemetry(Telemetry):
     def handoff(
         self, handoff: AgentHandoff, model: str | None, started_at: float | None
     ) -> Iterator[Span]:
-        """Put the spans of the block below the handoff's span. The claim that ends the handoff exports
-        the handoff's span, which starts with the first claim.
+        """Put the spans of the block below the handoff's span. The claim that ends the handoff
+        exports the handoff's span, which starts with the first claim.
         """
         place, began_ns, claimed = self._place(handoff.job_id), time.time_ns(), _ClaimOutcome()
         current, encloses = trace.get_current_span().get_span_context(), _is_open_since(started_at)
@@ -230,8 +230,8 @@ class OpenTelemetry(Telemetry):
             yield _CallSpan(span, captures=self._captures)
 
     def job_ended(self, life: JobSpan) -> None:
-        """Export the root span of the job. A job that ends again after a retry gets a second span
-        below the first.
+        """Export the root span of the job. A job that ends again after a retry gets a second
+        span below the first.
         """
         place = self._place(life.job_id)
         if life.retries == 0:
@@ -266,8 +266,8 @@ class OpenTelemetry(Telemetry):
     def _working(
         self, name: str, kind: SpanKind, attributes: gen_ai.Attributes
     ) -> Iterator[trace.Span]:
-        """Open a span for the block. Only the kind of an error is recorded, because its text may
-        quote a payload.
+        """Open a span for the block. Only the kind of an error is recorded, because its text
+        may quote a payload.
         """
         with self._tracer.start_as_current_span(
             name,
@@ -283,8 +283,8 @@ class OpenTelemetry(Telemetry):
                 raise
 
     def _place(self, job_id: JobId) -> TracePosition:
-        """Return the job's position in its trace. If the store is unreachable, derive the position
-        from the job's id alone.
+        """Return the job's position in its trace. If the store is unreachable, derive the
+        position from the job's id alone.
         """
         try:
             return self._known(job_id)
@@ -295,8 +295,8 @@ class OpenTelemetry(Telemetry):
         return self._decided(place_of(job_id, self._kept))
 
     def _decided(self, place: TracePosition) -> TracePosition:
-        """Add the sampler's decision if there is none yet. It depends on the trace's id, so all
-        processes decide the same.
+        """Add the sampler's decision if there is none yet. It depends on the trace's id, so
+        all processes decide the same.
         """
         if place.is_sampled is not None:
             return place
@@ -305,8 +305,8 @@ class OpenTelemetry(Telemetry):
 
 
 def _is_open_since(started_at: float | None) -> bool:
-    """Return whether the current span began before that time, in Unix seconds, or may have done so.
-    The span of a later claim began after the handoff.
+    """Return whether the current span began before that time, in Unix seconds, or may have
+    done so. The span of a later claim began after the handoff.
     """
     began_ns = getattr(trace.get_current_span(), "start_time", None)
     return not started_at or began_ns is None or began_ns < (started_at + CLOCKS_APART_S) * 1e9

@@ -50,8 +50,8 @@ _CHECKS: Mapping[str, Callable[[str], None]] = {
 
 
 def problems_of_exporter(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield one line for each invalid variable: its name and the fault of its value. The value is left
-    out, because it may be a secret.
+    """Yield one line for each invalid variable: its name and the fault of its value. The value
+    is left out, because it may be a secret.
 
     `OTEL_EXPORTER_OTLP_TRACES_*` takes precedence over `OTEL_EXPORTER_OTLP_*`.
     """

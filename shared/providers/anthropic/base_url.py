@@ -7,11 +7,12 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 
 def split_credentials(base_url: str) -> tuple[str, dict[str, str]]:
-    """Split a URL such as `https://user:password@host/path` into the URL without its credentials
-    and the `Authorization` header with them (RFC 7617). Without credentials there is no header.
+    """Split a URL such as `https://user:password@host/path` into the URL without its
+    credentials and the `Authorization` header with them (RFC 7617). Without credentials there
+    is no header.
 
-    aiohttp refuses a request with credentials in its URL and an `Authorization` header, and the SDK
-    may set this header.
+    aiohttp refuses a request with credentials in its URL and an `Authorization` header, and
+    the SDK may set this header.
     """
     try:
         parts = urlsplit(base_url)

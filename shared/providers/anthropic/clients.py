@@ -19,11 +19,12 @@ from handoff_queue.shared.types.errors import MissingCredentials, UserError
 from handoff_queue.shared.types.model import Model
 
 _NO_KEY = "no-key-needed"
-"""Key for a server of the user if no key is set. The SDK requires a key, and local servers ignore
-it.
+"""Key for a server of the user if no key is set. The SDK requires a key, and local servers
+ignore it.
 """
 _OTHER_FILES = 256
-"""Files that a process opens in addition to its connections to the model: Redis, logs, documents.
+"""Files that a process opens in addition to its connections to the model: Redis, logs,
+documents.
 """
 _NO_LIMIT = 0
 """The value with which aiohttp does not limit connections."""
@@ -107,8 +108,8 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
 
 
 def _most_connections() -> int:
-    """Return the number of connections that a process may open: all files that the system allows,
-    except `_OTHER_FILES`. The SDK's own limit of 1,000 could make a call wait.
+    """Return the number of connections that a process may open: all files that the system
+    allows, except `_OTHER_FILES`. The SDK's own limit of 1,000 could make a call wait.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
@@ -160,8 +161,8 @@ def _of_provider(name: str, build: Callable[[], Client]) -> Client:
 
 
 def _no_address(provider: str) -> UserError:
-    """Return the error for a region or resource name that gives no valid address. The message does
-    not quote the value.
+    """Return the error for a region or resource name that gives no valid address. The message
+    does not quote the value.
     """
     return UserError(
         f"HANDOFF_MODEL_PROVIDER={provider}: its server has no valid address: correct {_PLACES[provider]}"

@@ -70,8 +70,8 @@ _MAY_PASS = re.compile(
     r"api_error|overload|rate_?limit|time_?d?_?out|unavailable|server|internal|busy|capacity|^(408|409|429|5\d\d)$",
     re.IGNORECASE,
 )
-"""Types or codes of errors that may pass with a retry: of the provider, of OpenAI's protocol and of
-llama.cpp.
+"""Types or codes of errors that may pass with a retry: of the provider, of OpenAI's protocol
+and of llama.cpp.
 """
 _WORDS = ("message", "detail", "msg")
 """Fields of an error that servers use for their message."""
@@ -88,11 +88,13 @@ _NOT_UNDERSTOOD = (
 
 @contextmanager
 def translated_errors(sending: RequestProgress, settings: ClientSettings) -> Iterator[None]:
-    """Raise a `ModelError` in place of each exception of the SDK and its HTTP client in the block.
+    """Raise a `ModelError` in place of each exception of the SDK and its HTTP client in the
+    block.
 
     An invalid stream causes many kinds of exceptions in the SDK's decoder (JSON, lookups,
-    attributes). Each exception becomes `ModelUnreachable`, because a retry may help. An exception
-    before the first byte was sent is about credentials, the request or the connection.
+    attributes). Each exception becomes `ModelUnreachable`, because a retry may help. An
+    exception before the first byte was sent is about credentials, the request or the
+    connection.
     """
     try:
         yield
@@ -165,10 +167,11 @@ def _of_no_error_status(error: anthropic.APIStatusError, message: str) -> ModelE
 
 
 def is_error(value: Any) -> bool:
-    """Return whether a JSON value is an error that the server sent in place of a reply or an event.
+    """Return whether a JSON value is an error that the server sent in place of a reply or an
+    event.
 
-    An error has the type "error", or it has a field `error` or `errors`, or it has a message and no
-    type. The last two do not hold for a value with the content of a reply.
+    An error has the type "error", or it has a field `error` or `errors`, or it has a message
+    and no type. The last two do not hold for a value with the content of a reply.
     """
     if not isinstance(value, dict):
         return False
@@ -201,8 +204,8 @@ def error_of_event(data: str) -> ModelError:
 
 
 def _of_stream_event(kind: str, message: str) -> ModelError:
-    """Return the error of a reply with status 200. Only its type or code tells whether another try
-    may help.
+    """Return the error of a reply with status 200. Only its type or code tells whether another
+    try may help.
 
     An error with a message and another type or no type, such as "model not loaded" of a local
     server, would come again.
@@ -221,8 +224,8 @@ def _of_stream_event(kind: str, message: str) -> ModelError:
 
 
 def _message_of(body: Any) -> str:
-    """Return the server's message in one line, redacted, with a colon in front, or "" if there is
-    none. Some servers leave out the outer object, and some send text.
+    """Return the server's message in one line, redacted, with a colon in front, or "" if there
+    is none. Some servers leave out the outer object, and some send text.
     """
     message = body
     if isinstance(body, dict):

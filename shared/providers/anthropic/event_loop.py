@@ -15,16 +15,16 @@ from typing import Any
 END_WITHIN_S = 5.0
 """Seconds that the end of a process waits for cancelled coroutines."""
 BREATH_S = 0.0004
-"""Seconds between two polls for each connection that had data. With 500 streams, each stream is read
-five times a second, and not for each word.
+"""Seconds between two polls for each connection that had data. With 500 streams, each stream
+is read five times a second, and not for each word.
 """
 LONGEST_BREATH_S = 0.2
 """Longest time between two polls in seconds. More frequent words would not be shown."""
 
 
 class BatchingSelector(selectors.DefaultSelector):
-    """A selector that polls less often when more connections have data. One read then takes all
-    words that have arrived on a connection: ten words cost little more than one. With one
+    """A selector that polls less often when more connections have data. One read then takes
+    all words that have arrived on a connection: ten words cost little more than one. With one
     connection it polls at once.
     """
 
@@ -53,11 +53,11 @@ class BatchingSelector(selectors.DefaultSelector):
 
 
 class EventLoop:
-    """An event loop whose thread starts with the first coroutine and ends with the process. After a
-    fork, the child process starts a new thread.
+    """An event loop whose thread starts with the first coroutine and ends with the process.
+    After a fork, the child process starts a new thread.
 
-    A process uses one event loop. With greenlets it cannot use more: they all run in one thread, and
-    one thread can run one loop.
+    A process uses one event loop. With greenlets it cannot use more: they all run in one
+    thread, and one thread can run one loop.
     """
 
     def __init__(self, name: str) -> None:
@@ -67,8 +67,8 @@ class EventLoop:
         self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
     def run(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        """Run the coroutine in the loop, in the caller's context. If the caller cancels the future,
-        the coroutine is cancelled at once.
+        """Run the coroutine in the loop, in the caller's context. If the caller cancels the
+        future, the coroutine is cancelled at once.
 
         Raises:
             RuntimeError: the system cannot start another thread.

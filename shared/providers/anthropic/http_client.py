@@ -33,8 +33,8 @@ class WatchedClient(anthropic.DefaultAioHttpClient):
     """The SDK's client over aiohttp. It sets `has_begun` in the progress that `watch_sending`
     returned.
 
-    aiohttp reports the first part of a request's body just before it writes the headers and this
-    part. It does not report a CONNECT request to a proxy.
+    aiohttp reports the first part of a request's body just before it writes the headers and
+    this part. It does not report a CONNECT request to a proxy.
     """
 
     def _init_transport(self, *args: Any, **options: Any) -> httpx2.AsyncBaseTransport:

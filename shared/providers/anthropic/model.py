@@ -1,5 +1,5 @@
-"""The `Model` over the official SDK. It streams each reply and never retries. The caller can cut a
-call at any time.
+"""The `Model` over the official SDK. It streams each reply and never retries. The caller can
+cut a call at any time.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse
 
 CONNECT_TIMEOUT_S = 10.0
 REST_WITHIN_S = 2 * LONGEST_BREATH_S
-"""Longest time in seconds between a complete reply and the end of its body. Only after its end the
-connection can serve another call. Usually the end has arrived already.
+"""Longest time in seconds between a complete reply and the end of its body. Only after its end
+the connection can serve another call. Usually the end has arrived already.
 """
 CLOSE_WITHIN_S = 5.0
 """Seconds that the end of a process waits until the client has closed its connections."""
@@ -58,12 +58,12 @@ Client = (
 
 
 class AnthropicModel:
-    """A model behind one client. All threads of a process share it, because a client costs tens of
-    megabytes, a connection pool and a TLS context.
+    """A model behind one client. All threads of a process share it, because a client costs
+    tens of megabytes, a connection pool and a TLS context.
 
-    One event loop reads all replies, while each caller's thread sends pulses. A reader thread for
-    each stream would wake up for each word and cost several times as much. It also could not
-    interrupt a blocked read.
+    One event loop reads all replies, while each caller's thread sends pulses. A reader thread
+    for each stream would wake up for each word and cost several times as much. It also could
+    not interrupt a blocked read.
     """
 
     def __init__(self, client: Client) -> None:
@@ -97,8 +97,8 @@ class AnthropicModel:
             self._exchanges.discard(exchange)
 
     def close(self) -> None:
-        """End all waiting calls, and close the connections. A call whose reply has not arrived ends
-        with `ModelUnreachable`.
+        """End all waiting calls, and close the connections. A call whose reply has not arrived
+        ends with `ModelUnreachable`.
         """
         for exchange in tuple(self._exchanges):
             exchange.give_up()
@@ -223,9 +223,9 @@ class _Exchange:
     async def _take_all(
         self, events: AsyncIterator[dict[str, Any]], partial_reply: PartialReply
     ) -> None:
-        """Take all events up to the end of the reply. Only an event with usage wakes the waiting
-        thread. The thread reads all other events at its next pulse, because a wake-up costs as much
-        as an event.
+        """Take all events up to the end of the reply. Only an event with usage wakes the
+        waiting thread. The thread reads all other events at its next pulse, because a wake-up
+        costs as much as an event.
         """
         async for event in events:
             partial_reply.take(event)
@@ -238,9 +238,9 @@ class _Exchange:
 async def _post(client: Client, request: dict[str, Any], timeout: anthropic.Timeout) -> Any:
     """Send the request, and return the stream of the reply.
 
-    Anthropic's own client and Foundry's get the request as text. Otherwise they would first copy
-    each part of the request. Bedrock's and Vertex's clients need the parts, because they change
-    them.
+    Anthropic's own client and Foundry's get the request as text. Otherwise they would first
+    copy each part of the request. Bedrock's and Vertex's clients need the parts, because they
+    change them.
     """
     if not isinstance(client, anthropic.AsyncAnthropic):
         return await client.messages.create(**request, timeout=timeout)

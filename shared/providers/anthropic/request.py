@@ -1,5 +1,5 @@
-"""Conversion of a `ModelCall` to the arguments of `client.messages.create`, with cache breakpoints
-and strict schemas.
+"""Conversion of a `ModelCall` to the arguments of `client.messages.create`, with cache
+breakpoints and strict schemas.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _LOOSE = (
     "$dynamicRef",
     "definitions",
 )
-"""Keywords that strict schemas do not support, or that the SDK would remove although they change the
-meaning of a schema.
+"""Keywords that strict schemas do not support, or that the SDK would remove although they
+change the meaning of a schema.
 """
 
 
@@ -63,16 +63,16 @@ def request_of(call: ModelCall, *, omit_strict: bool = False) -> dict[str, Any]:
 
 
 def strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the schema in the form that the provider enforces. None: this form would change its
-    meaning, for example of an object with free keys.
+    """Return the schema in the form that the provider enforces. None: this form would change
+    its meaning, for example of an object with free keys.
     """
     return _strict(json.dumps(schema))
 
 
 @lru_cache(maxsize=256)
 def _strict(schema: str) -> dict[str, Any] | None:
-    """Return the strict form of a schema in JSON. It is cached, because each turn sends the same
-    schemas.
+    """Return the strict form of a schema in JSON. It is cached, because each turn sends the
+    same schemas.
     """
     try:
         return anthropic.transform_schema(_prepared(json.loads(schema)))
@@ -136,8 +136,8 @@ def _in_words(schema: Mapping[str, Any]) -> str:
 
 
 def _strict_tools(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
-    """Return the tools. At most the first `MOST_STRICT_TOOLS` of the handoff's own tools have strict
-    schemas.
+    """Return the tools. At most the first `MOST_STRICT_TOOLS` of the handoff's own tools have
+    strict schemas.
     """
     definitions: list[dict[str, Any]] = []
     left = MOST_STRICT_TOOLS
@@ -154,8 +154,8 @@ def _strict_tools(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
 
 
 def _with_cached_end(messages: tuple[MessageParam, ...]) -> list[MessageParam]:
-    """Return the messages with a cache breakpoint at the last block, because the next turn repeats
-    everything up to this block.
+    """Return the messages with a cache breakpoint at the last block, because the next turn
+    repeats everything up to this block.
     """
     if not messages:
         return []

@@ -1,5 +1,5 @@
-"""Collects the events of one streamed reply. It accepts missing fields, because servers other than
-the provider's leave fields out. The SDK's own code does not.
+"""Collects the events of one streamed reply. It accepts missing fields, because servers other
+than the provider's leave fields out. The SDK's own code does not.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _MOST_TOKENS = 10**9
 async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
     """Yield the events of a stream that the SDK has opened, as the server sent them.
 
-    The SDK's own parser is not used, because it costs more than reading the stream. The type of an
-    event is taken from its data, because some servers send no `event:` line.
+    The SDK's own parser is not used, because it costs more than reading the stream. The type
+    of an event is taken from its data, because some servers send no `event:` line.
 
     Raises:
         ModelError: the server sent an error in place of an event or of the whole stream.
@@ -89,8 +89,9 @@ def _check_no_error(body: bytes) -> None:
 class PartialReply:
     """The part of a reply that has arrived. One thread writes it, and another reads it.
 
-    Blocks stay as the server wrote them, also blocks of unknown types, because the next turn sends
-    them back. Each piece is checked when it arrives, so a reader finds texts where texts belong.
+    Blocks stay as the server wrote them, also blocks of unknown types, because the next turn
+    sends them back. Each piece is checked when it arrives, so a reader finds texts where texts
+    belong.
     """
 
     def __init__(self, model: str, limits: RateLimits) -> None:
@@ -227,8 +228,8 @@ class PartialReply:
 
 
 def usage_of(reported: dict[str, Any]) -> Usage:
-    """Return the usage that the provider reported. The provider counts cached tokens separately;
-    here they are part of the input tokens. Missing fields count as zero.
+    """Return the usage that the provider reported. The provider counts cached tokens
+    separately; here they are part of the input tokens. Missing fields count as zero.
     """
     read = _count(reported, "cache_read_input_tokens")
     written = _count(reported, "cache_creation_input_tokens")
@@ -293,8 +294,8 @@ def _check_blocks(content: tuple[Block, ...]) -> None:
 
 
 def _known(usage: object) -> dict[str, Any]:
-    """Return the fields of a usage report that are not null. They are totals, so they replace the
-    values of earlier events.
+    """Return the fields of a usage report that are not null. They are totals, so they replace
+    the values of earlier events.
     """
     values: dict[str, Any] = {}
     if isinstance(usage, dict):
@@ -305,8 +306,8 @@ def _known(usage: object) -> dict[str, Any]:
 
 
 def _arguments(text: str) -> Any:
-    """Return the arguments of a call. Invalid JSON stays a string. The check of the arguments later
-    refuses this string, so that the model gets an error.
+    """Return the arguments of a call. Invalid JSON stays a string. The check of the arguments
+    later refuses this string, so that the model gets an error.
     """
     if not text.strip():
         return {}

@@ -1,5 +1,5 @@
-"""Converts a user's typed Python function into a `Tool`. The SDK's own helper builds the schema from
-the signature and the docstring.
+"""Converts a user's typed Python function into a `Tool`. The SDK's own helper builds the
+schema from the signature and the docstring.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def tool_from(
 ) -> Tool:
     """Return the function as a tool.
 
-    The docstring of the function is the description, and each parameter needs a type. The worker
-    fills in a parameter of the type `CallContext`. `output_of` converts the returned value into the
-    text that the model sees.
+    The docstring of the function is the description, and each parameter needs a type. The
+    worker fills in a parameter of the type `CallContext`. `output_of` converts the returned
+    value into the text that the model sees.
 
     Args:
         name: name of the tool. None: the name of the function.
@@ -156,8 +156,8 @@ class _Signature:
 
 
 def _described(function: Callable[..., Any]) -> tuple[Any, frozenset[str]]:
-    """Return the function or method that has the docstring and the types of a callable, and the
-    parameters that a `functools.partial` has filled in.
+    """Return the function or method that has the docstring and the types of a callable, and
+    the parameters that a `functools.partial` has filled in.
     """
     fixed = set[str]()
     while isinstance(function, partial) and "__wrapped__" not in vars(function):
@@ -181,8 +181,8 @@ def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, Any], nam
 
 
 def _is_context(hint: Any) -> bool:
-    """Return whether the worker fills in a parameter of this type: `CallContext`, or `CallContext |
-    None`.
+    """Return whether the worker fills in a parameter of this type: `CallContext`, or
+    `CallContext | None`.
     """
     if get_origin(hint) is Union or isinstance(hint, type(int | None)):
         return CallContext in get_args(hint)

@@ -1,5 +1,5 @@
-"""Errors for model calls that were never sent. Each message is one line and names the setting to
-change.
+"""Errors for model calls that were never sent. Each message is one line and names the setting
+to change.
 
 No message quotes the text of an exception, which may contain a key or the password of a proxy.
 """
@@ -27,8 +27,8 @@ _PASSING_PROXY_STATUSES = (408, 425, 429)
 _NETWORK_ERRORS = frozenset(
     {"ConnectionError", "TimeoutError", "HTTPClientError", "TransportError", "gaierror"}
 )
-"""Names of the classes of errors that may pass with a retry: Python's, botocore's, google-auth's and
-httpx's.
+"""Names of the classes of errors that may pass with a retry: Python's, botocore's,
+google-auth's and httpx's.
 """
 _UNUSABLE_REQUESTS = (
     httpx2.UnsupportedProtocol,
@@ -70,8 +70,8 @@ def settings_of(client: object) -> ClientSettings:
 
 
 def unsent_error(error: Exception, settings: ClientSettings) -> ModelError:
-    """Return the error for an exception that was raised before the first byte of the request was
-    sent.
+    """Return the error for an exception that was raised before the first byte of the request
+    was sent.
     """
     causes = tuple(_causes(error))
     for cause in causes:
@@ -160,8 +160,8 @@ def _of_tls(error: aiohttp.ClientConnectorSSLError, settings: ClientSettings) ->
 
 
 def _may_pass(causes: tuple[BaseException, ...]) -> bool:
-    """Return whether a retry may help, because the network caused the error or google-auth calls it
-    retryable.
+    """Return whether a retry may help, because the network caused the error or google-auth
+    calls it retryable.
     """
     may_pass = False
     for cause in causes:
@@ -196,8 +196,8 @@ def _way(settings: ClientSettings) -> str:
 
 
 def _address_variable(error: aiohttp.ClientConnectorError, settings: ClientSettings) -> str:
-    """Return the environment variable with the address of a failed connection: of a proxy, or of
-    the model's server.
+    """Return the environment variable with the address of a failed connection: of a proxy, or
+    of the model's server.
     """
     for scheme in ("https", "http"):
         name, host = _proxy(scheme)

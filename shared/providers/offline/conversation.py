@@ -12,8 +12,8 @@ from handoff_queue.shared.types.citation_markers import MARKER
 
 _HEADING = re.compile(r"#{1,6}\s+(.+)")
 _SCHEMA_IN_WORDS = "matches this JSON Schema: "
-"""Words before the schema in a system prompt. `shared.providers.anthropic.request` writes them if
-the server cannot enforce the schema.
+"""Words before the schema in a system prompt. `shared.providers.anthropic.request` writes them
+if the server cannot enforce the schema.
 """
 
 
@@ -126,8 +126,8 @@ def only_properties(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dic
 
 
 def objects_in(text: str, first_key: str) -> Iterator[dict[str, Any]]:
-    """Yield the complete JSON objects in a text whose first key is `first_key`. The text around them
-    may be cut off.
+    """Yield the complete JSON objects in a text whose first key is `first_key`. The text
+    around them may be cut off.
     """
     end = 0
     for match in re.finditer(rf'\{{\s*"{first_key}"', text):
@@ -290,8 +290,8 @@ def _text_of(content: Any) -> str:
 
 
 def _tag(text: str, name: str) -> str:
-    """Return the content of the first tag of this name, or "". `shared.agent.prompt` writes `</` in
-    the content as `<\\/`.
+    """Return the content of the first tag of this name, or "". `shared.agent.prompt` writes
+    `</` in the content as `<\\/`.
     """
     match = re.search(rf"<{name}\b[^>]*>(.*?)</{name}>", text, re.DOTALL)
     if match:

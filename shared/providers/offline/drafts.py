@@ -34,8 +34,8 @@ def draft(request: str, claims: Sequence[Claim], gaps: Sequence[str]) -> str:
 
 
 def distinct(claims: Iterable[Claim], least_similarity: float) -> list[Claim]:
-    """Return the claims without repetitions. A claim repeats an earlier one if their `similarity` is
-    `least_similarity` or more.
+    """Return the claims without repetitions. A claim repeats an earlier one if their
+    `similarity` is `least_similarity` or more.
     """
     distinct_claims: list[Claim] = []
     for claim in claims:
@@ -103,8 +103,8 @@ def _comparison(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> 
 def _table(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> tuple[str, set[str]]:
     """Return a table of the claims by heading and thing, and the ids of the claims in it.
 
-    The table has each heading that several things share or that the request asks for. It is empty
-    if there is no such heading.
+    The table has each heading that several things share or that the request asks for. It is
+    empty if there is no such heading.
     """
     asked = set(map(str.lower, aspects))
     cells: dict[str, dict[str, Claim]] = {}

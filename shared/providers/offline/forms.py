@@ -46,8 +46,8 @@ class Filled:
 def fill(schema: Schema, claims: Claims, by_thing: Mapping[str, Claims]) -> Filled:
     """Return a value for the schema, and the places without a claim.
 
-    The value is None if no claim fits, or if it would not match the schema although no claim is
-    missing.
+    The value is None if no claim fits, or if it would not match the schema although no claim
+    is missing.
 
     Args:
         schema: JSON Schema of the value.
@@ -81,8 +81,9 @@ def is_valid(value: Any, schema: Schema) -> bool:
 class _Form:
     """A schema while it is filled, with the used claims and the missing places so far.
 
-    In its methods, `place` is the path of a value, such as `laptops[1].price`. `thing` is the thing
-    or document that the place is about, or "". `claims` are the claims that may fill the place.
+    In its methods, `place` is the path of a value, such as `laptops[1].price`. `thing` is the
+    thing or document that the place is about, or "". `claims` are the claims that may fill the
+    place.
     """
 
     def __init__(self, root: Schema, things: Mapping[str, Claims]) -> None:
@@ -113,8 +114,8 @@ class _Form:
         return self._simple(schema, kind, place, thing, claims)
 
     def _resolved(self, schema: Any) -> dict[str, Any]:
-        """Return the target of a reference, or the schema itself if it is none. Only references into
-        the root schema are followed.
+        """Return the target of a reference, or the schema itself if it is none. Only
+        references into the root schema are followed.
         """
         for _ in range(_DEEPEST):
             if not isinstance(schema, Mapping) or "$ref" not in schema:
@@ -129,8 +130,8 @@ class _Form:
         return {}
 
     def _first_of(self, options: Sequence[Any], place: str, thing: str, claims: Claims) -> Any:
-        """Return the value of the first option that the claims fill. Else return None if an option
-        is null, or `_NOTHING`.
+        """Return the value of the first option that the claims fill. Else return None if an
+        option is null, or `_NOTHING`.
         """
         missing = len(self.missing)
         may_be_null = False
@@ -146,8 +147,8 @@ class _Form:
         return _NOTHING
 
     def _object(self, schema: Schema, place: str, thing: str, claims: Claims) -> Any:
-        """Return an object. A property with the name of a thing gets the claims about this thing.
-        Return `_NOTHING` if properties are required and no property has a value.
+        """Return an object. A property with the name of a thing gets the claims about this
+        thing. Return `_NOTHING` if properties are required and no property has a value.
         """
         properties = schema.get("properties", {})
         required = schema.get("required", ())
@@ -239,8 +240,8 @@ def _values_in(claims: Claims, schema: Schema, kind: str) -> list[Any]:
 
 
 def _choice_in(text: str, choices: Sequence[Any]) -> list[Any]:
-    """Return the only choice that a text names. The list is empty if the text negates something, or
-    names another number of choices.
+    """Return the only choice that a text names. The list is empty if the text negates
+    something, or names another number of choices.
     """
     words = set(words_of(text))
     named: list[Any] = []
@@ -266,8 +267,8 @@ def _number_in(text: str) -> list[int | float]:
 
 
 def _about(place: str, claims: Claims) -> list[Claim]:
-    """Return the claims that may fill a text or a list: all claims for a general name, else the
-    claims with every word of the name.
+    """Return the claims that may fill a text or a list: all claims for a general name, else
+    the claims with every word of the name.
     """
     name = _property_of(place)
     is_general = not name or name in _GENERAL | _SOURCES

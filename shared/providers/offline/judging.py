@@ -1,5 +1,5 @@
-"""The roles that check work: assessor, judge, grader and fact checker. They count words, sources and
-figures, and their answers say so.
+"""The roles that check work: assessor, judge, grader and fact checker. They count words,
+sources and figures, and their answers say so.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def assess(conversation: Conversation) -> dict[str, Any]:
-    """Return REVISE if statements lack sources or parts of the request are not covered, else PASS.
-    The open points are gaps that the last result does not name.
+    """Return REVISE if statements lack sources or parts of the request are not covered, else
+    PASS. The open points are gaps that the last result does not name.
     """
     results = conversation.results
     problems: dict[str, list[str]] = {}
@@ -62,8 +62,8 @@ def assess(conversation: Conversation) -> dict[str, Any]:
 
 
 def settle_conflicts(conversation: Conversation) -> dict[str, Any]:
-    """Settle each conflict for the claim with the most sources. No claim stands if several claims
-    have this number of sources.
+    """Settle each conflict for the claim with the most sources. No claim stands if several
+    claims have this number of sources.
     """
     settlements = []
     for conflict in lines_of_json(conversation.task):
@@ -88,8 +88,8 @@ def rule_on_points(conversation: Conversation) -> dict[str, Any]:
 
 
 def grade(conversation: Conversation) -> dict[str, Any]:
-    """Return the score of each answer by its share of the words of the right answer. Without a right
-    answer, the words of the request count.
+    """Return the score of each answer by its share of the words of the right answer. Without a
+    right answer, the words of the request count.
     """
     lines = lines_of_json(conversation.task)
     references = values_of(lines, "reference") or [request_in(conversation.task)]

@@ -52,8 +52,8 @@ def route(conversation: Conversation) -> dict[str, Any]:
 
 
 def plan(conversation: Conversation) -> dict[str, Any]:
-    """Plan research steps for the things or questions, and a step that writes the answer. If the
-    number of steps is too small, a research step takes several things or questions.
+    """Plan research steps for the things or questions, and a step that writes the answer. If
+    the number of steps is too small, a research step takes several things or questions.
     """
     step_fields = _property(conversation.schema, "steps")["items"]
     offered = _property(step_fields, "specialist")["enum"]
@@ -87,8 +87,8 @@ def plan(conversation: Conversation) -> dict[str, Any]:
 
 
 def resolve_needs(conversation: Conversation) -> dict[str, Any]:
-    """Give up on every missing input, because this model knows only the documents, and the steps
-    have searched them.
+    """Give up on every missing input, because this model knows only the documents, and the
+    steps have searched them.
     """
     item_schema = _property(conversation.schema, "resolutions")["items"]
     why = "The offline model knows nothing beyond the documents of this job."
@@ -120,8 +120,8 @@ def _best_specialist(
     """Return the specialist whose description has the most words of the request. A word in few
     descriptions counts more.
 
-    Only specialists with tools count. If the best score is below `_SURE`, return the generalist, or
-    the first name in the alphabet.
+    Only specialists with tools count. If the best score is below `_SURE`, return the
+    generalist, or the first name in the alphabet.
     """
     fields: dict[str, frozenset[str]] = {}
     for line in offered:

@@ -178,8 +178,8 @@ def _aspects_in(text: str) -> tuple[str, ...]:
 def _topics(text: str) -> tuple[str, ...]:
     """Return the questions and subjects of a request.
 
-    Only lines and sentences that ask or order something count. Without any, the whole text is the
-    only topic.
+    Only lines and sentences that ask or order something count. Without any, the whole text is
+    the only topic.
     """
     parts: list[str] = []
     for line in text.splitlines():

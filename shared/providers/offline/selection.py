@@ -100,8 +100,8 @@ def find(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list
 
 
 def _about_thing(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
-    """Return claims for each aspect of a thing. If an aspect has none, or there are no aspects,
-    return claims from all sections about the thing, too.
+    """Return claims for each aspect of a thing. If an aspect has none, or there are no
+    aspects, return claims from all sections about the thing, too.
     """
     about: list[Sentence] = []
     titled: list[Sentence] = []
@@ -137,8 +137,8 @@ def _about_thing(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Clai
 def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
     """Return claims that match the words of a question, and a gap for words in no sentence.
 
-    For a subject that is no question, return an overview of the sections with its words in their
-    headings if no sentence matches.
+    For a subject that is no question, return an overview of the sections with its words in
+    their headings if no sentence matches.
     """
     wanted = content_stems(topic.text)
     seen: set[str] = set()
@@ -162,8 +162,8 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[C
 
 
 def _candidates(topic: Topic, sentences: Sequence[Sentence], seen: Set[str]) -> Sequence[Sentence]:
-    """Return the sentences that have a name of the topic. If the topic has no names, return all
-    sentences, or none if most words of the topic are not in `seen`.
+    """Return the sentences that have a name of the topic. If the topic has no names, return
+    all sentences, or none if most words of the topic are not in `seen`.
     """
     if topic.names:
         candidates: list[Sentence] = []
@@ -187,11 +187,11 @@ def _overview_claims(wanted: Set[str], sentences: Sequence[Sentence]) -> list[Cl
 
 
 def _matching(wanted: frozenset[str], sentences: Sequence[Sentence], most: int) -> list[Sentence]:
-    """Return at most `most` sentences that have most of the wanted words, the best first. Of equal
-    scores, the earlier sentence comes first.
+    """Return at most `most` sentences that have most of the wanted words, the best first. Of
+    equal scores, the earlier sentence comes first.
 
-    A word in few sentences weighs more than a common word. A sentence that repeats a better one is
-    left out.
+    A word in few sentences weighs more than a common word. A sentence that repeats a better
+    one is left out.
     """
     weights: dict[str, float] = {}
     for stem in sorted(wanted):
@@ -256,8 +256,8 @@ def _of_thing(thing: str, heading: str, sentence: Sentence) -> Claim:
 
 
 def _in_context(heading: str, sentence: Sentence) -> Claim:
-    """Return the claim of a sentence, with its headings in front if they share no word with the
-    sentence.
+    """Return the claim of a sentence, with its headings in front if they share no word with
+    the sentence.
     """
     above = ", ".join(sentence.headings)
     text = sentence.text

@@ -1,5 +1,5 @@
-"""Splits documents (Markdown, plain text and tables) into sentences. The offline model states only
-these.
+"""Splits documents (Markdown, plain text and tables) into sentences. The offline model states
+only these.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ def name_of(source: str) -> str:
 
 
 def _ends_in_abbreviation(before: str) -> bool:
-    """Return whether the full stop at the end belongs to an abbreviation, a number or an initial.
+    """Return whether the full stop at the end belongs to an abbreviation, a number or an
+    initial.
 
     "It is written in C." ends a sentence. "Donald E." does not.
     """
@@ -151,8 +152,9 @@ def _is_statement(piece: str, kind: str, *, is_whole: bool) -> bool:
 
 
 def _blocks(text: str, *, is_start: bool) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
-    """Yield the kind (`text`, `item` or `row`), the headings, the text with folded white space, and
-    the wording of each block. Only a row has a wording. A short first block is the title.
+    """Yield the kind (`text`, `item` or `row`), the headings, the text with folded white
+    space, and the wording of each block. Only a row has a wording. A short first block is the
+    title.
     """
     headings: dict[int, str] = {}
     is_first = is_start

@@ -1,5 +1,5 @@
-"""The turns of a specialist: search documents, read them, and state the matching sentences. Or write
-from the claims of earlier results.
+"""The turns of a specialist: search documents, read them, and state the matching sentences. Or
+write from the claims of earlier results.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _MOST_READ = 3
 _MOST_HITS = 8
 _MOST_QUERY_WORDS = 20
 _PAGE_CHARS = 11_000
-"""Hits at or before about this offset need no other page. One call of `read_document` returns a
-little more.
+"""Hits at or before about this offset need no other page. One call of `read_document` returns
+a little more.
 """
 _BEFORE_HIT_CHARS = 1_000
 """Characters to read before a hit."""
@@ -48,8 +48,8 @@ _RESEARCH = re.compile(r"(?:research|find|look up|search|investigate)\b", re.IGN
 
 
 def next_calls(conversation: Conversation) -> list[dict[str, Any]]:
-    """Return the tool calls of this turn: all new searches, or else all new documents to read. The
-    list is empty if the answer is due.
+    """Return the tool calls of this turn: all new searches, or else all new documents to read.
+    The list is empty if the answer is due.
     """
     if _is_writing(conversation) or _why_not(conversation):
         return []
@@ -221,8 +221,9 @@ def _queries(topic: Topic) -> list[str]:
 
 
 def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
-    """Return the arguments of `read_document` for a topic: the documents that the task names, then
-    the documents with the best hits. They are at most `_MOST_READ` if the topic has words.
+    """Return the arguments of `read_document` for a topic: the documents that the task names,
+    then the documents with the best hits. They are at most `_MOST_READ` if the topic has
+    words.
     """
     has_words = bool(content_words(topic.text))
     weights: dict[str, float] = defaultdict(float)
@@ -257,8 +258,8 @@ def _named_in_task(conversation: Conversation) -> list[str]:
 
 
 def _sentences(conversation: Conversation) -> list[Sentence]:
-    """Return the sentences of the pages that were read, then the sentences of search hits in other
-    documents.
+    """Return the sentences of the pages that were read, then the sentences of search hits in
+    other documents.
 
     If the task names documents, only the sentences of these documents are returned.
     """

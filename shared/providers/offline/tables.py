@@ -9,8 +9,8 @@ from itertools import zip_longest
 from pathlib import PurePosixPath
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-"""Delimiter by file suffix. The delimiter is `;` if the first line of a CSV file has more semicolons
-than commas.
+"""Delimiter by file suffix. The delimiter is `;` if the first line of a CSV file has more
+semicolons than commas.
 """
 _MOST_QUOTE_CHARS = 2_000
 """Characters of the longest quote that a citation takes (`shared.types.handoff.Citation`)."""
@@ -58,8 +58,8 @@ def is_row(line: str) -> bool:
 
 
 def rows_of_table(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the quote and the wording of each row of a table. A first row without digits and empty
-    cells is the header, which is left out.
+    """Yield the quote and the wording of each row of a table. A first row without digits and
+    empty cells is the header, which is left out.
     """
     rows = list(map(cells_of, lines))
     columns: list[str] = []

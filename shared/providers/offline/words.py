@@ -55,8 +55,8 @@ def content_stems(text: str) -> frozenset[str]:
 
 
 def similarity(text: str, other: str) -> float:
-    """Return the share of words that two texts have in common, 0.0 to 1.0. It is 0.0 if a text has
-    no words.
+    """Return the share of words that two texts have in common, 0.0 to 1.0. It is 0.0 if a text
+    has no words.
     """
     words, other_words = set(words_of(text)), set(words_of(other))
     if not words or not other_words:

@@ -1,5 +1,5 @@
-"""Connections of the store to Redis: clients, scripts by name, Redis's clock, and the translation of
-errors.
+"""Connections of the store to Redis: clients, scripts by name, Redis's clock, and the
+translation of errors.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ ScriptCall = tuple[list[str], list[Any]]
 """Keys and arguments of one call of a script."""
 
 SOCKET_TIMEOUT_S = 30.0
-"""Seconds after which a silent socket counts as dead. The longest script takes less than a tenth of
-this time.
+"""Seconds after which a silent socket counts as dead. The longest script takes less than a
+tenth of this time.
 """
 COMMAND_TIMEOUT_S = 10.0
-"""Socket timeout of a command that a user or a shell script waits for. It is longer than a slow disk
-or a Lua script can block Redis.
+"""Socket timeout of a command that a user or a shell script waits for. It is longer than a
+slow disk or a Lua script can block Redis.
 """
 ONLOOKER_TIMEOUT_S = 4.0
-"""Socket timeout of live displays, which report within 5 s that Redis is silent. Their reads may be
-repeated.
+"""Socket timeout of live displays, which report within 5 s that Redis is silent. Their reads
+may be repeated.
 """
 MAX_CONNECTIONS = 64
-"""Connections of a process; further threads wait for a free one. Blocking readers have their own
-connections.
+"""Connections of a process; further threads wait for a free one. Blocking readers have their
+own connections.
 """
 NO_CONNECTION_LEFT = "No connection available"
 """redis-py's message for a pool that stayed exhausted for its timeout."""
@@ -115,8 +115,8 @@ TLS = (
         "what answers there speaks no TLS, or is silent: check scheme, host and port in HANDOFF_REDIS_URL",
     ),
 )
-"""Patterns of OpenSSL's messages in an error of a connection or its cause, and their meaning for a
-user.
+"""Patterns of OpenSSL's messages in an error of a connection or its cause, and their meaning
+for a user.
 """
 
 
@@ -131,8 +131,8 @@ class Connection:
         """
         self.url = url
         self.redis: Any = client_for(url, timeout_s, MAX_CONNECTIONS)
-        """redis-py's client. It is Any, because redis-py's types are unions over protocols and versions
-        that we do not use.
+        """redis-py's client. It is Any, because redis-py's types are unions over protocols and
+        versions that we do not use.
         """
         self.waiting: Any = client_for(url, timeout_s, None)
         """Client for blocking reads. Each read keeps a connection, so there is no limit."""
@@ -160,8 +160,8 @@ class Connection:
             raise _in_our_words(error) from error
 
     def script_for_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
-        """Run `lua/<name>.lua` once for each call, in one round trip that also loads the script.
-        Return the answer of each call, or its `StoreError` if that call failed.
+        """Run `lua/<name>.lua` once for each call, in one round trip that also loads the
+        script. Return the answer of each call, or its `StoreError` if that call failed.
 
         Raises:
             StoreUnavailable: see `in_our_words`.
@@ -182,8 +182,8 @@ class Connection:
         return translated
 
     def now(self) -> float:
-        """Return Unix time in seconds by Redis's clock. The clock is read once a minute; in between,
-        this host's monotonic clock is used.
+        """Return Unix time in seconds by Redis's clock. The clock is read once a minute; in
+        between, this host's monotonic clock is used.
 
         Raises:
             StoreUnavailable: Redis is unreachable, and its clock was never read.
@@ -201,10 +201,11 @@ class Connection:
         return time.monotonic() + (self._clock_offset or 0.0)
 
     def _ask_the_clock(self) -> float:
-        """Return the seconds to add to this host's monotonic clock to get Unix time by Redis's clock.
+        """Return the seconds to add to this host's monotonic clock to get Unix time by Redis's
+        clock.
 
-        The quickest of a few readings counts. The error of a reading is at most half of its round
-        trip, and the first may include the time to open a connection.
+        The quickest of a few readings counts. The error of a reading is at most half of its
+        round trip, and the first may include the time to open a connection.
         """
         quickest, offset = float("inf"), 0.0
         for _ in range(CLOCK_ASKED_AT_MOST):
@@ -222,8 +223,8 @@ class Connection:
         return offset
 
     def close(self) -> None:
-        """Close all sockets, including those to sentinels. `close` of redis-py does not close a pool
-        that the caller made.
+        """Close all sockets, including those to sentinels. `close` of redis-py does not close
+        a pool that the caller made.
         """
         for client in (self.redis, self.waiting):
             client.close()

@@ -1,14 +1,14 @@
-"""redis-py's client, pool and packer on the shortest path to the socket, without redis-py's own
-statistics of each command.
+"""redis-py's client, pool and packer on the shortest path to the socket, without redis-py's
+own statistics of each command.
 
 A round trip takes 15 µs of processor time, and 37 µs with plain redis-py (`python -m
 benchmarks.plain_forms --parts`).
 
 redis-py still opens connections, repeats commands, makes health checks, parses answers, raises
-errors and follows Sentinel. A round trip takes about half of redis-py's processor time, and a job
-makes about twenty. Without TLS a round trip releases the interpreter lock twice instead of five
-times (`shared/store/redis/kernel_timeout_socket.py`). Each release makes the thread wait for the
-other threads of the process.
+errors and follows Sentinel. A round trip takes about half of redis-py's processor time, and a
+job makes about twenty. Without TLS a round trip releases the interpreter lock twice instead of
+five times (`shared/store/redis/kernel_timeout_socket.py`). Each release makes the thread wait
+for the other threads of the process.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from handoff_queue.shared.store.redis.versions import (
 )
 
 FRESH_S = 0.05
-"""Seconds for which a used connection is taken without a check that the server has closed it. If
-the server has closed it, that call fails, like any call in flight at such a moment. The next
-call opens a new connection; a restarted server takes longer than this to come back.
+"""Seconds for which a used connection is taken without a check that the server has closed it.
+If the server has closed it, that call fails, like any call in flight at such a moment. The
+next call opens a new connection; a restarted server takes longer than this to come back.
 """
 
 
@@ -182,9 +182,9 @@ def _is_fresh(connection: Any) -> bool:
 
 
 class _Slots:
-    """The part of `queue.LifoQueue` that the pool uses, with operations that are atomic in C. The
-    connection that came back last leaves first. Slots without a connection, stored as None,
-    leave last.
+    """The part of `queue.LifoQueue` that the pool uses, with operations that are atomic in C.
+    The connection that came back last leaves first. Slots without a connection, stored as
+    None, leave last.
     """
 
     def __init__(self, most: int) -> None:

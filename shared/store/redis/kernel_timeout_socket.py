@@ -1,9 +1,9 @@
 """A socket whose timeouts the kernel keeps.
 
-Python implements socket timeouts itself: before each read and write it waits in a separate system
-call until the socket is ready, and releases the interpreter lock. In a process with many threads
-another thread takes the lock each time. To get the lock back takes longer than the call. The
-kernel's timeouts cost nothing until they expire.
+Python implements socket timeouts itself: before each read and write it waits in a separate
+system call until the socket is ready, and releases the interpreter lock. In a process with
+many threads another thread takes the lock each time. To get the lock back takes longer than
+the call. The kernel's timeouts cost nothing until they expire.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class KernelTimeoutSocket(socket.socket):
 def patient(plain: socket.socket) -> socket.socket:
     """Return the same connection with its timeout in the kernel.
 
-    The socket itself is returned if it does not block or if the system supports no such timeout.
-    The same holds for sockets that are not Python's own: gevent and eventlet wait in their own
-    loop.
+    The socket itself is returned if it does not block or if the system supports no such
+    timeout. The same holds for sockets that are not Python's own: gevent and eventlet wait in
+    their own loop.
     """
     seconds = plain.gettimeout()
     if seconds == 0 or os.name != "posix" or not isinstance(plain, _socket.socket):
@@ -91,8 +91,8 @@ def patient(plain: socket.socket) -> socket.socket:
 
 
 def _let_the_system_keep(kernel_socket: socket.socket, seconds: float | None) -> None:
-    """Set the kernel's timeout for reads. It is at least the kernel's smallest timeout, because 0
-    means no limit there.
+    """Set the kernel's timeout for reads. It is at least the kernel's smallest timeout,
+    because 0 means no limit there.
     """
     if seconds is None:
         micros = 0

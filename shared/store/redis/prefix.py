@@ -1,8 +1,9 @@
-"""Keys with a prefix of the installation, so that several installations and other applications can
-share one Redis database.
+"""Keys with a prefix of the installation, so that several installations and other applications
+can share one Redis database.
 
-All of our code, and each script, names keys without the prefix. `PrefixPacker` adds it when a command
-is packed for the socket. In scripts, `shared/store/redis/script.py` adds it to each call of a command.
+All of our code, and each script, names keys without the prefix. `PrefixPacker` adds it when a
+command is packed for the socket. In scripts, `shared/store/redis/script.py` adds it to each
+call of a command.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ NO_KEY = frozenset(
         "UNWATCH",
     }
 )
-"""Names of the commands without a key. `Script` adds the prefix to the keys of EVALSHA. With any
-other command, the first argument is a key.
+"""Names of the commands without a key. `Script` adds the prefix to the keys of EVALSHA. With
+any other command, the first argument is a key.
 """
 ONLY_KEYS = frozenset({"DEL", "EXISTS", "MGET", "UNLINK", "WATCH"})
 """Commands with nothing but keys."""

@@ -28,8 +28,8 @@ PARTS = (
     "parts/results",
     "parts/fair_queue",
 )
-"""Shared parts. Each depends only on earlier ones. A part has only definitions, which begin with
-`local` at the beginning of a line.
+"""Shared parts. Each depends only on earlier ones. A part has only definitions, which begin
+with `local` at the beginning of a line.
 """
 WORD = re.compile(r"[A-Za-z_]\w*")
 COMMENT = re.compile(r"^\s*--.*\n|\s+-- .*$", re.MULTILINE)
@@ -85,16 +85,17 @@ local redis = (function(plain)
   return { call = prefixed(plain.call), pcall = prefixed(plain.pcall) }
 end)(redis)
 """
-"""Lua in front of a script: the script names keys without the prefix, and Redis sees them with it.
+"""Lua in front of a script: the script names keys without the prefix, and Redis sees them with
+it.
 """
 
 
 class Script:
     """A Lua script that is loaded when the server does not know it, and runs by its digest.
 
-    A Redis user with the rights for EVALSHA and SCRIPT LOAD needs no right for EVAL. The `Script`
-    class of redis-py checks the type of its client at each call, which takes as long as the rest of
-    the call.
+    A Redis user with the rights for EVALSHA and SCRIPT LOAD needs no right for EVAL. The
+    `Script` class of redis-py checks the type of its client at each call, which takes as long
+    as the rest of the call.
     """
 
     def __init__(self, text: str, prefix: str = "") -> None:

@@ -1,9 +1,10 @@
-"""TLS contexts of connections to Redis. A process makes a context once, and not for each connection.
+"""TLS contexts of connections to Redis. A process makes a context once, and not for each
+connection.
 
 redis-py makes a context for each connection. That takes about 50 ms of processor time, because
-redis-py reads the system's CAs. Behind sentinels, a process that lost its connection opens several
-connections to find another primary. With many threads, it could not renew its leases in that time,
-and its watchdog ended it.
+redis-py reads the system's CAs. Behind sentinels, a process that lost its connection opens
+several connections to find another primary. With many threads, it could not renew its leases
+in that time, and its watchdog ended it.
 
 Only our pools share contexts. Other connections in the process keep the contexts that redis-py
 makes.
@@ -35,11 +36,11 @@ class _SharesContexts:
 
 
 def share_contexts(pool: Any) -> None:
-    """Let the TLS connections of this pool, and those to its sentinels, share contexts. Without TLS,
-    nothing changes.
+    """Let the TLS connections of this pool, and those to its sentinels, share contexts.
+    Without TLS, nothing changes.
 
-    Call this before the pool connects. It sets the class of the pools, because redis-py, kombu and
-    Celery have no option for the class of connections to sentinels.
+    Call this before the pool connects. It sets the class of the pools, because redis-py, kombu
+    and Celery have no option for the class of connections to sentinels.
     """
     pools = [pool]
     for sentinel in getattr(getattr(pool, "sentinel_manager", None), "sentinels", ()):

@@ -12,12 +12,12 @@ from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.terminal import figures, short
 
 EVERY_S = 4.5
-"""Seconds between two lines about activity in a log. With one tick of the view this stays below 5
-seconds, the longest time without a line about a running handoff.
+"""Seconds between two lines about activity in a log. With one tick of the view this stays
+below 5 seconds, the longest time without a line about a running handoff.
 """
 SILENT_AFTER_S = 5.0
-"""Seconds after which a handoff counts as silent. `shared.store.leases` writes a sign of life more
-often, so its process or its Redis has a problem.
+"""Seconds after which a handoff counts as silent. `shared.store.leases` writes a sign of life
+more often, so its process or its Redis has a problem.
 """
 MOST_AT_WORK = 12
 """Most handoffs in one line. Silent handoffs come first."""
@@ -65,8 +65,8 @@ def tools_of(standing: HandoffStanding | None) -> str:
 def activity_line(view: JobView) -> str | None:
     """Return a line about the running and throttled handoffs of the job and its child jobs.
 
-    The line begins with the usage of the job, and silent handoffs come first. Return None if there
-    is no such handoff.
+    The line begins with the usage of the job, and silent handoffs come first. Return None if
+    there is no such handoff.
     """
     silent: list[str] = []
     others: list[str] = []

@@ -33,8 +33,8 @@ class Draft:
     def more(self, view: JobView) -> str:
         """Return the new part of the draft, or an empty text.
 
-        The text is empty if no model writes an answer now, or if the answer is JSON. It is also
-        empty if Redis is away, or if the model has started the draft again.
+        The text is empty if no model writes an answer now, or if the answer is JSON. It is
+        also empty if Redis is away, or if the model has started the draft again.
         """
         handoff_id = _newest_writer(view)
         if handoff_id is None or _is_form(view):

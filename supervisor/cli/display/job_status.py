@@ -15,7 +15,8 @@ from handoff_queue.supervisor.cli.display.terminal import AT_MOST, figures, mone
 def headline(view: JobView) -> str:
     """Return the headline of a job.
 
-    Example: `j-0123456789ab  running  12 s  9 of 200 turns  14,210 tokens  $0.0123 of $0.5000`.
+    Example: `j-0123456789ab  running  12 s  9 of 200 turns  14,210 tokens  $0.0123 of
+    $0.5000`.
     """
     if view.books is None or view.state is None:
         return f"{view.job_id}  queued"
@@ -55,8 +56,8 @@ def against_quote(view: JobView) -> str | None:
     Example: `12 s of likely 30 s, at most 45 s; $0.0123 of likely $0.0200, at most $0.0310`. A
     figure above the quote has `over` instead of `at most`.
 
-    After a retry, the quote covers only the first run: `the first run likely 30 s, at most 45 s;
-    likely $0.0200, at most $0.0310; since the retry 4.0 s, $0.0021`.
+    After a retry, the quote covers only the first run: `the first run likely 30 s, at most 45
+    s; likely $0.0200, at most $0.0310; since the retry 4.0 s, $0.0021`.
     """
     if view.state is None or view.books is None:
         return None

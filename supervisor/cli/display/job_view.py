@@ -49,7 +49,8 @@ class StepCopies(Generic[_Item]):
 def collapse_steps(
     items: Sequence[_Item], name_of: Callable[[_Item], str]
 ) -> Iterator[_Item | StepCopies[_Item]]:
-    """Yield the items. If there are more than `MOST_ROWS`, the copies of one step are one item.
+    """Yield the items. If there are more than `MOST_ROWS`, the copies of one step are one
+    item.
 
     Args:
         name_of: returns the name of the step that an item belongs to.
@@ -141,10 +142,11 @@ class JobView:
         return replace(self, state=state, issued=tuple(issued), finished=finished)
 
     def spent(self, done: HandoffFinished) -> tuple[int, int, bool]:
-        """Return the turns and tokens of an ended handoff, and whether they are an upper bound.
+        """Return the turns and tokens of an ended handoff, and whether they are an upper
+        bound.
 
-        These are the figures of the budget. A result does not count calls that were cut off by a
-        kill.
+        These are the figures of the budget. A result does not count calls that were cut off by
+        a kill.
         """
         books = self.standings.get(done.handoff_id)
         if books is None or books.state != "done":

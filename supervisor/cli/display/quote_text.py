@@ -14,8 +14,8 @@ def quote_line(quote: Quote) -> str:
     """Return a quote as one line.
 
     Example: `likely $0.0123, in 9 of 10 cases at most $0.0310; likely 12.0 s, ... (from 120
-    handoffs here, and how 45 quotes turned out)`. With fewer than `FEWEST_SCORES` ended quotes, the
-    line has `at most` instead of `in 9 of 10 cases at most`.
+    handoffs here, and how 45 quotes turned out)`. With fewer than `FEWEST_SCORES` ended
+    quotes, the line has `at most` instead of `in 9 of 10 cases at most`.
     """
     at_most = "at most"
     if quote.jobs >= FEWEST_SCORES:

@@ -87,8 +87,8 @@ class Screen:
         write(text)
 
     def _shares_the_terminal(self) -> bool:
-        """Return whether stdout, a terminal, already shows a part of the answer. Lines would mix
-        with it.
+        """Return whether stdout, a terminal, already shows a part of the answer. Lines would
+        mix with it.
         """
         return self._draft is not None and bool(self._draft.shown) and sys.stdout.isatty()
 

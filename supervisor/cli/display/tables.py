@@ -72,8 +72,8 @@ def cut_words(what: str, most: int) -> str:
 def choose_rows(ranks: Sequence[int], heads: Sequence[int], room: int) -> list[int]:
     """Return the numbers of the rows that fit. Rows with a low rank are chosen first.
 
-    The result is in the order of the least rank of a parent and its rows, and then in the order of
-    the rows.
+    The result is in the order of the least rank of a parent and its rows, and then in the
+    order of the rows.
 
     Rank 0 takes at most half of the room if rank 1 needs it.
 

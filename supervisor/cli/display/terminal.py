@@ -1,6 +1,7 @@
 """Standard output and standard error of a command.
 
-A failed write to standard output ends the command. A failed write to standard error is ignored.
+A failed write to standard output ends the command. A failed write to standard error is
+ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _OUTPUT, _ERRORS = 1, 2
 class BrokenPipe(Exception):
     """The pipe on standard output has no reader, or its terminal was closed.
 
-    It is not an OSError, because Rich and Typer end the process with 1 after a BrokenPipeError.
+    It is not an OSError, because Rich and Typer end the process with 1 after a
+    BrokenPipeError.
     """
 
 
@@ -159,7 +161,8 @@ def stdout() -> Console:
 def _console(stream: TextIO) -> Console:
     """Return a console of this stream.
 
-    FORCE_COLOR, which CI jobs set, enables colours in a log. It does not make a stream a terminal.
+    FORCE_COLOR, which CI jobs set, enables colours in a log. It does not make a stream a
+    terminal.
     """
     is_terminal = stream.isatty()
     return Console(

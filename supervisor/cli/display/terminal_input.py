@@ -21,8 +21,8 @@ _LONGEST_SEQUENCE = 16
 def key_presses() -> Iterator[Callable[[float], str]]:
     """Yield a function `read(timeout_s)` that returns the pressed key.
 
-    It returns '' without a key, and `GONE` at the end of the input. Ctrl-C still interrupts. The
-    terminal is restored at the end.
+    It returns '' without a key, and `GONE` at the end of the input. Ctrl-C still interrupts.
+    The terminal is restored at the end.
     """
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
@@ -43,8 +43,8 @@ def key_presses() -> Iterator[Callable[[float], str]]:
 _LOOK_EVERY_S = 0.5
 """Longest time in seconds until Ctrl-C is noticed.
 
-Python only records a signal that arrives just before a blocking read, or in another thread. The
-read would then delay the interrupt until the next line.
+Python only records a signal that arrives just before a blocking read, or in another thread.
+The read would then delay the interrupt until the next line.
 """
 
 
@@ -64,7 +64,8 @@ def confirm(question: str) -> bool:
 
 
 def line_of_terminal() -> str:
-    """Return the next line that the person types, with its line end; '' is the end of the input.
+    """Return the next line that the person types, with its line end; '' is the end of the
+    input.
 
     Raises:
         KeyboardInterrupt: Ctrl-C.

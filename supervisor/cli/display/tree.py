@@ -77,8 +77,8 @@ class TreeRow:
 class JobTree:
     """The tree of a job at one moment.
 
-    The tree fits the height of the terminal. If not all rows fit, failed, running and waiting rows
-    come first, and the other rows are counted.
+    The tree fits the height of the terminal. If not all rows fit, failed, running and waiting
+    rows come first, and the other rows are counted.
     """
 
     headline: str
@@ -185,7 +185,8 @@ def _one_line(line: Text) -> Text:
 def rows_of(view: JobView) -> Iterator[TreeRow]:
     """Yield the row of the planner, the rows of the steps in plan order, and the other roles.
 
-    The rows of a child job follow the row of its step. A fact-check is a row of the other roles.
+    The rows of a child job follow the row of its step. A fact-check is a row of the other
+    roles.
     """
     state = view.state
     if state is None:
