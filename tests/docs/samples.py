@@ -65,6 +65,43 @@ def commands(text: str) -> list[str]:
     return [line.removeprefix(PROMPT) for line in lines if line.startswith(PROMPT)]
 
 
+@dataclass(frozen=True)
+class TypedCommand:
+    """One line that a reader types, with the things on the page that belong to it."""
+
+    sample: Sample
+    line: str
+    environment: tuple[tuple[str, str], ...]
+    """Variables that the sample has exported before."""
+    output: tuple[str, ...]
+    """The output that the sample shows below the line."""
+
+    def __str__(self) -> str:
+        return f"{self.sample}: {self.line}"
+
+
+def typed_commands(sample: Sample) -> list[TypedCommand]:
+    """Return the lines of a console sample that call a program, in order."""
+    exported: dict[str, str] = {}
+    found = []
+    for part in f"\n{sample.text}".split(f"\n{PROMPT}")[1:]:
+        line, *output = part.replace("\\\n", " ").splitlines()
+        if line.startswith("export "):
+            exported |= assignments(line)
+        if calls(line):
+            found.append(TypedCommand(sample, line, tuple(exported.items()), tuple(output)))
+    return found
+
+
+def of_page(page: str, language: str, holding: str = "") -> str:
+    """Return the first sample of a page and language that holds these words."""
+    return next(
+        sample.text
+        for sample in samples()
+        if (sample.page, sample.language) == (page, language) and holding in sample.text
+    )
+
+
 def assignments(command: str) -> dict[str, str]:
     """Return the variables that a line of shell sets or exports, without their values' quotes."""
     words = shlex.split(command, comments=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists, read_specialist
 from handoff_queue.shared.specialists.lint import lint
@@ -26,18 +27,23 @@ from handoff_queue.workers.specialists import BUILT_IN
 from handoff_queue.workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
 from handoff_queue.workers.tools.user_tools import load_tools
 from tests.docs.pages import ROOT
-from tests.docs.samples import Sample, assignments, calls, commands, samples
+from tests.docs.samples import Sample, assignments, calls, commands, of_page, samples
 from tests.docs.test_cli import COMMANDS
+from tests.docs.test_configuration import OTHERS, SETTINGS
 from tests.docs.test_tools import OWN_TOOLS
 
 Check = Callable[[Sample, Path], None]
 SAMPLES = samples()
 SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 PROJECT = "handoff-queue"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = set(PYPROJECT["project"]["optional-dependencies"])
-OF_OTHERS = {".", "cp", "curl", "jq", "less", "uvicorn"}
+SECRETS = {"SHOP_TOKEN"}
+"""Variables that the sample tool reads."""
+KNOWN_VARIABLES = {*SETTINGS, *OTHERS, *SECRETS}
+OF_OTHERS = {".", "cp", "curl", "jq", "uvicorn"}
 """Programs whose arguments nothing checks here. `test_web_backend.py` checks curl and uvicorn."""
 
 
@@ -61,7 +67,10 @@ def check_console(sample: Sample, _folder: Path) -> None:
     assert typed, "no line begins with a prompt: is it output?"
     subprocess.run(["bash", "-n", "-c", "\n".join(typed)], check=True)
     for command in typed:
-        check_variables(assignments(command))
+        if command.startswith("make "):
+            assert all(f"$({name})" in MAKEFILE for name in assignments(command))
+        else:
+            check_variables(assignments(command))
         for words in calls(command):
             check_call(words)
 
@@ -128,7 +137,10 @@ def check_pip(arguments: list[str]) -> None:
 
 
 def check_variables(values: dict[str, str]) -> None:
-    """Check the names and values of our variables. Ignore other variables."""
+    """Check the names of all variables, and the values of our settings."""
+    assert set(values) <= KNOWN_VARIABLES
+    if url := values.get("HANDOFF_REDIS_URL"):
+        read_address(url)
     own = {
         name.removeprefix("HANDOFF_").lower(): value
         for name, value in values.items()
@@ -150,6 +162,12 @@ def check_specialist(sample: Sample, folder: Path) -> None:
 
     assert spec.name in together
     assert lint(together.values()) == []
+
+
+def check_tools_line(sample: Sample, _folder: Path) -> None:
+    """Compare the line with the front matter of the sample specialist."""
+    text = of_page("docs/how-to/add-a-specialist.md", "markdown", "name: orders")
+    assert sample.text in text
 
 
 def check_tools(sample: Sample, folder: Path) -> None:
@@ -231,6 +249,7 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/add-a-specialist.md", "markdown"): check_specialist,
     ("docs/how-to/add-a-specialist.md", "python"): check_host_app,
     ("docs/how-to/add-a-tool.md", "python"): check_tools,
+    ("docs/how-to/add-a-tool.md", "text"): check_tools_line,
     ("docs/how-to/workflows.md", "csv"): check_items,
     ("docs/how-to/workflows.md", "yaml"): check_workflow,
 }
@@ -288,10 +307,13 @@ def test_the_specialists_of_all_pages_serve_together_without_a_remark(tmp_path: 
         ("console", "$ handoff run 'unfinished\n"),
         ("console", "$ export HANDOFF_LEASE_S=soon\n"),
         ("console", "$ export HANDOFF_LEASES=15\n"),
+        ("console", "$ export HANDOFF_REDIS_URL=http://redis:6379/0\n"),
+        ("console", "$ export SHOP_TOKENS=...\n"),
         ("console", "$ docker compose up --scale reseacher=3\n"),
         ("console", "$ docker run handoff-queue worker --al\n"),
         ("console", "$ celery -A handoff_queue.workers.app worker -Q supervisor\n"),
         ("console", "$ make everything\n"),
+        ("console", "$ make chaos KILL=200\n"),
         ("console", "$ pip install handoff\n"),
         ("console", "$ pip install 'handoff-queue[everything]'\n"),
         ("console", "$ some-program\n"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_docs_samples import of_page
+from tests.docs.samples import of_page
 from tests.running_system import ROOT
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,317 @@
+"""Every command of the documents works on a real system.
+
+A new sample is run without a change here. Equal commands run once. Ids in a sample stand for jobs
+and dead letters in the state that the command needs, and addresses for servers of this test.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.supervisor.cli.errors import BAD_INPUT, OK, PARTIAL
+from handoff_queue.testing import (
+    Json,
+    MessagesServer,
+    Reply,
+    answer_properties,
+    json_reply,
+    result_reply,
+)
+from handoff_queue.workers.specialists import BUILT_IN
+from tests.docs.pages import ROOT
+from tests.docs.prepared_jobs import PreparedJobs
+from tests.docs.sample_files import JOBS, write_sample_files
+from tests.docs.samples import Sample, TypedCommand, calls, samples, typed_commands
+from tests.e2e.commands import Handoff, interrupt
+from tests.e2e.test_docs_samples import TRANSCRIPTS, generalized
+from tests.running_system import SUPERVISOR, RunningSystem, over, running_system
+from tests.waiting import wait_until
+
+RUN_HERE = {".", "celery", "cp", "handoff", "jq"}
+RUN_ELSEWHERE = {
+    "curl": "tests/docs/test_web_backend.py",
+    "docker": "tests/compose",
+    "handoff chaos": "tests/chaos",
+    "make": "tests/test_make_run.py",
+    "pip": "tests/package",
+    "redis-cli": "tests/docs/test_operations.py",
+    "uvicorn": "tests/docs/test_web_backend.py",
+}
+"""Program -> its tests. It needs Docker, a network, a server or many minutes."""
+LINES_RUN_ELSEWHERE = {
+    "handoff up --worker researcher=2 --flower": "tests/e2e/test_cli_up.py",
+    "handoff up --worker researcher=3 --worker writer=1 --flower": "tests/e2e/test_cli_up.py",
+}
+"""Line -> the tests of its options. Each of its processes takes seconds of processor time."""
+STAYING = {"celery", "handoff supervisor", "handoff up", "handoff worker"}
+"""Commands that run until Ctrl-C."""
+EXIT_CODES = {
+    ("docs/how-to/gates.md", "handoff run"): PARTIAL,
+    ("docs/reference/command-line.md", "handoff submit"): BAD_INPUT,
+}
+"""Page and command -> the exit code that the page states, if it is not 0."""
+INTERRUPTED_WORKER = 1
+"""Celery's exit code of a worker after Ctrl-C."""
+JOB = re.compile(r"JOB|j-[0-9a-f]{12}")
+LETTER = "1f0c2a9e"
+FLOWER_FILE = "/var/lib/flower/state"
+EVALUATION = "NAME"
+OTHER_WORDS = {"check_0107.1": "check_0001.1"}
+"""Word of a sample -> the word that fits the prepared job."""
+WRONG_JOBS = '{"request": "Summarise the risks"}\n{"reqest": "Summarise the risks"}\n'
+"""`jobs.jsonl` of the page that shows the error."""
+
+
+def names_of(words: Sequence[str]) -> set[str]:
+    """Return the program of these words, and the program with its command."""
+    return {words[0], " ".join(words[:2])}
+
+
+def runs_elsewhere(words: Sequence[str]) -> bool:
+    is_program = not names_of(words).isdisjoint(RUN_ELSEWHERE)
+    return is_program or " ".join(words) in LINES_RUN_ELSEWHERE
+
+
+def console_samples() -> dict[Sample, list[TypedCommand]]:
+    """Return the commands of each sample, without commands that another sample has.
+
+    Of equal commands, the first one with output is kept.
+    """
+    console = [sample for sample in samples() if sample.language == "console"]
+    commands = list(chain.from_iterable(map(typed_commands, console)))
+    seen: set[object] = {(content_of(command), ()) for command in commands if command.output}
+    new: dict[Sample, list[TypedCommand]] = {}
+    for command in commands:
+        content = (content_of(command), command.output)
+        if content not in seen and not is_transcript(command):
+            seen.add(content)
+            new.setdefault(command.sample, []).append(command)
+    return new
+
+
+def content_of(command: TypedCommand) -> tuple[object, ...]:
+    """Return the line, and the variables of this project. No other variable changes a command."""
+    own = [pair for pair in command.environment if pair[0].startswith("HANDOFF_")]
+    return (command.line, *own)
+
+
+def is_transcript(command: TypedCommand) -> bool:
+    """Return whether the tests of the transcripts run the command and compare its output."""
+    return command.sample in TRANSCRIPTS and names_of(command.line.split()) >= {"handoff run"}
+
+
+COMMANDS = console_samples()
+
+
+def has_command_to_run(sample: Sample) -> bool:
+    lines = [command.line for command in COMMANDS[sample]]
+    return not all(map(runs_elsewhere, chain.from_iterable(map(calls, lines))))
+
+
+class Celery(Handoff):
+    """Plain Celery, in the folder of the command."""
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "celery", *arguments]
+
+
+@dataclass
+class Reader:
+    """A reader who types the commands in a folder with the files that they name."""
+
+    folder: Path
+    system: RunningSystem
+    prepared: PreparedJobs
+    model: MessagesServer
+    """The model of private runs, which name their own specialists."""
+    evaluation: str = "eval-of-this-test"
+    """The name that the last `handoff eval` printed, or a new name."""
+
+    def run(self, command: TypedCommand) -> CompletedProcess[str]:
+        """Run the programs of a line in order. Each reads the output of the program before it."""
+        done = CompletedProcess[str]([], OK, "", "")
+        for typed in calls(command.line):
+            if runs_elsewhere(typed):
+                continue
+            words = [self.fitting(typed, word) for word in typed]
+            done = self.run_program(words, self.variables(command, words), done.stdout)
+            if done.returncode != OK:
+                break
+        return done
+
+    def run_program(
+        self, words: Sequence[str], variables: dict[str, str], stdin: str
+    ) -> CompletedProcess[str]:
+        program, *arguments = words
+        if not names_of(words).isdisjoint(STAYING):
+            return self.run_until_ready(words, variables)
+        if program == "handoff":
+            if arguments[:2] == ["cancel", "--all"]:
+                arguments.append("--yes")  # a reader confirms it on a terminal
+            done = Handoff(self.folder).run(*arguments, stdin=stdin, **variables)  # type: ignore[arg-type]
+            if name := re.search(r"^(\S+): it costs", done.stderr, re.MULTILINE):
+                self.evaluation = name[1]
+            return done
+        if program == "jq" and shutil.which("jq") is None:
+            json.loads(stdin)
+            return CompletedProcess(words, OK, stdin, "")
+        return subprocess.run(
+            ["bash", "-c", shlex.join(words)],
+            input=stdin,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def run_until_ready(
+        self, words: Sequence[str], variables: dict[str, str]
+    ) -> CompletedProcess[str]:
+        """Start a command that stays, wait until it is ready, and press Ctrl-C."""
+        program, *arguments = words
+        commands = (Celery if program == "celery" else Handoff)(self.folder)
+        port = free_port()
+        if "--flower" in arguments:
+            arguments += ["--port", str(port)]
+        if "flower" in arguments:
+            variables |= {
+                "FLOWER_PORT": str(port),
+                "FLOWER_BASIC_AUTH": "admin:a-word-of-this-test",
+            }
+        elif "up" not in arguments:
+            variables |= {"HANDOFF_READY_FILE": str(self.ready_file)}
+        self.ready_file.unlink(missing_ok=True)
+        with commands.started(*arguments, **variables) as process:
+            wait_until(
+                lambda: process.poll() is not None or self.is_ready(commands, arguments, port),
+                what=f"{shlex.join(words)}, ready or ended,",
+            )
+            assert self.is_ready(commands, arguments, port), commands.read("err")
+            exit_code = interrupt(process)
+        return CompletedProcess(words, exit_code, commands.read("out"), commands.read("err"))
+
+    @property
+    def ready_file(self) -> Path:
+        return self.folder / "ready"
+
+    def is_ready(self, commands: Handoff, arguments: Sequence[str], port: int) -> bool:
+        if "up" in arguments:
+            return "Ctrl-C stops everything" in commands.read("err")
+        if "flower" in arguments:
+            return answers(port)
+        return self.ready_file.exists()
+
+    def fitting(self, words: Sequence[str], word: str) -> str:
+        """Return the word, or the thing that it stands for in a sample."""
+        if JOB.fullmatch(word):
+            return self.prepared.fitting(words)
+        if word == LETTER:
+            return self.prepared.dead_letter()
+        if word == EVALUATION:
+            return self.evaluation
+        word = word.replace(FLOWER_FILE, str(self.folder / "flower-state"))
+        return OTHER_WORDS.get(word, word)
+
+    def variables(self, command: TypedCommand, words: Sequence[str]) -> dict[str, str]:
+        """Return the variables of the shell: those of the sample, with addresses of this test."""
+        root = self.system.redis_url.removesuffix("/0")
+        addresses = {
+            "HANDOFF_REDIS_URL": self.system.redis_url,
+            "HANDOFF_HOST_BROKER_URL": f"{root}/1",
+            "HANDOFF_HOST_RESULT_URL": f"{root}/2",
+        }
+        variables = {name: addresses.get(name, value) for name, value in command.environment}
+        if words[1] == "run" and "--specialists" in words:
+            return variables | over(self.model, HANDOFF_MODE="auto")
+        if words[1] != "up":
+            variables["HANDOFF_REDIS_URL"] = self.system.redis_url
+        return {"HANDOFF_MODE": "single", "COLUMNS": "200"} | variables
+
+
+def answers(port: int) -> bool:
+    """Return whether Flower takes requests. It opens its port before it heeds Ctrl-C."""
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/healthcheck", timeout=10).close()
+    except OSError:
+        return False
+    return True
+
+
+def clerk(request: Json) -> Reply:
+    """Play the model of a job for the specialist `orders`."""
+    if "route" in answer_properties(request):
+        return json_reply({"route": "single", "specialist": "orders", "why": "It is about orders."})
+    return result_reply({"summary": "Both are open.", "orders": []})
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """A reader in front of a system with a worker for all specialists."""
+    folder = tmp_path_factory.mktemp("docs")
+    write_sample_files(folder)
+    everyone = ("everyone", "handoff_queue.workers.app", ",".join(load_specialists(BUILT_IN)))
+    with (
+        running_system(tmp_path_factory.mktemp("system"), (SUPERVISOR, everyone)) as system,
+        MessagesServer(clerk) as model,
+    ):
+        prepared = PreparedJobs(system.jobs(), folder)
+        prepared.run("How does HNSW work?")
+        export = Handoff(folder).run(
+            "export", prepared.ended, "-o", "job.json", HANDOFF_REDIS_URL=system.redis_url
+        )
+        assert export.returncode == OK, export.stderr
+        yield Reader(folder, system, prepared, model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sample", [one for one in COMMANDS if has_command_to_run(one)], ids=str)
+def test_the_commands_of_a_sample_work(reader: Reader, sample: Sample) -> None:
+    (reader.folder / "jobs.jsonl").write_text(jobs_file(sample))
+    for command in COMMANDS[sample]:
+        done = reader.run(command)
+
+        assert done.returncode == expected_exit_code(command), f"{command}: {done}"
+        assert "Traceback" not in done.stdout + done.stderr, command
+        printed = {generalized(line) for line in (done.stdout + done.stderr).splitlines()}
+        assert {generalized(line) for line in command.output} <= printed, command
+
+
+def expected_exit_code(command: TypedCommand) -> int:
+    words = calls(command.line)[0]
+    is_worker = not {"supervisor", "worker"}.isdisjoint(words)
+    if is_worker and not names_of(words).isdisjoint(STAYING):
+        return INTERRUPTED_WORKER
+    return EXIT_CODES.get((command.sample.page, " ".join(words[:2])), OK)
+
+
+def jobs_file(sample: Sample) -> str:
+    if (sample.page, "handoff submit") in EXIT_CODES:
+        return WRONG_JOBS
+    return JOBS
+
+
+def test_every_program_of_the_samples_is_run_by_a_test() -> None:
+    lines = [command.line for command in chain.from_iterable(COMMANDS.values())]
+    programs = set()
+    for words in chain.from_iterable(map(calls, lines)):
+        programs |= names_of(words) & RUN_ELSEWHERE.keys() or {words[0]}
+
+    assert programs == RUN_HERE | RUN_ELSEWHERE.keys()
+    assert LINES_RUN_ELSEWHERE.keys() <= set(lines)
+    tests = [*RUN_ELSEWHERE.values(), *LINES_RUN_ELSEWHERE.values()]
+    assert all((ROOT / path).exists() for path in tests)
