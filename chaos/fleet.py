@@ -124,8 +124,10 @@ def running_fleet(
         UserError: a process does not start.
     """
     with ExitStack() as parts:
-        nursery = celery_fork_server()  # a forked process replaces a killed one in half a second
-        processes = parts.enter_context(Processes(folder, nursery and parts.enter_context(nursery)))
+        fork_server = celery_fork_server()  # a fork replaces a killed process in half a second
+        if fork_server is not None:
+            parts.enter_context(fork_server)
+        processes = parts.enter_context(Processes(folder, fork_server))
         url = PrivateRedis(processes, folder, is_hunted=True).start()
         _start(processes, folder, environment_of(folder, url, size, model_url), members)
         processes.wait_until_ready(READY_WITHIN_S)

@@ -64,13 +64,15 @@ class ForkedProcess:
     need. It is thread-safe.
     """
 
-    def __init__(self, nursery: socket.socket) -> None:
+    def __init__(self, connection: socket.socket) -> None:
         self.returncode: int | None = None
         self._pid: int | None = None
-        self._nursery = nursery
-        self._heard = b""
+        self._connection = connection
+        self._partial_line = b""
         self._lock = threading.Lock()
-        weakref.finalize(self, nursery.close)  # the fork server kills a child without a reference
+        weakref.finalize(
+            self, connection.close
+        )  # the fork server kills a child without a reference
 
     @property
     def pid(self) -> int | None:
@@ -116,7 +118,7 @@ class ForkedProcess:
         if self.poll() is not None:
             return
         if self._pid is None:
-            self._nursery.shutdown(socket.SHUT_RDWR)
+            self._connection.shutdown(socket.SHUT_RDWR)
         else:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, number)
@@ -127,22 +129,22 @@ class ForkedProcess:
     def _listen(self, timeout_s: float | None) -> bool:
         """Read the fork server's messages, for at most this time. Several threads may wait."""
         poll = select.poll()
-        poll.register(self._nursery, select.POLLIN)
+        poll.register(self._connection, select.POLLIN)
         if not poll.poll(None if timeout_s is None else timeout_s * 1_000):
             return False
         with self._lock:
             if self.returncode is not None:
                 return True
             with suppress(BlockingIOError):  # another thread has taken it
-                heard = self._nursery.recv(100, socket.MSG_DONTWAIT)
-                *lines, self._heard = (self._heard + heard).split(b"\n")
+                received = self._connection.recv(100, socket.MSG_DONTWAIT)
+                *lines, self._partial_line = (self._partial_line + received).split(b"\n")
                 for what, number in (line.split() for line in lines):
                     if what == b"pid":
                         self._pid = int(number)
                     else:
                         self.returncode = int(number)
                 if (
-                    not heard and self.returncode is None
+                    not received and self.returncode is None
                 ):  # the fork server died, and its children with it
                     self.returncode = -signal.SIGKILL
         return True

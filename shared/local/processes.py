@@ -97,15 +97,15 @@ class Processes:
     Each child writes its standard output and standard error to `folder/logs/NAME.log`.
     """
 
-    def __init__(self, folder: Path, nursery: ForkServer | None = None) -> None:
+    def __init__(self, folder: Path, fork_server: ForkServer | None = None) -> None:
         """Supervise children whose files are in `folder`.
 
         Args:
-            nursery: the fork server for commands that can be forked; other commands are started
+            fork_server: the fork server for commands that can be forked; other commands are started
                 as new processes.
         """
         self._folder = folder
-        self._nursery = nursery
+        self._fork_server = fork_server
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         (folder / "ready").mkdir(exist_ok=True)
         self._children: dict[str, _Child] = {}
@@ -133,7 +133,7 @@ class Processes:
             spec,
             self._folder / "logs" / f"{spec.name}.log",
             self._folder / "ready" / spec.name,
-            self._nursery,
+            self._fork_server,
         )
         self._children[spec.name] = child
         child.start()
@@ -222,7 +222,7 @@ class _Child(threading.Thread):
     """Thread that runs one child and restarts it."""
 
     def __init__(
-        self, spec: ChildSpec, log: Path, ready_file: Path, nursery: ForkServer | None
+        self, spec: ChildSpec, log: Path, ready_file: Path, fork_server: ForkServer | None
     ) -> None:
         super().__init__(name=f"child-{spec.name}", daemon=True)
         self.spec = spec
@@ -230,7 +230,7 @@ class _Child(threading.Thread):
         self.given_up = threading.Event()
         self._ended_pids: list[int | None] = []
         self._ready_file = ready_file
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._ending = threading.Event()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
@@ -304,8 +304,10 @@ class _Child(threading.Thread):
                 return None
             self._ready_file.unlink(missing_ok=True)
             environment = {**os.environ, **self.spec.environment, READY_FILE: str(self._ready_file)}
-            if self._nursery is not None and self._nursery.can_fork(self.spec.command, environment):
-                self._process = self._nursery.fork(
+            if self._fork_server is not None and self._fork_server.can_fork(
+                self.spec.command, environment
+            ):
+                self._process = self._fork_server.fork(
                     self.spec.command, environment, log.fileno(), leads_session=True
                 )
             else:

@@ -67,10 +67,10 @@ class EmbeddedSystem:
             self._folder = parts.enter_context(RunDirectory()).path
             if self._interrupted:
                 kept.restore(self._settings, self._interrupted, self._folder)
-            nursery = celery_fork_server()
-            self._processes = parts.enter_context(
-                Processes(self._folder, nursery and parts.enter_context(nursery))
-            )
+            fork_server = celery_fork_server()
+            if fork_server is not None:
+                parts.enter_context(fork_server)
+            self._processes = parts.enter_context(Processes(self._folder, fork_server))
             self.url = PrivateRedis(self._processes, self._folder).start()
             for spec in self._children():
                 self._processes.start(spec)

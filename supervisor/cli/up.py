@@ -23,7 +23,11 @@ from handoff_queue.shared.settings.ports import check_port
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.celery_process import celery_command, messages_in
+from handoff_queue.supervisor.cli.celery_process import (
+    celery_command,
+    celery_fork_server,
+    messages_in,
+)
 from handoff_queue.supervisor.cli.display.terminal import note, one_line, say, write
 from handoff_queue.supervisor.cli.embedded_system import surroundings_of
 from handoff_queue.supervisor.cli.errors import FAILED, OK, end_like_ctrl_c
@@ -89,7 +93,10 @@ def up(
     end_like_ctrl_c()
     with ExitStack() as parts:
         folder = _take(home, parts)
-        processes = parts.enter_context(Processes(folder))
+        fork_server = celery_fork_server()
+        if fork_server is not None:
+            parts.enter_context(fork_server)
+        processes = parts.enter_context(Processes(folder, fork_server))
         try:
             flower_port = None
             if flower:
