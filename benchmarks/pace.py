@@ -24,7 +24,7 @@ from handoff_queue.testing import (
     json_reply,
 )
 from tests.doubles.rate_limited_model import Bucket, RateLimited
-from tests.running_system import SUPERVISOR, over, running_system
+from tests.running_system import SUPERVISOR, model_environment, running_system
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.ids import JobId
@@ -98,7 +98,7 @@ def paced(
     with (
         MessagesServer(limited) as server,
         running_system(
-            folder, (SUPERVISOR,), over(server, HANDOFF_RATE_WINDOW_S=str(window_s))
+            folder, (SUPERVISOR,), model_environment(server, HANDOFF_RATE_WINDOW_S=str(window_s))
         ) as system,
     ):
         for n in range(workers):

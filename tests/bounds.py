@@ -1,4 +1,4 @@
-"""The bounds that a type sets to a number."""
+"""Read the bounds of a Pydantic field."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pydantic.fields import FieldInfo
 
 
 def bounds_of(field: FieldInfo) -> list[Any]:
-    """Constraints of `annotated_types`, also of a field that may be None."""
-    inner = [
-        part for kind in get_args(field.annotation) for part in getattr(kind, "__metadata__", ())
+    """Return the `annotated_types` constraints of a field, also if the field is `X | None`."""
+    metadata = [
+        item
+        for member in get_args(field.annotation)
+        for item in getattr(member, "__metadata__", ())
     ]
     return [
         *field.metadata,
-        *(bound for part in inner for bound in getattr(part, "metadata", [part])),
+        *(bound for item in metadata for bound in getattr(item, "metadata", [item])),
     ]

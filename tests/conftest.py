@@ -1,5 +1,5 @@
-"""What tests of every room share: a real Redis, private to this run, and an environment
-without anyone's keys.
+"""Fixtures of all tests: a private Redis for the test run, and an environment without a
+developer's settings and API keys.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ["HANDOFF_MODE"] = "team"  # The mode of most tests. A test of another mode sets it.
 
-_OURS = ("HANDOFF_", "ANTHROPIC_", "CELERY_", "FLOWER_")
+_PREFIXES = ("HANDOFF_", "ANTHROPIC_", "CELERY_", "FLOWER_")
 
 
 @pytest.fixture(autouse=True)
 def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test may find a developer's key or broker."""
+    """Delete every variable that configures the product, Celery, Flower or the Anthropic SDK."""
     for name in list(os.environ):
-        if name.startswith(_OURS):
+        if name.startswith(_PREFIXES):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HANDOFF_MODE", "team")
 
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:
-    """The URL of a Redis that lives as long as this test run."""
+    """Yield the URL of a Redis that runs until the end of the test run."""
     with RunDirectory() as run, Processes(run.path) as processes:
         yield PrivateRedis(processes, run.path, append_only=False).start()
 
@@ -69,10 +69,10 @@ def redis_url(redis_server: str) -> Iterator[str]:
 
 @pytest.fixture
 def store(redis_url: str) -> Iterator[Store]:
-    """An empty store. Its leases are long: none ends by itself on a busy machine."""
-    opened = open_store(redis_url, Settings(lease_s=3_600))
-    yield opened
-    opened.connection.close()
+    """Yield an empty store with leases of one hour, which no slow test outlives."""
+    opened_store = open_store(redis_url, Settings(lease_s=3_600))
+    yield opened_store
+    opened_store.connection.close()
 
 
 @pytest.fixture
@@ -84,14 +84,14 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 @pytest.fixture
 def queues(redis_url: str) -> Iterator[Any]:
-    """A client of the test's Redis."""
+    """Yield a client of the test's Redis, for a look at its queues."""
     with redis.Redis.from_url(redis_url) as client:
         yield client
 
 
 @pytest.fixture
 def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Folder that arms failpoints in this process."""
+    """Yield the folder whose files arm failpoints in this process."""
     monkeypatch.setenv(failpoints.FAILPOINTS, str(tmp_path))
     failpoints.folder.cache_clear()
     yield tmp_path

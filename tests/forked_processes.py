@@ -25,32 +25,37 @@ ROOT = Path(__file__).parents[1]
 COMMANDS = sorted(
     {f"handoff_queue.supervisor.cli.{entry.place.partition(':')[0]}" for entry in ENTRIES.values()}
 )
-AS_THEY_GO = (
+LAZY_IMPORTS = (
     "handoff_queue.supervisor.client.client",
     "handoff_queue.supervisor.cli.display.answer",
     "handoff_queue.supervisor.cli.display.screen",
     "handoff_queue.supervisor.cli.display.job_report",
     "typer.rich_utils",
 )
-"""What commands import when they run."""
+"""Modules that commands import only when they need them."""
 
 
-def nursery() -> ForkServer | None:
-    """The one of this test process; it ends with it. None where it could not live: its
-    children are no one's but the main thread's.
+def shared_fork_server() -> ForkServer | None:
+    """Return the fork server of this test process, and start it at the first call.
+
+    Return None if the platform has no fork server, or if the first call comes from a thread other
+    than the main thread. A fork server ends with the thread that started it.
     """
-    is_at_home = threading.current_thread() is threading.main_thread()
-    return _started() if can_be() and (is_at_home or _started.cache_info().currsize) else None
+    if not can_be():
+        return None
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    is_running = bool(_started.cache_info().currsize)
+    return _started() if is_main_thread or is_running else None
 
 
 @cache
 def _started() -> ForkServer:
-    own = ForkServer(
-        (*CELERY_MODULES, *LATER, *ROOMS, *COMMANDS, *AS_THEY_GO),
+    server = ForkServer(
+        (*CELERY_MODULES, *LATER, *ROOMS, *COMMANDS, *LAZY_IMPORTS),
         {**os.environ, "PYTHONPATH": str(ROOT)},
     ).__enter__()
-    atexit.register(own.__exit__, None, None, None)
-    return own
+    atexit.register(server.__exit__, None, None, None)
+    return server
 
 
 def run(
@@ -60,32 +65,36 @@ def run(
     stdin: str,
     timeout_s: float,
 ) -> subprocess.CompletedProcess[str]:
-    """What `run_cold` does, forked if that is the same.
+    """Run a command like `run_cold`, in a forked process if the fork server supports the command.
 
     Raises:
-        subprocess.TimeoutExpired: it was killed then.
+        subprocess.TimeoutExpired: the command took longer than `timeout_s`, and was killed.
     """
-    warm = nursery()
-    if warm is None or not warm.can_fork(command, environment):
+    fork_server = shared_fork_server()
+    if fork_server is None or not fork_server.can_fork(command, environment):
         return run_cold(command, environment, folder, stdin, timeout_s)
-    with TemporaryFile("w+") as given, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-        given.write(stdin)
-        given.seek(0)
-        process = warm.fork(
+    with (
+        TemporaryFile("w+") as stdin_file,
+        TemporaryFile("w+") as output,
+        TemporaryFile("w+") as errors,
+    ):
+        stdin_file.write(stdin)
+        stdin_file.seek(0)
+        process = fork_server.fork(
             command,
             environment,
-            out.fileno(),
-            errors=err.fileno(),
-            stdin=given.fileno(),
+            output.fileno(),
+            errors=errors.fileno(),
+            stdin=stdin_file.fileno(),
             folder=folder,
         )
         try:
             exit_code = process.wait(timeout_s)
         finally:
             process.kill()
-        out.seek(0)
-        err.seek(0)
-        return subprocess.CompletedProcess(command, exit_code, out.read(), err.read())
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(command, exit_code, output.read(), errors.read())
 
 
 def run_cold(
@@ -95,6 +104,7 @@ def run_cold(
     stdin: str,
     timeout_s: float,
 ) -> subprocess.CompletedProcess[str]:
+    """Run a command in a new interpreter, and return its exit code, output and errors."""
     return subprocess.run(
         command,
         input=stdin,
@@ -108,32 +118,34 @@ def run_cold(
 
 
 def start(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, out: int, err: int
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, output: int, errors: int
 ) -> subprocess.Popen[bytes] | ForkedProcess:
-    """What `start_cold` does, forked if that is the same."""
-    warm = nursery()
-    if warm is None or not warm.can_fork(command, environment):
-        return start_cold(command, environment, folder, out, err)
-    process = warm.fork(command, environment, out, errors=err, folder=folder)
+    """Start a command like `start_cold`, forked if the fork server supports the command."""
+    fork_server = shared_fork_server()
+    if fork_server is None or not fork_server.can_fork(command, environment):
+        return start_cold(command, environment, folder, output, errors)
+    process = fork_server.fork(command, environment, output, errors=errors, folder=folder)
     process.begun()
     return process
 
 
 def start_cold(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, out: int, err: int
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, output: int, errors: int
 ) -> subprocess.Popen[bytes]:
+    """Start a command in a new interpreter. It writes to the file descriptors."""
     return subprocess.Popen(
         command,
-        stdout=out,
-        stderr=err,
+        stdout=output,
+        stderr=errors,
         cwd=folder,
         env=environment,
-        preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 (it only sets a signal)
+        preexec_fn=_enable_ctrl_c,  # noqa: PLW1509 (it only sets a signal)
     )
 
 
-def _hear_ctrl_c() -> None:
-    """As in a terminal: a test run in the background of a script ignores SIGINT, and its
-    children would inherit that.
+def _enable_ctrl_c() -> None:
+    """Restore the default action of SIGINT, as in a terminal.
+
+    A test run in the background of a script ignores SIGINT, and its children inherit that.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 USUAL = 100
-"""Hypothesis's own."""
+"""Default of Hypothesis."""
 
 
 def draws(cases: int) -> settings:

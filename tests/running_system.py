@@ -1,4 +1,4 @@
-"""The whole system in real processes on a private Redis, for tests from outside."""
+"""Run the supervisor and the workers as real processes on a private Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests import forked_processes
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ROOT / "examples" / "vector-databases"
 SUPERVISOR = ("supervisor", "handoff_queue.supervisor.app", "supervisor,submissions,roles")
-EVERYONE = (
+ALL_SPECIALISTS = (
     "everyone",
     "handoff_queue.workers.app",
     "researcher,analyst,writer,coder,generalist,reviewer",
@@ -30,22 +30,23 @@ EVERYONE = (
 
 @dataclass(frozen=True)
 class RunningSystem:
-    """Address, processes and logs of a running system."""
+    """Redis URL, processes and environment of a running system."""
 
     redis_url: str
     processes: Processes
     environment: dict[str, str]
 
     def jobs(self) -> client.Client:
+        """Return a client of this system."""
         return client.connect(self.redis_url, Settings(offline=True))
 
     def celery(self, name: str, *arguments: str) -> ChildSpec:
-        """A process as Celery users type it."""
+        """Return a process that runs `python -m celery` with these arguments."""
         return ChildSpec(name, [sys.executable, "-m", "celery", *arguments], self.environment)
 
 
-def over(server: MessagesServer, **more: str) -> dict[str, str]:
-    """Environment of processes that call this model server."""
+def model_environment(server: MessagesServer, **more: str) -> dict[str, str]:
+    """Return the environment of processes that call this model server."""
     return {
         "HANDOFF_OFFLINE": "false",
         "ANTHROPIC_API_KEY": "no-key",
@@ -57,7 +58,7 @@ def over(server: MessagesServer, **more: str) -> dict[str, str]:
 @contextmanager
 def running_system(
     folder: Path,
-    workers: Sequence[tuple[str, str, str]] = (SUPERVISOR, EVERYONE),
+    workers: Sequence[tuple[str, str, str]] = (SUPERVISOR, ALL_SPECIALISTS),
     settings: Mapping[str, str] | None = None,
     *,
     append_only: bool = False,
@@ -65,16 +66,16 @@ def running_system(
 ) -> Iterator[RunningSystem]:
     """Start the system, yield it when it is ready, and stop it.
 
-    Fails if the system leaves a key without an expiry.
+    Fail if the system leaves a key without an expiry.
 
-    `settings`: environment variables of all processes, in addition to the defaults.
-
-    `append_only`: Redis persists its data, and restarts when it dies.
-
-    `is_cold`: start every process from nothing, as a Celery user does. By default, processes are
-    forked from a process that has already imported everything.
+    Args:
+        workers: name, app and queues of each worker process.
+        settings: environment variables of all processes, in addition to the defaults.
+        append_only: Redis persists its data, and restarts when it dies.
+        is_cold: start every process in a new interpreter, as a Celery user does. By default,
+            processes are forked from a process that has already imported everything.
     """
-    with Processes(folder, None if is_cold else forked_processes.nursery()) as processes:
+    with Processes(folder, None if is_cold else forked_processes.shared_fork_server()) as processes:
         url = PrivateRedis(processes, folder, append_only=append_only).start()
         with system_on(url, processes, folder, workers, settings) as system:
             yield system
@@ -85,10 +86,10 @@ def system_on(
     url: str,
     processes: Processes,
     folder: Path,
-    workers: Sequence[tuple[str, str, str]] = (SUPERVISOR, EVERYONE),
+    workers: Sequence[tuple[str, str, str]] = (SUPERVISOR, ALL_SPECIALISTS),
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[RunningSystem]:
-    """The same on a Redis that is there."""
+    """Start the system on a running Redis, yield it when it is ready, and check its keys."""
     environment = {
         "HANDOFF_REDIS_URL": url,
         "HANDOFF_OFFLINE": "true",

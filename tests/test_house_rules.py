@@ -59,13 +59,13 @@ def documents() -> list[Path]:
     ]
 
 
-def shown(path: Path) -> str:
+def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
 def test_no_name_is_vague() -> None:
     vague = [
-        shown(path)
+        relative(path)
         for path in sources(*ROOMS, "tests")
         if path.stem in VAGUE or path.parent.name in VAGUE
     ]
@@ -74,37 +74,37 @@ def test_no_name_is_vague() -> None:
 
 
 def test_every_module_has_a_docstring() -> None:
-    silent = [
-        shown(path)
+    undocumented = [
+        relative(path)
         for path in sources(*ROOMS)
         if path.name != "__init__.py" and ast.get_docstring(parsed(path)) is None
     ]
 
-    assert not silent
+    assert not undocumented
 
 
 def test_every_folder_of_code_is_a_package() -> None:
     """Without an __init__.py, `import supervisor` finds tests/supervisor."""
-    bare = {
-        shown(path.parent)
+    folders = {
+        relative(path.parent)
         for path in sources(*ROOMS, "tests")
         if not (path.parent / "__init__.py").exists()
     }
 
-    assert not bare
+    assert not folders
 
 
 def test_tests_neither_sleep_nor_mock() -> None:
-    wrong = re.compile(
+    forbidden = re.compile(
         r"\b(time|asyncio)\.sleep\(|from time import .*\bsleep\b|unittest\.mock|\bMagicMock\b|pytest_mock"
     )
-    found = [
-        shown(path)
+    offenders = [
+        relative(path)
         for path in sources("tests")
-        if path != Path(__file__) and wrong.search(path.read_text())
+        if path != Path(__file__) and forbidden.search(path.read_text())
     ]
 
-    assert not found, (
+    assert not offenders, (
         "wait for a condition (tests/waiting.py); write a double that passes the contracts"
     )
 
@@ -121,8 +121,8 @@ def test_no_committed_file_names_a_registry_or_a_machine() -> None:
         for path in (place.glob("*") if place in places[:2] else place.rglob("*"))
         if path.is_file()
     }
-    named = [
-        shown(path)
+    offenders = [
+        relative(path)
         for path in sorted(files)
         if path
         not in {Path(__file__), ROOT / ".git"}  # of a second work tree: a file that names the first
@@ -130,13 +130,13 @@ def test_no_committed_file_names_a_registry_or_a_machine() -> None:
         if REGISTRIES.search(text := path.read_text(errors="replace")) or "/work/" + "main" in text
     ]
 
-    assert not named
+    assert not offenders
 
 
 @pytest.mark.slow
 def test_importing_a_module_starts_nothing() -> None:
-    """No connection, no process, no thread, no file written, nothing printed. Only app.py
-    modules build clients.
+    """An import opens no connection, starts no process or thread, writes no file and prints
+    nothing. Only app.py modules build clients.
     """
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -144,7 +144,7 @@ def test_importing_a_module_starts_nothing() -> None:
         if path.name not in {"app.py", "__main__.py"}
     ]
 
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", WATCH, *modules],
         cwd=ROOT,
         capture_output=True,
@@ -153,11 +153,11 @@ def test_importing_a_module_starts_nothing() -> None:
         check=False,
     )
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
 
 
-def spans() -> Iterator[tuple[Path, str]]:
-    """Every piece of code in the documents, line by line."""
+def code_lines() -> Iterator[tuple[Path, str]]:
+    """Yield the code spans and the lines of code blocks in the documents, with their file."""
     for path in documents():
         text = path.read_text()
         for code in re.findall(r"`([^`\n]+)`", text) + re.findall(
@@ -171,8 +171,8 @@ def test_files_that_the_documents_name_exist() -> None:
         rf"(?:{'|'.join([*ROOMS, 'docs', 'tests', 'examples', 'benchmarks', r'[.]ci'])})/[\w./*-]*"
     )
     missing = {
-        f"{shown(path)}: {named}"
-        for path, code in spans()
+        f"{relative(path)}: {named}"
+        for path, code in code_lines()
         for named in place.findall(code)
         if code.startswith(named) and not list(ROOT.glob(named.rstrip("/.")))
     }
@@ -180,9 +180,9 @@ def test_files_that_the_documents_name_exist() -> None:
     assert not missing
 
 
-def test_links_in_the_documents_lead_somewhere() -> None:
+def test_targets_of_links_in_the_documents_exist() -> None:
     dead = {
-        f"{shown(path)}: {target}"
+        f"{relative(path)}: {target}"
         for path in documents()
         for target in re.findall(r"\]\(([^)#\s]+)", path.read_text())
         if "://" not in target
@@ -195,7 +195,7 @@ def test_links_in_the_documents_lead_somewhere() -> None:
 
 def test_make_targets_that_the_documents_name_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {target for _, code in spans() for target in re.findall(r"^make ([a-z-]+)", code)}
+    named = {target for _, code in code_lines() for target in re.findall(r"^make ([a-z-]+)", code)}
 
     assert named <= targets
 
@@ -210,7 +210,7 @@ def test_make_targets_that_the_documents_name_exist() -> None:
         "requirements-bench.txt",
     ],
 )
-def test_requirements_are_pinned_to_the_last(file: str) -> None:
+def test_every_requirement_is_pinned(file: str) -> None:
     lines = [
         line for line in (ROOT / file).read_text().splitlines() if line and not line.startswith("#")
     ]
@@ -239,11 +239,11 @@ class Form:
             self.conditional_expressions += 1
             parts = [node.test, node.body, node.orelse]
             if any(isinstance(inner, ast.IfExp) for part in parts for inner in ast.walk(part)):
-                self.nested_conditional_expressions.append(f"{shown(path)}:{node.lineno}")
+                self.nested_conditional_expressions.append(f"{relative(path)}:{node.lineno}")
         elif isinstance(node, COMPREHENSIONS):
             self.comprehensions += 1
             if len(node.generators) > 1:
-                self.comprehensions_with_two_loops.append(f"{shown(path)}:{node.lineno}")
+                self.comprehensions_with_two_loops.append(f"{relative(path)}:{node.lineno}")
 
 
 @cache
@@ -264,11 +264,11 @@ def test_a_comprehension_has_one_loop() -> None:
     assert form().comprehensions_with_two_loops == []
 
 
-def test_most_decisions_are_statements() -> None:
+def test_at_most_20_of_1_000_statements_have_a_conditional_expression() -> None:
     assert form().conditional_expressions <= form().statements * 20 / 1_000
 
 
-def test_most_loops_are_statements() -> None:
+def test_at_most_25_of_1_000_statements_have_a_comprehension() -> None:
     assert form().comprehensions <= form().statements * 25 / 1_000
 
 

@@ -1,4 +1,7 @@
-"""`make run` passes JOB and DOCS on. A stand-in for Python prints the arguments that it got."""
+"""`make run` passes JOB and DOCS to `handoff run`, with the example as the default.
+
+A shell script in place of Python prints its arguments.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ EXAMPLE = "examples/vector-databases"
         ("It's $HOME", "my notes", "It's $HOME", "my notes"),
     ],
 )
-def test_missing_arguments_are_those_of_the_example(
+def test_make_run_uses_the_example_for_missing_arguments(
     tmp_path: Path, job: str, docs: str, request_text: str, folder: str
 ) -> None:
     python = tmp_path / ".venv" / "bin" / "python"
@@ -34,9 +37,9 @@ def test_missing_arguments_are_those_of_the_example(
     python.chmod(0o755)
 
     environment = {**os.environ, "HANDOFF_MAKE_JOB": job, "HANDOFF_MAKE_DOCS": docs}
-    done = subprocess.run(
+    completed = subprocess.run(
         [SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
 
     expected = ["run", "--allow-partial", request_text, "--docs", folder]
-    assert done.stdout.splitlines()[-5:] == expected
+    assert completed.stdout.splitlines()[-5:] == expected

@@ -121,11 +121,11 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def problems(sentence: str, most_words: int | None) -> list[str]:
-    found = [name for name, pattern in PATTERNS.items() if pattern.search(sentence)]
+    names = [name for name, pattern in PATTERNS.items() if pattern.search(sentence)]
     count = len(sentence.split())
     if most_words is not None and count > most_words:
-        found.append(f"{count} words")
-    return found
+        names.append(f"{count} words")
+    return names
 
 
 def problems_in(path: Path) -> Iterator[str]:
@@ -137,9 +137,9 @@ def problems_in(path: Path) -> Iterator[str]:
         texts, most_words = [*docstrings(ast.parse(source)), *comments(source)], MOST_WORDS
     for line, text in texts:
         for sentence in sentences(text):
-            if found := problems(sentence, most_words):
+            if problems_found := problems(sentence, most_words):
                 place = f"{path.relative_to(ROOT)}:{line}"
-                yield f"{place}: {', '.join(found)}: {sentence}"
+                yield f"{place}: {', '.join(problems_found)}: {sentence}"
 
 
 def files_of(room: str) -> list[Path]:
@@ -154,19 +154,19 @@ def files_of(room: str) -> list[Path]:
 
 @pytest.mark.parametrize("room", [*ROOMS, "docs"])
 def test_texts_are_plain_english(room: str) -> None:
-    found = [problem for path in files_of(room) for problem in problems_in(path)]
+    problems_found = [problem for path in files_of(room) for problem in problems_in(path)]
 
-    assert not found, "\n".join(found)
+    assert not problems_found, "\n".join(problems_found)
 
 
 def test_names_of_tests_are_plain_english() -> None:
-    found = [
+    problems_found = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in files_of("tests")
         for name in BAD_NAME.findall(path.read_text())
     ]
 
-    assert not found, "\n".join(found)
+    assert not problems_found, "\n".join(problems_found)
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,21 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-Seen = TypeVar("Seen")
+Value = TypeVar("Value")
 
 
-def wait_until(look: Callable[[], Seen], *, timeout_s: float = 60.0, what: str = "it") -> Seen:
-    """Return the first true value of `look`. Fail with `what` if there is none in time."""
-    until = time.monotonic() + timeout_s
+def wait_until(
+    condition: Callable[[], Value], *, timeout_s: float = 60.0, what: str = "it"
+) -> Value:
+    """Call `condition` every 20 ms, and return its first true value.
+
+    Raises:
+        AssertionError: no value was true within `timeout_s`. The message names `what`.
+    """
+    deadline = time.monotonic() + timeout_s
     pause = threading.Event()
-    while not (seen := look()):
-        if time.monotonic() > until:
+    while not (value := condition()):
+        if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come within {timeout_s:.0f} s")
         pause.wait(0.02)
-    return seen
+    return value

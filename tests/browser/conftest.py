@@ -9,5 +9,5 @@ from tests.browser.driver import Browser, browser
 
 @pytest.fixture(scope="module")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("profile")) as made:
-        yield made
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened

@@ -1,4 +1,4 @@
-"""A browser under remote control, over the WebDriver protocol (https://www.w3.org/TR/webdriver2/)."""
+"""Control a browser with the WebDriver protocol (https://www.w3.org/TR/webdriver2/)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import httpx2
 from tests.waiting import wait_until
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-"""The key of a reference to an element, as the protocol fixes it."""
+"""Key of a reference to an element in the protocol."""
 
 
 @dataclass(frozen=True)
 class Browser:
-    """One window."""
+    """One browser window."""
 
     session: httpx2.Client
 
@@ -65,14 +65,14 @@ class Browser:
         )
 
     def prefer(self, scheme: str) -> None:
-        """`dark` or `light`."""
+        """Set the preferred colour scheme: `dark` or `light`."""
         self._cdp(
             "Emulation.setEmulatedMedia",
             features=[{"name": "prefers-color-scheme", "value": scheme}],
         )
 
     def print_media(self, scheme: str | None) -> None:
-        """Show the page as printed, for a reader with this colour scheme. None: as on a screen."""
+        """Show the page as in print, with this preferred colour scheme. None: as on a screen."""
         features = [{"name": "prefers-color-scheme", "value": scheme}] if scheme else []
         self._cdp("Emulation.setEmulatedMedia", media="print" if scheme else "", features=features)
 
@@ -81,12 +81,12 @@ class Browser:
         answer = self.session.get("screenshot").raise_for_status()
         to.write_bytes(base64.b64decode(answer.json()["value"]))
 
-    def complaints(self) -> list[str]:
+    def console_errors(self) -> list[str]:
         """Return the errors in the browser's console: script errors and violations of the content
         policy.
         """
-        said: Sequence[dict[str, Any]] = self._post("se/log", type="browser")
-        return [one["message"] for one in said if one["level"] == "SEVERE"]
+        entries: Sequence[dict[str, Any]] = self._post("se/log", type="browser")
+        return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
 
     def _find(self, selector: str) -> str:
         return str(self._post("element", using="css selector", value=selector)[ELEMENT])
@@ -102,7 +102,7 @@ class Browser:
 
 @contextmanager
 def browser(profile: Path) -> Iterator[Browser]:
-    """A separate headless Chromium, closed at the end."""
+    """Start a headless Chromium with this profile folder, and close it at the end."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -110,7 +110,7 @@ def browser(profile: Path) -> Iterator[Browser]:
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
     )
     driver = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL)
-    quiet = [
+    offline_options = [
         "--disable-background-networking",
         "--disable-component-update",
         "--disable-sync",
@@ -122,9 +122,9 @@ def browser(profile: Path) -> Iterator[Browser]:
         "--disable-gpu",
         "--hide-scrollbars",
         f"--user-data-dir={profile}",
-        *quiet,
+        *offline_options,
     ]
-    wanted = {
+    capabilities = {
         "goog:chromeOptions": {"binary": binary, "args": arguments},
         "goog:loggingPrefs": {"browser": "ALL"},
     }
@@ -134,7 +134,7 @@ def browser(profile: Path) -> Iterator[Browser]:
         ) as client:
             wait_until(lambda: _answers(client), what="chromedriver")
             session = (
-                client.post("session", json={"capabilities": {"alwaysMatch": wanted}})
+                client.post("session", json={"capabilities": {"alwaysMatch": capabilities}})
                 .raise_for_status()
                 .json()["value"]["sessionId"]
             )
@@ -144,7 +144,7 @@ def browser(profile: Path) -> Iterator[Browser]:
             finally:
                 client.delete(
                     f"http://127.0.0.1:{port}/session/{session}"
-                ).raise_for_status()  # the browser goes with it
+                ).raise_for_status()  # This closes the browser, too.
     finally:
         driver.terminate()
         driver.wait()

@@ -1,4 +1,4 @@
-"""Pages of jobs that never ran."""
+"""Write trace pages of invented jobs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from handoff_queue.supervisor.tracing.timeline import timeline_of
 from tests.supervisor.tracing.records import Ran
 
 
-def written(ran: Ran, to: Path, **reported: object) -> Path:
-    """`reported`: what its report says otherwise."""
-    record = ran.record()
+def write_page(builder: Ran, to: Path, **reported: object) -> Path:
+    """Write the trace page of a job to a file. `reported`: changed fields of the job's report."""
+    record = builder.record()
     to.write_text(
         page_of(
             [TracedJob(record, report_of(record).model_copy(update=reported), timeline_of(record))],

@@ -1,4 +1,4 @@
-"""The site of the documentation, opened from disk in a real browser."""
+"""The documentation site works in a real browser from disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ return [...document.querySelectorAll('pre.mermaid, div.mermaid')].map(
   diagram => diagram.localName === 'div' ? diagram.offsetHeight : 0
 )
 """
-"""The height of each diagram. A diagram that is not drawn is a `pre`."""
+"""Script that returns the height of each diagram. A diagram that is not drawn is a `pre`."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_diagrams_are_drawn_without_a_network(window: Browser, site: Path, page:
 
     wait_until(lambda: min(window.run(HEIGHTS), default=0) > 50, what="the diagrams")
 
-    assert window.complaints() == []
+    assert window.console_errors() == []
 
 
 def test_the_search_works_without_a_network(window: Browser, site: Path) -> None:
@@ -42,4 +42,4 @@ def test_the_search_works_without_a_network(window: Browser, site: Path) -> None
     window.type("input.md-search__input", "idempotency")
 
     wait_until(lambda: "idempotency" in window.text(".md-search-result__list"), what="a hit")
-    assert window.complaints() == []
+    assert window.console_errors() == []

@@ -1,4 +1,4 @@
-"""Flower as a person sees it: the specialists' tasks by name, after a job, in a real browser."""
+"""Flower's pages show the specialists' tasks by name in a real browser."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ SCREENSHOT = ROOT / "build" / "flower.png"
 
 @dataclass(frozen=True)
 class Page:
-    """Flower with its log-in."""
+    """Address and log-in of a running Flower, and the jobs that it has seen."""
 
     port: int
     password: str
     profile: Path
     job_id: str = ""
     other_id: str = ""
-    """The jobs that were done."""
+    """Ids of the two completed jobs."""
 
     def url(self, path: str) -> str:
         return f"http://admin:{self.password}@127.0.0.1:{self.port}{path}"
 
-    def seen(self, path: str, *more: str) -> str:
-        """The page after its scripts have run, as text."""
-        shown = self._browse(path, "--dump-dom", *more)
+    def page_text(self, path: str, *options: str) -> str:
+        """Return the text of a page after its scripts have run."""
+        html = self._browse(path, "--dump-dom", *options)
         return re.sub(
             r"\s+",
             " ",
             unescape(
-                re.sub(r"<[^>]+>", " ", re.sub(r"<script.*?</script>", "", shown, flags=re.DOTALL))
+                re.sub(r"<[^>]+>", " ", re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL))
             ),
         )
 
@@ -56,7 +56,7 @@ class Page:
         to.parent.mkdir(exist_ok=True)
         self._browse(path, f"--screenshot={to}", "--window-size=1400,700")
 
-    def _browse(self, path: str, *what: str) -> str:
+    def _browse(self, path: str, *arguments: str) -> str:
         browser = next(
             filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
         )
@@ -67,7 +67,7 @@ class Page:
             "--hide-scrollbars",
             f"--user-data-dir={self.profile}",
         ]
-        command = [browser, *options, "--virtual-time-budget=10000", *what, self.url(path)]
+        command = [browser, *options, "--virtual-time-budget=10000", *arguments, self.url(path)]
         return subprocess.run(
             command, capture_output=True, text=True, timeout=60, check=True
         ).stdout
@@ -81,7 +81,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
 
 @pytest.fixture(scope="module")
 def flower(system: RunningSystem, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """Flower next to the system. Two jobs run while Flower watches."""
+    """Start Flower next to the system, and run two jobs."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         page = Page(
@@ -104,7 +104,7 @@ def flower(system: RunningSystem, tmp_path_factory: pytest.TempPathFactory) -> P
         )
     )
     system.processes.wait_until_ready()
-    wait_until(lambda: "everyone@" in page.seen("/workers"), what="the workers in Flower")
+    wait_until(lambda: "everyone@" in page.page_text("/workers"), what="the workers in Flower")
     jobs = system.jobs()
     job_id = jobs.submit(Request(REQUEST, documents=DOCUMENTS))
     assert jobs.result(job_id, wait_s=60).status == "ok"
@@ -121,14 +121,14 @@ def answers(port: int) -> bool:
         return False
 
 
-def tasks_page(flower: Page, shows: Callable[[str], bool]) -> str:
-    """Return the text of the tasks page as soon as `shows` accepts it."""
+def tasks_page(flower: Page, is_accepted: Callable[[str], bool]) -> str:
+    """Wait until `is_accepted` accepts the text of the tasks page, and return the text."""
 
-    def look() -> str:
-        text = flower.seen("/tasks")
-        return text if shows(text) else ""
+    def accepted_text() -> str:
+        text = flower.page_text("/tasks")
+        return text if is_accepted(text) else ""
 
-    return wait_until(look, what="it on the tasks page")
+    return wait_until(accepted_text, what="the tasks page")
 
 
 def test_the_page_shows_each_specialists_tasks_as_done(flower: Page) -> None:
@@ -140,7 +140,7 @@ def test_the_page_shows_each_specialists_tasks_as_done(flower: Page) -> None:
     assert SCREENSHOT.stat().st_size > 10_000
 
 
-def test_no_task_runs_without_end(flower: Page) -> None:
+def test_after_the_jobs_no_task_is_running(flower: Page) -> None:
     text = tasks_page(
         flower, lambda text: "specialist.researcher" in text and "STARTED" not in text
     )
@@ -148,11 +148,11 @@ def test_no_task_runs_without_end(flower: Page) -> None:
     assert "RECEIVED" not in text
 
 
-@pytest.mark.parametrize("words", ["specialist.researcher JOB", "JOB:write.", ":write."])
+@pytest.mark.parametrize("query", ["specialist.researcher JOB", "JOB:write.", ":write."])
 def test_the_search_box_finds_the_roles_task_a_job_and_a_step(
-    flower: Page, tmp_path: Path, words: str
+    flower: Page, tmp_path: Path, query: str
 ) -> None:
-    typed = words.replace("JOB", flower.job_id)
+    text = query.replace("JOB", flower.job_id)
 
     with browser(tmp_path) as window:
         window.visit(flower.url("/tasks"))
@@ -160,30 +160,30 @@ def test_the_search_box_finds_the_roles_task_a_job_and_a_step(
             lambda: {flower.job_id, flower.other_id} <= {job_in(row) for row in rows(window)},
             what="both jobs",
         )
-        window.type("input[type=search]", typed)
+        window.type("input[type=search]", text)
 
         assert wait_until(
-            lambda: all_have(typed.split(), rows(window)), what="what was looked for, alone"
+            lambda: all_contain(text.split(), rows(window)), what="only the matching tasks"
         )
 
 
 def rows(window: Browser) -> list[str]:
-    found: list[str] = window.run(
+    texts: list[str] = window.run(
         "return [...document.querySelectorAll('#tasks-table tbody tr')].map((row) => row.textContent)"
     )
-    return found
+    return texts
 
 
-def all_have(words: list[str], shown: list[str]) -> bool:
-    return bool(shown) and all(word in row for word in words for row in shown)
+def all_contain(words: list[str], row_texts: list[str]) -> bool:
+    return bool(row_texts) and all(word in row for word in words for row in row_texts)
 
 
 def job_in(row: str) -> str:
-    found = re.search(r"j-[0-9a-f]{12}", row)
-    return found[0] if found else ""
+    match = re.search(r"j-[0-9a-f]{12}", row)
+    return match[0] if match else ""
 
 
-def test_the_page_is_closed_without_the_log_in(flower: Page) -> None:
+def test_flower_refuses_requests_without_the_log_in(flower: Page) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"http://127.0.0.1:{flower.port}/tasks", timeout=5)
 

@@ -1,4 +1,4 @@
-"""A job as one page, opened and clicked through in a real browser."""
+"""The trace page of a job works in a real browser."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import pytest
 from handoff_queue.shared.store.claim_history import ClaimEnd
 from handoff_queue.supervisor.client.client import Request
 from tests.browser.driver import Browser
-from tests.browser.pages import written
+from tests.browser.pages import write_page
 from tests.running_system import DOCUMENTS, ROOT, running_system
 from tests.supervisor.tracing.records import JOB, Ran
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 REQUEST = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"><b>bold</b>"
-DESK, PHONE = (1200, 900), (390, 844)
+DESKTOP, PHONE = (1200, 900), (390, 844)
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Trace page of a job that real workers did."""
+def trace_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the trace page of a job that real workers did."""
     folder = tmp_path_factory.mktemp("system")
     with running_system(folder, settings={"HANDOFF_KEEP_TURNS": "true"}) as system:
         jobs = system.jobs()
@@ -45,28 +45,28 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_clicked_handoff_shows_the_task_the_answer_and_each_turn(
-    window: Browser, real: Path
+    window: Browser, trace_page: Path
 ) -> None:
-    window.resize(*DESK)
-    window.open(real)
+    window.resize(*DESKTOP)
+    window.open(trace_page)
     window.screenshot(ROOT / "build" / "trace.png")
 
     window.click('[id$="/research_qdrant.1"] button')
     window.click('[id$="/research_qdrant.1"] details:last-child summary')
 
-    said = window.text('[id$="/research_qdrant.1"]')
-    assert "Asked" in said
-    assert "Answered" in said
-    assert "turn 1:" in said
-    assert "search_documents" in said
-    assert window.complaints() == []
+    text = window.text('[id$="/research_qdrant.1"]')
+    assert "Asked" in text
+    assert "Answered" in text
+    assert "turn 1:" in text
+    assert "search_documents" in text
+    assert window.console_errors() == []
 
 
-def test_the_answer_the_story_and_each_specialists_share_are_on_the_page(
-    window: Browser, real: Path
+def test_the_page_has_the_answer_the_events_and_the_share_of_each_specialist(
+    window: Browser, trace_page: Path
 ) -> None:
-    window.resize(*DESK)
-    window.open(real)
+    window.resize(*DESKTOP)
+    window.open(trace_page)
 
     window.click("section > details:last-child summary")
 
@@ -76,9 +76,11 @@ def test_the_answer_the_story_and_each_specialists_share_are_on_the_page(
     assert "researcher\t3\t" in text
 
 
-def test_a_search_and_the_critical_path_filter_stay_active(window: Browser, real: Path) -> None:
-    window.resize(*DESK)
-    window.open(real)
+def test_a_search_and_the_critical_path_filter_stay_active(
+    window: Browser, trace_page: Path
+) -> None:
+    window.resize(*DESKTOP)
+    window.open(trace_page)
     everything = window.count(".row")
 
     window.click("input[type=checkbox]")
@@ -91,29 +93,29 @@ def test_a_search_and_the_critical_path_filter_stay_active(window: Browser, real
 
 
 @pytest.mark.parametrize(
-    ("attempts", "said"), [(1, "3.0 s of work in 1 handoff"), (4, "12.0 s of work in 4 handoffs")]
+    ("attempts", "text"), [(1, "3.0 s of work in 1 handoff"), (4, "12.0 s of work in 4 handoffs")]
 )
 def test_consecutive_attempts_are_one_path_with_a_written_count(
-    window: Browser, tmp_path: Path, attempts: int, said: str
+    window: Browser, tmp_path: Path, attempts: int, text: str
 ) -> None:
-    ran = Ran()
+    builder = Ran()
     for n in range(attempts):
-        ran.step("a", (3 * n, 3 * n, 3 * n + 3), attempt=n + 1)
+        builder.step("a", (3 * n, 3 * n, 3 * n + 3), attempt=n + 1)
 
-    window.open(written(ran, tmp_path / "attempts.html"))
+    window.open(write_page(builder, tmp_path / "attempts.html"))
 
-    assert said in window.text("#head").splitlines()
+    assert text in window.text("#head").splitlines()
     assert window.count("svg .edge.critical") == attempts - 1
 
 
 def test_lost_processes_their_gaps_and_their_successors_are_shown_separately(
     window: Browser, tmp_path: Path
 ) -> None:
-    ran = Ran()
-    ran.step("a", (0, 0, 30))
-    ran.left("a", (0, 6, ClaimEnd.LOST), (9, 12, ClaimEnd.BACK), again_at=21)
-    window.resize(*DESK)
-    window.open(written(ran, tmp_path / "lost.html"))
+    builder = Ran()
+    builder.step("a", (0, 0, 30))
+    builder.left("a", (0, 6, ClaimEnd.LOST), (9, 12, ClaimEnd.BACK), again_at=21)
+    window.resize(*DESKTOP)
+    window.open(write_page(builder, tmp_path / "lost.html"))
 
     window.click(".row button")
     window.screenshot(ROOT / "build" / "trace-lost.png")
@@ -128,33 +130,33 @@ def test_lost_processes_their_gaps_and_their_successors_are_shown_separately(
         ["waited", "40%", "30%"],
         ["worked ok", "70%", "30%"],
     ]
-    told = window.text(".detail")
-    assert "3: 1 process was lost" in told
-    assert "w10@host:6: 6.0 s, lost; then nobody for 3.0 s" in told
-    assert "w11@host:6: 3.0 s, handed it back; then nobody for 9.0 s" in told
+    detail = window.text(".detail")
+    assert "3: 1 process was lost" in detail
+    assert "w10@host:6: 6.0 s, lost; then nobody for 3.0 s" in detail
+    assert "w11@host:6: 3.0 s, handed it back; then nobody for 9.0 s" in detail
     assert "18.0 s of work in 1 handoff" in window.text("#head")
 
 
-def test_a_box_of_the_graph_leads_to_its_handoff(window: Browser, real: Path) -> None:
-    window.resize(*DESK)
-    window.open(real)
+def test_a_box_of_the_graph_leads_to_its_handoff(window: Browser, trace_page: Path) -> None:
+    window.resize(*DESKTOP)
+    window.open(trace_page)
 
     window.run("document.querySelector('svg g').dispatchEvent(new MouseEvent('click'))")
 
     assert window.count(".detail") == 1
 
 
-def test_hundreds_of_chains_of_one_shape_are_a_box_for_each_of_their_links(
+def test_hundreds_of_equal_chains_are_one_box_for_each_link(
     window: Browser, tmp_path: Path
 ) -> None:
-    """A second step for each row that depends on the first, say."""
-    ran = Ran()
-    ran.role("planner", (0, 0, 1))
+    """Each row has a second step that depends on its first step."""
+    builder = Ran()
+    builder.role("planner", (0, 0, 1))
     for n in range(300):
-        ran.step(f"check_{n}", (1, 1, 2))
-        ran.step(f"answer_{n}", (2, 2, 3), after=f"check_{n}")
+        builder.step(f"check_{n}", (1, 1, 2))
+        builder.step(f"answer_{n}", (2, 2, 3), after=f"check_{n}")
 
-    window.open(written(ran, tmp_path / "chains.html"))
+    window.open(write_page(builder, tmp_path / "chains.html"))
     window.run(
         "[...document.querySelectorAll('summary')].find((one) => one.textContent === 'Graph').click()"
     )
@@ -171,34 +173,34 @@ def test_hundreds_of_chains_of_one_shape_are_a_box_for_each_of_their_links(
 
 
 def test_the_page_marks_figures_that_are_upper_bounds(window: Browser, tmp_path: Path) -> None:
-    ran = Ran()
-    ran.step("a", (0, 0, 1))
-    ran.cut("a", calls=1, tokens=100)
+    builder = Ran()
+    builder.step("a", (0, 0, 1))
+    builder.cut("a", calls=1, tokens=100)
 
-    window.open(written(ran, tmp_path / "cut.html"))
+    window.open(write_page(builder, tmp_path / "cut.html"))
 
     assert "at most 120" in window.text("#head")
     assert "at most 120" in window.text("#jobs table")
 
 
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desk", "phone"])
 def test_nothing_is_wider_than_the_screen(
-    window: Browser, real: Path, size: tuple[int, int]
+    window: Browser, trace_page: Path, size: tuple[int, int]
 ) -> None:
     window.resize(*size)
-    window.open(real)
+    window.open(trace_page)
     window.click('[id$="/research_qdrant.1"] button')
     window.screenshot(ROOT / "build" / f"trace-{size[0]}.png")
 
     assert window.run("return document.documentElement.scrollWidth") <= size[0]
 
 
-def test_the_page_is_dark_if_the_reader_prefers_that(window: Browser, real: Path) -> None:
-    found = []
+def test_the_page_is_dark_if_the_reader_prefers_that(window: Browser, trace_page: Path) -> None:
+    colours = []
     for scheme in ("light", "dark"):
         window.prefer(scheme)
-        window.open(real)
-        found.append(
+        window.open(trace_page)
+        colours.append(
             window.run(
                 "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"
             )
@@ -206,48 +208,48 @@ def test_the_page_is_dark_if_the_reader_prefers_that(window: Browser, real: Path
     window.screenshot(ROOT / "build" / "trace-dark.png")
     window.prefer("light")
 
-    assert found == [
+    assert colours == [
         ["rgb(255, 255, 255)", "rgb(26, 29, 33)"],
         ["rgb(15, 18, 22)", "rgb(230, 233, 237)"],
     ]
 
 
 def test_a_models_text_is_shown_verbatim_and_runs_nothing(window: Browser, tmp_path: Path) -> None:
-    ran = Ran(HOSTILE)
-    ran.role("planner", (0, 0, 1), task=HOSTILE, output=HOSTILE, notes=(HOSTILE,))
-    window.open(written(ran, tmp_path / "hostile.html"))
+    builder = Ran(HOSTILE)
+    builder.role("planner", (0, 0, 1), task=HOSTILE, output=HOSTILE, notes=(HOSTILE,))
+    window.open(write_page(builder, tmp_path / "hostile.html"))
 
     window.click(".row button")
 
     assert window.text(".detail").count(HOSTILE) == 3
     assert window.run("return document.title").startswith(JOB)
-    assert window.complaints() == []
+    assert window.console_errors() == []
 
 
-def of_many_contracts(to: Path) -> Path:
-    """A thousand handoffs of more than a minute, with names that differ only in a final number."""
-    ran = Ran()
-    ran.role("planner", (0, 0, 1))
+def many_contracts_page(to: Path) -> Path:
+    """Write the page of a job with 1,000 handoffs whose long names differ only in a number."""
+    builder = Ran()
+    builder.role("planner", (0, 0, 1))
     for n in range(1_000):
-        begun = 1 + n % 75
-        ran.step(
+        began = 1 + n % 75
+        builder.step(
             f"check_the_supplier_contract_{n:04}",
-            (1, begun, begun + 14),
+            (1, began, began + 14),
             task=f"Read the contract with supplier number {n}.",
         )
-    ran.role("assessor", (90, 90, 91))
-    return written(ran, to)
+    builder.role("assessor", (90, 90, 91))
+    return write_page(builder, to)
 
 
 TICKS = "return [...document.querySelectorAll('.axis span')].filter((one) => one.offsetParent).map((one) => one.getBoundingClientRect())"
 
 
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desk", "phone"])
 def test_many_handoffs_fit_the_screen_and_their_bars_do_not_overlap(
     window: Browser, tmp_path: Path, size: tuple[int, int]
 ) -> None:
     window.resize(*size)
-    window.open(of_many_contracts(tmp_path / "contracts.html"))
+    window.open(many_contracts_page(tmp_path / "contracts.html"))
     window.screenshot(ROOT / "build" / f"trace-many-{size[0]}.png")
 
     assert window.run("return document.documentElement.scrollWidth") <= size[0]
@@ -266,11 +268,11 @@ def test_many_handoffs_fit_the_screen_and_their_bars_do_not_overlap(
     ).endswith("_0007.1")
 
 
-def test_the_section_below_a_thousand_rows_is_one_click_away(
+def test_one_click_leads_to_a_section_below_a_thousand_rows(
     window: Browser, tmp_path: Path
 ) -> None:
     window.resize(*PHONE)
-    window.open(of_many_contracts(tmp_path / "contracts.html"))
+    window.open(many_contracts_page(tmp_path / "contracts.html"))
 
     for name in ("Events", "Graph", "Timeline"):
         window.run(
@@ -284,11 +286,11 @@ def test_the_section_below_a_thousand_rows_is_one_click_away(
         is_open, top, below = place
         assert is_open
         assert below - 1 <= top < PHONE[1], name
-    assert window.complaints() == []
+    assert window.console_errors() == []
 
 
 def test_a_handoff_is_found_by_the_words_of_its_task(window: Browser, tmp_path: Path) -> None:
-    window.open(of_many_contracts(tmp_path / "contracts.html"))
+    window.open(many_contracts_page(tmp_path / "contracts.html"))
 
     window.type("input[type=search]", "Supplier NUMBER 777")
 
@@ -296,7 +298,7 @@ def test_a_handoff_is_found_by_the_words_of_its_task(window: Browser, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("s", "said"),
+    ("seconds", "text"),
     [
         (59.97, "1 min 0 s"),
         (119.8, "2 min 0 s"),
@@ -305,26 +307,26 @@ def test_a_handoff_is_found_by_the_words_of_its_task(window: Browser, tmp_path: 
         (59.9, "59.9 s"),
     ],
 )
-def test_a_time_is_never_sixty_of_something(
-    window: Browser, tmp_path: Path, s: float, said: str
+def test_a_duration_never_shows_60_seconds_or_60_minutes(
+    window: Browser, tmp_path: Path, seconds: float, text: str
 ) -> None:
-    ran = Ran()
-    ran.step("a", (0, 0, s))
+    builder = Ran()
+    builder.step("a", (0, 0, seconds))
 
-    window.open(written(ran, tmp_path / "time.html"))
+    window.open(write_page(builder, tmp_path / "time.html"))
 
-    assert f"{said} of work in 1 handoff" in window.text("#head")
+    assert f"{text} of work in 1 handoff" in window.text("#head")
 
 
 def test_a_thousand_handoffs_are_shown_and_clickable_within_seconds(
     window: Browser, tmp_path: Path
 ) -> None:
-    ran = Ran()
-    ran.role("planner", (0, 0, 1))
+    builder = Ran()
+    builder.role("planner", (0, 0, 1))
     for n in range(1_000):
-        ran.step(f"s{n}", (1, 1 + n % 50, 3 + n % 50), output="It is so. " * 200)
-    page = written(ran, tmp_path / "many.html")
-    begun = time.monotonic()
+        builder.step(f"s{n}", (1, 1 + n % 50, 3 + n % 50), output="It is so. " * 200)
+    page = write_page(builder, tmp_path / "many.html")
+    began = time.monotonic()
 
     window.open(page)
     window.type("input[type=search]", "s777")
@@ -332,4 +334,4 @@ def test_a_thousand_handoffs_are_shown_and_clickable_within_seconds(
 
     assert window.count(".row") == 1
     assert "It is so." in window.text(".detail")
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - began < 10

@@ -1,4 +1,4 @@
-"""The answer and the controls of the timeline, in a real browser."""
+"""The answer and the timeline controls of a trace page work in a real browser."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from handoff_queue.shared.types.handoff import ResultStatus
 from tests.browser.driver import Browser
-from tests.browser.pages import written
+from tests.browser.pages import write_page
 from tests.running_system import ROOT
 from tests.supervisor.tracing.records import JOB, Ran
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-DESK, PHONE = (1280, 900), (390, 844)
+DESKTOP, PHONE = (1280, 900), (390, 844)
 HOURS = 36_000.0
 ROWS = 145
 ANSWER = """# Complaints
@@ -34,19 +34,23 @@ def cited(n: int, name: str, quote: str) -> dict[str, Any]:
 
 
 def rows_job(to: Path) -> Path:
-    """Answers to 145 rows, of which one failed, with a night between the two steps."""
-    ran = Ran()
-    ran.role("planner", (0, 0, 3))
+    """Write the page of a job with 145 rows and one failure. Its last step starts 10 hours later."""
+    builder = Ran()
+    builder.role("planner", (0, 0, 3))
     for n in range(1, ROWS + 1):
-        begun = 4 + n % 12
-        bad: dict[str, Any] = {"status": ResultStatus.FAILED, "error": "no terms", "output": None}
-        ran.step(f"check_{n:04}", (4, begun, begun + 3), **(bad if n == 77 else {}))
-    ran.step("summary", (20 + HOURS, 20 + HOURS, 30 + HOURS), after="check_0001")
+        began = 4 + n % 12
+        failure: dict[str, Any] = {
+            "status": ResultStatus.FAILED,
+            "error": "no terms",
+            "output": None,
+        }
+        builder.step(f"check_{n:04}", (4, began, began + 3), **(failure if n == 77 else {}))
+    builder.step("summary", (20 + HOURS, 20 + HOURS, 30 + HOURS), after="check_0001")
     citations = (
         cited(1, "terms.md", "We ship to all countries."),
         cited(2, "https://shop.example/terms", "A refund takes 14 days."),
     )
-    return written(ran, to, answer=ANSWER, citations=citations)
+    return write_page(builder, to, answer=ANSWER, citations=citations)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +58,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return rows_job(tmp_path_factory.mktemp("pages") / "rows.html")
 
 
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desk", "phone"])
 def test_the_answer_is_the_first_thing_on_the_page_and_is_rendered(
     window: Browser, page: Path, size: tuple[int, int]
 ) -> None:
@@ -69,13 +73,13 @@ def test_the_answer_is_the_first_thing_on_the_page_and_is_rendered(
     assert window.count(".answer td") == 3
     assert window.run("return document.documentElement.scrollWidth") <= size[0]
     assert window.run("return document.title").startswith(JOB)
-    assert window.complaints() == []
+    assert window.console_errors() == []
 
 
 def test_a_citation_number_links_to_the_document_and_the_proving_quote(
     window: Browser, page: Path
 ) -> None:
-    window.resize(*DESK)
+    window.resize(*DESKTOP)
     window.open(page)
 
     window.click(".answer table .cite")
@@ -86,15 +90,15 @@ def test_a_citation_number_links_to_the_document_and_the_proving_quote(
         "return ['#tools', ':target'].map((one) => document.querySelector(one).getBoundingClientRect())"
         ".map((box, n) => n ? box.top : box.bottom)"
     )
-    assert below <= top < DESK[1]
+    assert below <= top < DESKTOP[1]
 
 
-def test_equal_rows_are_folded_and_failures_stay_visible(window: Browser, page: Path) -> None:
-    window.resize(*DESK)
+def test_similar_rows_are_folded_and_failures_stay_visible(window: Browser, page: Path) -> None:
+    window.resize(*DESKTOP)
     window.open(page)
 
     assert window.text(".row.group .begin") == "check × 144"
-    assert window.count(".row") == 4  # planner, the group, what failed, summary
+    assert window.count(".row") == 4  # The planner, the group, the failed row and the summary.
     assert window.count(f'[id="{JOB}/check_0077.1"]') == 1
 
     window.click(".row.group button")
@@ -105,28 +109,30 @@ def test_equal_rows_are_folded_and_failures_stay_visible(window: Browser, page: 
 
 
 def widths(window: Browser) -> list[float]:
-    found: list[float] = window.run(
+    values: list[float] = window.run(
         "return [...document.querySelectorAll('.row:not(.folded) .worked')]"
         ".map((one) => one.getBoundingClientRect().width)"
     )
-    return found
+    return values
 
 
-def test_a_night_without_work_is_hidden_until_it_is_asked_for(window: Browser, page: Path) -> None:
-    window.resize(*DESK)
+def test_a_night_without_work_is_hidden_until_the_user_shows_it(
+    window: Browser, page: Path
+) -> None:
+    window.resize(*DESKTOP)
     window.open(page)
-    hidden = widths(window)
+    before = widths(window)
 
     window.click(".controls input")
 
-    assert min(hidden) > 40
+    assert min(before) > 40
     assert max(widths(window)) < 5
 
 
-def test_a_wait_in_a_queue_is_idle_time_too(window: Browser, tmp_path: Path) -> None:
-    ran = Ran()
-    ran.step("a", (0, HOURS, HOURS + 5))
-    window.open(written(ran, tmp_path / "queued.html"))
+def test_a_wait_in_a_queue_is_hidden_as_idle_time(window: Browser, tmp_path: Path) -> None:
+    builder = Ran()
+    builder.step("a", (0, HOURS, HOURS + 5))
+    window.open(write_page(builder, tmp_path / "queued.html"))
 
     assert min(widths(window)) > 100
 
@@ -134,40 +140,40 @@ def test_a_wait_in_a_queue_is_idle_time_too(window: Browser, tmp_path: Path) -> 
 def test_a_timeline_is_zoomed_with_the_keyboard_and_keeps_its_labels_in_sight(
     window: Browser, page: Path
 ) -> None:
-    window.resize(*DESK)
+    window.resize(*DESKTOP)
     window.open(page)
     before = widths(window)
 
-    window.type('[aria-label="Zoom in"]', "\ue007\ue007")  # the key Enter, in WebDriver's words
+    window.type('[aria-label="Zoom in"]', "\ue007\ue007")  # The key Enter in WebDriver.
 
-    assert [round(now / then) for now, then in zip(widths(window), before, strict=True)] == [
-        4
-    ] * len(before)
+    assert [
+        round(after / earlier) for after, earlier in zip(widths(window), before, strict=True)
+    ] == [4] * len(before)
     assert window.text(".zoom output") == "4×"
     label = window.run("return document.querySelector('.row .label').getBoundingClientRect().left")
     assert 0 <= label < 200
-    assert window.run("return document.documentElement.scrollWidth") <= DESK[0]
+    assert window.run("return document.documentElement.scrollWidth") <= DESKTOP[0]
 
 
 def test_a_legend_names_the_meaning_of_each_colour(window: Browser, page: Path) -> None:
     window.open(page)
 
-    said = window.text(".legend")
+    legend = window.text(".legend")
     for word in ("worked, ok", "failed", "waited", "its process was lost", "on the critical path"):
-        assert word in said
+        assert word in legend
 
 
 def test_a_print_shows_the_bars_in_their_colours_in_every_screen_theme(
     window: Browser, page: Path
 ) -> None:
-    window.resize(*DESK)
+    window.resize(*DESKTOP)
     window.open(page)
     window.print_media("dark")
-    seen = window.run(
+    styles = window.run(
         "const at = (one) => getComputedStyle(document.querySelector(one));"
         " return [at('.track .worked').printColorAdjust, at('.track .worked').backgroundColor,"
         " at('body').backgroundColor, at('#tools').display, at('.answer').display]"
     )
     window.print_media(None)
 
-    assert seen == ["exact", "rgb(26, 127, 69)", "rgb(255, 255, 255)", "none", "block"]
+    assert styles == ["exact", "rgb(26, 127, 69)", "rgb(255, 255, 255)", "none", "block"]

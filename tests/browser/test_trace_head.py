@@ -1,4 +1,4 @@
-"""The summary above a job's timeline."""
+"""The trace page shows a summary above the timeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.supervisor.quoting.quote_history import quote_as_json
 from tests.browser.driver import Browser
-from tests.browser.pages import written
+from tests.browser.pages import write_page
 from tests.supervisor.tracing.records import Ran
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -20,7 +20,7 @@ def estimate(likely: float) -> Estimate:
 
 
 @pytest.mark.parametrize(
-    ("quote", "said"),
+    ("quote", "text"),
     [
         (Quote(), ""),
         (Quote(seconds=estimate(9.0)), "likely 9.0 s"),
@@ -30,14 +30,14 @@ def estimate(likely: float) -> Estimate:
     ids=["nothing", "its time", "its cost", "both"],
 )
 def test_the_page_shows_the_known_parts_of_a_quote(
-    window: Browser, tmp_path: Path, quote: Quote, said: str
+    window: Browser, tmp_path: Path, quote: Quote, text: str
 ) -> None:
-    ran = Ran()
-    ran.step("a", (0, 0, 3))
+    builder = Ran()
+    builder.step("a", (0, 0, 3))
 
-    window.open(written(ran, tmp_path / "quoted.html", quote=quote_as_json(quote)))
+    window.open(write_page(builder, tmp_path / "quoted.html", quote=quote_as_json(quote)))
 
     lines = window.text("#head").splitlines()
     assert "3.0 s of work in 1 handoff" in lines
-    assert [line for line in lines if line.startswith("likely")] == [said] * bool(said)
-    assert window.complaints() == []
+    assert [line for line in lines if line.startswith("likely")] == [text] * bool(text)
+    assert window.console_errors() == []

@@ -10,19 +10,21 @@ from handoff_queue.chaos.call_attribution import RESOLVER, Asked
 from handoff_queue.chaos.plan import CallKey
 
 
-def request(text: str, *asked_for: str, turn: int = 1) -> dict[str, Any]:
-    said: list[dict[str, Any]] = [{"role": "assistant", "content": []}] * (turn - 1)
-    form: dict[str, Any] = {"format": {"schema": {"properties": {name: {} for name in asked_for}}}}
+def request(text: str, *properties: str, turn: int = 1) -> dict[str, Any]:
+    turns: list[dict[str, Any]] = [{"role": "assistant", "content": []}] * (turn - 1)
+    output_config: dict[str, Any] = {
+        "format": {"schema": {"properties": {name: {} for name in properties}}}
+    }
     return {
-        "messages": [{"role": "user", "content": [{"type": "text", "text": text}]}, *said],
-        "output_config": form,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": text}]}, *turns],
+        "output_config": output_config,
     }
 
 
 POINT = '{"point": "a", "reviewer": "Say it of 7-3.", "writer": "So it is.", "evidence": []}'
-CHECK = '<task>Check the facts of an answer before it leaves.\n\nThe request:\n"chaos 7-3"</task>\n\n<result step="a">{}</result>'
-FAILED = '<feedback author="supervisor">The attempt before this one failed.</feedback>'
-MEND = '<feedback author="assessor">Mend it.</feedback>'
+FACT_CHECK = '<task>Check the facts of an answer before it leaves.\n\nThe request:\n"chaos 7-3"</task>\n\n<result step="a">{}</result>'
+RETRY = '<feedback author="supervisor">The attempt before this one failed.</feedback>'
+REVISION = '<feedback author="assessor">Mend it.</feedback>'
 TASK, WHOLE, ROLE = (
     "<task>Do a of 7-3.</task>",
     "<task>chaos 7-3</task>",
@@ -31,19 +33,19 @@ TASK, WHOLE, ROLE = (
 
 
 @pytest.mark.parametrize(
-    ("asked", "key"),
+    ("model_request", "key"),
     [
         (request(TASK, turn=2), CallKey("7-3", "a.1", 2)),
-        (request(f"{TASK}\n\n{MEND}"), CallKey("7-3", "a.2", 1)),
-        (request(f"{TASK}\n\n{MEND}\n\n{MEND}"), CallKey("7-3", "a.3", 1)),
+        (request(f"{TASK}\n\n{REVISION}"), CallKey("7-3", "a.2", 1)),
+        (request(f"{TASK}\n\n{REVISION}\n\n{REVISION}"), CallKey("7-3", "a.3", 1)),
         (
             request("<task>Do d of 7-3.\n\nNot here, and not waited for: c.</task>"),
             CallKey("7-3", "d.1", 1),
         ),
         (request(WHOLE), CallKey("7-3", "answer.1", 1)),
         (request("<task>chaos 7-3-x</task>"), CallKey("7-3-x", "answer.1", 1)),
-        (request(f"<task>chaos 7-3-x</task>\n\n{FAILED}"), CallKey("7-3", "x.2", 1)),
-        (request(f"{WHOLE}\n\n{MEND}"), CallKey("7-3", "answer.2", 1)),
+        (request(f"<task>chaos 7-3-x</task>\n\n{RETRY}"), CallKey("7-3", "x.2", 1)),
+        (request(f"{WHOLE}\n\n{REVISION}"), CallKey("7-3", "answer.2", 1)),
         (request(ROLE.format("Decide."), "route"), CallKey("7-3", "router.1", 1)),
         (request(ROLE.format("Make the plan."), "steps"), CallKey("7-3", "planner.1", 1)),
         (
@@ -67,21 +69,22 @@ TASK, WHOLE, ROLE = (
             CallKey("7-3", "judge.1", 1),
         ),
         (request(f"<task>Decide.\n{POINT}</task>", "rulings"), CallKey("7-3", "judge.1", 1)),
-        (request(CHECK, "output"), CallKey("7-3", "fact_gate.1", 1)),
+        (request(FACT_CHECK, "output"), CallKey("7-3", "fact_gate.1", 1)),
     ],
     ids=lambda value: (
         f"{value.handoff}/{value.turn} of {value.job}" if isinstance(value, CallKey) else ""
     ),
 )
-def test_the_request_identifies_the_call(asked: dict[str, Any], key: CallKey) -> None:
-    assert Asked().key_of(asked) == key
+def test_the_request_identifies_the_call(model_request: dict[str, Any], key: CallKey) -> None:
+    assert Asked().key_of(model_request) == key
 
 
 def test_a_fact_check_of_another_answer_is_the_next_round() -> None:
-    asked = Asked()
+    attribution = Asked()
 
     assert [
-        asked.key_of(request(one)).handoff for one in (CHECK, CHECK.replace("{}", "mended"), CHECK)
+        attribution.key_of(request(text)).handoff
+        for text in (FACT_CHECK, FACT_CHECK.replace("{}", "mended"), FACT_CHECK)
     ] == [
         "fact_gate.1",
         "fact_gate.2",
@@ -90,12 +93,14 @@ def test_a_fact_check_of_another_answer_is_the_next_round() -> None:
 
 
 def test_a_replanner_with_the_same_request_is_in_the_same_round() -> None:
-    asked, first, second = (
+    attribution, first, second = (
         Asked(),
         *(request(ROLE.format(f"Results of {step}."), "decision") for step in "ab"),
     )
 
-    assert [asked.key_of(one).handoff for one in (first, second, first)] == [
+    assert [
+        attribution.key_of(model_request).handoff for model_request in (first, second, first)
+    ] == [
         "replanner.1",
         "replanner.2",
         "replanner.1",

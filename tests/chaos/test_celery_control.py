@@ -1,4 +1,4 @@
-"""The control of `handoff chaos`: plain Celery fails where this project goes on."""
+"""The control of `handoff chaos`: plain Celery loses jobs and repeats calls under the same faults."""
 
 from __future__ import annotations
 
@@ -23,51 +23,49 @@ def _importable_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
-def quiet(_line: str) -> None:
-    """Print nothing."""
+def discard_line(_line: str) -> None:
+    """Discard a line of progress."""
 
 
-def test_the_control_makes_exactly_the_calls_of_the_plan_too_and_ends_every_job_where_nothing_fails() -> (
-    None
-):
-    books = run(Options(SEED, jobs=10, kills=0, size=Size(2, 2)), quiet, PLAIN)
+def test_the_control_without_faults_makes_exactly_the_planned_calls_and_ends_every_job() -> None:
+    records = run(Options(SEED, jobs=10, kills=0, size=Size(2, 2)), discard_line, PLAIN)
 
-    assert broken_of(books) == [], table_of(books)
-    assert (books.made, books.repeated) == (books.needed, 0), table_of(books)
+    assert broken_of(records) == [], table_of(records)
+    assert (records.made, records.repeated) == (records.needed, 0), table_of(records)
 
 
-def test_plain_chords_lose_jobs_where_a_process_is_killed_at_a_failpoint() -> None:
-    books = try_failpoints(Options(SEED), quiet, [Blow.KILL, Blow.STOP])
+def test_plain_chords_lose_jobs_after_kills_at_failpoints() -> None:
+    records = try_failpoints(Options(SEED), discard_line, [Blow.KILL, Blow.STOP])
 
-    assert not books.not_reached, table_of(books)
-    assert "jobs lost" in broken_of(books), table_of(books)
+    assert not records.not_reached, table_of(records)
+    assert "jobs lost" in broken_of(records), table_of(records)
 
 
-def test_plain_chords_pay_again_where_an_answer_is_lost() -> None:
-    books = try_failpoints(
-        Options(SEED), quiet, [Blow.DROP]
-    )  # No kills: a handoff that a kill loses cannot finish twice.
+def test_plain_chords_repeat_calls_after_lost_answers() -> None:
+    # Without kills: a handoff that a kill loses cannot finish twice.
+    records = try_failpoints(Options(SEED), discard_line, [Blow.DROP])
 
-    assert not books.not_reached, table_of(books)
+    assert not records.not_reached, table_of(records)
     assert {"handoffs with two results", "calls repeated that were not in the air"} <= set(
-        broken_of(books)
-    ), table_of(books)
+        broken_of(records)
+    ), table_of(records)
 
 
 def test_a_job_ends_in_every_gap_of_chords() -> None:
-    found = try_gaps(OURS_WITH_GAPS, quiet)
+    outcomes = try_gaps(OURS_WITH_GAPS, discard_line)
 
-    assert all(one.calm and one.was_hit and one.ended for one in found.values()), found
+    assert all(
+        outcome.calm and outcome.was_hit and outcome.ended for outcome in outcomes.values()
+    ), outcomes
 
 
 def test_plain_chords_are_stuck_in_every_gap() -> None:
     stuck = set[Gap]()
-    for _ in range(
-        9
-    ):  # Celery's own redelivery may save a chord in one try, so each gap gets several tries.
-        found = try_gaps(PLAIN_WITH_GAPS, quiet)
-        assert all(one.calm for one in found.values()), found
-        stuck |= {gap for gap, one in found.items() if one.was_hit and not one.ended}
+    # The redelivery of Celery may save a chord in one try, so each gap gets nine tries.
+    for _ in range(9):
+        outcomes = try_gaps(PLAIN_WITH_GAPS, discard_line)
+        assert all(outcome.calm for outcome in outcomes.values()), outcomes
+        stuck |= {gap for gap, outcome in outcomes.items() if outcome.was_hit and not outcome.ended}
         if stuck == set(Gap):
             break
 

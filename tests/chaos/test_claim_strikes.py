@@ -1,11 +1,11 @@
-"""A handoff may be given up only if each of its last three claims was hit by a separate fault."""
+"""A handoff may be given up only if each of its last three claims was struck by its own fault."""
 
 from __future__ import annotations
 
 from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.unwanted_calls import Held, strikes_at
 
-THREE = (
+CLAIMS = (
     Held("worker1", 1, 10.0),
     Held("worker2", 2, 14.0),
     Held("worker3", 3, 18.0),
@@ -21,50 +21,53 @@ def kill(process: str, at: float) -> Strike:
 KILLS = (kill("worker1", 10.2), kill("worker2", 14.2), kill("worker3", 18.2))
 
 
-def test_three_claims_that_were_struck_one_after_the_other_are_three() -> None:
-    assert strikes_at(THREE, KILLS, FINISHED_AT) == 3
+def test_three_claims_with_a_strike_each_count_as_three() -> None:
+    assert strikes_at(CLAIMS, KILLS, FINISHED_AT) == 3
 
 
-def test_a_strike_may_be_older_than_when_its_claim_was_first_seen() -> None:
+def test_a_strike_counts_although_its_claim_was_first_seen_later() -> None:
     assert (
         strikes_at(
-            THREE, (kill("worker1", 9.9), kill("worker2", 13.9), kill("worker3", 17.9)), FINISHED_AT
+            CLAIMS,
+            (kill("worker1", 9.9), kill("worker2", 13.9), kill("worker3", 17.9)),
+            FINISHED_AT,
         )
         == 3
     )
 
 
 def test_a_claim_without_a_strike_does_not_count() -> None:
-    assert strikes_at(THREE, KILLS[:2], FINISHED_AT) == 2
-    assert strikes_at(THREE, (*KILLS[:2], kill("worker4", 18.2)), FINISHED_AT) == 2, (
-        "somebody else was"
+    assert strikes_at(CLAIMS, KILLS[:2], FINISHED_AT) == 2
+    assert strikes_at(CLAIMS, (*KILLS[:2], kill("worker4", 18.2)), FINISHED_AT) == 2, (
+        "the strike hit another process"
     )
-    assert strikes_at(THREE, (*KILLS[:2], kill("worker3", 10.2)), FINISHED_AT) == 2, "it was before"
+    assert strikes_at(CLAIMS, (*KILLS[:2], kill("worker3", 10.2)), FINISHED_AT) == 2, (
+        "the strike came before the claim"
+    )
     assert (
-        strikes_at(THREE, (*KILLS[:2], Strike(Fault.TWICE, EVERYBODY, 18.2)), FINISHED_AT) == 2
-    ), "a second message takes nobody down"
-    assert strikes_at(THREE, (), FINISHED_AT) == 0
+        strikes_at(CLAIMS, (*KILLS[:2], Strike(Fault.TWICE, EVERYBODY, 18.2)), FINISHED_AT) == 2
+    ), "a duplicate message stops no process"
+    assert strikes_at(CLAIMS, (), FINISHED_AT) == 0
 
 
-def test_one_strike_takes_one_claim_down() -> None:
+def test_one_strike_counts_for_one_claim_only() -> None:
     claims = (Held("worker1", 1, 10.0), Held("worker1", 2, 10.4), Held("worker1", 3, 10.8))
 
     assert strikes_at(claims, (Strike(Fault.KILL_REDIS, EVERYBODY, 10.5),), FINISHED_AT) == 1
 
 
 def test_a_claim_that_was_released_does_not_count_as_one_of_three() -> None:
-    first, *rest = THREE
-    handed_back = Held("worker5", 2, 12.0)
+    first, *rest = CLAIMS
+    released = Held("worker5", 2, 12.0)
 
-    assert strikes_at((first, handed_back, *rest), KILLS, FINISHED_AT) == 3
+    assert strikes_at((first, released, *rest), KILLS, FINISHED_AT) == 3
     assert (
-        strikes_at((first, handed_back, *rest), (kill("worker5", 12.1), *KILLS[1:]), FINISHED_AT)
-        == 2
+        strikes_at((first, released, *rest), (kill("worker5", 12.1), *KILLS[1:]), FINISHED_AT) == 2
     )
 
 
-def test_claims_before_it_got_further_do_not_count() -> None:
-    claims = (Held("worker1", 1, 2.0), Held("worker2", 2, 6.0), *THREE)
+def test_claims_before_the_latest_progress_do_not_count() -> None:
+    claims = (Held("worker1", 1, 2.0), Held("worker2", 2, 6.0), *CLAIMS)
 
     assert (
         strikes_at(claims, (kill("worker1", 2.2), kill("worker2", 6.2), *KILLS[:1]), FINISHED_AT)

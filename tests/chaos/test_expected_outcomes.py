@@ -1,5 +1,5 @@
-"""How jobs must end: as planned, and otherwise only where a handoff was killed three times, in
-that one and in what hangs on it.
+"""Jobs of a chaos run must end as planned. Only a handoff that was killed three times may fail, and
+the handoffs that depend on it.
 """
 
 from __future__ import annotations
@@ -42,16 +42,19 @@ TIGHT = job(Shape.TIGHT, a="", b="", c="", d="", e="", f="")
 CANCELLED = job(Shape.CANCELLED, a="", b="", c="")
 
 
-def wrong_end(planned: PlannedJob, story: Story, **below: Story) -> str:
-    """`below`: stories of its children, by step."""
+def wrong_end(planned: PlannedJob, story: Story, **children: Story) -> str:
+    """Return the broken expectation of a job, or ''. `children`: stories of its child jobs by step."""
     return wrong_end_of(
         planned,
-        {planned.name: story, **{f"{planned.name}-{step}": one for step, one in below.items()}},
+        {
+            planned.name: story,
+            **{f"{planned.name}-{step}": child for step, child in children.items()},
+        },
     )
 
 
 def story(status: str, reason: str = "", /, **results: Ended) -> Story:
-    """NAME=END for `NAME.1`."""
+    """Return the story of a job. `results`: the end of the first handoff of each step or role."""
     return Story(
         status, (9.0,), results={f"{name}.1": end for name, end in results.items()}, reason=reason
     )
@@ -99,16 +102,17 @@ def test_a_job_that_needs_more_than_its_budget_ends_with_a_spent_budget() -> Non
 
 
 def test_a_tight_job_fails_if_kills_cut_all_its_calls() -> None:
-    none = dict.fromkeys("abcdef", CUT)
+    all_cut = dict.fromkeys("abcdef", CUT)
 
     assert (
         wrong_end(
-            TIGHT, story("failed", f"{SPENT}, and no step has a usable result", planner=OK, **none)
+            TIGHT,
+            story("failed", f"{SPENT}, and no step has a usable result", planner=OK, **all_cut),
         )
         == ""
     )
     assert (
-        wrong_end(TIGHT, story("partial", SPENT, planner=OK, **none))
+        wrong_end(TIGHT, story("partial", SPENT, planner=OK, **all_cut))
         == "partial, and nothing was usable"
     )
 
@@ -121,7 +125,7 @@ def test_only_a_tight_job_may_end_because_its_budget_is_spent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("results", "wrong"),
+    ("results", "expected"),
     [
         ({**oks("planner a c d assessor"), "b": KILLED}, ""),
         ({**oks("planner a c assessor"), "b": KILLED}, ""),
@@ -130,17 +134,17 @@ def test_only_a_tight_job_may_end_because_its_budget_is_spent() -> None:
         ({**oks("planner a d assessor"), "b": KILLED}, "c.1: no result"),
     ],
     ids=[
-        "only it",
-        "what hangs on it too",
-        "but a defect is none of it",
-        "its neighbour is not excused",
-        "nor may that be missing",
+        "the killed handoff fails",
+        "its dependents are missing",
+        "a dependent has a defect",
+        "an independent step has a defect",
+        "an independent step is missing",
     ],
 )
 def test_a_handoff_that_was_killed_three_times_excuses_itself_and_its_dependents(
-    results: dict[str, Ended], wrong: str
+    results: dict[str, Ended], expected: str
 ) -> None:
-    assert wrong_end(DIAMOND, story("partial", **results)) == wrong
+    assert wrong_end(DIAMOND, story("partial", **results)) == expected
 
 
 def test_the_dependents_of_a_handoff_were_issued_after_it() -> None:
@@ -157,7 +161,7 @@ def test_the_dependents_of_a_handoff_were_issued_after_it() -> None:
     assert hanging_on(DIAMOND, set()) == set()
 
 
-def test_a_job_without_a_plan_of_its_planners_is_partial_and_never_ok() -> None:
+def test_a_job_with_a_plan_made_by_code_is_partial() -> None:
     by_code = {"planner": KILLED, "answer": OK, "assessor": OK}
 
     assert wrong_end(PARALLEL, story("partial", **by_code)) == ""
@@ -186,10 +190,10 @@ WHOLE, PART = (
     story("ok", **oks("planner a b assessor")),
     story("partial", **oks("planner b assessor"), a=KILLED),
 )
-PARTLY, NOT_AT_ALL = Ended("partial", "finished"), Ended("failed", "finished")
+PARTIAL_RESULT, FAILED_RESULT = Ended("partial", "finished"), Ended("failed", "finished")
 
 
-def below(child: Story, parent: Story) -> str:
+def child_end(child: Story, parent: Story) -> str:
     return wrong_end_of(CHILD, {"1-0-x": child, "1-0": parent})
 
 
@@ -199,33 +203,35 @@ def test_a_step_of_a_team_ends_as_its_team_does() -> None:
         wrong_end(TREE, story("ok", **oks("planner x assessor")), x=PART)
         == "x.1: ok, and its team is not"
     )
-    assert wrong_end(TREE, story("partial", **oks("planner assessor"), x=PARTLY), x=PART) == ""
     assert (
-        wrong_end(TREE, story("partial", **oks("planner assessor"), x=PARTLY), x=WHOLE)
+        wrong_end(TREE, story("partial", **oks("planner assessor"), x=PARTIAL_RESULT), x=PART) == ""
+    )
+    assert (
+        wrong_end(TREE, story("partial", **oks("planner assessor"), x=PARTIAL_RESULT), x=WHOLE)
         == "x.1: partial, finished"
     )
     assert wrong_end(TREE, story("ok", **oks("planner assessor")), x=WHOLE) == "x.1: no result"
 
 
 def test_a_substitute_replaces_a_team_only_if_the_team_failed() -> None:
-    dead = story("failed", planner=OK, a=KILLED, b=KILLED)
-    stood_in = story("ok", **oks("planner assessor"), x=NOT_AT_ALL)
-    with_stand_in = replace(stood_in, results={**stood_in.results, "x.2": OK})
+    failed = story("failed", planner=OK, a=KILLED, b=KILLED)
+    failed_team = story("ok", **oks("planner assessor"), x=FAILED_RESULT)
+    with_substitute = replace(failed_team, results={**failed_team.results, "x.2": OK})
 
-    assert wrong_end(TREE, with_stand_in, x=dead) == ""
-    whole = replace(with_stand_in, results={**with_stand_in.results, "x.1": OK})
-    assert wrong_end(TREE, whole, x=WHOLE) == "x.2: nothing of the sort was planned"
+    assert wrong_end(TREE, with_substitute, x=failed) == ""
+    both_succeeded = replace(with_substitute, results={**with_substitute.results, "x.1": OK})
+    assert wrong_end(TREE, both_succeeded, x=WHOLE) == "x.2: nothing of the sort was planned"
 
 
 def test_a_child_may_be_cancelled_only_if_its_parent_no_longer_needs_it() -> None:
     cancelled = story("cancelled", f"j-1 {NOT_WAITED_FOR}", planner=OK)
-    at_work, over = Story("running"), story("cancelled", CANCELLED_BY_USER, planner=OK)
+    running, parent_cancelled = Story("running"), story("cancelled", CANCELLED_BY_USER, planner=OK)
 
-    assert below(cancelled, over) == ""
-    assert below(cancelled, replace(at_work, given_up_at={"x.1": 5.0})) == ""
-    assert below(cancelled, at_work) == "cancelled, though somebody waits for it"
+    assert child_end(cancelled, parent_cancelled) == ""
+    assert child_end(cancelled, replace(running, given_up_at={"x.1": 5.0})) == ""
+    assert child_end(cancelled, running) == "cancelled, though somebody waits for it"
     assert (
-        below(replace(cancelled, reason=CANCELLED_BY_USER), over)
+        child_end(replace(cancelled, reason=CANCELLED_BY_USER), parent_cancelled)
         == "cancelled, though somebody waits for it"
     )
 
@@ -247,18 +253,21 @@ def test_a_join_with_enough_results_uses_them_and_gives_up_the_others() -> None:
 
 
 def test_a_step_that_must_fail_or_ask_does_so_before_it_succeeds() -> None:
-    tried = (
+    steps = (
         PlannedStep("b", "writer", attempts=(Says.FAILED, Says.OK)),
         PlannedStep("c", "writer", ("b",)),
     )
-    failing = PlannedJob("1-0", Shape.FAILING, tried, seed=1)
-    as_planned = story("ok", **oks("planner c assessor"), b=NOT_AT_ALL)
+    failing = PlannedJob("1-0", Shape.FAILING, steps, seed=1)
+    first_attempt = story("ok", **oks("planner c assessor"), b=FAILED_RESULT)
 
-    assert wrong_end(failing, replace(as_planned, results={**as_planned.results, "b.2": OK})) == ""
-    assert wrong_end(failing, as_planned) == "b.2: no result"
+    assert (
+        wrong_end(failing, replace(first_attempt, results={**first_attempt.results, "b.2": OK}))
+        == ""
+    )
+    assert wrong_end(failing, first_attempt) == "b.2: no result"
     assert (
         wrong_end(
-            failing, replace(as_planned, results={**as_planned.results, "b.1": OK, "b.2": OK})
+            failing, replace(first_attempt, results={**first_attempt.results, "b.1": OK, "b.2": OK})
         )
         == "b.1: ok, finished"
     )
@@ -274,14 +283,21 @@ SENT_BACK = {
 }
 
 
-def ended(shape: Shape, status: str, /, *without: str, **ends: Ended) -> str:
-    """Return the broken expectation of a job of this shape, with all of its handoffs except
-    `without`.
+def ended(shape: Shape, status: str, /, *missing: str, **changes: Ended) -> str:
+    """Return the broken expectation of a job of this shape, or ''.
 
-    `ends`: the result of a handoff, for example `a_2=KILLED` for `a.2`.
+    Args:
+        missing: handoffs that have no result, such as `a.2`.
+        changes: results that are not OK, such as `a_2=KILLED` for `a.2`.
     """
-    there = [one for one in ("planner.1", "a.1", "b.1", *SENT_BACK[shape]) if one not in without]
-    results = dict.fromkeys(there, OK) | {one.replace("_", "."): end for one, end in ends.items()}
+    present = [
+        handoff_id
+        for handoff_id in ("planner.1", "a.1", "b.1", *SENT_BACK[shape])
+        if handoff_id not in missing
+    ]
+    results = dict.fromkeys(present, OK) | {
+        handoff_id.replace("_", "."): end for handoff_id, end in changes.items()
+    }
     return wrong_end(job(shape, a="", b=""), Story(status, (9.0,), results=results))
 
 
@@ -292,10 +308,10 @@ def test_a_revised_step_runs_again_and_no_step_runs_more_often(shape: Shape) -> 
     assert ended(shape, "ok") == ""
     assert ended(shape, "ok", last) == f"{last}: no result"
     assert ended(shape, "partial") == "partial, though every handoff is as planned"
-    for twice in ("a_4", "judge_2", "planner_3"):
+    for extra in ("a_4", "judge_2", "planner_3"):
         assert (
-            ended(shape, "ok", **{twice: OK})
-            == f"{twice.replace('_', '.')}: nothing of the sort was planned"
+            ended(shape, "ok", **{extra: OK})
+            == f"{extra.replace('_', '.')}: nothing of the sort was planned"
         )
 
 
@@ -326,34 +342,36 @@ def test_an_answer_is_incomplete_if_its_fact_check_was_killed_three_times() -> N
 
 
 def test_a_veto_remains_if_both_steps_were_killed_and_nothing_was_repaired() -> None:
-    again = dict.fromkeys(("a_3", "b_3", "assessor_3"), OK)
+    third_attempts = dict.fromkeys(("a_3", "b_3", "assessor_3"), OK)
 
-    assert ended(Shape.VETOED, "partial", a_2=KILLED, b_2=KILLED, **again) == ""
-    assert ended(Shape.VETOED, "partial", **again) == "a.3: nothing of the sort was planned"
+    assert ended(Shape.VETOED, "partial", a_2=KILLED, b_2=KILLED, **third_attempts) == ""
+    assert (
+        ended(Shape.VETOED, "partial", **third_attempts) == "a.3: nothing of the sort was planned"
+    )
 
 
-def test_an_input_step_exists_once() -> None:
-    asks = PlannedStep("b", "writer", attempts=(Says.NEEDS_INPUT, Says.OK))
+def test_an_input_step_runs_once() -> None:
+    step_in_need = PlannedStep("b", "writer", attempts=(Says.NEEDS_INPUT, Says.OK))
     helped = PlannedJob(
-        "1-0", Shape.HELPED, (asks, PlannedStep("b_help", "writer", helps="b")), seed=1
+        "1-0", Shape.HELPED, (step_in_need, PlannedStep("b_help", "writer", helps="b")), seed=1
     )
     results = {
         **oks("planner.1 planner.2 b_help.1 b.2 assessor.1"),
         "b.1": Ended("needs_input", "finished"),
     }
 
-    def wrong(results: dict[str, Ended]) -> str:
+    def end_of(results: dict[str, Ended]) -> str:
         return wrong_end(helped, Story("ok", (9.0,), results=results))
 
-    assert wrong(results) == ""
-    assert wrong(results | {"b_help.2": OK}) == "b_help.2: nothing of the sort was planned"
+    assert end_of(results) == ""
+    assert end_of(results | {"b_help.2": OK}) == "b_help.2: nothing of the sort was planned"
     assert (
-        wrong({one: end for one, end in results.items() if one != "b_help.1"})
+        end_of({handoff_id: end for handoff_id, end in results.items() if handoff_id != "b_help.1"})
         == "b_help.1: no result"
     )
 
 
-def test_a_rejected_plan_came_from_the_planner_if_the_next_plan_did() -> None:
+def test_only_the_last_plan_must_come_from_the_planner() -> None:
     assert ended(Shape.REJECTED_PLAN, "ok", planner_1=KILLED) == ""
     by_code = {"planner.1": OK, "planner.2": KILLED, "answer.1": OK, "assessor.1": OK}
     assert (

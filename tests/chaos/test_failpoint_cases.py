@@ -1,6 +1,4 @@
-"""No window is left out: every script of the store, and every queue that is published to, has
-its failpoints.
-"""
+"""Every script of the store, and every publication to a queue, has failpoint cases."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from handoff_queue.shared.types import names
 CASES = cases()
 
 
-def test_every_script_of_the_store_has_failpoints_or_a_reason_without() -> None:
+def test_every_script_of_the_store_has_failpoints_or_a_reason_for_none() -> None:
     assert scripts() == set(SCRIPTS) | set(UNTRIED)
 
 
@@ -42,7 +40,7 @@ def test_a_process_that_runs_a_script_is_killed_before_and_after_it_and_loses_it
             (kind, "after", Blow.KILL),
             (kind, "after", Blow.DROP),
         } <= tried
-    assert SCRIPTS[script], "somebody runs it"
+    assert SCRIPTS[script], "at least one kind of process runs the script"
 
 
 def test_every_queue_of_the_supervisors_and_every_group_of_handoffs_has_failpoints() -> None:
@@ -51,40 +49,42 @@ def test_every_queue_of_the_supervisors_and_every_group_of_handoffs_has_failpoin
     }
 
     assert set(PUBLISHES) == queues | {"group"}
-    assert Case(SUPERVISOR, "publish.group.middle", Blow.KILL) in CASES, "half a chord"
+    assert Case(SUPERVISOR, "publish.group.middle", Blow.KILL) in CASES, (
+        "a kill in the middle of a chord"
+    )
 
 
-def test_redis_dies_under_everything_that_workers_and_supervisors_do_all_the_time() -> None:
-    tables = [
+def test_redis_is_killed_after_every_frequent_failpoint() -> None:
+    kills = [
         case
         for case in CASES
         if case.blow is Blow.KILL and case.need.is_met_often and case.point.endswith(".after")
     ]
-    killed = {
+    redis_kills = {
         (case.kind, case.point)
         for case in CASES
         if case.blow is Blow.REDIS and case.point.endswith(".after")
     }
 
     assert {
-        (case.kind, case.point) for case in tables if case.point != "chord.part.after"
-    } == killed
+        (case.kind, case.point) for case in kills if case.point != "chord.part.after"
+    } == redis_kills
 
 
-def test_all_three_kinds_of_process_are_tried() -> None:
+def test_cases_cover_workers_supervisors_and_clients_without_duplicates() -> None:
     assert {case.kind for case in CASES} == {WORKER, SUPERVISOR, CLIENT}
     assert len(set(CASES)) == len(CASES)
 
 
-def test_redis_dies_before_every_script_too_that_workers_and_supervisors_run_all_the_time() -> None:
-    all_the_time = {
+def test_redis_is_killed_before_every_frequent_script() -> None:
+    frequent = {
         (kind, f"script.{script}.before")
         for script, kinds in SCRIPTS.items()
         for kind, need in kinds.items()
         if need.is_met_often
     }
 
-    assert all_the_time - {(CLIENT, point) for _, point in all_the_time} == {
+    assert frequent - {(CLIENT, point) for _, point in frequent} == {
         (case.kind, case.point)
         for case in CASES
         if case.blow is Blow.REDIS and case.point.endswith(".before")

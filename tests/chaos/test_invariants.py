@@ -1,4 +1,4 @@
-"""Every invariant can fail: for each, there are records of a run that break it."""
+"""For every invariant of a chaos run, there are records that break it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from handoff_queue.supervisor.engine.failure_guard import FROZE
 JOB = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer", turns=2),), seed=1)
 FINISHED = {"planner.1": (1.5,), "a.1": (9.0,), "assessor.1": (19.0,)}
 RESULTS = dict.fromkeys(FINISHED, OK)
-GOOD = Story("ok", (20.0,), FINISHED, RESULTS)
+SUCCESS = Story("ok", (20.0,), FINISHED, RESULTS)
 KILLED = Ended("failed", TOO_MANY_CLAIMS)
 CUT = Ended("partial", JOB_BUDGET)
 CALLS = (("planner.1", 1, 1.0), ("a.1", 1, 2.0), ("a.1", 2, 3.0), ("assessor.1", 1, 18.0))
@@ -34,10 +34,10 @@ def call(handoff: str, turn: int, at: float, process: str = "worker1") -> Call:
     )
 
 
-def books(
+def records(
     *more: Call,
     strikes: Sequence[Strike] = (),
-    story: Story = GOOD,
+    story: Story = SUCCESS,
     jobs: Sequence[PlannedJob] = (JOB,),
     left_behind: Sequence[str] = (),
     not_reached: Sequence[str] | None = None,
@@ -46,7 +46,7 @@ def books(
     stories: Mapping[str, Story] = {"1-0": story}
     return Books(
         jobs,
-        [*(call(*one) for one in CALLS), *more],
+        [*(call(*values) for values in CALLS), *more],
         strikes,
         stories,
         3.0,
@@ -56,75 +56,86 @@ def books(
     )
 
 
-def killed(at: float, process: str = "worker1") -> Strike:
+def kill(at: float, process: str = "worker1") -> Strike:
     return Strike(Fault.KILL_WORKER, process, at)
 
 
 def test_without_faults_nothing_is_repeated_and_every_promise_is_kept() -> None:
-    found = books()
+    records_of_run = records()
 
-    assert (found.made, found.needed, found.repeated, found.in_the_air) == (4, 4, 0, 0)
-    assert is_kept(found)
-    assert json_of(found)["kept"] is True
-
-
-def test_a_call_that_was_in_the_air_at_a_kill_may_be_repeated_once() -> None:
-    found = books(call("a.1", 2, 6.0, "worker2"), strikes=[killed(3.5)])
-
-    assert (found.repeated, found.in_the_air, found.unexplained) == (1, 1, [])
-    assert found.longest_recovery_s == 2.5
-    assert is_kept(found)
+    assert (
+        records_of_run.made,
+        records_of_run.needed,
+        records_of_run.repeated,
+        records_of_run.in_the_air,
+    ) == (4, 4, 0, 0)
+    assert is_kept(records_of_run)
+    assert json_of(records_of_run)["kept"] is True
 
 
-def test_a_call_is_in_the_air_also_if_the_server_reads_it_a_moment_after_the_kill() -> None:
-    assert is_kept(books(call("a.1", 2, 6.0, "worker2"), strikes=[killed(2.9)]))
+def test_a_call_in_flight_at_a_kill_may_be_repeated_once() -> None:
+    records_of_run = records(call("a.1", 2, 6.0, "worker2"), strikes=[kill(3.5)])
+
+    assert (records_of_run.repeated, records_of_run.in_the_air, records_of_run.unexplained) == (
+        1,
+        1,
+        [],
+    )
+    assert records_of_run.longest_recovery_s == 2.5
+    assert is_kept(records_of_run)
+
+
+def test_a_call_is_in_flight_also_if_the_server_reads_it_shortly_after_the_kill() -> None:
+    assert is_kept(records(call("a.1", 2, 6.0, "worker2"), strikes=[kill(2.9)]))
 
 
 @pytest.mark.parametrize(
-    ("strikes", "again"),
+    ("strikes", "repeated"),
     [
         ([], call("a.1", 2, 6.0)),
-        ([killed(3.5, "worker2")], call("a.1", 2, 6.0)),
-        ([killed(3.8)], call("a.1", 1, 6.0)),
-        ([killed(1.2)], call("a.1", 2, 6.0)),
+        ([kill(3.5, "worker2")], call("a.1", 2, 6.0)),
+        ([kill(3.8)], call("a.1", 1, 6.0)),
+        ([kill(1.2)], call("a.1", 2, 6.0)),
         ([Strike(Fault.TWICE, EVERYBODY, 3.5)], call("a.1", 2, 6.0)),
     ],
     ids=[
-        "nobody was struck",
-        "somebody else was",
-        "its turn was over",
-        "it was before",
-        "a second message is no excuse",
+        "no strike",
+        "a strike on another process",
+        "a strike after the turn",
+        "a strike before the turn",
+        "a duplicate message",
     ],
 )
 def test_a_repeated_call_that_no_strike_explains_is_a_broken_promise(
-    strikes: list[Strike], again: Call
+    strikes: list[Strike], repeated: Call
 ) -> None:
-    assert "calls repeated that were not in the air" in broken_of(books(again, strikes=strikes))
+    assert "calls repeated that were not in the air" in broken_of(
+        records(repeated, strikes=strikes)
+    )
 
 
-def test_a_process_that_was_stopped_before_its_call_calls_only_on_waking_up() -> None:
+def test_a_process_that_was_stopped_before_its_call_is_excused_only_just_after_its_stop() -> None:
     def unexplained(stopped_at: float, lasts_s: float, process: str = "worker2") -> bool:
         strike = Strike(Fault.STOP, process, stopped_at, lasts_s=lasts_s)
-        return bool(books(call("a.1", 2, 6.0, "worker2"), strikes=[strike]).unexplained)
+        return bool(records(call("a.1", 2, 6.0, "worker2"), strikes=[strike]).unexplained)
 
-    assert not unexplained(2.5, 3.4), "it woke up a moment ago"
-    assert unexplained(2.5, 2.9), "it has been awake for a while"
-    assert unexplained(3.1, 2.8), "it was awake at the first call"
-    assert unexplained(2.5, 3.4, "worker3"), "another was stopped"
+    assert not unexplained(2.5, 3.4), "the process has just continued"
+    assert unexplained(2.5, 2.9), "the process has run for a while"
+    assert unexplained(3.1, 2.8), "the process was running at the first call"
+    assert unexplained(2.5, 3.4, "worker3"), "another process was stopped"
 
 
 def test_two_repetitions_need_two_strikes() -> None:
-    twice = (call("a.1", 2, 5.0, "worker2"), call("a.1", 2, 6.0, "worker3"))
+    repetitions = (call("a.1", 2, 5.0, "worker2"), call("a.1", 2, 6.0, "worker3"))
 
     assert "calls repeated that were not in the air" in broken_of(
-        books(*twice, strikes=[killed(3.5)])
+        records(*repetitions, strikes=[kill(3.5)])
     )
-    assert is_kept(books(*twice, strikes=[killed(3.5), killed(5.2, "worker2")]))
+    assert is_kept(records(*repetitions, strikes=[kill(3.5), kill(5.2, "worker2")]))
 
 
 @pytest.mark.parametrize(
-    ("story", "what"),
+    ("story", "broken"),
     [
         (Story("running"), "jobs lost"),
         (Story("ok", (20.0, 21.0), FINISHED, RESULTS), "jobs that ended twice"),
@@ -142,12 +153,12 @@ def test_two_repetitions_need_two_strikes() -> None:
         ),
     ],
 )
-def test_how_a_job_ended_can_break_a_promise(story: Story, what: str) -> None:
-    assert broken_of(books(story=story)) == [what]
+def test_a_wrong_end_of_a_job_is_a_broken_promise(story: Story, broken: str) -> None:
+    assert broken_of(records(story=story)) == [broken]
 
 
 @pytest.mark.parametrize("shape", [Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY])
-def test_a_payment_over_a_budget_is_an_overrun_after_every_fault(
+def test_a_payment_over_a_budget_is_an_overrun_in_every_unit(
     shape: Shape,
 ) -> None:
     tight = PlannedJob(
@@ -178,106 +189,108 @@ def test_a_recovery_is_late_five_seconds_after_its_lease_without_another_strike(
     late, soon = call("a.1", 2, 12.0, "worker2"), call("a.1", 2, 8.9, "worker2")
     story = Story("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
 
-    assert broken_of(books(late, strikes=[killed(3.5)], story=story)) == ["longest recovery"]
-    assert broken_of(books(soon, strikes=[killed(3.5)], story=story)) == []
+    assert broken_of(records(late, strikes=[kill(3.5)], story=story)) == ["longest recovery"]
+    assert broken_of(records(soon, strikes=[kill(3.5)], story=story)) == []
 
 
 def test_the_promise_fails_if_every_recovery_was_struck_again() -> None:
-    besides = Strike(Fault.KILL_REDIS, EVERYBODY, 5.0)
+    second_strike = Strike(Fault.KILL_REDIS, EVERYBODY, 5.0)
 
-    found = books(
+    records_of_run = records(
         call("a.1", 2, 12.0, "worker2"),
-        strikes=[killed(3.5), besides],
+        strikes=[kill(3.5), second_strike],
         story=Story("ok", (11.9,), {}, RESULTS),
     )
-    by_both = books(
+    by_both = records(
         call("a.1", 2, 6.0, "worker2"),
-        strikes=[killed(3.5), Strike(Fault.KILL_WORKER, "worker9", 4.0)],
+        strikes=[kill(3.5), Strike(Fault.KILL_WORKER, "worker9", 4.0)],
     )
 
-    assert found.longest_recovery_in_a_row_s == pytest.approx(8.4)
+    assert records_of_run.longest_recovery_in_a_row_s == pytest.approx(8.4)
     assert broken_of(by_both) == ["longest recovery"]
     assert "| longest recovery | not measured |" in table_of(by_both)
-    assert "| longest recovery | not measured | 8 s | kept |" in table_of(books())
+    assert "| longest recovery | not measured | 8 s | kept |" in table_of(records())
 
 
 @pytest.mark.parametrize(
     ("fault", "lasts_s"),
     [(Fault.KILL_WORKER, 0.0), (Fault.STOP, 2.0)],
-    ids=["killed while it called", "woke up and called"],
+    ids=["killed during its call", "continued and called"],
 )
-def test_a_call_in_flight_of_the_struck_process_is_no_sign_of_life(
+def test_a_call_in_flight_of_the_struck_process_is_no_recovery(
     fault: Fault, lasts_s: float
 ) -> None:
     strike = Strike(fault, "worker1", 3.5, lasts_s=lasts_s)
-    its_own = call("a.1", 3, 3.6 + lasts_s)
+    own_call = call("a.1", 3, 3.6 + lasts_s)
     story = Story("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
 
-    found = books(its_own, call("a.1", 3, 6.6, "worker2"), strikes=[strike], story=story)
+    records_of_run = records(
+        own_call, call("a.1", 3, 6.6, "worker2"), strikes=[strike], story=story
+    )
 
-    assert found.longest_recovery_s == pytest.approx(3.1)
+    assert records_of_run.longest_recovery_s == pytest.approx(3.1)
 
 
 def test_leftovers_in_redis_and_untried_faults_are_reported() -> None:
-    assert broken_of(books(left_behind=["handoff:due: j-1"])) == ["keys left behind"]
-    assert broken_of(books(not_reached=["kill at script.turn.before of a worker"])) == [
+    assert broken_of(records(left_behind=["handoff:due: j-1"])) == ["keys left behind"]
+    assert broken_of(records(not_reached=["kill at script.turn.before of a worker"])) == [
         "failpoints that nobody came by"
     ]
-    assert "| failpoints that nobody came by | 0 |" in table_of(books(not_reached=[]))
+    assert "| failpoints that nobody came by | 0 |" in table_of(records(not_reached=[]))
 
 
 def test_a_run_without_failpoints_reports_no_failpoints() -> None:
-    assert "failpoints" not in table_of(books())
+    assert "failpoints" not in table_of(records())
 
 
 def test_a_fault_that_could_not_happen_is_reported_and_breaks_nothing() -> None:
-    found = books(not_happened=["frozen at a failpoint"])
+    records_of_run = records(not_happened=["frozen at a failpoint"])
 
-    assert "| did not happen | frozen at a failpoint |" in table_of(found)
-    assert json_of(found)["did_not_happen"] == ["frozen at a failpoint"]
-    assert is_kept(found)
+    assert "| did not happen | frozen at a failpoint |" in table_of(records_of_run)
+    assert json_of(records_of_run)["did_not_happen"] == ["frozen at a failpoint"]
+    assert is_kept(records_of_run)
 
 
 def test_a_request_that_the_api_would_refuse_breaks_a_promise() -> None:
-    found = replace(books(), refused_requests=["messages.2: unexpected `tool_use_id`"])
+    records_of_run = replace(records(), refused_requests=["messages.2: unexpected `tool_use_id`"])
 
-    assert broken_of(found) == ["requests that the Messages API would refuse"]
-    assert "messages.2: unexpected `tool_use_id`" in table_of(found)
+    assert broken_of(records_of_run) == ["requests that the Messages API would refuse"]
+    assert "messages.2: unexpected `tool_use_id`" in table_of(records_of_run)
 
 
 def test_repeated_calls_are_reported_by_the_struck_process() -> None:
-    again = (call("a.1", 2, 6.0, "worker2"), call("a.1", 2, 9.0, "worker3"))
+    repeated = (call("a.1", 2, 6.0, "worker2"), call("a.1", 2, 9.0, "worker3"))
 
-    found = books(*again, strikes=[killed(3.5), Strike(Fault.KILL_REDIS, EVERYBODY, 6.2)])
+    records_of_run = records(
+        *repeated, strikes=[kill(3.5), Strike(Fault.KILL_REDIS, EVERYBODY, 6.2)]
+    )
 
-    assert found.repeated_by == {Fault.KILL_WORKER: 1, Fault.KILL_REDIS: 1}
+    assert records_of_run.repeated_by == {Fault.KILL_WORKER: 1, Fault.KILL_REDIS: 1}
     assert (
         "| calls repeated, by what was struck | 1 x worker killed, 1 x Redis killed |"
-        in table_of(found)
+        in table_of(records_of_run)
     )
-    assert json_of(found)["calls_repeated_by"] == {"kill_worker": 1, "kill_redis": 1}
+    assert json_of(records_of_run)["calls_repeated_by"] == {"kill_worker": 1, "kill_redis": 1}
 
 
-def test_a_call_that_is_in_nobodys_plan_is_one_too_many() -> None:
-    assert broken_of(books(call("b.1", 1, 4.0))) == [
+def test_a_call_outside_every_plan_is_a_repeated_call() -> None:
+    assert broken_of(records(call("b.1", 1, 4.0))) == [
         "calls repeated",
         "calls repeated that were not in the air",
     ]
-    assert broken_of(books(call("a.1", 3, 4.0))) == [
+    assert broken_of(records(call("a.1", 3, 4.0))) == [
         "calls repeated",
         "calls repeated that were not in the air",
     ]
-    assert "calls repeated that were not in the air" in broken_of(books(call("answer.1", 1, 4.0)))
+    assert "calls repeated that were not in the air" in broken_of(records(call("answer.1", 1, 4.0)))
 
 
-def test_a_plan_of_one_step_that_code_has_made_up_is_called_for_once_and_only_if_the_planner_was_killed() -> (
-    None
-):
+def test_a_plan_made_by_code_needs_one_call_and_three_kills_of_the_planner() -> None:
     results = {"planner.1": KILLED, "answer.1": OK, "assessor.1": OK}
     story = Story("partial", (20.0,), {}, results)
     calls = [call("planner.1", 1, 1.0), call("answer.1", 1, 2.0), call("assessor.1", 1, 3.0)]
 
-    kills = [killed(1.2, "worker1"), killed(1.5, "worker2"), killed(1.8, "worker3")]
+    kills = [kill(1.2, "worker1"), kill(1.5, "worker2"), kill(1.8, "worker3")]
     held = {
         ("1-0", "planner.1"): [
             Held(f"worker{count}", count, 0.9 + 0.3 * count) for count in (1, 2, 3)
@@ -303,11 +316,11 @@ def test_an_abandoned_job_has_as_many_strikes_as_the_limit() -> None:
     strikes = [Strike(Fault.KILL_SUPERVISOR, "supervisor1", at) for at in (3.0, 7.0, 11.0)]
 
     assert "jobs that ended otherwise than planned" in broken_of(
-        books(strikes=strikes[:2], story=story)
+        records(strikes=strikes[:2], story=story)
     )
     assert "jobs that ended otherwise than planned" not in broken_of(
-        books(strikes=strikes, story=story)
+        records(strikes=strikes, story=story)
     )
     assert "jobs that ended otherwise than planned" in broken_of(
-        books(strikes=strikes, story=replace(story, status="ok"))
+        records(strikes=strikes, story=replace(story, status="ok"))
     )

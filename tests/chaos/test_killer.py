@@ -1,4 +1,4 @@
-"""The seed fixes the order of the faults, independent of their targets."""
+"""The seed determines the order of the faults, independent of their targets."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from handoff_queue.chaos.killer import SHARES, order_of
 
 def test_a_seed_has_one_order_of_faults_and_another_seed_has_another() -> None:
     def order(seed: int) -> list[tuple[str, float]]:
-        return [(one.fault, one.pause_s) for one in islice(order_of(seed), 60)]
+        return [(drawn.fault, drawn.pause_s) for drawn in islice(order_of(seed), 60)]
 
     assert order(7) == order(7)
     assert order(7) != order(8)
     assert {fault for fault, _ in order(7)} <= set(SHARES)
 
 
-def test_the_chance_within_a_fault_does_not_influence_later_faults() -> None:
-    calm, busy = order_of(7), order_of(7)
+def test_random_choices_within_a_fault_do_not_change_later_faults() -> None:
+    undisturbed, disturbed = order_of(7), order_of(7)
 
     for _ in range(60):
-        one, other = next(calm), next(busy)
-        assert (one.fault, one.pause_s) == (other.fault, other.pause_s)
+        expected, actual = next(undisturbed), next(disturbed)
+        assert (expected.fault, expected.pause_s) == (actual.fault, actual.pause_s)
         for _ in range(40):  # A fault draws a number for each connection that it may cut.
-            other.dice.random()
+            actual.dice.random()

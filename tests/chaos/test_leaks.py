@@ -1,4 +1,4 @@
-"""A run must leave nothing in Redis. The check finds each kind of leftover key."""
+"""The check after a chaos run finds each kind of leftover in Redis."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import redis
 
 from handoff_queue.chaos.leaks import left_behind
 
-DAY = 60
+EXPIRY_S = 60
 
 
 @pytest.fixture
 def client(redis_url: str) -> Iterator[Any]:
-    with redis.Redis.from_url(redis_url) as found:
-        yield found
+    with redis.Redis.from_url(redis_url) as connection:
+        yield connection
 
 
-def left(client: Any, *, was_struck: bool = False) -> list[str]:
+def leftovers(client: Any, *, was_struck: bool = False) -> list[str]:
     return left_behind(client, ("writer", "supervisor"), was_struck=was_struck)
 
 
@@ -30,33 +30,33 @@ def test_a_remaining_reservation_is_found_in_the_accounts_of_the_job_and_the_day
     client.hset(
         key, mapping={"turns": 3, "reserved_turns": 0, "reserved_tokens": 500, "reserved_usd": 0}
     )
-    client.expire(key, DAY)
+    client.expire(key, EXPIRY_S)
 
-    assert left(client) == [f"{key}: reserved [0, 500, 0]"]
+    assert leftovers(client) == [f"{key}: reserved [0, 500, 0]"]
 
     client.hset(key, "reserved_tokens", 0)
-    assert left(client) == []
+    assert leftovers(client) == []
 
 
 def test_a_handoffs_own_reservation_is_found(client: Any) -> None:
     client.hset("handoff:{j-1}:h:a.1", mapping={"state": "done", "r_turns": 1})
-    client.expire("handoff:{j-1}:h:a.1", DAY)
+    client.expire("handoff:{j-1}:h:a.1", EXPIRY_S)
 
-    assert left(client) == ["handoff:{j-1}:h:a.1: has set aside ['1']"]
+    assert leftovers(client) == ["handoff:{j-1}:h:a.1: has set aside ['1']"]
 
 
 def test_a_message_in_a_queue_is_found(client: Any) -> None:
     client.rpush("supervisor", "{}")
 
-    assert left(client, was_struck=True) == ["supervisor: 1 messages"]
+    assert leftovers(client, was_struck=True) == ["supervisor: 1 messages"]
 
 
 def test_an_unacknowledged_message_is_found_if_no_process_was_struck(client: Any) -> None:
     client.hset("unacked", "tag", "[]")
     client.zadd("unacked_index", {"tag": 1})
 
-    assert left(client) == ["unacked: 1 messages"]
-    assert left(client, was_struck=True) == [], "Celery delivers it again"
+    assert leftovers(client) == ["unacked: 1 messages"]
+    assert leftovers(client, was_struck=True) == [], "Celery delivers it again"
 
 
 def test_a_message_that_celery_never_redelivers_is_found_even_after_a_strike(
@@ -64,6 +64,6 @@ def test_a_message_that_celery_never_redelivers_is_found_even_after_a_strike(
 ) -> None:
     client.hset("unacked", "tag", "[]")
 
-    assert left(client, was_struck=True) == [
+    assert leftovers(client, was_struck=True) == [
         "unacked: 1 messages that never come back, 0 that come back as nothing"
     ]

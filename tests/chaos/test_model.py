@@ -1,4 +1,4 @@
-"""The server writes down what became of each answer, not only that it was asked for."""
+"""The model server of a chaos run records when each answer was sent, and whether a client read it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ JOBS = (
     PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed, trouble_share=0.0)
     for seed in range(100)
 )
-JOB = next(
-    job for job in JOBS if job.takes_s(CallKey("1-0", "a.1", 1)) == 0.9
-)  # A client that hangs up at once is gone by now.
+# An answer after 0.9 s: a client that disconnects at once is gone by then.
+JOB = next(job for job in JOBS if job.takes_s(CallKey("1-0", "a.1", 1)) == 0.9)
 BODY = json.dumps(
     {
         "model": "claude-haiku-5-5",
@@ -37,7 +36,7 @@ HEADERS = {
 }
 
 
-def the_call_of(model: Model) -> Call:
+def answered_call(model: Model) -> Call:
     wait_until(lambda: bool(model.calls) and model.calls[0].out_at is not None)
     return model.calls[0]
 
@@ -49,7 +48,7 @@ def test_the_server_knows_when_the_last_byte_of_an_answer_has_left() -> None:
             urllib.request.Request(f"{model.url}/v1/messages", BODY, HEADERS), timeout=10
         ) as answer:
             answer.read()
-        call = the_call_of(model)
+        call = answered_call(model)
 
     assert call.out_at is not None
     assert began < call.at < call.out_at
@@ -65,6 +64,6 @@ def test_the_server_notices_that_the_caller_left_before_the_answer_was_sent() ->
             lines = [f"{name}: {value}" for name, value in headers.items()]
             head = "\r\n".join(["POST /v1/messages HTTP/1.1", *lines])
             client.sendall(f"{head}\r\n\r\n".encode() + BODY)
-        call = the_call_of(model)
+        call = answered_call(model)
 
     assert not call.was_heard

@@ -25,7 +25,7 @@ from handoff_queue.supervisor.roles.planner import PlanFormat
 ALL = len(EVERYTHING.shapes)
 
 
-def the(shape: Shape, mode: Mode | None = None) -> PlannedJob:
+def job_of_shape(shape: Shape, mode: Mode | None = None) -> PlannedJob:
     jobs = (job for seed in range(50) for job in jobs_of(seed, ALL) if job.shape is shape)
     return next(job for job in jobs if mode in (None, job.mode))
 
@@ -88,36 +88,39 @@ def test_child_jobs_are_two_deep_at_most_and_their_parents_steps() -> None:
                 )
 
 
-def test_every_role_of_the_supervisor_has_its_handoffs_in_some_course() -> None:
+def test_every_role_of_the_supervisor_has_handoffs_in_some_job() -> None:
     courses = [
-        course_of(one) for seed in range(20) for job in jobs_of(seed, ALL) for one in job.family
+        course_of(member)
+        for seed in range(20)
+        for job in jobs_of(seed, ALL)
+        for member in job.family
     ]
 
     assert {handoff.partition(".")[0] for course in courses for handoff in course} >= set(ROLES)
 
 
 def test_a_revised_step_and_its_second_review_are_needed_calls() -> None:
-    needed = {key.handoff for key in needs_of(the(Shape.REVISED, Mode.TEAM))}
+    needed = {key.handoff for key in needs_of(job_of_shape(Shape.REVISED, Mode.TEAM))}
 
     assert needed == {"planner.1", "a.1", "b.1", "c.1", "assessor.1", "a.2", "assessor.2"}
 
 
-def test_a_step_that_fails_or_asks_needs_another_call_and_so_does_its_answerer() -> None:
-    assert {"b.1", "b.2"} <= {key.handoff for key in needs_of(the(Shape.FAILING))}
+def test_a_step_that_fails_or_needs_input_needs_a_second_attempt() -> None:
+    assert {"b.1", "b.2"} <= {key.handoff for key in needs_of(job_of_shape(Shape.FAILING))}
     assert {"b.1", "planner.2", "b.2"} <= {
-        key.handoff for key in needs_of(the(Shape.NEEDY, Mode.TEAM))
+        key.handoff for key in needs_of(job_of_shape(Shape.NEEDY, Mode.TEAM))
     }
     assert {"b.1", "planner.1", "b.2"} <= {
-        key.handoff for key in needs_of(the(Shape.NEEDY, Mode.PIPELINE))
+        key.handoff for key in needs_of(job_of_shape(Shape.NEEDY, Mode.PIPELINE))
     }
 
 
 def needed(shape: Shape, mode: Mode = Mode.TEAM) -> set[str]:
-    return {key.handoff for key in needs_of(the(shape, mode))}
+    return {key.handoff for key in needs_of(job_of_shape(shape, mode))}
 
 
 def test_an_input_step_is_needed_after_the_planners_answer_and_before_the_step_continues() -> None:
-    course = course_of(the(Shape.HELPED, Mode.TEAM))
+    course = course_of(job_of_shape(Shape.HELPED, Mode.TEAM))
 
     assert needed(Shape.HELPED) == {
         "planner.1",
@@ -134,19 +137,21 @@ def test_an_input_step_is_needed_after_the_planners_answer_and_before_the_step_c
 
 
 def test_a_dispute_needs_the_judge_and_another_round_if_the_reviewer_is_right() -> None:
-    both = {"planner.1", "a.1", "b.1", "assessor.1", "a.2", "assessor.2", "judge.1"}
+    with_dispute = {"planner.1", "a.1", "b.1", "assessor.1", "a.2", "assessor.2", "judge.1"}
 
-    assert needed(Shape.OVERRULED) == both
-    assert needed(Shape.UPHELD) == both | {"a.3", "assessor.3"}
+    assert needed(Shape.OVERRULED) == with_dispute
+    assert needed(Shape.UPHELD) == with_dispute | {"a.3", "assessor.3"}
 
 
 def test_facts_are_checked_before_an_answer_leaves_and_again_after_a_veto() -> None:
-    once = {"planner.1", "a.1", "b.1", "assessor.1", "fact_gate.1"}
+    first_round = {"planner.1", "a.1", "b.1", "assessor.1", "fact_gate.1"}
 
-    assert needed(Shape.CHECKED) == once
-    assert needed(Shape.VETOED) == once | {"a.2", "b.2", "assessor.2", "fact_gate.2"}
+    assert needed(Shape.CHECKED) == first_round
+    assert needed(Shape.VETOED) == first_round | {"a.2", "b.2", "assessor.2", "fact_gate.2"}
     assert {
-        one for one in needed(Shape.VETOED, Mode.SINGLE) if "gate" in one or one.endswith(".2")
+        handoff
+        for handoff in needed(Shape.VETOED, Mode.SINGLE)
+        if "gate" in handoff or handoff.endswith(".2")
     } == {
         "fact_gate.1",
         "answer.2",
@@ -155,15 +160,15 @@ def test_facts_are_checked_before_an_answer_leaves_and_again_after_a_veto() -> N
 
 
 def test_rejected_work_is_needed_again_with_all_its_dependents() -> None:
-    once = {"planner.1", "a.1", "b.1", "assessor.1"}
+    first_round = {"planner.1", "a.1", "b.1", "assessor.1"}
 
-    assert needed(Shape.REJECTED_PLAN) == once | {"planner.2"}
-    assert needed(Shape.REJECTED_RESEARCH) == once | {"a.2", "b.2"}
-    assert needed(Shape.REJECTED_ANSWER) == once | {"a.2", "b.2", "assessor.2"}
+    assert needed(Shape.REJECTED_PLAN) == first_round | {"planner.2"}
+    assert needed(Shape.REJECTED_RESEARCH) == first_round | {"a.2", "b.2"}
+    assert needed(Shape.REJECTED_ANSWER) == first_round | {"a.2", "b.2", "assessor.2"}
 
 
-def test_a_join_may_leave_parts_unneeded_and_a_childs_calls_are_its_own() -> None:
-    joined, teams = the(Shape.JOINED, Mode.TEAM), the(Shape.TEAMS, Mode.TEAM)
+def test_a_join_needs_only_some_parts_and_a_child_jobs_calls_do_not_count_for_its_step() -> None:
+    joined, teams = job_of_shape(Shape.JOINED, Mode.TEAM), job_of_shape(Shape.TEAMS, Mode.TEAM)
 
     assert {key.handoff for key in needs_of(joined)} == {"planner.1", "d.1", "assessor.1"}
     assert keys_of(teams, course_of(teams)["x.1"]) == []
@@ -180,50 +185,52 @@ def test_no_handoff_needs_more_turns_than_it_has_under_any_provider_fault() -> N
     others[FACT_GATE] = specialists[FACT_CHECKER]
 
     for job in (
-        replace(one, trouble_share=share)
+        replace(member, trouble_share=share)
         for seed in range(20)
         for share in (TROUBLE_SHARE, OFTEN, 1.0)
         for root in jobs_of(seed, ALL)
-        for one in root.family
+        for member in root.family
     ):
-        who = {
+        agents = {
             step.id: specialists[step.specialist] for step in job.steps if not step.team
         } | others
         needed = Counter[str]()
         for key, tries in needs_of(job).items():
             needed[key.handoff] += tries
-        has = {
-            handoff: who[step].max_turns
+        limits = {
+            handoff: agents[step].max_turns
             for handoff in needed
-            if (step := handoff.partition(".")[0]) in who
+            if (step := handoff.partition(".")[0]) in agents
         }
 
-        assert {handoff: most for handoff, most in has.items() if needed[handoff] > most} == {}, job
+        assert {
+            handoff: limit for handoff, limit in limits.items() if needed[handoff] > limit
+        } == {}, job
 
 
 def test_two_attempts_at_a_step_have_different_texts() -> None:
-    job = the(Shape.UPHELD, Mode.ADAPTIVE)
+    job = job_of_shape(Shape.UPHELD, Mode.ADAPTIVE)
 
-    said = [
+    texts = [
         reply_to(job, CallKey(job.name, f"a.{attempt}", 1), {}).blocks[0]["text"]
         for attempt in (1, 2, 3)
     ]
 
-    assert len({*said}) == 3
+    assert len({*texts}) == 3
 
 
 def test_every_plan_is_valid_at_its_first_try_except_the_plan_for_repair() -> None:
-    reading = PlanFormat((*SPECIALISTS, SUB_SUPERVISOR), max_steps=20)
-    asked = {"messages": [{"content": [{"type": "text", "text": "Make the plan."}]}]}
+    plan_format = PlanFormat((*SPECIALISTS, SUB_SUPERVISOR), max_steps=20)
+    model_request = {"messages": [{"content": [{"type": "text", "text": "Make the plan."}]}]}
 
     for job in (
-        one
+        member
         for seed in range(10)
         for root in jobs_of(seed, ALL)
-        for one in root.family
-        if one.is_planned
+        for member in root.family
+        if member.is_planned
     ):
         turn = 2 if job.shape is Shape.REPAIRED else 1
-        (said,) = reply_to(job, CallKey(job.name, "planner.1", turn), asked).blocks
+        (block,) = reply_to(job, CallKey(job.name, "planner.1", turn), model_request).blocks
 
-        assert Plan.of(reading.read(said["text"], last_try=False).output).steps
+        assert Plan.of(plan_format.read(block["text"], last_try=False).output).steps

@@ -14,7 +14,7 @@ from handoff_queue.chaos.process_pauses import Stops
 from handoff_queue.chaos.strikes import Fault, Strike
 from tests.waiting import wait_until
 
-MEANT_S = 0.02
+PLANNED_S = 0.02
 
 
 @pytest.fixture
@@ -25,19 +25,19 @@ def pid() -> Iterator[int]:
         process.kill()
 
 
-def test_a_stop_lasts_as_long_as_it_did_not_as_long_as_it_was_meant_to(pid: int) -> None:
+def test_the_record_of_a_stop_has_its_actual_length_and_not_the_planned_length(pid: int) -> None:
     stops = Stops([])
-    strike = Strike(Fault.STOP, "worker1", time.time(), lasts_s=MEANT_S)
+    strike = Strike(Fault.STOP, "worker1", time.time(), lasts_s=PLANNED_S)
     stops.add(pid, strike)
     assert stops.targets == {"worker1"}
-    wait_until(lambda: time.time() > strike.at + 5 * MEANT_S)
+    wait_until(lambda: time.time() > strike.at + 5 * PLANNED_S)
 
     stops.wake(only_due=True)
 
-    assert (stops.targets, stops.strikes[0].lasts_s > 5 * MEANT_S) == (set(), True)
+    assert (stops.targets, stops.strikes[0].lasts_s > 5 * PLANNED_S) == (set(), True)
     wait_until(
         lambda: os.waitid(os.P_PID, pid, os.WCONTINUED | os.WNOHANG | os.WNOWAIT) is not None,
-        what="that it goes on",
+        what="the end of the stop",
     )
 
 

@@ -19,12 +19,12 @@ from handoff_queue.shared.types.job_options import Mode
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 SEED = 20_261_122
-ALL = len(EVERYTHING.shapes)
-"""Jobs: one of every shape."""
+ALL_SHAPES = len(EVERYTHING.shapes)
+"""Number of jobs with one of every shape."""
 
 
-def quiet(_line: str) -> None:
-    """Nobody watches."""
+def discard_line(_line: str) -> None:
+    """Discard a line of progress."""
 
 
 def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json() -> None:
@@ -34,7 +34,7 @@ def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json() 
         "handoff_queue.supervisor.cli.main",
         "chaos",
         "--jobs",
-        str(ALL),
+        str(ALL_SHAPES),
         "--kills",
         "0",
         "--seed",
@@ -44,29 +44,31 @@ def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json() 
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
-    said = json.loads(done.stdout)
-    assert (said["seed"], said["jobs"], said["kept"]) == (SEED, ALL + 1, done.returncode == 0), (
-        "one follows on another"
-    )
-    assert said["kept"], said
-    assert (said["calls_made"], said["calls_repeated"]) == (said["calls_needed"], 0)
-    assert set(said["modes"]) == set(Mode)
-    assert said["child_jobs"] >= 4
+    report = json.loads(done.stdout)
+    assert (report["seed"], report["jobs"], report["kept"]) == (
+        SEED,
+        ALL_SHAPES + 1,
+        done.returncode == 0,
+    ), "one more job follows another job"
+    assert report["kept"], report
+    assert (report["calls_made"], report["calls_repeated"]) == (report["calls_needed"], 0)
+    assert set(report["modes"]) == set(Mode)
+    assert report["child_jobs"] >= 4
 
 
-def test_kills_at_random_break_no_promise() -> None:
+def test_random_kills_break_no_promise() -> None:
     seed = SEED
 
-    books = run(Options(seed, jobs=14, kills=14, alone=2), quiet)
+    records = run(Options(seed, jobs=14, kills=14, alone=2), discard_line)
 
-    assert broken_of(books) == [], f"seed {seed}\n{table_of(books)}"
-    assert books.stored_at, "replies are seen in the store while their handoffs are at work"
-    assert books.stored_at.keys() <= {call.key for call in books.calls}
+    assert broken_of(records) == [], f"seed {seed}\n{table_of(records)}"
+    assert records.stored_at, "the run sees replies in the store while their handoffs run"
+    assert records.stored_at.keys() <= {call.key for call in records.calls}
 
 
 def test_no_failpoint_breaks_a_promise() -> None:
     seed = SEED
 
-    books = try_failpoints(Options(seed), quiet)
+    records = try_failpoints(Options(seed), discard_line)
 
-    assert broken_of(books) == [], f"seed {seed}\n{table_of(books)}"
+    assert broken_of(records) == [], f"seed {seed}\n{table_of(records)}"

@@ -1,4 +1,4 @@
-"""A cancelled handoff makes no new model call. A call that had already left is allowed."""
+"""A cancelled handoff makes no new model call. A call that was sent before is allowed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ CHILD = PlannedJob("1-0-x", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed=
 PARENT = PlannedJob("1-0", Shape.TEAMS, (PlannedStep("x", "supervisor", team=CHILD),), seed=1)
 GIVEN_UP_AT = 10.0
 SOON, LATE = GIVEN_UP_AT + SENT_WITHIN_S / 2, GIVEN_UP_AT + SENT_WITHIN_S * 2
-AT_WORK = Story("running")
+RUNNING = Story("running")
 RESULTS = dict.fromkeys(("planner.1", "x.1", "assessor.1"), OK)
 
 
-def for_nobody(at: float, parent: Story, child: Story = AT_WORK, *strikes: Strike) -> list[str]:
+def for_nobody(at: float, parent: Story, child: Story = RUNNING, *strikes: Strike) -> list[str]:
     call = Call(CallKey("1-0-x", "a.1", 1), "worker1", at, out_at=at + 1)
     return Books([PARENT], [call], strikes, {"1-0": parent, "1-0-x": child}, 3.0).for_nobody
 
@@ -36,63 +36,65 @@ def for_nobody(at: float, parent: Story, child: Story = AT_WORK, *strikes: Strik
 @pytest.mark.parametrize(
     ("parent", "child"),
     [
-        (Story("cancelled", (GIVEN_UP_AT,)), AT_WORK),
-        (replace(AT_WORK, cancelled_at=GIVEN_UP_AT), AT_WORK),
-        (replace(AT_WORK, given_up_at={"x.1": GIVEN_UP_AT}), AT_WORK),
-        (AT_WORK, Story("cancelled", (GIVEN_UP_AT,), reason=f"j-1 {NOT_WAITED_FOR}")),
-        (AT_WORK, replace(AT_WORK, given_up_at={"a.1": GIVEN_UP_AT})),
-        (AT_WORK, replace(AT_WORK, asked=((GIVEN_UP_AT, GIVEN_UP_AT + 60),))),
+        (Story("cancelled", (GIVEN_UP_AT,)), RUNNING),
+        (replace(RUNNING, cancelled_at=GIVEN_UP_AT), RUNNING),
+        (replace(RUNNING, given_up_at={"x.1": GIVEN_UP_AT}), RUNNING),
+        (RUNNING, Story("cancelled", (GIVEN_UP_AT,), reason=f"j-1 {NOT_WAITED_FOR}")),
+        (RUNNING, replace(RUNNING, given_up_at={"a.1": GIVEN_UP_AT})),
+        (RUNNING, replace(RUNNING, asked=((GIVEN_UP_AT, GIVEN_UP_AT + 60),))),
     ],
     ids=[
         "its parent has ended",
         "its parent is cancelled",
         "its step is given up",
-        "it has ended",
-        "the handoff is given up",
-        "it is asked",
+        "its job has ended",
+        "its handoff is given up",
+        "its job waits for a person",
     ],
 )
 def test_a_call_of_an_ended_job_is_unwanted(parent: Story, child: Story) -> None:
     assert for_nobody(LATE, parent, child)
-    assert not for_nobody(SOON, parent, child), "it was on its way"
+    assert not for_nobody(SOON, parent, child), "the call was already sent"
     assert not for_nobody(GIVEN_UP_AT - 1, parent, child)
 
 
 def test_an_approved_job_continues_at_once() -> None:
-    assert not for_nobody(LATE, AT_WORK, replace(AT_WORK, asked=((GIVEN_UP_AT, LATE - 0.1),)))
+    assert not for_nobody(LATE, RUNNING, replace(RUNNING, asked=((GIVEN_UP_AT, LATE - 0.1),)))
 
 
 def test_a_question_is_open_until_the_first_approval_or_rejection() -> None:
-    asked = ApprovalAsked(what=ApprovalOf.ANSWER, why="its answer is written", wait_s=60)
+    question = ApprovalAsked(what=ApprovalOf.ANSWER, why="its answer is written", wait_s=60)
     events: list[Event] = [
-        asked,
+        question,
         Rejected(asked=1),
         Approved(asked=1),
-        asked,
+        question,
         Approved(asked=4),
-        asked,
+        question,
     ]
 
-    assert asked_in([Recorded(at, at * 10.0, one) for at, one in enumerate(events, start=1)]) == (
+    assert asked_in(
+        [Recorded(at, at * 10.0, event) for at, event in enumerate(events, start=1)]
+    ) == (
         (10, 20),
         (40, 50),
         (60, inf),
     )
 
 
-def test_a_process_that_was_stopped_before_its_call_could_not_know() -> None:
+def test_a_process_that_was_stopped_before_its_call_is_excused() -> None:
     ended = Story("cancelled", (GIVEN_UP_AT,))
 
     assert not for_nobody(
         LATE,
         ended,
-        AT_WORK,
+        RUNNING,
         Strike(Fault.STOP, "worker1", GIVEN_UP_AT - 1, lasts_s=SENT_WITHIN_S * 3),
     )
     assert for_nobody(
         LATE,
         ended,
-        AT_WORK,
+        RUNNING,
         Strike(Fault.STOP, "worker2", GIVEN_UP_AT - 1, lasts_s=SENT_WITHIN_S * 3),
     )
 
@@ -100,7 +102,7 @@ def test_a_process_that_was_stopped_before_its_call_could_not_know() -> None:
 def test_a_child_without_an_end_is_lost_and_a_child_that_never_began_is_not() -> None:
     parent = Story("ok", (9.0,), results=RESULTS)
 
-    assert Books([PARENT], [], [], {"1-0": parent, "1-0-x": AT_WORK}, 3.0).lost == ["1-0-x"]
+    assert Books([PARENT], [], [], {"1-0": parent, "1-0-x": RUNNING}, 3.0).lost == ["1-0-x"]
     assert Books([PARENT], [], [], {"1-0": parent, "1-0-x": Story("")}, 3.0).lost == []
     assert "jobs that ended otherwise than planned" in broken_of(
         Books([PARENT], [], [], {"1-0": parent, "1-0-x": Story("")}, 3.0)

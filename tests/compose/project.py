@@ -28,33 +28,37 @@ class Project:
     flower_log_in: str
     compose: list[str]
 
-    def in_compose(self, *arguments: str, **environment: str) -> str:
+    def compose_command(self, *arguments: str, **environment: str) -> str:
         """Run a command of Docker Compose. `environment` overrides the project's .env."""
         return run([*self.compose, *arguments], environment)
 
     def up(self, *arguments: str, **environment: str) -> None:
-        """Healthy when it returns: seconds after, on a machine that has nothing else to do."""
+        """Start the services, and return when they are healthy.
+
+        Raises:
+            AssertionError: a service did not become healthy. The message has the last log lines.
+        """
         try:
-            self.in_compose(
+            self.compose_command(
                 "up", "-d", "--wait", "--wait-timeout", "300", *arguments, **environment
             )
         except AssertionError as error:
-            raise AssertionError(self.in_compose("logs", "--tail", "20")) from error
+            raise AssertionError(self.compose_command("logs", "--tail", "20")) from error
 
     def containers(self, service: str) -> list[str]:
-        """Their ids; the first twelve characters are their host names."""
-        return self.in_compose("ps", "-q", "--no-trunc", service).split()
+        """Return the ids of a service's containers. The first 12 characters are the host name."""
+        return self.compose_command("ps", "-q", "--no-trunc", service).split()
 
     def handoff(self, *arguments: str) -> str:
-        """The command as someone on the host types it."""
+        """Run the `handoff` command on the host, and return its output."""
         return run(
             [sys.executable, "-m", "handoff_queue.supervisor.cli.main", *arguments],
             {"HANDOFF_REDIS_URL": self.redis_url},
         )
 
-    def flower(self, path: str, *, log_in: bool = True) -> Any:
+    def flower(self, path: str, *, is_logged_in: bool = True) -> Any:
         request = urllib.request.Request(f"{self.flower_url}{path}")
-        if log_in:
+        if is_logged_in:
             request.add_header(
                 "Authorization", "Basic " + base64.b64encode(self.flower_log_in.encode()).decode()
             )
@@ -95,15 +99,15 @@ def running_project(folder: Path, settings: Mapping[str, str], *up: str) -> Iter
         compose,
     )
     try:
-        project.in_compose("build", "--quiet")
+        project.compose_command("build", "--quiet")
         project.up(*up)
         yield project
     finally:
-        project.in_compose("down", "--volumes", "--timeout", "5")
+        project.compose_command("down", "--volumes", "--timeout", "5")
 
 
 def run(command: list[str], environment: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         cwd=ROOT,
         env={**os.environ, **(environment or {})},
@@ -111,8 +115,8 @@ def run(command: list[str], environment: Mapping[str, str] | None = None) -> str
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    assert completed.returncode == 0, f"{' '.join(command)}\n{completed.stdout}\n{completed.stderr}"
+    return completed.stdout
 
 
 def free_port() -> int:

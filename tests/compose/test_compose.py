@@ -1,6 +1,4 @@
-"""The compose file as a user runs it: built, started with three researchers, used from the host,
-inspected, taken down.
-"""
+"""The compose file as a user runs it, with three researchers, and a client on the host."""
 
 from __future__ import annotations
 
@@ -31,12 +29,14 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 
 def test_every_container_is_healthy_and_has_only_the_rights_it_needs(system: Project) -> None:
-    states = [json.loads(line) for line in system.in_compose("ps", "--format", "json").splitlines()]
+    states = [
+        json.loads(line) for line in system.compose_command("ps", "--format", "json").splitlines()
+    ]
 
     assert {state["Health"] for state in states} == {"healthy"}, states
     assert sum(state["Service"] == "researcher" for state in states) == RESEARCHERS
-    user = system.in_compose("exec", "-T", "researcher", "id", "-u").strip()
-    capabilities = system.in_compose(
+    user = system.compose_command("exec", "-T", "researcher", "id", "-u").strip()
+    capabilities = system.compose_command(
         "exec", "-T", "researcher", "grep", "CapEff", "/proc/self/status"
     ).split()[1]
     assert (user, int(capabilities, 16)) == ("10001", 0)
@@ -55,7 +55,7 @@ def test_a_job_from_the_host_is_done_by_researchers_in_different_containers(
     assert result["status"] == "ok", result
     assert result["citations"]
     tasks = wait_until(
-        lambda: _done(system, "specialist.researcher", RESEARCHERS),
+        lambda: _finished_tasks(system, "specialist.researcher", RESEARCHERS),
         what="the researchers in Flower",
     )
     assert len({task["worker"] for task in tasks}) > 1, tasks
@@ -64,26 +64,26 @@ def test_a_job_from_the_host_is_done_by_researchers_in_different_containers(
 def test_flower_answers_only_logged_in_users(system: Project) -> None:
     assert system.flower("/api/workers?refresh=1")
     with pytest.raises(urllib.error.HTTPError) as refused:
-        system.flower("/api/workers", log_in=False)
+        system.flower("/api/workers", is_logged_in=False)
 
     assert refused.value.code == 401
     refused.value.close()
 
 
 def test_a_stop_takes_less_than_its_grace_and_loses_nothing(system: Project) -> None:
-    system.in_compose("restart", "--timeout", "45", "researcher", "redis")
-    system.in_compose(
+    system.compose_command("restart", "--timeout", "45", "researcher", "redis")
+    system.compose_command(
         "up", "-d", "--wait", "--wait-timeout", "120", "--scale", f"researcher={RESEARCHERS}"
     )
 
     assert system.handoff("list")
 
 
-def _done(system: Project, name: str, fewest: int) -> list[dict[str, Any]]:
+def _finished_tasks(system: Project, name: str, count: int) -> list[dict[str, Any]]:
     """Return the finished tasks of this name in Flower, or none until there are enough."""
     tasks = [
         task
         for task in system.flower(f"/api/tasks?taskname={name}").values()
         if task["state"] == "SUCCESS"
     ]
-    return tasks if len(tasks) >= fewest else []
+    return tasks if len(tasks) >= count else []

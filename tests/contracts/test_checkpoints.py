@@ -1,5 +1,7 @@
-"""What every `CheckpointStore` promises. To check another one, add a maker to `MAKERS`: a function that
-gives a `StoredHandoff` (and may use a store).
+"""Contract of every `CheckpointStore`.
+
+`MAKERS` lists the implementations. Each entry is a function that takes a store and returns a
+`StoredHandoff`.
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ from tests.doubles.memory_checkpoints import NO_MORE, MemoryCheckpoints
 
 @dataclass(frozen=True, slots=True)
 class StoredHandoff:
-    """A claimed handoff of a job with a budget of 1,000 tokens, and the faults that can hit it."""
+    """A claimed handoff of a job with a budget of 1,000 tokens, and functions that disturb it."""
 
     turns: CheckpointStore
-    claimed_again: Callable[[], CheckpointStore]
-    """Let the process die, and claim the handoff again."""
+    claim_again: Callable[[], CheckpointStore]
+    """Let the lease of the claim expire, and claim the handoff again."""
     cancel: Callable[[], None]
-    """The job is cancelled."""
+    """Cancel the job."""
 
 
 def in_memory(_store: Store) -> StoredHandoff:
@@ -50,14 +52,14 @@ def in_the_store(store: Store) -> StoredHandoff:
     issue(store, job_id, "find.1")
     first = claim(store, job_id, "find.1")
 
-    def claimed_again() -> CheckpointStore:
+    def claim_again() -> CheckpointStore:
         expire_lease(store, first)
         return claim(store, job_id, "find.1")
 
     def cancel() -> None:
         store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
 
-    return StoredHandoff(first, claimed_again, cancel)
+    return StoredHandoff(first, claim_again, cancel)
 
 
 MAKERS = [pytest.param(in_memory, id="memory"), pytest.param(in_the_store, id="store")]
@@ -78,56 +80,56 @@ EVERY_KIND: tuple[Checkpoint, ...] = (
 
 
 @pytest.fixture(params=MAKERS)
-def storeed(request: pytest.FixtureRequest, store: Store) -> StoredHandoff:
-    made: StoredHandoff = request.param(store)
-    return made
+def stored(request: pytest.FixtureRequest, store: Store) -> StoredHandoff:
+    handoff: StoredHandoff = request.param(store)
+    return handoff
 
 
-def test_a_fresh_handoff_has_no_checkpoints(storeed: StoredHandoff) -> None:
-    assert storeed.turns.so_far() == ()
+def test_a_fresh_handoff_has_no_checkpoints(stored: StoredHandoff) -> None:
+    assert stored.turns.so_far() == ()
 
 
-def test_the_next_claim_finds_every_checkpoint_in_order(storeed: StoredHandoff) -> None:
-    storeed.turns.reserve(WorstCase(700, 100, 0))
-    storeed.turns.checkpoint(*EVERY_KIND[:2])
+def test_the_next_claim_finds_every_checkpoint_in_order(stored: StoredHandoff) -> None:
+    stored.turns.reserve(WorstCase(700, 100, 0))
+    stored.turns.checkpoint(*EVERY_KIND[:2])
     for checkpoint in EVERY_KIND[2:]:
-        storeed.turns.checkpoint(checkpoint)
-    assert storeed.claimed_again().so_far() == EVERY_KIND
+        stored.turns.checkpoint(checkpoint)
+    assert stored.claim_again().so_far() == EVERY_KIND
 
 
-def test_a_waiting_reply_is_stored_before_the_next_write(storeed: StoredHandoff) -> None:
-    storeed.turns.reserve(WorstCase(700, 100, 0))
-    storeed.turns.checkpoint(REPLIED, may_wait=True)
-    storeed.turns.checkpoint(AgentPrompted(text="go on"))
-    assert storeed.claimed_again().so_far() == (REPLIED, AgentPrompted(text="go on"))
+def test_a_waiting_reply_is_stored_before_the_next_write(stored: StoredHandoff) -> None:
+    stored.turns.reserve(WorstCase(700, 100, 0))
+    stored.turns.checkpoint(REPLIED, may_wait=True)
+    stored.turns.checkpoint(AgentPrompted(text="go on"))
+    assert stored.claim_again().so_far() == (REPLIED, AgentPrompted(text="go on"))
 
 
-def test_a_call_that_can_never_fit_the_budget_is_a_limit(storeed: StoredHandoff) -> None:
+def test_a_call_that_can_never_fit_the_budget_is_a_limit(stored: StoredHandoff) -> None:
     with pytest.raises(LimitReached) as reached:
-        storeed.turns.reserve(WorstCase(900, 200, 0))
+        stored.turns.reserve(WorstCase(900, 200, 0))
     assert (reached.value.level, reached.value.limit) == ("job", "max_tokens")
-    assert str(reached.value) == f"max_tokens: {NO_MORE}", "and it says whose it is"
+    assert str(reached.value) == f"max_tokens: {NO_MORE}", "the message names the limit of the job"
 
 
-def test_the_cost_of_a_reply_is_taken_from_the_budget(storeed: StoredHandoff) -> None:
-    storeed.turns.reserve(WorstCase(900, 100, 0))
-    storeed.turns.checkpoint(REPLIED)
+def test_the_cost_of_a_reply_is_taken_from_the_budget(stored: StoredHandoff) -> None:
+    stored.turns.reserve(WorstCase(900, 100, 0))
+    stored.turns.checkpoint(REPLIED)
     with pytest.raises(LimitReached):
-        storeed.turns.reserve(WorstCase(300, 100, 0))
+        stored.turns.reserve(WorstCase(300, 100, 0))
 
 
-def test_the_unused_part_of_a_reservation_is_free_again(storeed: StoredHandoff) -> None:
-    storeed.turns.reserve(WorstCase(900, 100, 0))
-    storeed.turns.checkpoint(REPLIED)
-    storeed.turns.reserve(WorstCase(200, 100, 0))
+def test_the_unused_part_of_a_reservation_is_free_again(stored: StoredHandoff) -> None:
+    stored.turns.reserve(WorstCase(900, 100, 0))
+    stored.turns.checkpoint(REPLIED)
+    stored.turns.reserve(WorstCase(200, 100, 0))
 
 
-def test_a_heartbeat_changes_nothing(storeed: StoredHandoff) -> None:
-    storeed.turns.beat("thinking", "a draft")
-    assert storeed.claimed_again().so_far() == ()
+def test_a_heartbeat_changes_nothing(stored: StoredHandoff) -> None:
+    stored.turns.beat("thinking", "a draft")
+    assert stored.claim_again().so_far() == ()
 
 
-def test_after_a_cancel_nothing_more_is_written(storeed: StoredHandoff) -> None:
-    storeed.cancel()
+def test_after_a_cancel_nothing_more_is_written(stored: StoredHandoff) -> None:
+    stored.cancel()
     with pytest.raises(Interrupted):
-        storeed.turns.checkpoint(REPLIED)
+        stored.turns.checkpoint(REPLIED)

@@ -1,4 +1,4 @@
-"""Contract of the pacing of model calls in every `CheckpointStore`.
+"""Contract of the rate limiter of model calls in every `CheckpointStore`.
 
 A rate limit that one process reports holds for all processes. `MAKERS` lists the implementations.
 """
@@ -30,7 +30,7 @@ EXPECTED = Expected("account:some-model", 50, 50)
 FAILED = ModelCallFailed(error="no", usage=NOTHING_USED)
 
 Fleet = Callable[[], CheckpointStore]
-"""Each call returns the turns of another handoff, claimed by another process."""
+"""Function that returns the checkpoints of another handoff, claimed by another process."""
 
 
 def in_memory(_store: Store) -> Fleet:
@@ -42,12 +42,12 @@ def in_the_store(store: Store) -> Fleet:
     job_id = a_job(store)
     names = iter([f"find-{letter}.1" for letter in "abcdefghij"])
 
-    def one_more() -> CheckpointStore:
+    def claim_next() -> CheckpointStore:
         name = next(names)
         issue(store, job_id, name)
         return granted(store, job_id, name, worker=name)
 
-    return one_more
+    return claim_next
 
 
 MAKERS = [pytest.param(in_memory, id="memory"), pytest.param(in_the_store, id="store")]
@@ -55,94 +55,94 @@ MAKERS = [pytest.param(in_memory, id="memory"), pytest.param(in_the_store, id="s
 
 @pytest.fixture(params=MAKERS)
 def fleet(request: pytest.FixtureRequest, store: Store) -> Fleet:
-    made: Fleet = request.param(store)
-    return made
+    make_checkpoints: Fleet = request.param(store)
+    return make_checkpoints
 
 
-def goes(turns: CheckpointStore, expected: Expected | None = EXPECTED) -> bool:
+def is_admitted(turns: CheckpointStore, expected: Expected | None = EXPECTED) -> bool:
     return turns.reserve(WORST, expected) is None
 
 
-def waits(turns: CheckpointStore, expected: Expected | None = EXPECTED) -> Wait:
+def wait_of(turns: CheckpointStore, expected: Expected | None = EXPECTED) -> Wait:
     wait = turns.reserve(WORST, expected)
     assert wait is not None
     return wait
 
 
-def known(fleet: Fleet, limits: RateLimits = NOTHING_SAID) -> CheckpointStore:
-    """A process that has reported the lane's limits."""
+def fleet_with_limits(fleet: Fleet, limits: RateLimits = NOTHING_SAID) -> CheckpointStore:
+    """Return the checkpoints of a process that has reported these limits."""
     first = fleet()
-    assert goes(first)
+    assert is_admitted(first)
     first.heard(limits)
     return first
 
 
-def test_the_very_first_call_goes_ahead_and_reports_the_limits(fleet: Fleet) -> None:
+def test_the_first_call_goes_alone_and_reports_the_limits(fleet: Fleet) -> None:
     first, second, third = fleet(), fleet(), fleet()
-    assert goes(first)
-    assert waits(second).why == "first call"
+    assert is_admitted(first)
+    assert wait_of(second).why == "first call"
     first.heard(NOTHING_SAID)
-    assert goes(second)
-    assert goes(third), "nothing is limited"
+    assert is_admitted(second)
+    assert is_admitted(third), "there is no limit"
 
 
 def test_a_call_without_rate_limits_does_not_wait(fleet: Fleet) -> None:
     first, second = fleet(), fleet()
-    assert goes(first)
-    assert goes(second, None)
+    assert is_admitted(first)
+    assert is_admitted(second, None)
 
 
 def test_one_refusal_delays_all_callers_until_it_is_over(fleet: Fleet) -> None:
-    first, second = known(fleet), fleet()
-    assert goes(first)
+    first, second = fleet_with_limits(fleet), fleet()
+    assert is_admitted(first)
     first.refused("overloaded", 30)
     first.checkpoint(FAILED)
-    for one in (first, second, fleet()):
-        wait = waits(one)
+    for caller in (first, second, fleet()):
+        wait = wait_of(caller)
         assert (wait.why, 25 < wait.seconds < 40) == ("overloaded", True)
 
 
-def test_after_a_refusal_one_call_goes_first_and_the_others_when_it_has_succeeded(
+def test_after_a_refusal_one_call_goes_first_and_the_others_follow_its_success(
     fleet: Fleet,
 ) -> None:
-    first, second, third = known(fleet), fleet(), fleet()
-    assert goes(first)
+    first, second, third = fleet_with_limits(fleet), fleet(), fleet()
+    assert is_admitted(first)
     first.refused("rate limit", 0.1)
     first.checkpoint(FAILED)
-    wait_until(lambda: goes(second), what="the probe")
-    assert waits(first).why == waits(third).why == "rate limit"
+    wait_until(lambda: is_admitted(second), what="the probe")
+    assert wait_of(first).why == wait_of(third).why == "rate limit"
     second.heard(NOTHING_SAID)
-    assert goes(first)
-    assert goes(third)
+    assert is_admitted(first)
+    assert is_admitted(third)
 
 
-def test_a_probe_that_is_refused_holds_back_all_again_and_longer(fleet: Fleet) -> None:
-    first, second = known(fleet), fleet()
-    assert goes(first)
+def test_a_refused_probe_delays_all_callers_longer(fleet: Fleet) -> None:
+    first, second = fleet_with_limits(fleet), fleet()
+    assert is_admitted(first)
     first.refused("rate limit", 0.01)
     first.checkpoint(FAILED)
-    wait_until(lambda: goes(second), what="the probe")
+    wait_until(lambda: is_admitted(second), what="the probe")
     second.refused("rate limit", None)
     second.checkpoint(FAILED)
-    assert waits(first).seconds > 0.5, "the second backoff is 1 to 2 s"
+    assert wait_of(first).seconds > 0.5, "the second backoff is 1 to 2 s"
 
 
 def test_the_limits_in_a_refusal_apply_after_its_wait(fleet: Fleet) -> None:
-    first = known(fleet)
-    assert goes(first)
+    first = fleet_with_limits(fleet)
+    assert is_admitted(first)
     first.refused("rate limit", 0.01, RateLimits(requests=Allowance(limit=5, remaining=0)))
     first.checkpoint(FAILED)
     second = fleet()
     wait_until(
-        lambda: 10 < waits(second).seconds <= 13,
-        what="the time that one of five a minute takes, and what is kept back",
+        lambda: 10 < wait_of(second).seconds <= 13,
+        what="a wait for one of five requests a minute and the reserve",
     )
 
 
-def test_no_more_calls_go_than_the_provider_says_are_left(fleet: Fleet) -> None:
-    known(fleet, RateLimits(requests=Allowance(limit=50, remaining=3)))
-    assert goes(fleet())
-    assert goes(fleet())
-    wait = waits(fleet())
+def test_no_more_calls_are_admitted_than_the_provider_has_left(fleet: Fleet) -> None:
+    fleet_with_limits(fleet, RateLimits(requests=Allowance(limit=50, remaining=3)))
+    assert is_admitted(fleet())
+    assert is_admitted(fleet())
+    wait = wait_of(fleet())
     assert 0 < wait.seconds <= 60 / 50
     assert wait.why == "rate limit"

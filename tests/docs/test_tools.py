@@ -16,7 +16,7 @@ from handoff_queue.workers.tools import tool_decorator as marks
 from handoff_queue.workers.tools.registry import BUILT_IN
 from handoff_queue.workers.tools.user_tools import ENTRY_POINT_GROUP, load_tools
 from tests.docs.pages import blocks, coded, rows, sections, text_of
-from tests.workers.tools.contexts import Desk
+from tests.workers.tools.contexts import ToolHarness
 
 GUIDE = sections(text_of("how-to/add-a-tool"))
 SECTIONS = sections(text_of("reference/tools"))
@@ -50,7 +50,7 @@ def test_the_example_says_that_its_secret_is_missing(
 ) -> None:
     monkeypatch.delenv("SHOP_TOKEN", raising=False)
 
-    assert Desk().failure(tools["order_status"], order_id="A-1") == (
+    assert ToolHarness().failure(tools["order_status"], order_id="A-1") == (
         "order_status is not set up: the worker's environment lacks SHOP_TOKEN"
     )
 

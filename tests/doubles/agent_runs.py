@@ -1,6 +1,4 @@
-"""One run of the loop in a test: a handoff, a scripted model, tools and turns in memory, and a
-clock that only waiting moves.
-"""
+"""Run the agent loop in a test: with a scripted model, checkpoints in memory and a fake clock."""
 
 from __future__ import annotations
 
@@ -22,13 +20,15 @@ from handoff_queue.shared.types.model import Model, ModelCall
 from handoff_queue.testing import Reply, json_reply
 from tests.doubles.handoffs import STEP, a_handoff, a_manifest, a_spec, a_tool_context
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
-from tests.doubles.scripted_model import ScriptedModel, one_by_one
+from tests.doubles.scripted_model import ScriptedModel, replies_in_order
 
 TEXTS = {"qdrant": "Qdrant is a vector\n  database. It is written in Rust."}
 
 
 @dataclass(slots=True)
 class Clock:
+    """Fake clock that advances only when the agent waits. `waited` holds the waits in seconds."""
+
     now_s: float = 1_000.0
     waited: list[float] = field(default_factory=list)
 
@@ -55,19 +55,19 @@ def envelope(output: Any = "It is written in Rust [c1].", **changes: Any) -> dic
 
 
 def answers(output: Any = "It is written in Rust [c1].", **changes: Any) -> Reply:
-    """A reply that is a good answer envelope."""
+    """Return the reply of a model that sends a valid answer envelope."""
     return json_reply(envelope(output, **changes))
 
 
 @dataclass(slots=True)
 class Run:
-    """Everything about one run; `go` runs it."""
+    """Inputs of one run of the agent loop. `go` runs the loop and returns its result."""
 
     script: Callable[[ModelCall], Reply | ModelError]
     handoff: AgentHandoff = field(default_factory=a_handoff)
     tools: tuple[Tool, ...] = ()
     offered: tuple[str, ...] | None = None
-    """The names in the spec; None: all."""
+    """Tool names in the specialist's spec, or None for all of `tools`."""
     turns: MemoryCheckpoints = field(default_factory=MemoryCheckpoints)
     loaded: LoadedPayloads = field(default_factory=LoadedPayloads)
     reading: AnswerFormat | None = None
@@ -95,7 +95,7 @@ class Run:
         spec = a_spec(
             *(self.offered if self.offered is not None else (tool.name for tool in self.tools))
         )
-        equipment = RunDependencies(
+        dependencies = RunDependencies(
             model=self.model or self.scripted,
             model_name="claude-haiku-5-5",
             lane=self.lane,
@@ -110,10 +110,10 @@ class Run:
             dice=lambda: 0.0,
             streams_draft=self.streams_draft,
         )
-        agent = Agent(self.handoff, spec, opening_of(self.handoff, spec, self.loaded), equipment)
+        agent = Agent(self.handoff, spec, opening_of(self.handoff, spec, self.loaded), dependencies)
         return agent.run(self.turns, self.handoff.limits.deadline)
 
 
 def running(*replies: Reply | ModelError, **rest: Any) -> Run:
     """Return a run whose model gives these replies in order."""
-    return Run(one_by_one(*replies), **rest)
+    return Run(replies_in_order(*replies), **rest)

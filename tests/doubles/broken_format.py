@@ -1,4 +1,4 @@
-"""A reading with a defect."""
+"""An answer format that raises an unexpected error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnsw
 
 @dataclass(frozen=True, slots=True)
 class BrokenFormat:
-    """Raises in the given method, and accepts nothing in the others."""
+    """Answer format that raises `error` in the chosen methods, and accepts no answer in others."""
 
     error: Exception
     in_read: bool

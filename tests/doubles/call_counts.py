@@ -8,17 +8,17 @@ from typing import Any
 
 
 def calls_in(work: Callable[[], Any]) -> int:
-    """How many calls of Python functions, comprehensions and generators the work takes."""
+    """Return the number of calls of functions, comprehensions and generators during `work`."""
     count = 0
 
-    def counted(_frame: object, event: str, _argument: object) -> None:
+    def count_call(_frame: object, event: str, _argument: object) -> None:
         nonlocal count
         count += event == "call"
 
-    before = sys.getprofile()
-    sys.setprofile(counted)
+    previous = sys.getprofile()
+    sys.setprofile(count_call)
     try:
         work()
     finally:
-        sys.setprofile(before)
+        sys.setprofile(previous)
     return count

@@ -1,4 +1,4 @@
-"""Claims in parts, and a judge's word on them."""
+"""Claims with a subject, an attribute and a value, and a judge's settlements of conflicts."""
 
 from __future__ import annotations
 
@@ -15,58 +15,68 @@ def a_claim(
     name: str,
     value: str,
     unit: str | None = None,
-    about: str = "Eiffel Tower",
-    what: str = "height",
+    subject: str = "Eiffel Tower",
+    attribute: str = "height",
     date: str = "2022",
 ) -> Claim:
-    """`a_claim("a.c1", "330", "m")`: a claim with its own source."""
-    said = f"{about}: {what}: {value} {unit or ''}".strip()
+    """Return a claim with its own source: `a_claim("a.c1", "330", "m")`."""
+    sentence = f"{subject}: {attribute}: {value} {unit or ''}".strip()
     source = Citation(
         source=f"{name.partition('.')[0]}.md",
         digest=name.encode().hex().ljust(64, "0"),
         start=0,
-        end=len(said),
-        quote=said,
+        end=len(sentence),
+        quote=sentence,
     )
     return Claim(
         id=name,
-        text=f"{said}.",
+        text=f"{sentence}.",
         sources=(source,),
-        subject=about,
-        attribute=what,
+        subject=subject,
+        attribute=attribute,
         value=value,
         unit=unit,
         date=date,
     )
 
 
-def settle_conflicts(job: SimulatedJob, **stands: str) -> None:
-    """`settle_conflicts(job, k1="a.c1", k2="")`: k2 stays disputed."""
-    said = tuple(
-        Settlement(conflict=one, stands=tuple(claims.split()), why="Measured.")
-        for one, claims in stands.items()
+def settle_conflicts(job: SimulatedJob, **accepted: str) -> None:
+    """Let the judge accept claims for each conflict.
+
+    `settle_conflicts(job, k1="a.c1", k2="")` accepts a.c1 for the conflict k1, and leaves k2 open.
+    """
+    settlements = tuple(
+        Settlement(conflict=name, stands=tuple(claims.split()), why="Measured.")
+        for name, claims in accepted.items()
     )
-    result = job.finish("judge", output=Settlements(settlements=said).model_dump(mode="json"))
-    job.append(Judged(result=result, settled=tuple(one.conflict for one in said if one.stands)))
+    result = job.finish(
+        "judge", output=Settlements(settlements=settlements).model_dump(mode="json")
+    )
+    job.append(
+        Judged(
+            result=result,
+            settled=tuple(settlement.conflict for settlement in settlements if settlement.stands),
+        )
+    )
 
 
 def check_disputes(job: SimulatedJob) -> None:
-    """Check that every conflict is settled by the judge or disputed in the answer.
+    """Check that the judge settled each conflict, or that the answer names it as disputed.
 
-    Without a conflict, the judge is not asked.
+    The judge is asked at most once for each round with conflicts, and once for each retry.
     """
     asked = sum(
         event.assigned_to == "judge" and not event.closes for event in job.events(HandoffIssued)
     )
-    again = len(job.events(RetryRequested))
-    assert asked <= sum(bool(event.conflicts) for event in job.events(ConflictsFound)) + again, (
+    retries = len(job.events(RetryRequested))
+    assert asked <= sum(bool(event.conflicts) for event in job.events(ConflictsFound)) + retries, (
         "once a round"
     )
-    found = disputes_of(job.state, job.texts)
-    kept = job.state.judged.settled if job.state.judged else ()
-    assert {one.conflict.id for one in found if one.is_settled} == {*kept}
-    text = disputes_section(found, "")
-    assert all(one.line(marked=True) in text for one in found if not one.is_settled)
+    disputes = disputes_of(job.state, job.texts)
+    settled = job.state.judged.settled if job.state.judged else ()
+    assert {dispute.conflict.id for dispute in disputes if dispute.is_settled} == {*settled}
+    text = disputes_section(disputes, "")
+    assert all(dispute.line(marked=True) in text for dispute in disputes if not dispute.is_settled)
 
 
 def settle_randomly(job: SimulatedJob, dice: Random) -> None:
@@ -75,5 +85,7 @@ def settle_randomly(job: SimulatedJob, dice: Random) -> None:
     if dice.random() < 0.3:
         job.append(Judged(result=job.finish("judge", "failed"), problem="the judge failed"))
     else:
-        found = enumerate(job.state.conflicts.conflicts, start=1)
-        settle_conflicts(job, **{f"k{n}": dice.choice(["", claims[0]]) for n, claims in found})
+        conflicts = enumerate(job.state.conflicts.conflicts, start=1)
+        settle_conflicts(
+            job, **{f"k{number}": dice.choice(["", claims[0]]) for number, claims in conflicts}
+        )

@@ -14,7 +14,7 @@ _CHUNK = 65_536
 
 
 class DelayedProxy:
-    """Before `open`, a client is connected and gets no data."""
+    """Proxy that holds its connections until `open`. Until then, clients receive no data."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -27,7 +27,7 @@ class DelayedProxy:
         return port
 
     def open(self, host: str, port: int) -> None:
-        """Let all connections through to this address, also waiting connections."""
+        """Forward new and waiting connections to this address."""
         self._start(threading.Thread(target=self._serve, args=((host, port),), daemon=True))
 
     def __enter__(self) -> Self:
@@ -41,11 +41,11 @@ class DelayedProxy:
     ) -> None:
         _shut(self._server)
         while self._threads:
-            for one in self._sockets:
-                _shut(one)
+            for connection in self._sockets:
+                _shut(connection)
             self._threads.pop().join()
-        for one in (self._server, *self._sockets):
-            one.close()
+        for connection in (self._server, *self._sockets):
+            connection.close()
 
     def _start(self, thread: threading.Thread) -> None:
         self._threads.append(thread)
@@ -69,6 +69,6 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
     _shut(target)
 
 
-def _shut(one: socket.socket) -> None:
+def _shut(connection: socket.socket) -> None:
     with suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""A reviewer that insists, and the judge's ruling."""
+"""A reviewer that repeats its objections, and the judge's rulings on them."""
 
 from __future__ import annotations
 
@@ -12,47 +12,55 @@ from tests.doubles.simulated_job import SimulatedJob
 
 
 def insist(job: SimulatedJob, *repeats: str, **problems: str) -> None:
-    """REVISE; `repeats` were asked for before."""
+    """Let the reviewer send back steps: `insist(job, "a", a="wrong", b="wrong")`.
+
+    `repeats`: steps whose problem the reviewer has named before.
+    """
     verdict = Verdict(
         verdict=Decision.REVISE,
-        revisions=tuple(Revision(step=StepId(one), problem=said) for one, said in problems.items()),
+        revisions=tuple(
+            Revision(step=StepId(name), problem=problem) for name, problem in problems.items()
+        ),
     )
     result = job.finish("assessor", output=verdict.model_dump(mode="json"))
-    again, number = tuple(map(StepId, repeats)), len(job.state.rounds) + 1
+    repeated, number = tuple(map(StepId, repeats)), len(job.state.rounds) + 1
     job.append(
         Reviewed(
             round=number,
             decision=Decision.REVISE,
             result=result,
             steps=tuple(map(StepId, problems)),
-            repeats=again,
+            repeats=repeated,
         )
     )
 
 
 def rule(job: SimulatedJob, **sides: Side) -> None:
-    said = Rulings(
+    """Let the judge rule for the writer or the reviewer of each step."""
+    rulings = Rulings(
         rulings=tuple(
             Ruling(step=StepId(step), right=side, why="It stands there.")
             for step, side in sides.items()
         )
     )
-    result = job.finish("judge", output=said.model_dump(mode="json"))
-    named = {
+    result = job.finish("judge", output=rulings.model_dump(mode="json"))
+    by_side = {
         side: tuple(StepId(step) for step, right in sides.items() if right is side) for side in Side
     }
-    job.append(Arbitrated(result=result, writer=named[Side.WRITER], reviewer=named[Side.REVIEWER]))
+    job.append(
+        Arbitrated(result=result, writer=by_side[Side.WRITER], reviewer=by_side[Side.REVIEWER])
+    )
 
 
 def insist_randomly(job: SimulatedJob, dice: Random) -> None:
     """Let the reviewer insist on some steps, perhaps on steps that it sent back before."""
     steps = sorted(job.state.steps)
-    named = dice.sample(steps, dice.randint(1, len(steps)))
-    before = {step for review in job.state.rounds_now for step in review.steps}
+    sent_back = dice.sample(steps, dice.randint(1, len(steps)))
+    earlier = {step for review in job.state.rounds_now for step in review.steps}
     insist(
         job,
-        *(step for step in named if step in before and dice.random() < 0.7),
-        **dict.fromkeys(named, "wrong"),
+        *(step for step in sent_back if step in earlier and dice.random() < 0.7),
+        **dict.fromkeys(sent_back, "wrong"),
     )
 
 

@@ -1,4 +1,4 @@
-"""The rules of steps with effects in any job: not twice, and not before the approval."""
+"""Invariants of steps with effects: no effect happens twice, or before the approval."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.doubles.simulated_job import SimulatedJob
 
 
 def with_random_conditions(dice: Random, plan: Plan) -> Plan:
-    """Return the plan with steps that wait for the review, a person or a condition: mostly none."""
+    """Return the plan with a few random steps that wait for the review, a person or a condition."""
     steps = tuple(_marked(dice, step) for step in plan.steps)
     if len(after_review_in(steps)) == len(steps):
         return plan
@@ -35,15 +35,16 @@ def _marked(dice: Random, step: Step) -> Step:
 
 
 def _condition(dice: Random, step: Step) -> When:
-    """Return a condition on the end of the step before: met, not met, or undecided."""
+    """Return a random condition on the end of a dependency. Its outcome may be an error."""
     before = dice.choice(step.depends_on)
     texts = [f'{before}.status == "ok"', f'{before}.status != "ok"', f"{before}.output.x == 1"]
     return When(text=dice.choice(texts), steps={before: before})
 
 
 def check_acts_once(job: SimulatedJob, step_id: StepId, named: set[StepId]) -> None:
-    """Check that the step may begin. `named`: steps that a person repeats by name. The step is
-    removed from it.
+    """Check that the step has had no effect, or that a person repeats it by name.
+
+    `named`: steps that a person repeats by name. The function removes this step.
     """
     step = job.step(step_id)
     assert not may_have_acted(job, step_id) or step_id in named, f"{step_id} would act twice"
@@ -52,7 +53,7 @@ def check_acts_once(job: SimulatedJob, step_id: StepId, named: set[StepId]) -> N
 
 
 def check_is_covered(job: SimulatedJob, step_id: StepId, step: StepState) -> None:
-    """The review has passed, and the person has approved, before a step begins that waits for that."""
+    """Check that the condition, the review and the approval of a starting step are complete."""
     assert not has_open_condition(step)
     if step_id in after_review(job.state):
         assert job.state.review_over
@@ -65,17 +66,22 @@ def check_is_covered(job: SimulatedJob, step_id: StepId, step: StepState) -> Non
 
 def may_have_acted(job: SimulatedJob, step_id: StepId) -> bool:
     """Return whether the latest attempt at a step may have run a tool with effects."""
-    issued = [one for one in job.events(HandoffIssued) if one.step_id == step_id]
+    issued = [event for event in job.events(HandoffIssued) if event.step_id == step_id]
     if not issued or not issued[-1].acts:
         return False
-    ends = [one for one in job.events(HandoffFinished) if one.handoff_id == issued[-1].handoff_id]
+    ends = [
+        event for event in job.events(HandoffFinished) if event.handoff_id == issued[-1].handoff_id
+    ]
     if ends:
         return bool(ends[0].acted)
-    return any(step_id in {one.step for one in event.steps} for event in job.events(StepsAbandoned))
+    return any(
+        step_id in {abandoned.step for abandoned in event.steps}
+        for event in job.events(StepsAbandoned)
+    )
 
 
 def waits_for_review_or_person(job: SimulatedJob, step_id: StepId, step: StepState) -> bool:
-    """Return whether a step that could begin waits for the review, or for an approval."""
+    """Return whether a waiting step waits for the review or for an approval."""
     if step.status is not StepStatus.WAITING:
         return False
     question = job.state.question
@@ -88,7 +94,7 @@ def acts_randomly(
     dice: Random, job: SimulatedJob, step_id: StepId, status: ResultStatus
 ) -> bool | None:
     """Return the `acted` of the result: whether a tool with effects may have run."""
-    issued = next(one for one in job.state.open.values() if one.step_id == step_id)
+    issued = next(handoff for handoff in job.state.open.values() if handoff.step_id == step_id)
     if not issued.acts:
         return None
     return dice.random() < (0.5 if status is ResultStatus.FAILED else 0.8) or None

@@ -15,8 +15,11 @@ from tests.doubles.simulated_job import SimulatedJob
 def check_facts(
     job: SimulatedJob, status: str = "ok", verdict: str | None = None, **wrong: str
 ) -> None:
-    """`check_facts(job)` is PASS; `check_facts(job, so="It is not so.")` is VETO."""
-    statements = [{"statement": statement, "why": why} for statement, why in wrong.items()]
+    """Let the fact checker answer: PASS without `wrong`, or a VETO of the wrong statements.
+
+    `check_facts(job, so="It is not so.")` rejects the statement `so` with this reason.
+    """
+    statements = [{"statement": statement, "why": reason} for statement, reason in wrong.items()]
     output = {
         "verdict": verdict or ("VETO" if wrong else "PASS"),
         "wrong": statements,
@@ -26,7 +29,7 @@ def check_facts(
 
 
 def check_facts_randomly(job: SimulatedJob, dice: Random) -> None:
-    """Let the checker pass, object, fail, abstain, or answer without any usable part."""
+    """Let the fact checker pass, object, abstain, fail, or answer in an unusable form."""
     match dice.randrange(5):
         case 0:
             job.finish(FACT_GATE, dice.choice(["failed", "needs_input"]))
@@ -43,8 +46,8 @@ def check_facts_randomly(job: SimulatedJob, dice: Random) -> None:
 def check_fact_check_begin(job: SimulatedJob) -> None:
     """Check that a fact check begins only on a complete answer.
 
-    Code has checked the answer, no step runs, no person was asked, and no fact check came before. A
-    planner may still resolve the need of a step that was given up: its answer has no effect.
+    The gates in code have passed the answer. No step runs, no question to a person is open, and
+    there is no earlier fact check. The planner may still resolve the need of an abandoned step.
     """
     state = job.state
     assert state.phase is Phase.ANSWERING
@@ -55,14 +58,14 @@ def check_fact_check_begin(job: SimulatedJob) -> None:
 
 
 def check_facts_were_checked(job: SimulatedJob) -> None:
-    """No answer leaves whole that its fact-checker has not passed; and it is not sent back
-    more often than any veto may.
+    """Check that a complete answer has passed its fact check, and that the fact checker sent it
+    back at most `MOST_GATE_ROUNDS` times.
     """
     state = job.state
     assert state.gate_rounds <= MOST_GATE_ROUNDS
     if state.submitted.fact_checker and state.status is JobStatus.OK:
-        said = job.events(FactsChecked)[-1]
-        assert (said.wrong, said.problem, said.is_sent_back) == (0, None, False)
-        check = job.texts.fact_check(said.result)
+        last = job.events(FactsChecked)[-1]
+        assert (last.wrong, last.problem, last.is_sent_back) == (0, None, False)
+        check = job.texts.fact_check(last.result)
         assert check is not None
         assert check.verdict is CheckVerdict.PASS

@@ -1,4 +1,4 @@
-"""Facts of a user, and the files that hold them."""
+"""A user's known facts, as values and as a database."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ HEADER = ("subject", "attribute", "value", "unit", "date", "source")
 def a_fact(
     value: str,
     unit: str | None = None,
-    about: str = "Eiffel Tower",
-    what: str = "height",
+    subject: str = "Eiffel Tower",
+    attribute: str = "height",
     date: str | None = None,
     source: str = "survey.pdf",
 ) -> KnownFact:
     return KnownFact(
-        subject=about, attribute=what, value=value, unit=unit, date=date, source=source
+        subject=subject, attribute=attribute, value=value, unit=unit, date=date, source=source
     )
 
 

@@ -1,6 +1,6 @@
 """A Messages-API server that answers only after a given number of calls have arrived.
 
-It runs in a separate process, because each process may open only a limited number of files. A
+The server runs in a separate process, because the number of open files of a process is limited. A
 client and a server in one process would need two files for each connection.
 """
 

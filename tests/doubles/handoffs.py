@@ -1,4 +1,4 @@
-"""Small handoffs, specs and tool contexts to run the loop with."""
+"""Small handoffs, results, specs, manifests and tools for tests of the agent loop."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def context_of(result: HandoffResult) -> ContextResult:
 
 
 def a_manifest(**texts: str) -> tuple[Manifest, Callable[[str], str]]:
-    """A manifest of `name.md` documents, and how their texts are read."""
+    """Return a manifest of `NAME.md` documents, and the function that reads their texts."""
     by_digest = {digest_of(text): text for text in texts.values()}
     documents = tuple(
         Document(
@@ -104,7 +104,7 @@ def a_tool_context(
 
 
 def a_tool(name: str, run: Callable[[dict[str, Any]], str], *, repeatable: bool = True) -> Tool:
-    """A tool of one text argument `q`."""
+    """Return a tool with one text argument `q`."""
     schema = {
         "type": "object",
         "properties": {"q": {"type": "string"}},

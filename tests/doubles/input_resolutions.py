@@ -1,4 +1,4 @@
-"""Answers of a planner to steps in need, and the events that follow."""
+"""A planner's resolutions for steps that need input, and their event."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from handoff_queue.shared.types.plan import OnFailure, Plan, Resolution, Resolut
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.outcomes import with_helpers
 
-Known = tuple[JobState, Plan | None]
-"""A job, and its plan."""
+PlannerView = tuple[JobState, Plan | None]
+"""State of a job, and its plan."""
 
 
 def an_input_step(name: str, specialist: str = "researcher") -> Step:
@@ -36,13 +36,19 @@ def _resolution(step: StepId, answer: str | Step | None) -> Resolution:
 
 
 def resolution_event(
-    known: Known, said: Resolutions, result: BlobRef
+    planner_view: PlannerView, resolutions: Resolutions, result: BlobRef
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
-    """Return the event, and the plan's payload if there is a new plan. `known`: the job as the
-    planner knew it.
+    """Return the event of the resolutions, and the payload of the changed plan, if any.
+
+    `planner_view`: the job's state and plan when the planner was called.
     """
-    (state, plan), by = known, {item.step: item.by for item in said.resolutions if item.by}
-    answered = tuple(item.step for item in said.resolutions if item.answer)
-    given_up = tuple(item.step for item in said.resolutions if not item.answer and not item.by)
+    (state, plan), input_steps = (
+        planner_view,
+        {item.step: item.by for item in resolutions.resolutions if item.by},
+    )
+    answered = tuple(item.step for item in resolutions.resolutions if item.answer)
+    given_up = tuple(
+        item.step for item in resolutions.resolutions if not item.answer and not item.by
+    )
     event = NeedsResolved(result=result, answered=answered, given_up=given_up)
-    return with_helpers(state, event, plan, by) if by and plan else (event, ())
+    return with_helpers(state, event, plan, input_steps) if input_steps and plan else (event, ())

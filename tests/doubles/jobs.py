@@ -1,4 +1,4 @@
-"""Jobs in a real store without a supervisor: submitted, given handoffs, claimed."""
+"""Submit jobs to a real store, and issue, claim and finish handoffs without a supervisor."""
 
 from __future__ import annotations
 
@@ -41,8 +41,11 @@ def a_job(
     /,
     **accounts: int,
 ) -> JobId:
-    """Submit a job. `accounts`: max_turns, max_tokens, max_usd. `parent`: the handoff that a child job
-    does.
+    """Submit a job, and return its id.
+
+    Args:
+        parent: job and handoff of the parent, for a child job.
+        accounts: limits of the job: `max_turns`, `max_tokens` and `max_usd`.
     """
     job_id = (
         JobId(store.connection.redis.hget(keys.handoff(*parent), "child").decode())
@@ -72,7 +75,7 @@ def version_of(store: Store, job_id: JobId) -> int:
 
 
 def text_of(handoff_id: str) -> str:
-    """Stands for the handoff's message: only its digest matters to the store."""
+    """Return a text in place of the handoff's message. The store uses only its digest."""
     return f"the message of {handoff_id}"
 
 
@@ -105,7 +108,7 @@ def issue(
     group: str | None = "g1",
     max_microusd: int | None = None,
 ) -> None:
-    """Give these handoffs out, as one group."""
+    """Issue these handoffs as one group."""
     events = [
         issued(handoff_id, role, group, index, max_microusd)
         for index, handoff_id in enumerate(handoff_ids)
@@ -117,14 +120,16 @@ def issue(
 
 
 def issue_to_a_child(store: Store, job_id: JobId, handoff_id: str) -> JobId:
-    """Hand this over to a sub-supervisor; the child job has not begun. Returns its id."""
-    made = Child(job_id=new_job_id(), limits=JobLimits())
-    event = issued(handoff_id, "supervisor", None).model_copy(update={"child": made})
+    """Issue a handoff to a sub-supervisor, and return the id of the child job, which is not
+    submitted yet.
+    """
+    child = Child(job_id=new_job_id(), limits=JobLimits())
+    event = issued(handoff_id, "supervisor", None).model_copy(update={"child": child})
     due_at = store.connection.now() + 3_600
     store.journal.commit(
         Commit(job_id=job_id, expected=version_of(store, job_id), events=[event], due_at=due_at)
     )
-    return made.job_id
+    return child.job_id
 
 
 def claim(
@@ -140,21 +145,20 @@ def claim(
 
 
 def granted(store: Store, job_id: JobId, handoff_id: str, worker: str = "w1") -> Claim:
-    made = claim(store, job_id, handoff_id, worker)
-    assert made.verdict is ClaimVerdict.GRANTED
-    return made
+    claimed = claim(store, job_id, handoff_id, worker)
+    assert claimed.verdict is ClaimVerdict.GRANTED
+    return claimed
 
 
 def expire_lease(store: Store, claimed: Claim) -> None:
-    """Make the lease of this claim expired, as if its worker had been silent."""
+    """Make the lease of this claim expire, as if its worker were dead."""
     expire_lease_of(store, claimed.job_id, claimed.handoff_id)
 
 
 def expire_lease_of(store: Store, job_id: JobId, handoff_id: HandoffId) -> None:
-    """Make the lease of this handoff expired."""
-    past_ms = (
-        int(store.connection.now() * 1000) - 1_000
-    )  # Redis and this process may differ by milliseconds on a busy machine
+    """Set the end of the handoff's lease to one second ago."""
+    # The clocks of Redis and this process may differ by milliseconds on a busy machine.
+    past_ms = int(store.connection.now() * 1000) - 1_000
     store.connection.redis.hset(keys.handoff(job_id, handoff_id), "lease", past_ms)
     store.connection.redis.zadd(keys.DUE, {f"{job_id}/{handoff_id}": past_ms})
 
@@ -184,12 +188,14 @@ def finished(result: HandoffResult) -> HandoffFinished:
 
 
 def ended(claimed: Claim, result: HandoffResult, *more: Event) -> FinishReply:
-    """End it with this result."""
+    """Finish the handoff with this result and these events."""
     return claimed.finish(claimed.end(result, (finished(result), *more)))
 
 
 def finish(claimed: Claim, output: str = "An answer.", *more: Event) -> int | None:
-    """Finish the handoff. Return the number of open parts in its group, or None if it was too late."""
+    """Finish the handoff. Return the number of open parts in its group, or None if the claim was
+    lost.
+    """
     result = result_of(claimed, output)
     try:
         return ended(claimed, result, *more).parts_left
@@ -236,12 +242,12 @@ def nothing_reserved(store: Store, job_id: JobId) -> bool:
 
 
 def everything(store: Store) -> dict[bytes, bytes]:
-    """All that Redis holds, to the byte: equal before and after means that nothing was written."""
+    """Return a dump of every key in Redis. Two equal dumps show that nothing was written."""
     return {name: store.connection.redis.dump(name) for name in store.connection.redis.scan_iter()}
 
 
 def verdict(claimed: Claim, worst: WorstCase) -> bytes:
-    """ok, wait or the name of a limit: what `reserve` acts on."""
+    """Reserve a call, and return the verdict: `ok`, `wait` or the name of a limit."""
     return full_verdict(claimed, worst)[-1]
 
 

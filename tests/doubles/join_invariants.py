@@ -1,4 +1,4 @@
-"""Invariants of every join."""
+"""Invariants of joins: when a step may begin, and when it must begin."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tests.doubles.simulated_job import SimulatedJob
 
 
 def parts_of(step: StepState) -> list[StepId]:
-    """Return the dependencies without input steps, which the step needs under every join."""
-    return [one for one in step.outline.depends_on if one not in step.outline.helpers]
+    """Return the dependencies to which the join applies. Input steps are required in any case."""
+    return [part for part in step.outline.depends_on if part not in step.outline.helpers]
 
 
 def check_step_begin(job: SimulatedJob, step: StepState) -> None:
     """Check that the step has its inputs, and that its join allows the start without the others."""
-    assert not uncertain_parts(job, step), "nobody builds on what may yet be done again"
+    assert not uncertain_parts(job, step), "the step uses no result that may still change"
     join, parts = step.outline.join, parts_of(step)
     assert all(job.step(helper).status is StepStatus.SETTLED for helper in step.outline.helpers), (
-        "what it needs is not found out yet"
+        "all input steps of the step have ended"
     )
     all_have_ended = all(job.step(part).status is StepStatus.SETTLED for part in parts)
     if join is None or job.state.waits_for_all:
@@ -34,14 +34,15 @@ def check_step_begin(job: SimulatedJob, step: StepState) -> None:
 
 
 def check_ready_steps_begin(job: SimulatedJob) -> None:
+    """Check that no waiting step has its inputs and a join that allows its start."""
     for step in job.state.steps.values():
         if uncertain_parts(job, step) or waits_for_review_or_person(job, step.outline.id, step):
             continue
         join, parts = step.outline.join, parts_of(step)
-        is_helped = any(
+        waits_for_input = any(
             job.step(helper).status is not StepStatus.SETTLED for helper in step.outline.helpers
         )
-        if is_helped:
+        if waits_for_input:
             continue
         if (
             step.status is StepStatus.WAITING
@@ -61,9 +62,11 @@ def check_ready_steps_begin(job: SimulatedJob) -> None:
 
 
 def uncertain_parts(job: SimulatedJob, step: StepState) -> list[StepId]:
-    """Held results that it builds on, above which something has not ended."""
+    """Return the dependencies with a kept result that an unfinished step may still change."""
     unsettled = frozenset(
-        name for name, one in job.state.steps.items() if one.status is not StepStatus.SETTLED
+        name
+        for name, step_state in job.state.steps.items()
+        if step_state.status is not StepStatus.SETTLED
     )
     may_change = job.state.downstream(unsettled)
     return [

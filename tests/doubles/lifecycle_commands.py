@@ -1,4 +1,4 @@
-"""Short constructors of the supervisor's commands."""
+"""Shorthands for the supervisor's commands, with plain strings as arguments."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def group(name: str, *steps: str) -> IssueGroup:
     return IssueGroup(name, tuple(map(StepId, steps)))
 
 
-def given_up(why: str, *steps: str) -> AbandonSteps:
-    return AbandonSteps(tuple(map(StepId, steps)), why)
+def given_up(reason: str, *steps: str) -> AbandonSteps:
+    return AbandonSteps(tuple(map(StepId, steps)), reason)
 
 
 def again(*handoffs: str) -> PublishAgain:

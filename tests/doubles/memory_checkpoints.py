@@ -1,5 +1,7 @@
-"""`MemoryCheckpoints`: the checkpoints and budget of one handoff, in memory. Passes
-tests/contracts/test_checkpoints.py like the store's Claim.
+"""Checkpoints and budget of one handoff in memory.
+
+`MemoryCheckpoints` passes the contract in `tests/contracts/test_checkpoints.py`, as the store's
+`Claim` does.
 """
 
 from __future__ import annotations
@@ -20,17 +22,15 @@ from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateL
 from tests.doubles.memory_rate_limiter import MemoryRateLimiter
 
 NO_MORE = "the job's budget does not allow another model call"
-"""The same words as in the store."""
+"""The store's message."""
 
 
 @dataclass(slots=True)
 class MemoryCheckpoints:
-    """Keeps checkpoints as the JSON that a store would keep. `interrupt_with` makes every
-    later method raise it.
-    """
+    """Checkpoints as JSON in a list. If `interrupt_with` is set, every method raises it."""
 
     most_tokens: int | None = None
-    """The job's budget, in tokens."""
+    """The job's budget in tokens."""
     most_turns: int | None = None
     saved: list[str] = field(default_factory=list)
     reserved: list[WorstCase] = field(default_factory=list)
@@ -39,7 +39,7 @@ class MemoryCheckpoints:
     used_turns: int = 0
     interrupt_with: Interrupted | None = None
     waiting: list[str] = field(default_factory=list)
-    """Kinds of the checkpoints that may wait."""
+    """Kinds of the checkpoints that were stored with `may_wait`."""
     on_checkpoint: Callable[[Checkpoint], None] = lambda _checkpoint: None
     """Called before each checkpoint is stored. An exception is a crash at that point."""
     on_beat: Callable[[str], None] = lambda _doing: None
@@ -73,7 +73,7 @@ class MemoryCheckpoints:
         self.pace.refused(id(self), why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
-        """Nothing is saved by waiting here."""
+        """Store the checkpoints at once, also with `may_wait`."""
         self._check()
         with self.lock:
             for checkpoint in checkpoints:
@@ -90,7 +90,7 @@ class MemoryCheckpoints:
         self.on_beat(doing)
 
     def again(self) -> MemoryCheckpoints:
-        """Return the turns of the same handoff under a new claim, as after a crash."""
+        """Return the checkpoints of the same handoff under a new claim, as after a crash."""
         return MemoryCheckpoints(
             most_tokens=self.most_tokens,
             saved=list(self.saved),

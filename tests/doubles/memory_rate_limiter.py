@@ -1,8 +1,8 @@
-"""`MemoryRateLimiter`: the pace that the processes of a fleet share for one lane, in memory. It holds
-callers back, lets one caller go ahead, and counts requests.
+"""A rate limiter in memory for the model calls of one lane.
 
-It has no token buckets and no line: those are in `shared/store/lua/parts/rate_limiter.lua`. With `MemoryCheckpoints`
-it passes tests/contracts/test_rate_limiter.py.
+`MemoryRateLimiter` counts requests, delays callers, and admits one caller alone after a refusal.
+It has no token buckets and no queue: those are in `shared/store/lua/parts/rate_limiter.lua`. With
+`MemoryCheckpoints` it passes the contract in `tests/contracts/test_rate_limiter.py`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from handoff_queue.shared.agent.retry_policy import FIRST_DELAY_S
 from handoff_queue.shared.types.rate_limits import Allowance, RateLimits, Wait
 
 ON_THE_WAY_S = 1.0
-"""What refills in this time is kept back."""
+"""Seconds. The limiter keeps back the requests that refill in this time."""
 
 
 @dataclass(slots=True)
 class MemoryRateLimiter:
-    """A number identifies each caller."""
+    """Rate limiter for callers, which are identified by numbers."""
 
     now: Callable[[], float] = time.monotonic
     window_s: float = 60.0
@@ -28,7 +28,7 @@ class MemoryRateLimiter:
     until: float = 0.0
     why: str = ""
     strikes: int = 0
-    going: int | None = None
+    probing: int | None = None
     requests: Allowance | None = None
     level: float = 0.0
     at: float = 0.0
@@ -38,29 +38,29 @@ class MemoryRateLimiter:
         self._refill(now)
         if now < self.until:
             return Wait(self.until - now, self.why)
-        if self.requests is not None and (short := self._wanted(self.requests) - self.level) > 0:
-            return Wait(short * self.window_s / self.requests.limit, "rate limit")
+        if self.requests is not None and (missing := self._wanted(self.requests) - self.level) > 0:
+            return Wait(missing * self.window_s / self.requests.limit, "rate limit")
         if self.strikes or not self.known:
-            if self.going not in (None, caller):
+            if self.probing not in (None, caller):
                 return Wait(0.2, self.why or "first call")
-            self.going = caller
+            self.probing = caller
         self.level -= 1
         return None
 
     def heard(self, caller: int, limits: RateLimits) -> None:
         self.known = True
-        if self.going == caller:
-            self.going, self.strikes, self.until = None, 0, 0.0
+        if self.probing == caller:
+            self.probing, self.strikes, self.until = None, 0, 0.0
         self._learn(limits)
 
     def refused(
         self, caller: int, why: str, retry_after_s: float | None, limits: RateLimits
     ) -> None:
         self.known, self.why = True, why
-        if self.going == caller or not self.strikes:
+        if self.probing == caller or not self.strikes:
             self.strikes += 1
-        if self.going == caller:
-            self.going = None
+        if self.probing == caller:
+            self.probing = None
         hold_s = FIRST_DELAY_S * 2 ** (self.strikes - 1) if retry_after_s is None else retry_after_s
         self.until = max(self.until, self.now() + hold_s)
         self._learn(limits)
@@ -74,8 +74,8 @@ class MemoryRateLimiter:
             )
 
     def _wanted(self, requests: Allowance) -> float:
-        kept = requests.limit * min(1, ON_THE_WAY_S / self.window_s)
-        return kept + min(1, requests.limit - kept)
+        reserve = requests.limit * min(1, ON_THE_WAY_S / self.window_s)
+        return reserve + min(1, requests.limit - reserve)
 
     def _refill(self, now: float) -> None:
         if self.requests is not None:

@@ -1,6 +1,6 @@
-"""A store in memory for the recorder of decisions: payloads, served specialists, child jobs.
+"""A store in memory for `DecisionRecorder`: payloads, served specialists and child jobs.
 
-Only the reads that a decision needs are replaced. Every other call would go to Redis, and fails.
+It replaces only the reads that a decision needs. Every other call goes to Redis, and fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers of a model in a job of one step: the plan, the result and the verdict."""
+"""Answers of a model in a job with one step: the plan, the result and the verdict."""
 
 from __future__ import annotations
 

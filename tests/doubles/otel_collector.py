@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector on loopback. It takes spans as OTLP over HTTP in protobuf."""
+"""An OpenTelemetry collector on loopback that receives spans as OTLP over HTTP in protobuf."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ReceivedSpan:
 
 
 class Collector(LoopbackServer):
-    """A collector that runs during its `with` block. `spans` holds the received spans."""
+    """Collector that runs during its `with` block. `spans` holds the received spans."""
 
     def __init__(self) -> None:
         self.spans: list[ReceivedSpan] = []
@@ -60,11 +60,11 @@ class Collector(LoopbackServer):
         request = ExportTraceServiceRequest.FromString(body)
         self.raw.append(body)
         self.headers.append(headers)
-        for of_process in request.resource_spans:
-            service = str(_values(of_process.resource.attributes).get("service.name"))
-            for of_scope in of_process.scope_spans:
-                for span in of_scope.spans:
-                    self.spans.append(_received(span, service))
+        for resource_spans in request.resource_spans:
+            service = str(_values(resource_spans.resource.attributes).get("service.name"))
+            for scope_spans in resource_spans.scope_spans:
+                for span in scope_spans.spans:
+                    self.spans.append(_received_span(span, service))
 
     def of_trace(self, trace_id: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.trace_id == trace_id]
@@ -73,7 +73,7 @@ class Collector(LoopbackServer):
         return [span for span in self.spans if span.name == name]
 
 
-def _received(span: Any, service: str) -> ReceivedSpan:
+def _received_span(span: Any, service: str) -> ReceivedSpan:
     return ReceivedSpan(
         span.name,
         span.trace_id.hex(),

@@ -1,4 +1,4 @@
-"""Handoffs that wait in a queue, and a worker's way to its next message."""
+"""Publish handoffs to a specialist's queue, and take its messages as a worker does."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.doubles.sweep_states import QUEUE
 
 @contextmanager
 def consuming(app: Celery) -> Iterator[Any]:
-    """Yield the queue as a worker sees it: `get` returns the next message."""
+    """Yield a consumer of the queue, whose `get` returns the next message."""
     with app.connection_for_read() as connection, connection.SimpleQueue(QUEUE) as queue:
         yield queue
 
 
 def send(app: Celery, store: Store, job_id: JobId, *handoff_ids: str, again: bool = False) -> None:
-    """Issue and publish handoffs of a job."""
+    """Issue and publish handoffs of a job. `again`: with the priority of a repeated handoff."""
     issue(store, job_id, *handoff_ids, group=f"g-{handoff_ids[0]}")
     for handoff_id in handoff_ids:
         headers: dict[str, Any] = {FOR: f"{job_id}/{handoff_id}"} | ({FIRST: True} if again else {})

@@ -1,5 +1,6 @@
-"""Random costs and durations of jobs. Handoffs within a job are alike, jobs differ, and a review
-repeats some handoffs.
+"""Random costs and durations of jobs, for tests of quotes.
+
+The handoffs of one job have similar costs, and jobs differ. Some handoffs and rounds repeat.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ from handoff_queue.supervisor.quoting.simulation import (
 )
 
 NEWEST_SAMPLES, NEWEST_SCORES = 200, 100
-"""The same numbers as in the store."""
+"""Numbers of samples and scores that the store keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """Whether the cost and the duration of a job stayed within its quote."""
+
     cost_held: bool
     time_held: bool
 
 
 @dataclass(slots=True)
 class CostSimulation:
-    """An installation, by dice."""
+    """Simulated installation that quotes jobs from the history of earlier jobs."""
 
     dice: Random
     samples: dict[str, list[CostSample]] = field(default_factory=dict)
@@ -44,7 +47,7 @@ class CostSimulation:
 
     def _past(self) -> CostHistory:
         return CostHistory(
-            {name: list(one) for name, one in self.samples.items()}, list(self.scores)
+            {name: list(samples) for name, samples in self.samples.items()}, list(self.scores)
         )
 
     def _job(self) -> Outcome:
@@ -58,7 +61,7 @@ class CostSimulation:
         }
         work = RemainingWork(steps, ("assessor",))
         quote = quote_of(work, self._past(), 0, 0.0, str(self.dice.random()))
-        cost, seconds = self._really(work)
+        cost, seconds = self._actual_cost(work)
         if (score := score_of(quote, cost, seconds)) is not None:
             self.scores.insert(0, score)
             del self.scores[NEWEST_SCORES:]
@@ -66,27 +69,33 @@ class CostSimulation:
         time_most = quote.seconds.most if quote.seconds else 0.0
         return Outcome(cost <= cost_most, seconds <= time_most)
 
-    def _really(self, work: RemainingWork) -> tuple[int, float]:
-        """Long documents make all handoffs of a job expensive. Every fifth job has a second round."""
+    def _actual_cost(self, work: RemainingWork) -> tuple[int, float]:
+        """Return the cost in micro-dollars and the duration in seconds of a simulated job.
+
+        A random size scales all handoffs of the job. Every fifth job has a second round.
+        """
         size, ends, cost = self.dice.lognormvariate(0, 0.6), dict[StepId, float](), 0
-        for name, (who, depends_on) in work.steps.items():
+        for name, (role, depends_on) in work.steps.items():
             for _ in range(2 if self.dice.random() < 0.15 else 1):
-                sample = self._handoff(who, size)
+                sample = self._handoff(role, size)
                 cost += sample.microusd or 0
-                ends[name] = max((ends[one] for one in depends_on), default=0.0) + sample.seconds
+                ends[name] = (
+                    max((ends[dependency] for dependency in depends_on), default=0.0)
+                    + sample.seconds
+                )
         end = max(ends.values())
         for _ in range(2 if self.dice.random() < 0.2 else 1):
             sample = self._handoff("assessor", size)
             cost, end = cost + (sample.microusd or 0), end + sample.seconds
         return cost, end
 
-    def _handoff(self, who: str, size: float) -> CostSample:
-        base = {"researcher": 3_000, "analyst": 8_000, "assessor": 1_500}[who]
+    def _handoff(self, role: str, size: float) -> CostSample:
+        base = {"researcher": 3_000, "analyst": 8_000, "assessor": 1_500}[role]
         sample = CostSample(
             round(base * size * self.dice.lognormvariate(0, 0.4)),
             base / 500 * size * self.dice.lognormvariate(0, 0.5),
         )
-        newest = self.samples.setdefault(who, [])
+        newest = self.samples.setdefault(role, [])
         newest.insert(0, sample)
         del newest[NEWEST_SAMPLES:]
         return sample

@@ -1,4 +1,4 @@
-"""Random requests and random plans."""
+"""Random plans, patches, joins and approvals."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from handoff_queue.shared.types.plan import Join, OnFailure, Patch, Plan, Repeat
 
 def any_approvals(dice: Random) -> Approvals:
     """Return random approvals, mostly none."""
-    what = dice.sample(
+    points = dice.sample(
         [ApprovalOf.PLAN, ApprovalOf.RESEARCH, ApprovalOf.ANSWER], dice.choice([0, 0, 1, 2, 3])
     )
     timeout_s = dice.choice([None, 20, 600])
     on_timeout = OnTimeout.STOP if timeout_s is None else dice.choice(list(OnTimeout))
     return Approvals(
-        what=tuple(what),
+        what=tuple(points),
         above_microusd=dice.choice([None, None, 30]),
         timeout_s=timeout_s,
         on_timeout=on_timeout,
@@ -37,7 +37,10 @@ def any_join(dice: Random, waits_for: Sequence[StepId]) -> Join | None:
 
 
 def any_patch(dice: Random, plan: Plan, number: int) -> Patch:
-    """Sound when it was made or not, and perhaps too late. `number`: different for each."""
+    """Return a random patch of a plan. It may be invalid, or come too late.
+
+    `number`: makes the names of new steps unique.
+    """
     old = [step.id for step in plan.steps]
     names = [StepId(f"p{number}_{n}") for n in range(dice.choice([0, 0, 1, 1, 2, 3]))]
     add = tuple(_any_step(dice, name, [*old, *names[:n]]) for n, name in enumerate(names))

@@ -55,14 +55,14 @@ from tests.doubles.fact_check_invariants import (
     check_facts_were_checked,
 )
 from tests.doubles.handoffs import JOB
-from tests.doubles.input_resolutions import Known, an_input_step
+from tests.doubles.input_resolutions import PlannerView, an_input_step
 from tests.doubles.join_invariants import check_ready_steps_begin, check_step_begin
 from tests.doubles.random_inputs import any_approvals, any_patch, any_plan
 from tests.doubles.simulated_job import LEASE_S, RESEARCHERS, SimulatedJob
 
-MOST_MOVES = 2_000
-ANSWERED = [one for one in ResultStatus if one is not ResultStatus.SKIPPED]
-"""Every status that a specialist can report."""
+MOST_ACTIONS = 2_000
+ANSWERED = [status for status in ResultStatus if status is not ResultStatus.SKIPPED]
+"""Statuses that a specialist can report."""
 PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=10)
 
 
@@ -72,7 +72,10 @@ class RandomJob(SimulatedJob):
     """
 
     def __init__(self, dice: Random, mode: Mode | None = None) -> None:
-        """`mode` None: any."""
+        """Draw the limits, the mode, the gates and the approvals of the job.
+
+        `mode`: the job's mode, or None for a random mode.
+        """
         limits = JobLimits(
             max_rounds=dice.randrange(3),
             max_handoffs=dice.choice([3, 12, 200]),
@@ -106,26 +109,34 @@ class RandomJob(SimulatedJob):
         self.standings: dict[HandoffId, ObservedHandoff] = {}
         """State of each open handoff in the store."""
         self.queue: list[HandoffId] = []
-        """Messages; some are lost, some come twice."""
-        self.planner_view: Known = (self.state, None)
-        """The job as the planner saw it at its last call."""
+        """Published messages. Some were lost, and some are duplicates."""
+        self.planner_view: PlannerView = (self.state, None)
+        """State and plan of the job at the planner's last call."""
         self.runs = 1
 
     # The supervisor's side
 
     def wake_up(self, *suspects: HandoffId) -> None:
-        """One wake-up: decide until nothing follows, then publish (or die before that)."""
-        ask = {*suspects, *(i for i, one in self.state.open.items() if one.group is None)}
-        self.standings = {i: one for i, one in self.standings.items() if i in self.state.open}
+        """Evaluate the job until no command follows, then publish the new handoffs.
+
+        `suspects`: handoffs whose state in the store the supervisor reads.
+        """
+        observed_ids = {
+            *suspects,
+            *(i for i, handoff in self.state.open.items() if handoff.group is None),
+        }
+        self.standings = {
+            i: standing for i, standing in self.standings.items() if i in self.state.open
+        }
         is_away = self.state.submitted.fact_checker not in self.roles or self.dice.random() < 0.1
-        seen = Observations(
+        observations = Observations(
             self.roles,
-            {i: one for i, one in self.standings.items() if i in ask},
+            {i: standing for i, standing in self.standings.items() if i in observed_ids},
             is_fact_checker_away=is_away,
             acting=self.acting,
         )
         before = set(self.state.open)
-        for command in self.advance(seen):
+        for command in self.advance(observations):
             if isinstance(command, PublishAgain):
                 self.queue += command.handoffs
             if isinstance(command, RunRole | StartChild):
@@ -134,14 +145,14 @@ class RandomJob(SimulatedJob):
             self.standings[handoff_id] = ObservedHandoff("issued")
             self.publish(handoff_id)
         assert self.next_commands(Observations(self.roles, acting=self.acting)) == (), (
-            "what was decided is recorded: nothing is decided twice"
+            "a second evaluation decides nothing"
         )
         if not self.state.question and self.state.asked_at is None and not self.state.ended:
             check_ready_steps_begin(self)
         self.check_due()
 
     def publish(self, handoff_id: HandoffId) -> None:
-        """Once, twice, or not at all."""
+        """Put the message of a handoff into the queue: once, twice or not at all."""
         self.queue += [handoff_id] * self.dice.choice([0, 1, 1, 1, 2])
 
     def record(self, command: Command) -> None:
@@ -170,6 +181,7 @@ class RandomJob(SimulatedJob):
     # Invariants
 
     def check_start(self, step_id: StepId) -> None:
+        """Check that a step may begin: by its join and its effects, and with no open handoff."""
         step = self.step(step_id)
         check_step_begin(self, step)
         check_acts_once(self, step_id, self.redo_steps)
@@ -179,7 +191,7 @@ class RandomJob(SimulatedJob):
 
     def check_approved(self, command: IssueGroup | IssueToChild | IssueRole | EndJob) -> None:
         """Check that nothing begins and no answer leaves before the required approval."""
-        needed = {
+        required = {
             IssueGroup: [ApprovalOf.PLAN],
             IssueToChild: [ApprovalOf.PLAN],
             IssueRole: [ApprovalOf.RESEARCH]
@@ -190,19 +202,19 @@ class RandomJob(SimulatedJob):
             else [],
         }[type(command)]
         wanted = {*self.state.submitted.approvals.what}
-        assert {*needed} & wanted <= {*self.state.approved}
+        assert {*required} & wanted <= {*self.state.approved}
         assert (
             self.state.question is None
             or self.state.asks_about_steps
-            or (isinstance(command, EndJob) and not needed)
+            or (isinstance(command, EndJob) and not required)
         )
 
     def check_due(self) -> None:
         due = next_due(self.state, self.now, LEASE_S)
         if self.state.ended is None:
-            until = self.state.question.until if self.state.question else self.state.deadline
-            assert due is not None, "a job that has not ended is looked at again"
-            assert self.now < due <= max(until, self.now + 2)
+            end = self.state.question.until if self.state.question else self.state.deadline
+            assert due is not None, "a job that has not ended has a due time"
+            assert self.now < due <= max(end, self.now + 2)
 
     def check_end(self) -> None:
         for step in self.state.steps.values():
@@ -212,8 +224,8 @@ class RandomJob(SimulatedJob):
         check_disputes(self)
         check_disputed_reviews(self)
         check_facts_were_checked(self)
-        again = self.state.patches.changes if after_review(self.state) else 0
-        most = self.state.submitted.limits.max_rounds + 1 + again
+        extra_rounds = self.state.patches.changes if after_review(self.state) else 0
+        most = self.state.submitted.limits.max_rounds + 1 + extra_rounds
         assert len(self.state.rounds_now) <= most
         assert self.state.reworks <= self.state.submitted.limits.max_rounds
         assert self.state.patches.changes <= self.state.submitted.limits.max_rounds
@@ -251,8 +263,8 @@ class RandomJob(SimulatedJob):
     def finish_one(self) -> None:
         running = [
             i
-            for i, one in self.standings.items()
-            if one.state == "running" and i in self.state.open
+            for i, standing in self.standings.items()
+            if standing.state == "running" and i in self.state.open
         ]
         if not running:
             return
@@ -263,26 +275,26 @@ class RandomJob(SimulatedJob):
             case _ if handoff_id.startswith(FACT_GATE):
                 check_facts_randomly(self, self.dice)
             case "router":
-                mode, to = self.dice.choice([(Mode.TEAM, None), (Mode.SINGLE, "writer")])
-                self.append(Routed(mode=mode, specialist=to, result=self.finish("router")))
+                mode, specialist = self.dice.choice([(Mode.TEAM, None), (Mode.SINGLE, "writer")])
+                self.append(Routed(mode=mode, specialist=specialist, result=self.finish("router")))
             case "planner" if self.state.plan is None:
                 self.make_plan(self.any_plan())
             case "planner":
-                needy = [
+                in_need = [
                     name
                     for name, step in self.planner_view[0].steps.items()
                     if step.status is StepStatus.IN_NEED
                 ]
                 self.resolve_needs(
-                    self.planner_view, **{name: self.any_answer(name) for name in needy}
+                    self.planner_view, **{name: self.any_answer(name) for name in in_need}
                 )
             case "replanner":
                 assert self.plan is not None
                 patch = any_patch(self.dice, self.plan, len(self.journal))
                 self.patch_plan(patch, status=self.dice.choice(["ok", "ok", "ok", "failed"]))
             case "judge":
-                of_quarrels = self.state.open[handoff_id].closes
-                (rule_randomly if of_quarrels else settle_randomly)(self, self.dice)
+                is_ruling = self.state.open[handoff_id].closes
+                (rule_randomly if is_ruling else settle_randomly)(self, self.dice)
             case "assessor":
                 self.review_randomly()
             case "synthesizer":
@@ -336,13 +348,13 @@ class RandomJob(SimulatedJob):
         """Advance the job as the sweeper does, or at its due time."""
         lost = [
             i
-            for i, one in self.standings.items()
-            if i in self.state.open and i not in self.queue and one.state == "issued"
+            for i, standing in self.standings.items()
+            if i in self.state.open and i not in self.queue and standing.state == "issued"
         ]
         expired = [
             i
-            for i, one in self.standings.items()
-            if one.state == "running" and (one.lease_until or 0) <= self.now
+            for i, standing in self.standings.items()
+            if standing.state == "running" and (standing.lease_until or 0) <= self.now
         ]
         for handoff_id in lost:
             self.standings[handoff_id] = ObservedHandoff("issued", lost=True)
@@ -358,13 +370,13 @@ class RandomJob(SimulatedJob):
             if asked:
                 self.append(Approved(asked=1), Rejected(asked=1))
         elif self.dice.random() < 0.4:
-            some = self.dice.sample(
+            steps = self.dice.sample(
                 sorted(self.state.steps), self.dice.randint(0, len(self.state.steps))
             )
-            what = self.state.question.what
-            if what not in (ApprovalOf.PLAN, ApprovalOf.STEP):
-                self.redo_steps |= {*some}
-            self.reject("Not like this.", *(some if what is not ApprovalOf.PLAN else ()))
+            subject = self.state.question.what
+            if subject not in (ApprovalOf.PLAN, ApprovalOf.STEP):
+                self.redo_steps |= {*steps}
+            self.reject("Not like this.", *(steps if subject is not ApprovalOf.PLAN else ()))
         else:
             self.approve(
                 self.any_plan()
@@ -376,7 +388,7 @@ class RandomJob(SimulatedJob):
         self.now += self.dice.choice([0.1, 1.0, LEASE_S + 1])
 
     def run(self) -> None:
-        moves = [
+        actions = [
             self.work,
             self.work,
             self.finish_one,
@@ -385,10 +397,10 @@ class RandomJob(SimulatedJob):
             self.wake_up,
             self.time_passes,
         ]
-        for _ in range(MOST_MOVES):
+        for _ in range(MOST_ACTIONS):
             if self.state.ended:
                 return
-            self.dice.choice(moves)()
+            self.dice.choice(actions)()
             if not self.state.ended and self.dice.random() < 0.05:
                 self.answer_as_person()
             if (

@@ -1,5 +1,7 @@
-"""A provider's rate limits around a script of `MessagesServer`: one token bucket of requests a
-model, refilled all the time; 429 when it is empty; the headers that the real one sends.
+"""Rate limits of a provider around a script of `MessagesServer`.
+
+Each model has a token bucket of requests, which refills continuously. A call to an empty bucket
+gets a 429. Every reply has the provider's rate-limit headers.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from handoff_queue.testing import Json, Reply, Script, error_reply
 
 @dataclass(slots=True)
 class Bucket:
-    """The requests of one model."""
+    """Token bucket of requests of one model."""
 
     limit: int
     window_s: float
@@ -23,6 +25,7 @@ class Bucket:
     taken: list[float] = field(default_factory=list)
     """Time of each answered call in seconds."""
     refused: list[float] = field(default_factory=list)
+    """Time of each refused call in seconds."""
 
     def __post_init__(self) -> None:
         self.level = self.limit
@@ -31,10 +34,10 @@ class Bucket:
         now = time.monotonic()
         self.level = min(self.limit, self.level + (now - self.at) * self.limit / self.window_s)
         self.at = now
-        goes = self.level >= 1
-        self.level -= goes
-        (self.taken if goes else self.refused).append(now)
-        return goes
+        is_admitted = self.level >= 1
+        self.level -= is_admitted
+        (self.taken if is_admitted else self.refused).append(now)
+        return is_admitted
 
     @property
     def used(self) -> float:
@@ -44,7 +47,7 @@ class Bucket:
 
 
 class RateLimited:
-    """The script, as far as the limits allow."""
+    """Script that refuses calls above the rate limit, and passes other calls to `script`."""
 
     def __init__(
         self, script: Script, *, limit: int, window_s: float, answers_after_s: float = 0.0
@@ -59,14 +62,14 @@ class RateLimited:
     def __call__(self, request: Json) -> Reply:
         with self._lock:
             bucket = self.buckets[request["model"]]
-            goes, left = bucket.take(), int(bucket.level)
+            is_admitted, left = bucket.take(), int(bucket.level)
         headers = {
             "anthropic-ratelimit-requests-limit": str(self._limit),
             "anthropic-ratelimit-requests-remaining": str(left),
         }
-        if not goes:
-            refused = error_reply(
+        if not is_admitted:
+            refusal = error_reply(
                 429, kind="rate_limit_error", retry_after=f"{self._window_s / self._limit:.3f}"
             )
-            return replace(refused, headers=refused.headers | headers)
+            return replace(refusal, headers=refusal.headers | headers)
         return replace(self._script(request), headers=headers, duration_s=self._answers_after_s)

@@ -1,4 +1,4 @@
-"""A server on loopback that speaks in bytes, for replies that a proper HTTP server never sends."""
+"""A server on loopback that sends raw bytes, for replies that a correct HTTP server never sends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOP = (
     'event: message_stop\ndata: {"type": "message_stop"}\n\n'
 )
 END = b"0\r\n\r\n"
-"""Of a body in chunks, after which the connection may be used again."""
+"""End of a chunked body. The client may reuse the connection."""
 PING = 'event: ping\ndata: {"type": "ping"}\n\n'
 _WHOLE = (
     b'{"id": "m", "type": "message", "role": "assistant", "model": "some-model", "content": [{"type": "text", "text": "Hello"}],'
@@ -31,7 +31,7 @@ REPLY = (
     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_WHOLE)
     + _WHOLE
 )
-"""Whole, after which the connection may be used again."""
+"""Complete response with a length. The client may reuse the connection."""
 
 
 def chunk(text: str) -> bytes:
@@ -43,15 +43,15 @@ Talk = Callable[["Conversation"], None]
 
 
 class Conversation:
-    """One connection, as the server sees it."""
+    """Server's end of one connection."""
 
     def __init__(self, connection: socket.socket, number: int) -> None:
         self.connection = connection
         self.number = number
-        """1 is the first that was accepted."""
+        """Number of the connection in order of arrival, from 1."""
 
     def request(self) -> bytes:
-        """Return the next request completely, or '' if the client has gone."""
+        """Read the next request to its end, and return its head. Return b"" if the client left."""
         text = b""
         while b"\r\n\r\n" not in text and (part := self.connection.recv(65536)):
             text += part
@@ -80,9 +80,9 @@ class RawServer:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.left = threading.Event()
-        """Set if a client leaves an unfinished conversation."""
+        """Set when a client leaves an unfinished conversation."""
         self.over = threading.Event()
-        """Ends conversations that last until the end of the test."""
+        """Set when the server stops, to end conversations that wait for it."""
         self.accepted = 0
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
@@ -121,6 +121,6 @@ class RawServer:
                 self.left.set()
 
     def repeat(self, conversation: Conversation, data: bytes, every_s: float) -> None:
-        """Say this again and again, until the client goes or the test is over."""
+        """Send `data` every `every_s` seconds until the client leaves or the server stops."""
         while not self.over.wait(every_s):
             conversation.say(data)

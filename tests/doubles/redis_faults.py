@@ -1,4 +1,4 @@
-"""Faults of Redis: a kill with a restart, and a restart with older data."""
+"""Faults of Redis: a kill with a restart, silence, and a restart with older data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from handoff_queue.shared.local.redis_server import find_server
 from tests.waiting import wait_until
 
 HIGHEST_PORT = 55_536
-"""A node of a cluster takes a second port, 10,000 above its own."""
+"""A cluster node also uses the port 10,000 above its own, so the own port has this limit."""
 
 
 class OwnRedis:
@@ -29,7 +29,7 @@ class OwnRedis:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self._access = next(
-            one for one in iter(lambda: access_from(None), None) if one.port < HIGHEST_PORT
+            access for access in iter(lambda: access_from(None), None) if access.port < HIGHEST_PORT
         )
         self._command = [
             *(
@@ -68,21 +68,21 @@ def _answers(client: Any) -> bool:
 
 def kill_redis(processes: Processes) -> None:
     """Kill Redis, and return when it has restarted."""
-    killed = processes.pids()["redis"]
-    os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: processes.pids().get("redis", killed) != killed, what="another Redis")
+    pid = processes.pids()["redis"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: processes.pids().get("redis", pid) != pid, what="another Redis")
     processes.wait_until_ready()
 
 
 @contextmanager
 def silent_redis(processes: Processes) -> Iterator[None]:
     """Let Redis accept connections without answering, as after a network failure."""
-    silent = processes.pids()["redis"]
-    os.kill(silent, signal.SIGSTOP)
+    pid = processes.pids()["redis"]
+    os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(silent, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
 
 
 def snapshot(redis: Any) -> Callable[[], None]:
@@ -97,18 +97,18 @@ def snapshot(redis: Any) -> Callable[[], None]:
         pipe.pttl(name)
         pipe.dump(name)
     answers = pipe.execute()
-    kept = [
-        (name, max(0, ttl), held)
-        for name, ttl, held in zip(names, answers[::2], answers[1::2], strict=True)
-        if held
+    values = [
+        (name, max(0, ttl), dumped)
+        for name, ttl, dumped in zip(names, answers[::2], answers[1::2], strict=True)
+        if dumped
     ]
 
-    def go_back() -> None:
+    def restore() -> None:
         pipe = redis.pipeline(transaction=True)
         pipe.flushall()
-        for name, ttl, held in kept:
-            pipe.restore(name, ttl, held)
+        for name, ttl, dumped in values:
+            pipe.restore(name, ttl, dumped)
         pipe.execute()
         redis.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
-    return go_back
+    return restore

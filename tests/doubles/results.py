@@ -10,10 +10,10 @@ from handoff_queue.shared.types.usage import Usage
 from tests.doubles.handoffs import a_result
 
 
-def a_result_of(of: HandoffId, status: ResultStatus, **changes: Any) -> HandoffResult:
-    step, _, attempt = of.partition(".")
+def a_result_of(handoff_id: HandoffId, status: ResultStatus, **changes: Any) -> HandoffResult:
+    step, _, attempt = handoff_id.partition(".")
     values: dict[str, Any] = {
-        "handoff_id": of,
+        "handoff_id": handoff_id,
         "attempt": int(attempt),
         "status": status,
         "usage": Usage(input_tokens=10, output_tokens=1),
@@ -22,6 +22,6 @@ def a_result_of(of: HandoffId, status: ResultStatus, **changes: Any) -> HandoffR
         "needs": "a number" if status is ResultStatus.NEEDS_INPUT else None,
         "error": "it broke" if status is ResultStatus.FAILED else None,
     }
-    return a_result(step, changes.pop("output", f"What {of} found.")).model_copy(
+    return a_result(step, changes.pop("output", f"What {handoff_id} found.")).model_copy(
         update={**values, **changes}
     )

@@ -13,7 +13,7 @@ from handoff_queue.testing import Reply
 
 
 class ScriptedModel:
-    """A model with a scripted answer for each call. It raises a scripted error."""
+    """Model that calls a script for each reply. It raises an error that the script returns."""
 
     def __init__(self, script: Callable[[ModelCall], Reply | ModelError]) -> None:
         self._script = script
@@ -33,7 +33,7 @@ class ScriptedModel:
         return ModelReply(blocks, reply.stop_reason or "end_turn", usage, reply.model or call.model)
 
 
-def one_by_one(*replies: Reply | ModelError) -> Callable[[ModelCall], Reply | ModelError]:
-    """One after the other; the last one for ever."""
+def replies_in_order(*replies: Reply | ModelError) -> Callable[[ModelCall], Reply | ModelError]:
+    """Return a script that gives these replies in order, and then repeats the last reply."""
     left = list(replies)
     return lambda _call: left.pop(0) if len(left) > 1 else left[0]

@@ -32,26 +32,26 @@ DOWN_AFTER_MS = 500
 
 @dataclass(frozen=True)
 class WatchedRedis:
-    """A Redis with a replica and sentinels."""
+    """A Redis primary with a replica and three sentinels."""
 
     processes: Processes
     ports: dict[str, int]
     """Ports by name: `redis-1`, `redis-2`, `sentinel-1` and so on."""
     password: str
     sentinel_password: str
-    doors: dict[str, int] = field(default_factory=dict)
+    tls_ports: dict[str, int] = field(default_factory=dict)
     """Ports of the TLS proxies, or empty without TLS."""
     tls: str = ""
     """Query string of the URL with the TLS files."""
 
     @property
-    def known_as(self) -> dict[str, int]:
-        """The ports at which all others find them."""
-        return self.doors or self.ports
+    def public_ports(self) -> dict[str, int]:
+        """Ports at which clients and the other processes connect."""
+        return self.tls_ports or self.ports
 
     @property
     def url(self) -> str:
-        first, *others = (f"{ADDRESS}:{self.known_as[name]}" for name in self.sentinels)
+        first, *others = (f"{ADDRESS}:{self.public_ports[name]}" for name in self.sentinels)
         options = f"master_name={NAME}&sentinel_password={self.sentinel_password}{self.tls}"
         return ";".join(
             [
@@ -68,13 +68,13 @@ class WatchedRedis:
         os.kill(self.processes.pids()[name], signal.SIGKILL)
 
     def wait_for_copy(self) -> None:
-        """Until the replica has all that the primary has."""
+        """Wait until the replica has all data of the primary."""
         wait_until(self._is_copied, what="a whole copy")
 
     def wait_for_another_primary(self) -> None:
-        """Until the replica is the primary, by the word of the last sentinel."""
+        """Wait until the last sentinel reports the replica as the primary."""
         wait_until(
-            lambda: _seen_by(self, self.sentinels[-1])["port"] == self.known_as["redis-2"],
+            lambda: _primary_by(self, self.sentinels[-1])["port"] == self.public_ports["redis-2"],
             what="another primary",
         )
 
@@ -88,15 +88,16 @@ class WatchedRedis:
             primary.execute_command("FAILOVER")
             wait_until(
                 lambda: primary.info("replication")["role"] == "slave",
-                what="a primary that is one no more",
+                what="the end of the old primary's role",
             )
         for name in self.sentinels:
             with redis.Redis(port=self.ports[name], password=self.sentinel_password) as sentinel:
                 sentinel.sentinel_remove(NAME)
-                sentinel.sentinel_monitor(NAME, ADDRESS, self.known_as["redis-2"], 2)
+                sentinel.sentinel_monitor(NAME, ADDRESS, self.public_ports["redis-2"], 2)
                 sentinel.sentinel_set(NAME, "auth-pass", self.password)
         wait_until(
-            lambda: _seen_by(self, self.sentinels[0])["is_master"], what="sentinels that know it"
+            lambda: _primary_by(self, self.sentinels[0])["is_master"],
+            what="sentinels that know the new primary",
         )
 
     def _is_copied(self) -> bool:
@@ -109,16 +110,16 @@ class WatchedRedis:
 
 @contextmanager
 def watched_redis(folder: Path, *, tls: bool = False) -> Iterator[WatchedRedis]:
-    """Ready when it begins: the replica copies, and each sentinel knows all others."""
+    """Start the processes, and yield when the replica copies and the sentinels know each other."""
     names = ("redis-1", "redis-2", "sentinel-1", "sentinel-2", "sentinel-3")
     with Processes(folder) as processes:
-        ports = _free_ports(*names, *(f"door-{name}" for name in names))
-        doors = {name: ports.pop(f"door-{name}") for name in names}
+        ports = _free_ports(*names, *(f"tls-{name}" for name in names))
+        tls_ports = {name: ports.pop(f"tls-{name}") for name in names}
         watched = WatchedRedis(
             processes,
             ports,
             *_two_passwords(),
-            *((doors, _open_doors(processes, folder, doors, ports)) if tls else ()),
+            *((tls_ports, _start_tls_proxies(processes, folder, tls_ports, ports)) if tls else ()),
         )
         for name in names:
             if (
@@ -133,23 +134,25 @@ def watched_redis(folder: Path, *, tls: bool = False) -> Iterator[WatchedRedis]:
         yield watched
 
 
-def _open_doors(
-    processes: Processes, folder: Path, doors: dict[str, int], ports: dict[str, int]
+def _start_tls_proxies(
+    processes: Processes, folder: Path, tls_ports: dict[str, int], ports: dict[str, int]
 ) -> str:
     """Start the proxies, and return the TLS part of the URL.
 
     Sentinels publish addresses, so the certificate names the address.
     """
     certificate, key = a_certificate(folder, "redis", f"IP:{ADDRESS}")
-    pairs = [f"{doors[name]}:{port}" for name, port in ports.items()]
+    pairs = [f"{tls_ports[name]}:{port}" for name, port in ports.items()]
     command = [sys.executable, "-m", "tests.doubles.tls_proxy", str(certificate), str(key), *pairs]
 
-    def are_open() -> bool:
+    def is_ready() -> bool:
         with socket.socket() as probe:
-            return probe.connect_ex((ADDRESS, list(doors.values())[-1])) == 0
+            return probe.connect_ex((ADDRESS, list(tls_ports.values())[-1])) == 0
 
     processes.start(
-        ChildSpec("doors", command, {"PYTHONPATH": str(ROOT)}, is_ready=are_open, ends_last=True)
+        ChildSpec(
+            "tls-proxies", command, {"PYTHONPATH": str(ROOT)}, is_ready=is_ready, ends_last=True
+        )
     )
     processes.wait_until_ready()
     return f"&ssl=true&ssl_ca_certs={certificate}&ssl_certfile={certificate}&ssl_keyfile={key}"
@@ -159,10 +162,12 @@ def _start(watched: WatchedRedis, folder: Path, name: str) -> None:
     data = folder / name
     data.mkdir()
     is_sentinel = name.startswith("sentinel")
-    lines = _of_a_sentinel(watched) if is_sentinel else _of_a_redis(watched, name)
+    lines = _sentinel_options(watched) if is_sentinel else _redis_options(watched, name)
     file = data / "redis.conf"
     file.write_text(
-        "\n".join([f"port {watched.ports[name]}", *_where_from(watched), f"dir {data}", *lines, ""])
+        "\n".join(
+            [f"port {watched.ports[name]}", *_bind_options(watched), f"dir {data}", *lines, ""]
+        )
     )
     command = [str(find_server()), str(file), *(["--sentinel"] if is_sentinel else [])]
     watched.processes.start(
@@ -170,11 +175,11 @@ def _start(watched: WatchedRedis, folder: Path, name: str) -> None:
     )
 
 
-def _where_from(watched: WatchedRedis) -> list[str]:
+def _bind_options(watched: WatchedRedis) -> list[str]:
     """Return options that bind one address: before version 7, a server with several addresses
     connects from the first.
     """
-    if not watched.doors:
+    if not watched.tls_ports:
         return [f"bind {ADDRESS}"]
     return [
         f"bind {INSIDE} {ADDRESS}",
@@ -182,25 +187,30 @@ def _where_from(watched: WatchedRedis) -> list[str]:
     ]
 
 
-def _of_a_redis(watched: WatchedRedis, name: str) -> list[str]:
+def _redis_options(watched: WatchedRedis, name: str) -> list[str]:
     passwords = [f"requirepass {watched.password}", f"masterauth {watched.password}"]
-    told = [f"replica-announce-ip {ADDRESS}", f"replica-announce-port {watched.known_as[name]}"]
-    follows = [f"replicaof {ADDRESS} {watched.known_as['redis-1']}"] if name != "redis-1" else []
+    announced = [
+        f"replica-announce-ip {ADDRESS}",
+        f"replica-announce-port {watched.public_ports[name]}",
+    ]
+    replication = (
+        [f"replicaof {ADDRESS} {watched.public_ports['redis-1']}"] if name != "redis-1" else []
+    )
     return [
         'save ""',
         "repl-diskless-sync yes",
         "repl-diskless-sync-delay 0",
         *passwords,
-        *told,
-        *follows,
+        *announced,
+        *replication,
     ]
 
 
-def _of_a_sentinel(watched: WatchedRedis) -> list[str]:
+def _sentinel_options(watched: WatchedRedis) -> list[str]:
     return [
         f"requirepass {watched.sentinel_password}",
         f"sentinel sentinel-pass {watched.sentinel_password}",
-        f"sentinel monitor {NAME} {ADDRESS} {watched.known_as['redis-1']} 2",
+        f"sentinel monitor {NAME} {ADDRESS} {watched.public_ports['redis-1']} 2",
         f"sentinel auth-pass {NAME} {watched.password}",
         f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}",
         f"sentinel failover-timeout {NAME} 2000",
@@ -209,17 +219,17 @@ def _of_a_sentinel(watched: WatchedRedis) -> list[str]:
 
 def _knows_all(watched: WatchedRedis, sentinel: str) -> bool:
     try:
-        primary = _seen_by(watched, sentinel)
+        primary = _primary_by(watched, sentinel)
     except redis.ConnectionError:
         return False
     return bool(primary["num-slaves"] == 1 and primary["num-other-sentinels"] == 2)
 
 
-def _seen_by(watched: WatchedRedis, sentinel: str) -> dict[str, Any]:
+def _primary_by(watched: WatchedRedis, sentinel: str) -> dict[str, Any]:
     """Return the sentinel's view of the primary."""
     with redis.Redis(port=watched.ports[sentinel], password=watched.sentinel_password) as client:
-        seen: dict[str, Any] = client.sentinel_master(NAME)
-        return seen
+        primary: dict[str, Any] = client.sentinel_master(NAME)
+        return primary
 
 
 def _two_passwords() -> tuple[str, str]:
@@ -227,11 +237,11 @@ def _two_passwords() -> tuple[str, str]:
 
 
 def _free_ports(*names: str) -> dict[str, int]:
-    """All different, for all are held until all are found."""
-    with ExitStack() as held:
-        found = {}
+    """Return a free port for each name. All sockets stay bound until the end, so ports differ."""
+    with ExitStack() as sockets:
+        ports = {}
         for name in names:
-            probe = held.enter_context(socket.socket())
+            probe = sockets.enter_context(socket.socket())
             probe.bind((ADDRESS, 0))
-            found[name] = int(probe.getsockname()[1])
-        return found
+            ports[name] = int(probe.getsockname()[1])
+        return ports

@@ -1,4 +1,4 @@
-"""The real `Model`, for a server on loopback."""
+"""The product's `Model`, with the settings for a server on loopback."""
 
 from __future__ import annotations
 

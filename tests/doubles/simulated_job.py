@@ -47,7 +47,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 from handoff_queue.supervisor.roles.outcomes import make_plan_event
 from tests.doubles.handoffs import JOB, a_spec
-from tests.doubles.input_resolutions import Known, resolution_event, resolutions_of
+from tests.doubles.input_resolutions import PlannerView, resolution_event, resolutions_of
 from tests.doubles.jobs import submission
 from tests.doubles.memory_store import memory_store
 from tests.doubles.results import a_result_of
@@ -61,15 +61,15 @@ TOOL_WITH_EFFECT = "send"
 
 @cache
 def served(names: frozenset[str], acting: frozenset[str]) -> dict[str, ServedSpecialist]:
-    """Return the specialists that workers serve. `acting`: have a tool with effects."""
-    found = {}
+    """Return the served specialists. `acting`: names of specialists that have a tool with effects."""
+    specialists = {}
     for name in names:
         tools = (TOOL_WITH_EFFECT,) if name in acting else ()
         spec = a_spec(*tools, name=name)
-        found[name] = ServedSpecialist(
+        specialists[name] = ServedSpecialist(
             spec, spec.content_digest, ("worker@here",), 1, 0, effects=frozenset(tools)
         )
-    return found
+    return specialists
 
 
 @lru_cache(maxsize=1_000)
@@ -78,7 +78,7 @@ def parsed(text: str) -> Plan:
 
 
 def a_plan(synthesis: Synthesis = Synthesis.MERGE, /, **depends_on: str) -> Plan:
-    """`a_plan(a="", b="a", c="a b")`: steps and their dependencies."""
+    """Return a plan from the dependencies of its steps: `a_plan(a="", b="a", c="a b")`."""
     steps = [
         Step(
             id=StepId(name),
@@ -129,28 +129,31 @@ class SimulatedJob:
     # The supervisor's side
 
     def observations(self, **handoffs: ObservedHandoff) -> Observations:
-        """`a_1=ObservedHandoff(...)` is an observation of the handoff a.1."""
+        """Return observations. The argument `a_1` is the observation of the handoff a.1."""
         return Observations(
             self.roles,
-            {HandoffId(name.replace("_", ".")): found for name, found in handoffs.items()},
+            {
+                HandoffId(name.replace("_", ".")): observation
+                for name, observation in handoffs.items()
+            },
             acting=self.acting,
         )
 
-    def next_commands(self, seen: Observations | None = None) -> tuple[Command, ...]:
-        return decide(self.state, seen or self.observations(), self.now)
+    def next_commands(self, observed: Observations | None = None) -> tuple[Command, ...]:
+        return decide(self.state, observed or self.observations(), self.now)
 
-    def advance(self, seen: Observations | None = None) -> list[Command]:
+    def advance(self, observed: Observations | None = None) -> list[Command]:
         """Record every decision that follows now, and return the commands."""
-        followed: list[Command] = []
-        while commands := self.next_commands(seen):
+        executed: list[Command] = []
+        while commands := self.next_commands(observed):
             before = len(self.journal)
             for command in commands:
                 self.record(command)
-            followed += commands
-            seen = replace(seen, handoffs={}) if seen else None
+            executed += commands
+            observed = replace(observed, handoffs={}) if observed else None
             if len(self.journal) == before:
                 break
-        return followed
+        return executed
 
     def record(self, command: Command) -> None:
         """Record a command as the supervisor does, and apply its events."""
@@ -160,7 +163,7 @@ class SimulatedJob:
         self.payloads |= writes.texts
         assert not writes.unreadable
         for group in writes.groups:
-            self.handoffs |= {one.handoff.handoff_id: one.handoff for one in group}
+            self.handoffs |= {planned.handoff.handoff_id: planned.handoff for planned in group}
         self.append(*writes.events)
         self.effects += writes.effects
 
@@ -172,17 +175,15 @@ class SimulatedJob:
 
     def append(self, *events: Event) -> None:
         for event in events:
-            assert parse_event(event.to_json()) == event, (
-                "an event comes back from the journal as it was"
-            )
+            assert parse_event(event.to_json()) == event, "an event survives serialisation"
             recorded = Recorded(self.state.version + 1, self.now, event)
             self.journal.append(recorded)
             self.state = evolve(self.state, recorded)
 
     def store_text(self, text: str) -> BlobRef:
-        made = ref(text)
-        self.payloads[made.digest] = text
-        return made
+        stored = ref(text)
+        self.payloads[stored.digest] = text
+        return stored
 
     def store_result(self, result: HandoffResult) -> BlobRef:
         return self.store_text(result.to_json())
@@ -198,7 +199,7 @@ class SimulatedJob:
     def finish(self, step: str, status: str = "ok", **changes: Any) -> BlobRef:
         """Finish the latest handoff of a step or of a role."""
         latest = max(
-            (i for i, one in self.state.open.items() if one.step_id == step),
+            (i for i, handoff in self.state.open.items() if handoff.step_id == step),
             key=lambda i: self.state.open[i].attempt,
         )
         return self.finish_handoff(latest, ResultStatus(status), **changes)
@@ -219,7 +220,10 @@ class SimulatedJob:
         self.finish("replanner", status, output=(patch or Patch()).model_dump(mode="json"))
 
     def review(self, *open_points: str, **problems: str) -> None:
-        """`review()` is PASS, `review(a="wrong")` is REVISE."""
+        """Let the reviewer pass the results, or send back steps with their problems.
+
+        `review()` is PASS, and `review(a="wrong")` is REVISE.
+        """
         revisions = tuple(
             Revision(step=StepId(step), problem=problem) for step, problem in problems.items()
         )
@@ -231,7 +235,7 @@ class SimulatedJob:
         result = self.finish("assessor", output=verdict.model_dump(mode="json"))
         round_, named, points = (
             len(self.state.rounds) + 1,
-            tuple(one.step for one in revisions),
+            tuple(revision.step for revision in revisions),
             len(open_points),
         )
         self.append(
@@ -244,14 +248,19 @@ class SimulatedJob:
             )
         )
 
-    def resolve_needs(self, known: Known | None = None, /, **answers: str | Step | None) -> None:
-        """`resolve_needs(a="42", b=None, c=a_helper("d"))`: None gives the step up.
+    def resolve_needs(
+        self, planner_view: PlannerView | None = None, /, **answers: str | Step | None
+    ) -> None:
+        """Let the planner answer the needs of steps: with a text, an input step, or None.
 
-        `known`: the job as the planner knew it.
+        `resolve_needs(a="42", b=None, c=an_input_step("d"))`: None gives the step up.
+        `planner_view`: the job's state and plan when the planner was called.
         """
-        said = resolutions_of(answers)
-        result = self.finish("planner", output=said.model_dump(mode="json"))
-        event, texts = resolution_event(known or (self.state, self.plan), said, result)
+        resolutions = resolutions_of(answers)
+        result = self.finish("planner", output=resolutions.model_dump(mode="json"))
+        event, texts = resolution_event(
+            planner_view or (self.state, self.plan), resolutions, result
+        )
         for text in texts:
             self.store_text(text)
         self.append(event)
@@ -271,15 +280,17 @@ class SimulatedJob:
         )
 
     def reject(self, note: str = "No.", *steps: str) -> BlobRef:
-        """Return the stored note."""
+        """Reject the open question with a note, and return the stored note."""
         assert self.state.question
-        kept = self.store_text(note)
+        stored = self.store_text(note)
         self.append(
-            Rejected(asked=self.state.question.version, note=kept, steps=tuple(map(StepId, steps)))
+            Rejected(
+                asked=self.state.question.version, note=stored, steps=tuple(map(StepId, steps))
+            )
         )
-        return kept
+        return stored
 
-    # Its state
+    # The job's state
 
     def step(self, name: str) -> StepState:
         return self.state.steps[StepId(name)]
@@ -289,11 +300,11 @@ class SimulatedJob:
         return ResultTexts(self.payloads)
 
     def result_of(self, handoff: str) -> BlobRef:
-        """Return the result of a handoff. `a.1`: the first attempt at a."""
-        found: BlobRef = next(
+        """Return the result of a handoff, such as `a.1`."""
+        result: BlobRef = next(
             event.result for event in self.events(HandoffFinished) if event.handoff_id == handoff
         )
-        return found
+        return result
 
     def failure_reason(self, name: str) -> str | None:
         """Return the reason for a step's result if it is not `ok`."""

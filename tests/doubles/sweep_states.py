@@ -1,4 +1,4 @@
-"""States of a store that a sweep repairs: published messages, due jobs, old wake-ups."""
+"""Put a store into states that the sweeper repairs: lost messages, due jobs, old wake-ups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_due(store: Store, job_id: JobId) -> None:
 
 
 def published(store: Store, *messages: str, queue: str = QUEUE) -> None:
-    """Put messages into the queue. No handoff of this queue counts as taken any more."""
+    """Put messages into the queue, and forget which of its handoffs were taken."""
     store.connection.redis.lpush(queue, *messages)
     store.connection.redis.delete(keys.OUT + queue)
 
@@ -50,7 +50,7 @@ def age_taken(store: Store, job_id: JobId, seconds: float, *handoff_ids: str) ->
 
 
 def mark_evaluated(store: Store, job_id: JobId) -> None:
-    """A supervisor has taken the wake-up, and found nothing to do."""
+    """Record that a supervisor has evaluated the job, and found nothing to do."""
     store.journal.set_due(job_id, store.connection.now() + 3_600, version_of(store, job_id))
 
 
@@ -69,18 +69,18 @@ def _since(store: Store, seconds: float, queue: str, *members: str) -> None:
 
 def age_everything(store: Store, seconds: float) -> None:
     """Make every due time, waiting message and dispatch look older by some seconds."""
-    redis, by_ms = store.connection.redis, -int(seconds * 1000)
+    redis, delta_ms = store.connection.redis, -int(seconds * 1000)
     for name in (
         keys.DUE,
         *redis.scan_iter(match=f"{keys.WAITING}*"),
         *redis.scan_iter(match=f"{keys.OUT}*"),
     ):
         for member in redis.zrange(name, 0, -1):
-            redis.zincrby(name, by_ms, member)
+            redis.zincrby(name, delta_ms, member)
 
 
 def simulate_silence(store: Store, seconds: float) -> None:
-    """Make Redis look silent about leases for some seconds."""
+    """Make the store believe that Redis has been silent for some seconds."""
     store.connection.redis.hset(
         keys.SILENCE, "heard", int((store.connection.now() - seconds) * 1000)
     )
@@ -89,10 +89,11 @@ def simulate_silence(store: Store, seconds: float) -> None:
 def add_unfinished_evaluations(store: Store, job_id: JobId, *seconds: float) -> None:
     """Record evaluations of the job that began some seconds ago and never ended."""
     now = store.connection.now()
-    begun = " ".join(
-        f"{n:x}:{int((now - ago) * 1000)}" for n, ago in enumerate(seconds, start=0xA0)
+    evaluations = " ".join(
+        f"{number:x}:{int((now - age_s) * 1000)}"
+        for number, age_s in enumerate(seconds, start=0xA0)
     )
-    store.connection.redis.hset(keys.job(job_id), "looks", begun)
+    store.connection.redis.hset(keys.job(job_id), "looks", evaluations)
 
 
 def count_unfinished_evaluations(store: Store, job_id: JobId) -> int:

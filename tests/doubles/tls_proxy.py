@@ -18,25 +18,35 @@ from functools import partial
 from pathlib import Path
 
 HOST = "localhost"
-"""The name that certificates are made for."""
+"""Name in the certificates."""
 ADDRESS = "127.0.0.1"
 INSIDE = "127.0.0.2"
 
 
-def a_certificate(folder: Path, name: str, holds: str = f"DNS:{HOST}") -> tuple[Path, Path]:
+def a_certificate(
+    folder: Path, name: str, alternative_name: str = f"DNS:{HOST}"
+) -> tuple[Path, Path]:
     """Make a self-signed certificate and its key.
 
-    `holds`: the name or address in the certificate.
+    `alternative_name`: the name or address in the certificate.
     """
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
-    how = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    whose = ["-subj", f"/CN={name}", "-addext", f"subjectAltName={holds}"]
+    key_options = [
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    name_options = ["-subj", f"/CN={name}", "-addext", f"subjectAltName={alternative_name}"]
     command = [
         "openssl",
         "req",
         "-x509",
-        *how,
-        *whose,
+        *key_options,
+        *name_options,
         "-keyout",
         str(key),
         "-out",
@@ -46,44 +56,45 @@ def a_certificate(folder: Path, name: str, holds: str = f"DNS:{HOST}") -> tuple[
     return certificate, key
 
 
-async def stand_open(certificate: str, key: str, *doors: str) -> None:
+async def serve(certificate: str, key: str, *pairs: str) -> None:
+    """Run a proxy for each `OWN_PORT:PORT_BEHIND` until the process ends."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     context.load_verify_locations(certificate)
     context.verify_mode = ssl.CERT_REQUIRED
-    async with AsyncExitStack() as open_doors:
-        for own_port, port in (map(int, door.split(":")) for door in doors):
-            lock = await open_doors.enter_async_context(
-                await asyncio.start_server(partial(_let_in, port), ADDRESS, 0, ssl=context)
+    async with AsyncExitStack() as servers:
+        for own_port, port in (map(int, pair.split(":")) for pair in pairs):
+            tls_server = await servers.enter_async_context(
+                await asyncio.start_server(partial(_forward, port), ADDRESS, 0, ssl=context)
             )
-            lock_port = lock.sockets[0].getsockname()[1]
-            await open_doors.enter_async_context(
-                await asyncio.start_server(partial(_receive, lock_port, port), ADDRESS, own_port)
+            tls_port = tls_server.sockets[0].getsockname()[1]
+            await servers.enter_async_context(
+                await asyncio.start_server(partial(_receive, tls_port, port), ADDRESS, own_port)
             )
         await asyncio.Event().wait()
 
 
 async def _receive(
-    lock_port: int, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    tls_port: int, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    whence, _ = writer.get_extra_info("peername")
-    await _let_in(port if whence == INSIDE else lock_port, reader, writer)
+    host, _ = writer.get_extra_info("peername")
+    await _forward(port if host == INSIDE else tls_port, reader, writer)
 
 
-async def _let_in(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _forward(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with closing(writer):
-        inside_reader, inside_writer = await asyncio.open_connection(ADDRESS, port)
-        with closing(inside_writer):
+        server_reader, server_writer = await asyncio.open_connection(ADDRESS, port)
+        with closing(server_writer):
             await asyncio.wait(
                 [
-                    asyncio.ensure_future(_carry(reader, inside_writer)),
-                    asyncio.ensure_future(_carry(inside_reader, writer)),
+                    asyncio.ensure_future(_copy(reader, server_writer)),
+                    asyncio.ensure_future(_copy(server_reader, writer)),
                 ],
                 return_when=asyncio.FIRST_COMPLETED,
             )
 
 
-async def _carry(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     with suppress(OSError):
         while chunk := await source.read(65_536):
             target.write(chunk)
@@ -91,4 +102,4 @@ async def _carry(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> 
 
 
 if __name__ == "__main__":
-    asyncio.run(stand_open(*sys.argv[1:]))
+    asyncio.run(serve(*sys.argv[1:]))

@@ -1,5 +1,5 @@
-"""A receiver of webhooks on loopback. It answers with the statuses of a test, in order, and repeats
-the last one.
+"""A receiver of webhooks on loopback. It answers with the given statuses in order, and then
+repeats the last status.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A service with its own stock Celery app. It imports our client and our apps, submits jobs from
+"""A user's service with a plain Celery app. It imports our client and our apps, submits jobs from
 its tasks, and runs a worker.
 """
 
@@ -38,7 +38,7 @@ if os.environ.get("IMPORTED_FIRST") == "theirs":
 
 @app.task(name="host.hold")  # type: ignore[untyped-decorator]
 def hold() -> None:
-    """Submit a job, then wait for a message of the test."""
+    """Submit a job, report its id, and return after the test pushes to `MAY_END`."""
     with redis.Redis.from_url(URL) as host_redis:
         job_id = client.connect().submit(client.Request("Compare Qdrant and pgvector"))
         host_redis.rpush(STARTED, job_id)

@@ -1,4 +1,4 @@
-"""A service with a stock Celery app. Its task records each call in its own Redis."""
+"""A user's service with a plain Celery app. Its tasks record each call in the service's Redis."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ app.conf.task_routes = {"host.*": {"queue": "billing"}}
 
 @app.task(name="host.notify", bind=True, shared=False)  # type: ignore[untyped-decorator]
 def notify(self: Any, end: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-    """Note the end of the job and the other arguments."""
+    """Record the message about the job's end, and the other arguments."""
     with redis.Redis.from_url(URL) as host_redis:
         host_redis.rpush(CALLS, json.dumps([self.request.id, end, args, kwargs]))
 
 
 @app.task(name="host.stock", bind=True, shared=False)  # type: ignore[untyped-decorator]
 def stock(self: Any, call: dict[str, Any]) -> dict[str, Any]:
-    """Note the call. Return once the key `host:go` is set."""
+    """Record the call, and return after the test pushes to `host:go`."""
     with redis.Redis.from_url(URL) as host_redis:
         host_redis.rpush(CALLS, json.dumps([self.request.id, call, [], {}]))
         host_redis.blmove("host:go", "host:gone", 60)

@@ -1,4 +1,4 @@
-"""Celery app of a supervisor that freezes at marked jobs after their plan."""
+"""Celery app of a supervisor that freezes when it evaluates a marked job that has a plan."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ FREEZES = "freezing"
 FOR_EVER_S = 600
 
 
-def decide_or_freeze(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
+def decide_or_freeze(
+    state: JobState, observations: Observations, now: float
+) -> tuple[Command, ...]:
     if state.plan is not None and not state.ended and FREEZES in state.submitted.title:
-        ctypes.PyDLL(None).usleep(FOR_EVER_S * 1_000_000)  # with the interpreter lock held
-    return decide(state, seen, now)
+        ctypes.PyDLL(None).usleep(FOR_EVER_S * 1_000_000)  # PyDLL keeps the interpreter lock.
+    return decide(state, observations, now)
 
 
 vars(import_module("handoff_queue.supervisor.engine.decisions"))["decide"] = decide_or_freeze

@@ -1,5 +1,6 @@
-"""A worker that knows this version's messages, and those of the next, which names its tasks
-otherwise: its Celery app.
+"""Celery app of a worker that serves the tasks of this version and of the next version.
+
+The next version's task names end with `NEXT`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.workers.assembly import make_workers_app
 
 NEXT = "@2"
-"""At the end of the next version's names."""
+"""Suffix of the next version's task names."""
 
 app = make_workers_app(load_settings())
 for name, task in list(app.tasks.items()):

@@ -1,4 +1,4 @@
-"""The `handoff` command as a user runs it: a separate process with a clean environment."""
+"""Run the `handoff` command in a separate process with its own folders."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ REQUEST = "Compare Qdrant, pgvector and Milvus for filtering and durable storage
 
 @dataclass(frozen=True)
 class Handoff:
-    """The command in its own folder, which also holds its private folders. A test can find every
-    leftover file there.
+    """The `handoff` command with `folder` as its working, temporary and cache directory.
+
+    A test finds every file that the command leaves there.
     """
 
     folder: Path
     is_cold: bool = False
-    """Started as users' shells do it, from nothing; the others are forked where that is the same.
+    """Start a new interpreter, as a shell does. By default, the command runs in a forked process.
     """
 
     def run(
@@ -44,8 +45,9 @@ class Handoff:
     def started(
         self, *arguments: str, **environment: str
     ) -> Iterator[subprocess.Popen[bytes] | ForkedProcess]:
-        """The command while it runs; its output goes to the files `out` and `err`. Killed at
-        the end, if it still runs.
+        """Start the command, and kill it at the end of the block if it still runs.
+
+        Its output goes to the files `out` and `err` in the folder.
         """
         start = forked_processes.start_cold if self.is_cold else forked_processes.start
         with (self.folder / "out").open("wb") as out, (self.folder / "err").open("wb") as err:
@@ -62,28 +64,27 @@ class Handoff:
             process.kill()
             process.wait()
 
-    def wait_for(self, words: str, *, where: str = "err", timeout_s: float = 90.0) -> None:
-        wait_until(
-            lambda: words in self.read(where), timeout_s=timeout_s, what=f"{words!r} in {where}"
-        )
+    def wait_for_text(self, text: str, *, file: str = "err", timeout_s: float = 90.0) -> None:
+        wait_until(lambda: text in self.read(file), timeout_s=timeout_s, what=f"{text!r} in {file}")
 
-    def read(self, where: str) -> str:
-        return (self.folder / where).read_text()
+    def read(self, file: str) -> str:
+        return (self.folder / file).read_text()
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", *arguments]
 
-    def environment(self, **more: str) -> dict[str, str]:
-        own = {
+    def environment(self, **variables: str) -> dict[str, str]:
+        folders = {
             "TMPDIR": str(self.folder),
             "HANDOFF_CACHE_DIR": str(self.folder / "cache"),
             "PYTHONPATH": str(ROOT),
         }
-        return {**os.environ, **own, **more}
+        return {**os.environ, **folders, **variables}
 
-    def left_behind(self) -> list[str]:
-        """Processes that have to do with this folder: ours name it, on the command line or in
-        the environment, or run in it.
+    def remaining_processes(self) -> list[str]:
+        """Return the command lines of running processes that use this folder.
+
+        The folder is in their command line or environment, or is their working directory.
         """
         folder = str(self.folder)
         return [
@@ -93,36 +94,41 @@ class Handoff:
         ]
 
     def has_started(self, pid: int) -> bool:
-        """Return whether our command started the process, judged by its environment."""
+        """Return whether this command started the process: its TMPDIR is this folder."""
         return _inherits(pid, str(self.folder))
 
 
-def said(done: subprocess.CompletedProcess[str], exit_code: int) -> str:
-    """The one line, after checking that it is one."""
+def error_line(completed: subprocess.CompletedProcess[str], exit_code: int) -> str:
+    """Check that the command printed exactly one error line and no output. Return the line."""
     lines = [
-        line for line in done.stderr.splitlines() if not line.startswith("starting a private Redis")
+        line
+        for line in completed.stderr.splitlines()
+        if not line.startswith("starting a private Redis")
     ]
-    assert done.returncode == exit_code, done.stderr
-    assert done.stdout == ""
-    assert len(lines) == 1, done.stderr
+    assert completed.returncode == exit_code, completed.stderr
+    assert completed.stdout == ""
+    assert len(lines) == 1, completed.stderr
     assert lines[0].startswith("handoff: ")
     return lines[0]
 
 
 def interrupt(process: subprocess.Popen[bytes] | ForkedProcess) -> int:
-    """Ctrl-C, and the exit code."""
+    """Send Ctrl-C to the process, and return its exit code."""
     process.send_signal(signal.SIGINT)
     return process.wait(timeout=30)
 
 
 def processes() -> Iterator[tuple[int, str]]:
-    for place in Path("/proc").glob("[0-9]*"):
+    """Yield the id and the command line of every other process of this machine."""
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            command = (
+                (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            )
         except OSError:
             continue
-        if command and int(place.name) != os.getpid():
-            yield int(place.name), command
+        if command and int(folder.name) != os.getpid():
+            yield int(folder.name), command
 
 
 def _runs_in(pid: int, folder: str) -> bool:

@@ -1,5 +1,5 @@
-"""One fleet of real processes that most tests of this folder share. Dead processes are restarted
-before each test.
+"""Fixtures of the end-to-end tests. Most tests share one fleet of real processes, whose dead
+processes are restarted before each test.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ import pytest
 
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.e2e.fleet import Fleet
-from tests.e2e.fleets import a_fleet
+from tests.e2e.fleets import start_fleet
 from tests.running_system import RunningSystem, running_system
 from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="session")
 def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """One for all tests of a test process."""
-    with a_fleet(tmp_path_factory.mktemp("fleet")) as running:
+    """Yield the fleet that all tests of a test process share."""
+    with start_fleet(tmp_path_factory.mktemp("fleet")) as running:
         yield running
 
 
 @pytest.fixture
 def fleet(running_fleet: Fleet) -> Iterator[Fleet]:
-    """The shared fleet with all its processes alive. It must leave no key without an expiry."""
-    wait_until(running_fleet.is_whole, timeout_s=60, what="the fleet")
+    """Yield the shared fleet when all its processes run. Fail if the test leaves one of our keys
+    without an expiry.
+    """
+    wait_until(running_fleet.is_complete, timeout_s=60, what="the fleet")
     yield running_fleet
-    running_fleet.model.let_go()
-    assert running_fleet.kept_for_ever == []
+    running_fleet.model.release_all()
+    assert running_fleet.keys_without_expiry == []
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +48,9 @@ def handoff(tmp_path: Path) -> Handoff:
 
 @pytest.fixture(scope="module")
 def job_id(system: RunningSystem, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A job that has ended well."""
-    done = Handoff(tmp_path_factory.mktemp("job")).run(
+    """Return the id of a job that has ended successfully."""
+    completed = Handoff(tmp_path_factory.mktemp("job")).run(
         "run", REQUEST, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=system.redis_url
     )
-    found: str = json.loads(done.stdout)["job_id"]
-    return found
+    identifier: str = json.loads(completed.stdout)["job_id"]
+    return identifier

@@ -1,8 +1,7 @@
-"""Two supervisors and three workers with one slot each, and a scripted model. Tests inject the
-faults.
+"""A fleet in real processes, and the scripted model that it calls.
 
-The names of a test's job and steps contain the test's name: the request is `plan NAME`, the tasks
-are `Do STEP of NAME.`. So tests can share the processes.
+Each test chooses a NAME for its job: the request is `plan NAME`, and the tasks are
+`Do STEP of NAME.`. The model finds its script by this name, so tests share the processes.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ from tests.waiting import wait_until
 LEASE_S = 1.2
 RECOVERY_S = LEASE_S + 5
 """Promised time of recovery, in seconds."""
-QUICK = {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.2"}
-"""Settings that find lost messages within this time."""
+SHORT_LEASES = {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.2"}
+"""Settings with which the fleet repairs lost messages within `RECOVERY_S`."""
 SPECIALIST = "generalist"
 ENVELOPE = {
     "status": "ok",
@@ -54,25 +53,25 @@ ENVELOPE = {
     "needs": None,
     "problem": None,
 }
-GO_ON = {"decision": "go_on", "why": "-"}
+KEEP_PLAN = {"decision": "go_on", "why": "-"}
 PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
 
 
-def _goes_on(_nth: int) -> Reply:
-    return json_reply(GO_ON)
+def _keep_plan(_number: int) -> Reply:
+    return json_reply(KEEP_PLAN)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A model call that is answered when the test says so."""
+class HeldCall:
+    """A model call that gets its answer after the test sets `release`."""
 
     arrived: threading.Event = field(default_factory=threading.Event)
-    go: threading.Event = field(default_factory=threading.Event)
+    release: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(slots=True)
 class Script:
-    """The model. A step's first `turns - 1` turns ask for the time, its last one answers."""
+    """Script of the model. A step's last turn answers. Its earlier turns call the tool `now`."""
 
     plans: dict[str, dict[str, str]] = field(default_factory=dict)
     turns: dict[str, int] = field(default_factory=dict)
@@ -80,94 +79,95 @@ class Script:
     specialists: dict[str, str] = field(default_factory=dict)
     """NAME -> specialist of each step, `SPECIALIST` by default."""
     on_failure: dict[str, str] = field(default_factory=dict)
-    """NAME -> the `on_failure` policy of its steps, if not the default."""
+    """NAME -> `on_failure` policy of its steps. Without an entry, the default applies."""
     joins: dict[str, dict[str, Json]] = field(default_factory=dict)
-    """NAME -> the joins of its steps, for steps that need fewer results than all."""
+    """NAME -> step -> join. Without an entry, a step needs all results."""
     calls: Counter[tuple[str, str, int]] = field(default_factory=Counter)
-    """(NAME, step or role, turn) -> calls that came in."""
-    held: dict[tuple[str, str, int], Held] = field(default_factory=dict)
-    """The calls to come that wait."""
-    given: list[Held] = field(default_factory=list)
-    """All that this test has held."""
+    """(NAME, step or role, turn) -> number of received calls."""
+    held: dict[tuple[str, str, int], HeldCall] = field(default_factory=dict)
+    """(NAME, step or role, turn) -> a future call that the model holds."""
+    held_calls: list[HeldCall] = field(default_factory=list)
+    """Every call that the current test holds or has held."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
-    """The next call of this turn gets a 429 with this retry-after, in seconds."""
+    """(NAME, step or role, turn) -> retry-after in seconds of a 429 for the next call."""
     storms: dict[str, float] = field(default_factory=dict)
-    """NAME -> seconds after the first call of a step in which every call gets a 429 without a
-    retry-after.
+    """NAME -> length of a storm in seconds. It begins with the first call of a step. Until its
+    end, every call gets a 429 without a retry-after.
     """
     envelopes: dict[tuple[str, str], Json] = field(default_factory=dict)
-    """(NAME, step) -> what its last turn answers, where it is not the usual."""
-
+    """(NAME, step) -> answer of its last turn. Without an entry, `ENVELOPE`."""
     tasks: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(NAME, step) -> the text of the task before `Do STEP of NAME.`"""
+    """(NAME, step) -> text of the task before `Do STEP of NAME.`"""
     teams: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(NAME, step) -> the NAME of the plan of the sub-supervisor that does it, where one does."""
+    """(NAME, step) -> NAME of the child job that does the step."""
     storm_over: dict[str, float] = field(default_factory=dict)
-    """NAME -> when, by `time.monotonic`."""
+    """NAME -> end of its storm, by `time.monotonic`."""
     replans: dict[str, Callable[[int], Reply]] = field(default_factory=dict)
-    """NAME -> the replanner's reply to its nth call. Without an entry, the plan stays."""
-
+    """NAME -> replanner's reply to its nth call. Without an entry, the plan stays."""
     syntheses: dict[str, str] = field(default_factory=dict)
-    """NAME -> how its results become an answer, where that is not by code."""
+    """NAME -> method of the synthesis. Without an entry, code merges the results."""
     resolves: dict[str, list[Json]] = field(default_factory=dict)
-    """NAME -> the planner's resolutions for steps in need, one for each call."""
+    """NAME -> planner's resolutions for steps in need, one for each call."""
 
-    def hold(self, name: str, who: str, turn: int = 1) -> Held:
-        """The next call of this turn waits."""
-        held = self.held.setdefault((name, who, turn), Held())
-        self.given.append(held)
-        return held
+    def hold(self, name: str, role: str, turn: int = 1) -> HeldCall:
+        """Hold the next call of this turn until the test sets its `release`."""
+        call = self.held.setdefault((name, role, turn), HeldCall())
+        self.held_calls.append(call)
+        return call
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         """Release every held call. A failed test would otherwise block the slots for later tests."""
         self.held.clear()
-        while self.given:
-            self.given.pop().go.set()
+        while self.held_calls:
+            self.held_calls.pop().release.set()
 
     def __call__(self, request: Json) -> Reply:
-        said = first_message_text(request)
+        prompt = first_message_text(request)
         turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
         properties = answer_properties(request)
-        step = re.search(r"Do ([\w-]+) of ([\w-]+)\.</task>", said)
+        step = re.search(r"Do ([\w-]+) of ([\w-]+)\.</task>", prompt)
         if step:
-            name, who = step[2], step[1]
+            name, agent = step[2], step[1]
         else:
-            found = re.search(r"Request:\s+plan ([\w-]+)", said)
+            plan_line = re.search(r"Request:\s+plan ([\w-]+)", prompt)
             roles = {
                 "steps": "planner",
                 "decision": "replanner",
                 "resolutions": "resolver",
                 "output": "synthesizer",
             }
-            name, who = (
-                found[1] if found else "",
-                next((role for mark, role in roles.items() if mark in properties), "assessor"),
+            name, agent = (
+                plan_line[1] if plan_line else "",
+                next(
+                    (role for field_name, role in roles.items() if field_name in properties),
+                    "assessor",
+                ),
             )
-        self.calls[name, who, turn] += 1
+        self.calls[name, agent, turn] += 1
         if step and name in self.storms:
             self.storm_over.setdefault(name, time.monotonic() + self.storms[name])
             if time.monotonic() < self.storm_over[name]:
                 return error_reply(429, kind="rate_limit_error")
-        if (retry_after_s := self.refusals.pop((name, who, turn), None)) is not None:
+        if (retry_after_s := self.refusals.pop((name, agent, turn), None)) is not None:
             return error_reply(429, kind="rate_limit_error", retry_after=str(retry_after_s))
-        held = self.held.pop((name, who, turn), None)
+        held = self.held.pop((name, agent, turn), None)
         if held:
             held.arrived.set()
-        rest: dict[str, Any] = {"stall": held.go} if held else {}
-        if who == "planner":
-            return json_reply(self._plan(name), **rest)
-        if who == "resolver":
-            return json_reply({"resolutions": [self.resolves[name].pop(0)]}, **rest)
-        if who == "replanner":
-            said_so = self.replans.get(name, _goes_on)(
-                sum(n for k, n in self.calls.items() if k[:2] == (name, who))
+        options: dict[str, Any] = {"stall": held.release} if held else {}
+        if agent == "planner":
+            return json_reply(self._plan(name), **options)
+        if agent == "resolver":
+            return json_reply({"resolutions": [self.resolves[name].pop(0)]}, **options)
+        if agent == "replanner":
+            reply = self.replans.get(name, _keep_plan)(
+                sum(count for key, count in self.calls.items() if key[:2] == (name, agent))
             )
-            return replace(said_so, **rest)
-        if who == "assessor":
-            return json_reply(PASS, **rest)
+            return replace(reply, **options)
+        if agent == "assessor":
+            return json_reply(PASS, **options)
         if turn < self.turns.get(name, 1):
-            return tool_call_reply(("now", {}), **rest)
-        return json_reply(self.envelopes.get((name, who), ENVELOPE), **rest)
+            return tool_call_reply(("now", {}), **options)
+        return json_reply(self.envelopes.get((name, agent), ENVELOPE), **options)
 
     def task(self, name: str, step: str) -> str:
         if team := self.teams.get((name, step)):
@@ -207,16 +207,18 @@ class Fleet:
         self.model.turns[name] = turns
         return self.jobs.submit(Request(f"plan {name}", webhook_url=webhook_url))
 
-    def ends(self, job_id: JobId, within_s: float = 60.0) -> JobResult:
-        """The result. Every handoff was issued once and has ended once; the job has ended
-        once; nothing is reserved any more.
+    def wait_for_end(self, job_id: JobId, within_s: float = 60.0) -> JobResult:
+        """Wait for the end of the job, check its journal and its budget, and return its result.
+
+        Every handoff was issued once and has ended at most once. The job has ended once. It has
+        no reserved budget.
         """
         result = self.jobs.result(job_id, wait_s=within_s)
-        assert result.status.ended, f"{job_id} has not ended: {self.shown(job_id)}"
+        assert result.status.ended, f"{job_id} has not ended: {self.event_types(job_id)}"
         events = [recorded.event for recorded in self.jobs.events(job_id, follow=False)]
-        for kind, at_most in ((HandoffIssued, 1), (HandoffFinished, 1)):
-            seen = Counter(event.handoff_id for event in events if isinstance(event, kind))
-            assert all(count <= at_most for count in seen.values()), seen
+        for kind, most in ((HandoffIssued, 1), (HandoffFinished, 1)):
+            counts = Counter(event.handoff_id for event in events if isinstance(event, kind))
+            assert all(count <= most for count in counts.values()), counts
         assert sum(isinstance(event, JobEnded) for event in events) == 1
         reserved = self.redis.hmget(
             keys.job(job_id), "reserved_turns", "reserved_tokens", "reserved_usd"
@@ -224,58 +226,71 @@ class Fleet:
         assert all(int(value or 0) == 0 for value in reserved)
         return result
 
-    def ends_well(self, job_id: JobId, within_s: float = 60.0) -> JobResult:
-        result = self.ends(job_id, within_s)
-        assert result.status is JobStatus.OK, (result.notes, result.answer, self.shown(job_id))
+    def wait_for_success(self, job_id: JobId, within_s: float = 60.0) -> JobResult:
+        """Wait for the end of the job like `wait_for_end`, and check that its status is OK."""
+        result = self.wait_for_end(job_id, within_s)
+        assert result.status is JobStatus.OK, (
+            result.notes,
+            result.answer,
+            self.event_types(job_id),
+        )
         return result
 
-    def shown(self, job_id: JobId) -> list[str]:
+    def event_types(self, job_id: JobId) -> list[str]:
+        """Return the types of the journal's events, in order."""
         return [recorded.event.type for recorded in self.jobs.events(job_id, follow=False)]
 
     def standing(self, job_id: JobId, handoff_id: str) -> HandoffStanding:
         return self.jobs.store.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
 
     def pid_of(self, job_id: JobId, handoff_id: str) -> int:
-        """The process that runs a handoff."""
+        """Return the id of the process that runs a handoff."""
         return int(self.standing(job_id, handoff_id).worker.rpartition(":")[2])
 
     def issued(self, job_id: JobId) -> list[HandoffIssued]:
         return [
-            one.event
-            for one in self.jobs.events(job_id, follow=False)
-            if isinstance(one.event, HandoffIssued)
+            recorded.event
+            for recorded in self.jobs.events(job_id, follow=False)
+            if isinstance(recorded.event, HandoffIssued)
         ]
 
     def finished(self, job_id: JobId) -> list[HandoffFinished]:
         return [
-            one.event
-            for one in self.jobs.events(job_id, follow=False)
-            if isinstance(one.event, HandoffFinished)
+            recorded.event
+            for recorded in self.jobs.events(job_id, follow=False)
+            if isinstance(recorded.event, HandoffFinished)
         ]
 
-    def announced(self) -> set[int]:
-        """The workers that are not about to end."""
+    def announced_workers(self) -> set[int]:
+        """Return the process ids of the workers that announce themselves. A stopping worker
+        does not.
+        """
         return {
-            int(one.worker.rpartition(":")[2]) for one in self.jobs.store.presence.announcements()
+            int(announcement.worker.rpartition(":")[2])
+            for announcement in self.jobs.store.presence.announcements()
         }
 
-    def logged(self, what: str, job_id: JobId) -> bool:
+    def has_logged(self, text: str, job_id: JobId) -> bool:
         """Return whether a process has logged this text about the job."""
         logs = [
             self.system.processes.log_of(name).read_text(errors="replace")
             for name in self.system.processes.pids()
         ]
-        return any(what in line and job_id in line for log in logs for line in log.splitlines())
+        return any(text in line and job_id in line for log in logs for line in log.splitlines())
 
     def log_of(self, pid: int) -> Path:
-        """What this process writes."""
+        """Return the log file of a process."""
         return self.system.processes.log_of(
-            next(name for name, its in self.system.processes.pids().items() if its == pid)
+            next(
+                name
+                for name, process_id in self.system.processes.pids().items()
+                if process_id == pid
+            )
         )
 
     def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
-        """Kill a process and wait until it is gone. Otherwise the check of the fleet would count it
-        as alive.
+        """Send a signal to a process of the fleet. After SIGKILL, wait until the process is gone,
+        so that `is_complete` does not count it as alive.
         """
         assert pid in self.system.processes.pids().values(), "only what this test has started"
         os.kill(pid, number)
@@ -285,40 +300,43 @@ class Fleet:
                 what="the end of a process",
             )
 
-    def occupy(self, name: str) -> tuple[JobId, list[Held]]:
+    def occupy(self, name: str) -> tuple[JobId, list[HeldCall]]:
         """Take all slots of all workers. New messages then stay in their queue."""
-        held = [self.model.hold(name, step) for step in ("x", "y", "z")]
+        calls = [self.model.hold(name, step) for step in ("x", "y", "z")]
         job_id = self.submit(name, x="", y="", z="")
-        for one in held:
-            assert one.arrived.wait(30)
-        return job_id, held
+        for call in calls:
+            assert call.arrived.wait(30)
+        return job_id, calls
 
     def queued(self, job_id: JobId, steps: int) -> list[bytes]:
-        """Return the messages of a job in the specialist's queue. Other jobs may have messages
-        there: a lease of one second can end early on a busy machine.
+        """Wait for this number of the job's messages in the specialist's queue, and return them.
+
+        Messages of other jobs do not count: on a busy machine, the sweeper may publish a
+        handoff of an earlier test again.
         """
 
-        def look() -> list[bytes]:
-            found = [
-                one
-                for one in self.redis.lrange(SPECIALIST, 0, -1)
-                if (is_for(json.loads(one)) or "").startswith(f"{job_id}/")
+        def messages() -> list[bytes]:
+            matching = [
+                message
+                for message in self.redis.lrange(SPECIALIST, 0, -1)
+                if (is_for(json.loads(message)) or "").startswith(f"{job_id}/")
             ]
-            return found if len(found) == steps else []
+            return matching if len(matching) == steps else []
 
-        return wait_until(look, what=f"{steps} messages in the queue")
+        return wait_until(messages, what=f"{steps} messages in the queue")
 
     @property
     def redis(self) -> Any:
         return self.jobs.store.connection.redis
 
-    def is_whole(self) -> bool:
-        """All processes are there, and take work."""
+    def is_complete(self) -> bool:
+        """Return whether every process of the fleet runs and takes work."""
         processes = self.system.processes
         return len(processes.pids()) == len(processes._children) and all(
             child.is_ready() for child in processes._children.values()
         )
 
     @property
-    def kept_for_ever(self) -> list[str]:
+    def keys_without_expiry(self) -> list[str]:
+        """Keys of the product in Redis that never expire."""
         return keys_for_ever(self.redis)

@@ -10,28 +10,33 @@ from pathlib import Path
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.client import client
 from handoff_queue.testing import MessagesServer
-from tests.e2e.fleet import QUICK, Fleet, Script
-from tests.running_system import EVERYONE, SUPERVISOR, over, running_system
+from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
+from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, model_environment, running_system
 
 CANARY = "sk-ant-canary-4d1c9e77aa"
 WEBHOOK_SECRET = "whsec-canary-51f0b2"
 
 
 @contextmanager
-def a_fleet(folder: Path, *, is_cold: bool = False) -> Iterator[Fleet]:
-    """`is_cold`: started as Celery users do it."""
+def start_fleet(folder: Path, *, is_cold: bool = False) -> Iterator[Fleet]:
+    """Start the fleet, and yield it when it is ready.
+
+    `is_cold`: start every process in a new interpreter, as a Celery user does.
+    """
     script = Script()
     with MessagesServer(script) as server:
-        more = {
+        settings = {
             "HANDOFF_RATE_WAIT_S": "2",
             "HANDOFF_WEBHOOK_SECRET": WEBHOOK_SECRET,
             "ANTHROPIC_API_KEY": CANARY,
         }
-        with running_system(folder, (), over(server, **QUICK, **more), is_cold=is_cold) as system:
-            members = [(name, SUPERVISOR, "4") for name in ("s1", "s2")] + [
-                (name, EVERYONE, "1") for name in ("w1", "w2", "w3")
+        with running_system(
+            folder, (), model_environment(server, **SHORT_LEASES, **settings), is_cold=is_cold
+        ) as system:
+            workers = [(name, SUPERVISOR, "4") for name in ("s1", "s2")] + [
+                (name, ALL_SPECIALISTS, "1") for name in ("w1", "w2", "w3")
             ]
-            for name, (_, app, queues), slots in members:
+            for name, (_, app, queues), slots in workers:
                 spec = system.celery(
                     name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", slots
                 )

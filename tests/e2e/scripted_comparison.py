@@ -16,42 +16,44 @@ SINGLE, TEAM = "One agent says so.", "A team says so, at length."
 
 
 @dataclass(slots=True)
-class Measured:
-    """Requests are `NAME: ...`. The planner makes one step for each request. Requests in `wrong`
-    get a wrong answer.
+class ComparisonModel:
+    """Model that does the work, plans, reviews and judges.
+
+    The planner makes one step for each request. A request that contains `wrong` gets a wrong
+    answer.
     """
 
     judge: str = "team"
-    """The judge's preference: `team`, or the answer at the place `first`."""
+    """Preference of the judge: `team`, or the name of the answer that it always prefers."""
     calls: Counter[str] = field(default_factory=Counter)
     """Number of calls by role: `work`, `planner`, `assessor`, `judge`."""
     briefs: list[str] = field(default_factory=list)
     """Briefs that the judge got."""
     models: set[tuple[str, str]] = field(default_factory=set)
     """(role, requested model)."""
-    go: threading.Event = field(default_factory=threading.Event)
-    """Work on a request that says `slow` waits for it."""
+    release: threading.Event = field(default_factory=threading.Event)
+    """Work on a request that contains `slow` waits for this event."""
 
     def __call__(self, request: Json) -> Reply:
-        said, properties = first_message_text(request), answer_properties(request)
-        who = (
+        message, properties = first_message_text(request), answer_properties(request)
+        role = (
             "planner"
             if "steps" in properties
             else "assessor"
             if "verdict" in properties
             else "judge"
-            if '{"criterion":' in said
+            if '{"criterion":' in message
             else "work"
         )
-        self.calls[who] += 1
-        self.models.add((who, request["model"]))
-        match who:
+        self.calls[role] += 1
+        self.models.add((role, request["model"]))
+        match role:
             case "planner":
-                asked = said.rpartition("Request:\n")[2].partition("</task>")[0]
+                request_text = message.rpartition("Request:\n")[2].partition("</task>")[0]
                 step = {
                     "id": "do",
                     "specialist": "generalist",
-                    "task": f"As a team: {asked}",
+                    "task": f"As a team: {request_text}",
                     "depends_on": [],
                     "fallback": "-",
                 }
@@ -61,32 +63,41 @@ class Measured:
                     {"scores": [], "verdict": "PASS", "revisions": [], "open_points": []}
                 )
             case "judge":
-                self.briefs.append(said)
-                return json_reply(_envelope(self._judged(said)))
+                self.briefs.append(message)
+                return json_reply(_envelope(self._judged(message)))
             case _:
-                return self._work(said)
+                return self._work(message)
 
-    def _work(self, said: str) -> Reply:
-        task = (re.search(r"<task>(.*?)</task>", said, re.DOTALL) or ["", ""])[1]
+    def _work(self, message: str) -> Reply:
+        task = (re.search(r"<task>(.*?)</task>", message, re.DOTALL) or ["", ""])[1]
         output = TEAM if task.startswith("As a team") else SINGLE
         output = "I could not say." if "wrong" in task else output
-        return json_reply(_envelope(output), stall=None if "slow" not in task else self.go)
+        return json_reply(_envelope(output), stall=None if "slow" not in task else self.release)
 
-    def _judged(self, said: str) -> Json:
-        shown = [json.loads(line) for line in said.splitlines() if line.startswith('{"answer":')]
-        names = [one["answer"] for one in shown]
+    def _judged(self, message: str) -> Json:
+        candidates = [
+            json.loads(line) for line in message.splitlines() if line.startswith('{"answer":')
+        ]
+        names = [candidate["answer"] for candidate in candidates]
         if names == ["the answer"]:
             return {
                 "scores": [
                     {
                         "criterion": "accuracy",
                         "why": "So it is.",
-                        "score": 2 if "could not" in shown[0]["text"] else 4,
+                        "score": 2 if "could not" in candidates[0]["text"] else 4,
                     }
                 ]
             }
         best = (
-            next((one["answer"] for one in shown if one["text"].startswith(TEAM)), "neither")
+            next(
+                (
+                    candidate["answer"]
+                    for candidate in candidates
+                    if candidate["text"].startswith(TEAM)
+                ),
+                "neither",
+            )
             if self.judge == "team"
             else self.judge
         )

@@ -1,7 +1,7 @@
-"""A model that repeats a secret in every text. The request's name chooses the places.
+"""A model that repeats a secret in every text. The request chooses the course of the job.
 
-`plan talk` leads to an answer with gaps, a second round and a synthesis. `plan fail` leads to no
-answer, `plan mute` to an answer without the roles.
+`plan talk` leads to an answer with gaps, after a second round and a synthesis. `plan fail` leads
+to no answer. In `plan mute`, the reviewer and the synthesizer refuse to answer.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ STEPS = {
 }
 
 
-class Parrot:
-    """The synthesizer of `talk` ends its answer only after `go` is set."""
+class SecretRepeatingModel:
+    """Model with the secret. The synthesizer of `talk` ends its answer after `release` is set."""
 
     def __init__(self) -> None:
-        self.go = threading.Event()
+        self.release = threading.Event()
 
     def __call__(self, request: Json) -> Reply:
-        said = first_message_text(request)
+        message = first_message_text(request)
         properties = answer_properties(request)
-        name = (re.search(r"Request:\s+plan (\w+)", said) or ["", ""])[1]
+        plan_name = (re.search(r"Request:\s+plan (\w+)", message) or ["", ""])[1]
         if "steps" in properties:
             return (
-                json_reply(_plan(name))
-                if name != "fail"
+                json_reply(_plan(plan_name))
+                if plan_name != "fail"
                 else text_reply(f"I won't: {SECRET}.", stop_reason="refusal")
             )
         if "resolutions" in properties:
-            # Code states the results of a step that was given up.
+            # The answer names a step that was given up without a model's words.
             answers = [("ask", "answer"), ("give", "give_up")]
             return json_reply(
                 {
@@ -58,23 +58,23 @@ class Parrot:
         if "verdict" in properties:
             return (
                 json_reply(_REVISE)
-                if name == "talk"
+                if plan_name == "talk"
                 else text_reply(f"I won't: {SECRET}.", stop_reason="refusal")
             )
         if "rulings" in properties:
             return json_reply({"rulings": [{"point": "look", "why": SECRET, "right": "undecided"}]})
-        if "Write one answer" in said:
-            whole = _envelope("partial", output=f"All in all, {SECRET}. " * 20)
+        if "Write one answer" in message:
+            draft = _envelope("partial", output=f"All in all, {SECRET}. " * 20)
             return (
-                json_reply(whole, stall=self.go)
-                if name == "talk"
+                json_reply(draft, stall=self.release)
+                if plan_name == "talk"
                 else text_reply(f"I won't: {SECRET}.", stop_reason="refusal")
             )
-        return self._work(said, len(request["messages"]) > 1)
+        return self._work(message, len(request["messages"]) > 1)
 
-    def _work(self, said: str, has_looked: bool) -> Reply:
-        step = (re.search(r"<task>Do (\w+)\.", said) or ["", "fail"])[1]
-        is_again = "<feedback" in said
+    def _work(self, message: str, has_looked: bool) -> Reply:
+        step = (re.search(r"<task>Do (\w+)\.", message) or ["", "fail"])[1]
+        is_again = "<feedback" in message
         match step:
             case "look" if not has_looked:
                 return tool_call_reply(

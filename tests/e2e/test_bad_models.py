@@ -1,6 +1,4 @@
-"""A job survives every misbehaviour of a model's server: it ends and gives the reason in one line.
-Real processes, real HTTP.
-"""
+"""A job ends with a result or a reason, although the model's server misbehaves."""
 
 from __future__ import annotations
 
@@ -24,14 +22,14 @@ from handoff_queue.testing import (
     text_reply,
 )
 from tests.doubles.one_step_job import ANSWER, PASS, PLAN
-from tests.running_system import RunningSystem, over, running_system
+from tests.running_system import RunningSystem, model_environment, running_system
 
 pytestmark = pytest.mark.slow
 
 
 @dataclass
-class Scripted:
-    """A system, and the server that all its models talk to."""
+class ScriptedSystem:
+    """A running system, and its model server."""
 
     server: MessagesServer
     system: RunningSystem
@@ -44,8 +42,10 @@ class Scripted:
         answer: Reply | None = None,
         verdict: Reply | Iterator[Reply] | None = None,
     ) -> JobResult:
-        """Run one job. `behaviour` is the server's reply to every call, the other arguments replace
-        it for one kind of call.
+        """Run one job, and return its result.
+
+        `behaviour`: the server's reply to every call, or None for valid replies. The other
+        arguments replace it for the planner, the specialist and the reviewer.
         """
 
         def script(request: Json) -> Reply:
@@ -66,29 +66,30 @@ class Scripted:
 
 
 @pytest.fixture(scope="module")
-def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedSystem]:
     folder: Path = tmp_path_factory.mktemp("bad-models")
     with (
         MessagesServer(lambda _request: json_reply(ANSWER)) as server,
         running_system(
-            folder, settings=over(server, ANTHROPIC_API_KEY="sk-test-canary-0123456789")
+            folder,
+            settings=model_environment(server, ANTHROPIC_API_KEY="sk-test-canary-0123456789"),
         ) as system,
     ):
-        yield Scripted(server, system)
+        yield ScriptedSystem(server, system)
 
 
-def test_a_model_that_behaves_gives_an_answer(scripted: Scripted) -> None:
+def test_a_job_with_a_working_model_has_an_answer(scripted: ScriptedSystem) -> None:
     result = scripted.run()
     assert (result.status, result.answer) == (JobStatus.OK, "It is so.")
 
 
-def test_a_wrong_key_ends_the_job_and_names_the_variable_to_fix(scripted: Scripted) -> None:
+def test_a_wrong_key_ends_the_job_and_names_the_variable_to_fix(scripted: ScriptedSystem) -> None:
     result = scripted.run(error_reply(401, "invalid x-api-key", "authentication_error"))
     assert result.status is JobStatus.FAILED
     assert any("ANTHROPIC_API_KEY" in note for note in result.notes)
 
 
-def test_the_data_of_a_job_contains_no_part_of_the_key(scripted: Scripted) -> None:
+def test_the_data_of_a_job_contains_no_part_of_the_key(scripted: ScriptedSystem) -> None:
     result = scripted.run(
         error_reply(401, "invalid key sk-test-canary-0123456789", "authentication_error")
     )
@@ -97,7 +98,7 @@ def test_the_data_of_a_job_contains_no_part_of_the_key(scripted: Scripted) -> No
 
 @pytest.mark.parametrize("status", [429, 500, 529])
 def test_a_server_that_never_recovers_ends_the_job_with_its_status(
-    scripted: Scripted, status: int
+    scripted: ScriptedSystem, status: int
 ) -> None:
     result = scripted.run(error_reply(status, "later", retry_after="0"))
     assert result.status is JobStatus.FAILED
@@ -105,12 +106,12 @@ def test_a_server_that_never_recovers_ends_the_job_with_its_status(
 
 
 @pytest.mark.parametrize("status", [429, 500, 529])
-def test_a_server_that_recovers_costs_a_turn_and_no_answer(scripted: Scripted, status: int) -> None:
-    left = [error_reply(status, "later", retry_after="0")]
+def test_a_server_that_recovers_costs_one_turn(scripted: ScriptedSystem, status: int) -> None:
+    failures = [error_reply(status, "later", retry_after="0")]
 
     def script(request: Json) -> Reply:
-        if left:
-            return left.pop()
+        if failures:
+            return failures.pop()
         properties = request["output_config"]["format"]["schema"]["properties"]
         return json_reply(
             PLAN if "steps" in properties else PASS if "verdict" in properties else ANSWER
@@ -122,10 +123,14 @@ def test_a_server_that_recovers_costs_a_turn_and_no_answer(scripted: Scripted, s
     assert (result.status, result.usage["turns"]) == (JobStatus.OK, 4)
 
 
-def test_a_refusal_is_the_reason_of_the_failure(scripted: Scripted) -> None:
+def test_a_refusal_is_the_reason_of_the_failure(scripted: ScriptedSystem) -> None:
     result = scripted.run(answer=text_reply("", stop_reason="refusal"))
     assert result.status is JobStatus.FAILED
-    assert [one["stop_reason"] for one in result.results if one["step_id"] == "look"] == ["refused"]
+    assert [
+        step_result["stop_reason"]
+        for step_result in result.results
+        if step_result["step_id"] == "look"
+    ] == ["refused"]
 
 
 @pytest.mark.parametrize(
@@ -141,16 +146,16 @@ def test_a_refusal_is_the_reason_of_the_failure(scripted: Scripted) -> None:
     ],
 )
 def test_a_specialist_without_a_usable_reply_ends_the_job_with_a_reason(
-    scripted: Scripted, reply: Reply
+    scripted: ScriptedSystem, reply: Reply
 ) -> None:
     result = scripted.run(answer=reply)
     assert result.status in (JobStatus.FAILED, JobStatus.PARTIAL)
     assert result.notes or result.answer
-    assert any(one["error"] for one in result.results)
+    assert any(step_result["error"] for step_result in result.results)
 
 
 def test_a_planner_that_cannot_plan_leaves_the_request_to_the_generalist(
-    scripted: Scripted,
+    scripted: ScriptedSystem,
 ) -> None:
     result = scripted.run(plan=text_reply("I would rather not."))
     assert (result.status, result.answer) == (JobStatus.PARTIAL, "It is so.")
@@ -168,8 +173,8 @@ def test_a_planner_that_cannot_plan_leaves_the_request_to_the_generalist(
         pytest.param(text_reply("", stop_reason="refusal"), id="refusal"),
     ],
 )
-def test_a_planner_that_cannot_plan_is_named_in_the_last_lines_whether_the_generalist_fails_or_not(
-    scripted: Scripted, plan: Reply, capsys: pytest.CaptureFixture[str]
+def test_the_last_lines_name_a_failed_planner_whether_the_generalist_fails_or_not(
+    scripted: ScriptedSystem, plan: Reply, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for answer in (None, text_reply("", stop_reason="refusal")):
         result = scripted.run(plan=plan, answer=answer)
@@ -182,14 +187,14 @@ def test_a_planner_that_cannot_plan_is_named_in_the_last_lines_whether_the_gener
         )
 
 
-def test_the_answer_reports_a_reviewer_that_cannot_review(scripted: Scripted) -> None:
+def test_the_answer_reports_a_reviewer_that_cannot_review(scripted: ScriptedSystem) -> None:
     result = scripted.run(verdict=text_reply("No comment."))
     assert result.status is JobStatus.PARTIAL
     assert any("not reviewed" in note for note in result.notes)
 
 
 def test_a_review_with_new_requests_each_time_ends_after_its_rounds_with_the_open_points(
-    scripted: Scripted,
+    scripted: ScriptedSystem,
 ) -> None:
     demands = [
         "Name the year in which it was founded.",
@@ -199,17 +204,17 @@ def test_a_review_with_new_requests_each_time_ends_after_its_rounds_with_the_ope
     revisions = ([{"step": "look", "problem": problem}] for problem in demands)
     result = scripted.run(
         verdict=(
-            json_reply({"verdict": "REVISE", "revisions": each, "open_points": []})
-            for each in revisions
+            json_reply({"verdict": "REVISE", "revisions": revision, "open_points": []})
+            for revision in revisions
         )
     )
     assert result.status is JobStatus.PARTIAL
-    assert [one["verdict"] for one in result.verdicts] == ["REVISE"] * 3
+    assert [verdict["verdict"] for verdict in result.verdicts] == ["REVISE"] * 3
     assert demands[-1] in str(result.answer)
 
 
-def test_a_review_that_repeats_its_request_ends_with_open_points(
-    scripted: Scripted,
+def test_a_review_that_repeats_its_request_ends_as_partial_with_the_request(
+    scripted: ScriptedSystem,
 ) -> None:
     revise = {
         "verdict": "REVISE",
@@ -218,12 +223,12 @@ def test_a_review_that_repeats_its_request_ends_with_open_points(
     }
     result = scripted.run(verdict=json_reply(revise))
     assert result.status is JobStatus.PARTIAL
-    assert [one["verdict"] for one in result.verdicts] == ["REVISE"] * 2
+    assert [verdict["verdict"] for verdict in result.verdicts] == ["REVISE"] * 2
     assert "Not good enough." in str(result.answer)
 
 
-def test_valid_nonsense_is_partial_and_says_that_it_has_no_basis(
-    scripted: Scripted,
+def test_an_answer_without_a_real_source_is_partial_and_says_so(
+    scripted: ScriptedSystem,
 ) -> None:
     nonsense = {
         "output": "Blah [c1].",
@@ -236,14 +241,14 @@ def test_valid_nonsense_is_partial_and_says_that_it_has_no_basis(
 
 
 def test_an_answer_that_names_missing_parts_is_not_ok(
-    scripted: Scripted,
+    scripted: ScriptedSystem,
 ) -> None:
     result = scripted.run(answer=json_reply(ANSWER | {"problem": "I could not read a thing."}))
     assert result.status is JobStatus.PARTIAL
     assert "I could not read a thing." in str(result.answer)
 
 
-def test_a_passing_verdict_with_revisions_is_not_a_review(scripted: Scripted) -> None:
+def test_a_passing_verdict_with_revisions_is_not_a_review(scripted: ScriptedSystem) -> None:
     result = scripted.run(
         verdict=json_reply(
             PASS | {"revisions": [{"step": "look", "problem": "All of it is wrong."}]}

@@ -33,10 +33,10 @@ def test_the_table_has_a_line_for_every_row_under_every_load(
 
 @pytest.mark.alone
 def test_steps_of_random_dags_start_when_their_dependencies_have_ended(tmp_path: Path) -> None:
-    """Waiting for a call that the step does not need would add a quarter of the critical path. A
+    """The bound is 1.25: a wait for an unneeded call adds a quarter of the critical path, and a
     busy machine adds less.
     """
-    found = list(walked(tmp_path, range(1, 3), 0.4, 1.2))
+    runs = list(walked(tmp_path, range(1, 3), 0.4, 1.2))
 
-    assert len(found) == 2
-    assert min(one.ratio for one in found) < 1.25
+    assert len(runs) == 2
+    assert min(run.ratio for run in runs) < 1.25

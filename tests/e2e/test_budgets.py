@@ -1,5 +1,6 @@
-"""A budget over many real processes, by the count of the server that is paid; and the classic
-failures of agents, within their caps.
+"""Budgets hold over many real processes, also for agents that never finish.
+
+The model server counts the calls, because a provider charges for each call that it receives.
 """
 
 from __future__ import annotations
@@ -31,32 +32,40 @@ from handoff_queue.testing import (
     json_reply,
     tool_call_reply,
 )
-from tests.e2e.fleet import ENVELOPE, PASS, QUICK
-from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, over, running_system
+from tests.e2e.fleet import ENVELOPE, PASS, SHORT_LEASES
+from tests.running_system import (
+    ALL_SPECIALISTS,
+    SUPERVISOR,
+    RunningSystem,
+    model_environment,
+    running_system,
+)
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 
-class Greedy:
+class GreedyModel:
     """A model whose specialists always call tools, and whose reviewer always objects in new words."""
 
     def __init__(self) -> None:
         self.paid: Counter[str] = Counter()
-        """Sent calls by request, with or without a received answer."""
-        self.go: defaultdict[str, threading.Event] = defaultdict(threading.Event)
-        """Of fifty specialists, all calls but the first three are answered only when the test
-        says so.
+        """Number of received calls by the name in the request."""
+        self.release: defaultdict[str, threading.Event] = defaultdict(threading.Event)
+        """Jobs of fifty specialists get no answer after their fourth call until the test sets this
+        event.
         """
 
     def __call__(self, request: Json) -> Reply:
-        said = first_message_text(request)
-        job = next(iter(re.findall(r"plan (\w+) of (\d+)|Do s\d+ of (\w+)\.", said)), ("", "", ""))
-        name = job[0] or job[2]
+        prompt = first_message_text(request)
+        match = next(
+            iter(re.findall(r"plan (\w+) of (\d+)|Do s\d+ of (\w+)\.", prompt)), ("", "", "")
+        )
+        name = match[0] or match[2]
         self.paid[name] += 1
         properties = answer_properties(request)
         if "steps" in properties:
-            tasks = [(f"s{n}", f"Do s{n} of {name}.") for n in range(int(job[1]))]
+            tasks = [(f"s{n}", f"Do s{n} of {name}.") for n in range(int(match[1]))]
             steps = [
                 {
                     "id": step,
@@ -87,69 +96,79 @@ class Greedy:
         return tool_call_reply(
             ("now", {}),
             text="So far.",
-            stall=self.go[name] if "fifty" in name and self.paid[name] > 4 else None,
+            stall=self.release[name] if "fifty" in name and self.paid[name] > 4 else None,
         )
 
 
 @pytest.fixture(scope="module")
-def greedy() -> Greedy:
-    return Greedy()
+def greedy() -> GreedyModel:
+    return GreedyModel()
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory, greedy: Greedy) -> Iterator[RunningSystem]:
-    """One supervisor, two workers of 25 slots each."""
+def system(
+    tmp_path_factory: pytest.TempPathFactory, greedy: GreedyModel
+) -> Iterator[RunningSystem]:
+    """Start a supervisor, and two workers with 25 slots each."""
     with (
         MessagesServer(greedy) as server,
-        running_system(tmp_path_factory.mktemp("budgets"), (), over(server, **QUICK)) as made,
+        running_system(
+            tmp_path_factory.mktemp("budgets"), (), model_environment(server, **SHORT_LEASES)
+        ) as running,
     ):
-        made.processes.start(
-            made.celery(
+        running.processes.start(
+            running.celery(
                 "s1", "-A", SUPERVISOR[1], "worker", "-n", "s1@%h", "-Q", SUPERVISOR[2], "-c", "4"
             )
         )
         for name in ("w1", "w2"):
-            made.processes.start(
-                made.celery(
+            running.processes.start(
+                running.celery(
                     name,
                     "-A",
-                    EVERYONE[1],
+                    ALL_SPECIALISTS[1],
                     "worker",
                     "-n",
                     f"{name}@%h",
                     "-Q",
-                    EVERYONE[2],
+                    ALL_SPECIALISTS[2],
                     "-c",
                     "25",
                 )
             )
-        made.processes.wait_until_ready()
-        yield made
+        running.processes.wait_until_ready()
+        yield running
 
 
 @pytest.fixture
 def jobs(system: RunningSystem) -> Iterator[Client]:
-    made = client.connect(system.redis_url, Settings(offline=True))
-    yield made
-    made.store.connection.close()
+    connected = client.connect(system.redis_url, Settings(offline=True))
+    yield connected
+    connected.store.connection.close()
 
 
-@pytest.mark.parametrize(("on_limit", "before_the_end"), [(OnLimit.WRAP_UP, 9), (OnLimit.STOP, 10)])
+@pytest.mark.parametrize(
+    ("on_limit", "calls_before_kill"), [(OnLimit.WRAP_UP, 9), (OnLimit.STOP, 10)]
+)
 def test_fifty_specialists_on_a_budget_of_ten_calls_make_ten_calls_kills_included(
-    system: RunningSystem, jobs: Client, greedy: Greedy, on_limit: OnLimit, before_the_end: int
+    system: RunningSystem,
+    jobs: Client,
+    greedy: GreedyModel,
+    on_limit: OnLimit,
+    calls_before_kill: int,
 ) -> None:
-    """The tenth is the review's, where one was kept for it."""
+    """With `WRAP_UP`, the tenth call is kept for the review."""
     name = f"fifty_{on_limit.name.lower()}"
     limits = JobLimits(max_turns=10, max_steps=50, on_limit=on_limit)
     job_id = jobs.submit(Request(f"plan {name} of 50", limits=limits))
     wait_until(
-        lambda: greedy.paid[name] == before_the_end and jobs.standing(job_id).turns >= 4,
+        lambda: greedy.paid[name] == calls_before_kill and jobs.standing(job_id).turns >= 4,
         timeout_s=60,
         what="calls",
     )
     pid = system.processes.pids()["w1"]
     os.kill(pid, signal.SIGKILL)
-    greedy.go[name].set()
+    greedy.release[name].set()
 
     result = jobs.result(job_id, wait_s=90)
 
@@ -162,13 +181,13 @@ def test_fifty_specialists_on_a_budget_of_ten_calls_make_ten_calls_kills_include
 
 
 def test_a_review_that_rewords_its_request_ends_with_open_points(
-    jobs: Client, greedy: Greedy
+    jobs: Client, greedy: GreedyModel
 ) -> None:
     result = jobs.result(jobs.submit(Request("plan endless of 1")), wait_s=60)
 
     assert result.status is JobStatus.PARTIAL
     assert [verdict["verdict"] for verdict in result.verdicts] == ["REVISE", "REVISE"], (
-        "of the three that it may have"
+        "it may have three rounds, and ends after two"
     )
     assert "The review asked for the same again" in " ".join(result.notes)
     assert "No source is given" in str(result.answer)
@@ -176,7 +195,7 @@ def test_a_review_that_rewords_its_request_ends_with_open_points(
 
 
 def test_a_specialist_that_only_calls_tools_ends_at_its_turn_limit_with_its_work(
-    jobs: Client, greedy: Greedy
+    jobs: Client, greedy: GreedyModel
 ) -> None:
     result = jobs.result(
         jobs.submit(Request("plan runaway of 1", limits=JobLimits(max_turns_per_handoff=5))),
@@ -184,13 +203,19 @@ def test_a_specialist_that_only_calls_tools_ends_at_its_turn_limit_with_its_work
     )
 
     assert result.status is JobStatus.PARTIAL
-    (own,) = (one for one in result.results if one["step_id"] == "s0")
-    assert (own["stop_reason"], own["turns"], own["output"]) == ("max_turns", 5, "So far.")
+    (specialist,) = (
+        step_result for step_result in result.results if step_result["step_id"] == "s0"
+    )
+    assert (specialist["stop_reason"], specialist["turns"], specialist["output"]) == (
+        "max_turns",
+        5,
+        "So far.",
+    )
     assert greedy.paid["runaway"] == 1 + 5 + 1
 
 
 def test_a_job_that_asks_for_budget_waits_for_its_user_and_continues_with_more(
-    jobs: Client, greedy: Greedy
+    jobs: Client, greedy: GreedyModel
 ) -> None:
     job_id = jobs.submit(
         Request("plan asking of 1", limits=JobLimits(max_turns=3, on_limit=OnLimit.ASK))
@@ -204,7 +229,7 @@ def test_a_job_that_asks_for_budget_waits_for_its_user_and_continues_with_more(
     wait_until(
         lambda: greedy.paid["asking"] == 6 and "decision" in jobs.standing(job_id).waiting_for,
         timeout_s=60,
-        what="it again",
+        what="the second question",
     )
 
     jobs.cancel(job_id)
@@ -212,8 +237,8 @@ def test_a_job_that_asks_for_budget_waits_for_its_user_and_continues_with_more(
     assert jobs.result(job_id, wait_s=30).status is JobStatus.CANCELLED
 
 
-def thrifty(request: Json) -> Reply:
-    """A model of which every call costs some cents."""
+def priced_model(request: Json) -> Reply:
+    """Answer as a model whose every call costs some cents."""
     properties = answer_properties(request)
     if "steps" in properties:
         step = {
@@ -223,30 +248,33 @@ def thrifty(request: Json) -> Reply:
             "depends_on": [],
             "fallback": "-",
         }
-        return json_reply({"steps": [step], "synthesis": "merge", "why": ""}, usage=DEAR)
-    return json_reply(PASS if "verdict" in properties else ENVELOPE, usage=DEAR)
+        return json_reply({"steps": [step], "synthesis": "merge", "why": ""}, usage=EXPENSIVE_USAGE)
+    return json_reply(PASS if "verdict" in properties else ENVELOPE, usage=EXPENSIVE_USAGE)
 
 
-DEAR = {"input_tokens": 1_000, "output_tokens": 1_500}
+EXPENSIVE_USAGE = {"input_tokens": 1_000, "output_tokens": 1_500}
 
 
 def test_a_day_with_too_little_budget_to_begin_a_job_takes_no_more_jobs(
     tmp_path: Path,
 ) -> None:
-    """The first job that cannot begin shows it. At that time the rest of the day's budget is larger
-    than the final cost of a call.
+    """The first job that cannot begin fails, and the next submission is refused.
+
+    The rest of the day's budget is then smaller than the worst case of a call, although it is
+    larger than the actual cost of a call.
     """
     with (
-        MessagesServer(thrifty) as server,
+        MessagesServer(priced_model) as server,
         running_system(
-            tmp_path, settings=over(server, **QUICK, HANDOFF_TENANT_DAY_USD="0.5")
+            tmp_path,
+            settings=model_environment(server, **SHORT_LEASES, HANDOFF_TENANT_DAY_USD="0.5"),
         ) as system,
     ):
-        jobs, ends = system.jobs(), list[JobStatus]()
+        jobs, statuses = system.jobs(), list[JobStatus]()
 
-        def ask_one_after_the_other() -> None:
+        def submit_one_by_one() -> None:
             for number in range(20):
-                ends.append(
+                statuses.append(
                     jobs.result(
                         jobs.submit(Request(f"Answer question {number}.", mode=Mode.TEAM)),
                         wait_s=60,
@@ -254,27 +282,27 @@ def test_a_day_with_too_little_budget_to_begin_a_job_takes_no_more_jobs(
                 )
 
         with pytest.raises(BudgetSpent, match="there is more at 00:00 UTC") as refused:
-            ask_one_after_the_other()
+            submit_one_by_one()
         today = jobs.store.daily_budgets.today("default").tenant
         jobs.store.connection.close()
 
-    assert ends[0] is JobStatus.OK
-    assert ends[-1] is JobStatus.FAILED, "it had nothing to begin with"
-    assert ends.count(JobStatus.FAILED) == 1, "the next one was not taken"
+    assert statuses[0] is JobStatus.OK
+    assert statuses[-1] is JobStatus.FAILED, "the last job had no budget for its first call"
+    assert statuses.count(JobStatus.FAILED) == 1, "the submission after it was refused"
     assert today.microusd < today.most_microusd < today.microusd + today.needed_microusd
     assert "and a call may need $" in str(refused.value)
 
 
-class Hungry:
-    """A model whose planner makes five steps, and whose specialists read very much in every call
-    and never finish.
+class ExpensiveModel:
+    """A model whose planner makes five steps, and whose specialists make expensive calls and never
+    finish.
     """
 
     def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
         """Number of calls by role."""
-        self.go = threading.Event()
-        """All calls of specialists but their first are answered only when the test says so."""
+        self.release = threading.Event()
+        """Calls of specialists after their first get no answer until the test sets this event."""
 
     def __call__(self, request: Json) -> Reply:
         properties = answer_properties(request)
@@ -292,11 +320,11 @@ class Hungry:
             usage = {"input_tokens": 5_000, "output_tokens": 2_000}
             return json_reply({"steps": steps, "synthesis": "merge", "why": ""}, usage=usage)
         if "verdict" in properties:
-            self.asked["assessor"] += 1
+            self.calls["assessor"] += 1
             return json_reply(PASS)
         (step,) = set(re.findall(r"Do (s\d)\.", first_message_text(request)))
-        self.asked[step] += 1
-        stall = self.go if self.asked[step] > 1 else None
+        self.calls[step] += 1
+        stall = self.release if self.calls[step] > 1 else None
         return tool_call_reply(
             ("read_document", {"path": "none.md"}),
             text="So far.",
@@ -304,17 +332,17 @@ class Hungry:
             stall=stall,
         )
 
-    def has_asked(self, times: int) -> bool:
-        return all(self.asked[f"s{n}"] >= times for n in range(5))
+    def has_called(self, times: int) -> bool:
+        return all(self.calls[f"s{n}"] >= times for n in range(5))
 
 
 def test_half_a_dollar_pays_for_the_review_of_five_steps_after_two_kills(
     tmp_path: Path,
 ) -> None:
-    hungry = Hungry()
+    model = ExpensiveModel()
     with (
-        MessagesServer(hungry) as server,
-        running_system(tmp_path, settings=over(server, **QUICK)) as system,
+        MessagesServer(model) as server,
+        running_system(tmp_path, settings=model_environment(server, **SHORT_LEASES)) as system,
     ):
         jobs = system.jobs()
         job_id = jobs.submit(
@@ -322,14 +350,16 @@ def test_half_a_dollar_pays_for_the_review_of_five_steps_after_two_kills(
         )
         for calls_of_each in (2, 3):
             wait_until(
-                partial(hungry.has_asked, calls_of_each), timeout_s=60, what="calls in the air"
+                partial(model.has_called, calls_of_each),
+                timeout_s=60,
+                what="calls that wait for an answer",
             )
             os.kill(system.processes.pids()["everyone"], signal.SIGKILL)
-        hungry.go.set()
+        model.release.set()
         result = jobs.result(job_id, wait_s=90)
         jobs.store.connection.close()
 
-    assert hungry.asked["assessor"] == 1, result.notes
+    assert model.calls["assessor"] == 1, result.notes
     assert [verdict["verdict"] for verdict in result.verdicts] == ["PASS"]
     assert result.status is JobStatus.PARTIAL
     assert 0 < (result.usage["cost_usd"] or 0) <= 0.5

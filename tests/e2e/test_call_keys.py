@@ -1,5 +1,6 @@
-"""The idempotency key of a tool call. Real workers are killed between the effect and the storage of
-its result.
+"""The idempotency key of a tool call stays the same when another worker repeats the call.
+
+The tool kills its worker after the effect and before its result is stored.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any
 import pytest
 
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
-from tests.e2e.fleet import QUICK, Fleet, Script
-from tests.running_system import SUPERVISOR, over, running_system
+from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
+from tests.running_system import SUPERVISOR, model_environment, running_system
 
 pytestmark = pytest.mark.slow
 
 TOOLS = '''
-"""A tool that kills its worker after its effect, the first time that it is called."""
+"""A tool that kills its worker after the effect of its first call."""
 
 import json
 import os
@@ -53,8 +54,8 @@ You pay what you are asked to pay.
 """
 
 
-class Pays(Script):
-    """The same model; a step called `pay...` pays two payees, one after the other."""
+class PayingModel(Script):
+    """Script in which a step called `pay...` pays two payees in two turns."""
 
     def __call__(self, request: Json) -> Reply:
         turn = sum(message["role"] == "assistant" for message in request["messages"])
@@ -65,14 +66,14 @@ class Pays(Script):
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """A supervisor and two workers."""
+    """Start a supervisor and two workers."""
     for folder, name, text in (
         ("tools", "paying.py", TOOLS),
         ("specialists", "payer.md", SPECIALIST),
     ):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(text)
-    script = Pays()
+    script = PayingModel()
     settings = {
         "HANDOFF_TOOLS_DIRS": str(tmp_path / "tools"),
         "HANDOFF_SPECIALISTS_DIRS": str(tmp_path / "specialists"),
@@ -80,7 +81,9 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     }
     with (
         MessagesServer(script) as server,
-        running_system(tmp_path, (SUPERVISOR,), over(server, **QUICK, **settings)) as system,
+        running_system(
+            tmp_path, (SUPERVISOR,), model_environment(server, **SHORT_LEASES, **settings)
+        ) as system,
     ):
         for number in range(2):
             options = ("-n", f"worker{number}@%h", "-Q", "payer", "-c", "1")
@@ -100,7 +103,7 @@ def test_a_call_that_another_worker_repeats_has_its_key_and_the_next_call_has_an
     fleet.model.specialists["money"] = "payer"
     steps: dict[str, Any] = {"pay": ""}
 
-    fleet.ends_well(fleet.submit("money", **steps))
+    fleet.wait_for_success(fleet.submit("money", **steps))
 
     keys = defaultdict[str, list[str]](list)
     for line in (tmp_path / "outbox").read_text().splitlines():

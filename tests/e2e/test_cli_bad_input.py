@@ -1,6 +1,4 @@
-"""Every mistake of a person gives one line with the problem and the remedy, a non-zero exit code,
-and no traceback.
-"""
+"""Bad input gives one line with the problem and the remedy, exit code 2, and no traceback."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.client import client
-from tests.e2e.commands import BAD_INPUT, Handoff, said
+from tests.e2e.commands import BAD_INPUT, Handoff, error_line
 
 pytestmark = pytest.mark.slow
 
@@ -25,110 +23,120 @@ def handoff(tmp_path: Path) -> Handoff:
 
 
 @pytest.mark.parametrize("request_text", ["", "   \n "])
-def test_an_empty_request(handoff: Handoff, request_text: str) -> None:
-    assert "empty" in said(handoff.run("run", request_text), BAD_INPUT)
-    assert "empty" in said(handoff.run("run", "-", stdin=request_text), BAD_INPUT)
+def test_an_empty_request_is_refused(handoff: Handoff, request_text: str) -> None:
+    assert "empty" in error_line(handoff.run("run", request_text), BAD_INPUT)
+    assert "empty" in error_line(handoff.run("run", "-", stdin=request_text), BAD_INPUT)
 
 
-def test_a_request_of_a_megabyte(handoff: Handoff) -> None:
-    assert "--docs" in said(handoff.run("run", "-", stdin="word " * 200_000), BAD_INPUT)
+def test_a_request_of_a_megabyte_is_refused(handoff: Handoff) -> None:
+    assert "--docs" in error_line(handoff.run("run", "-", stdin="word " * 200_000), BAD_INPUT)
 
 
-def junk(folder: Path) -> None:
+def write_binary_file(folder: Path) -> None:
     (folder / "photo.bin").write_bytes(bytes(range(256)) * 40)
 
 
-def huge(folder: Path) -> None:
+def write_huge_file(folder: Path) -> None:
     with (folder / "huge.txt").open("wb") as file:
         file.truncate(200_000_000)
 
 
-def broken_pdf(folder: Path) -> None:
+def write_broken_pdf(folder: Path) -> None:
     (folder / "broken.pdf").write_bytes(b"%PDF-1.7\nnothing that a PDF should have")
 
 
-def link_out(folder: Path) -> None:
+def write_outside_link(folder: Path) -> None:
     (folder.parent / "secret.txt").write_text("not for this job")
     (folder / "link.txt").symlink_to("../secret.txt")
 
 
-def empty(folder: Path) -> None:
+def write_nothing(folder: Path) -> None:
     assert folder.is_dir()
 
 
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (junk, "photo.bin"),
-        (huge, "huge.txt"),
-        (broken_pdf, "broken.pdf"),
-        (link_out, "link.txt"),
-        (empty, "docs"),
+        (write_binary_file, "photo.bin"),
+        (write_huge_file, "huge.txt"),
+        (write_broken_pdf, "broken.pdf"),
+        (write_outside_link, "link.txt"),
+        (write_nothing, "docs"),
     ],
 )
-def test_a_folder_that_cannot_be_taken(
+def test_a_folder_of_unusable_documents_is_refused(
     handoff: Handoff, make: Callable[[Path], None], named: str
 ) -> None:
     (handoff.folder / "docs").mkdir()
     make(handoff.folder / "docs")
 
-    assert named in said(handoff.run("run", "What is it?", "--docs", "docs"), BAD_INPUT)
+    assert named in error_line(handoff.run("run", "What is it?", "--docs", "docs"), BAD_INPUT)
 
 
-def test_no_such_folder(handoff: Handoff) -> None:
-    assert "nowhere" in said(handoff.run("run", "What is it?", "--docs", "nowhere"), BAD_INPUT)
+def test_a_missing_folder_is_refused(handoff: Handoff) -> None:
+    assert "nowhere" in error_line(
+        handoff.run("run", "What is it?", "--docs", "nowhere"), BAD_INPUT
+    )
 
 
 def test_a_path_that_is_no_folder_or_file_is_refused(handoff: Handoff) -> None:
     os.mkfifo(handoff.folder / "pipe")
 
     for docs in ("pipe", "/dev/zero"):
-        assert f"{docs} is neither a folder nor a regular file" in said(
+        assert f"{docs} is neither a folder nor a regular file" in error_line(
             handoff.run("run", "x", "--docs", docs), BAD_INPUT
         )
 
 
-GOOD = "---\nname: poet\ndescription: Writes short verses about facts. Not for anything else.\n---\nYou write verses of four lines.\n"
+VALID_SPECIALIST = (
+    "---\nname: poet\ndescription: Writes short verses about facts. Not for anything else.\n---\n"
+    "You write verses of four lines.\n"
+)
 
 
 @pytest.mark.parametrize(
-    ("files", "words"),
+    ("files", "problem"),
     [
         ({"poet.md": "name: poet\n"}, "no front matter"),
-        ({"poet.md": GOOD.replace("description", "descripton")}, "did you mean description?"),
-        ({"poet.md": GOOD.replace("name: poet", "name: supervisor")}, "reserved"),
-        ({"poet.md": GOOD, "second.md": GOOD}, "is taken by"),
         (
-            {"poet.md": GOOD.replace("---\nYou", "tools: [serch_documents]\n---\nYou")},
+            {"poet.md": VALID_SPECIALIST.replace("description", "descripton")},
+            "did you mean description?",
+        ),
+        ({"poet.md": VALID_SPECIALIST.replace("name: poet", "name: supervisor")}, "reserved"),
+        ({"poet.md": VALID_SPECIALIST, "second.md": VALID_SPECIALIST}, "is taken by"),
+        (
+            {"poet.md": VALID_SPECIALIST.replace("---\nYou", "tools: [serch_documents]\n---\nYou")},
             "did you mean search_documents?",
         ),
     ],
 )
-def test_a_specialist_that_is_wrong(handoff: Handoff, files: dict[str, str], words: str) -> None:
+def test_an_invalid_specialist_is_refused(
+    handoff: Handoff, files: dict[str, str], problem: str
+) -> None:
     (handoff.folder / "people").mkdir()
     for name, text in files.items():
         (handoff.folder / "people" / name).write_text(text)
 
-    line = said(handoff.run("run", "What is it?", "--specialists", "people"), BAD_INPUT)
+    line = error_line(handoff.run("run", "What is it?", "--specialists", "people"), BAD_INPUT)
 
     assert "poet.md" in line
-    assert words in line
+    assert problem in line
 
 
-def test_a_tool_that_is_wrong(handoff: Handoff) -> None:
+def test_an_invalid_tool_is_refused(handoff: Handoff) -> None:
     (handoff.folder / "things").mkdir()
     (handoff.folder / "things" / "own.py").write_text("def rhymes(word):\n    return word\n")
 
-    done = handoff.run("run", "What is it?", "--tools", "things")
-    assert "rhymes" in said(done, BAD_INPUT)
-    assert "starting" not in done.stderr
-    assert "no such folder of tools" in said(
+    completed = handoff.run("run", "What is it?", "--tools", "things")
+    assert "rhymes" in error_line(completed, BAD_INPUT)
+    assert "starting" not in completed.stderr
+    assert "no such folder of tools" in error_line(
         handoff.run("run", "What is it?", "--tools", "nowhere"), BAD_INPUT
     )
 
 
-def test_a_real_model_without_a_key(handoff: Handoff) -> None:
-    line = said(handoff.run("run", "What is it?", "--model", "claude-opus-5-5"), BAD_INPUT)
+def test_a_model_without_a_key_is_refused(handoff: Handoff) -> None:
+    line = error_line(handoff.run("run", "What is it?", "--model", "claude-opus-5-5"), BAD_INPUT)
 
     assert "ANTHROPIC_API_KEY" in line
 
@@ -143,15 +151,15 @@ def test_a_real_model_without_a_key(handoff: Handoff) -> None:
         ["--no"],
     ],
 )
-def test_an_option_that_makes_no_sense(handoff: Handoff, arguments: list[str]) -> None:
-    assert said(
+def test_an_invalid_option_is_refused(handoff: Handoff, arguments: list[str]) -> None:
+    assert error_line(
         handoff.run("run", "What is it?", *arguments),
         BAD_INPUT,
     )
 
 
-def test_a_run_that_this_machine_has_not_interrupted_is_refused(handoff: Handoff) -> None:
-    line = said(handoff.run("retry", "j-000000000000"), BAD_INPUT)
+def test_retry_refuses_a_run_that_this_machine_has_not_interrupted(handoff: Handoff) -> None:
+    line = error_line(handoff.run("retry", "j-000000000000"), BAD_INPUT)
 
     assert "this machine has no interrupted run j-000000000000 (it has: none)" in line
     assert "set HANDOFF_REDIS_URL" in line
@@ -160,7 +168,7 @@ def test_a_run_that_this_machine_has_not_interrupted_is_refused(handoff: Handoff
 def test_an_invalid_answer_schema_is_refused(handoff: Handoff) -> None:
     (handoff.folder / "form.json").write_text('{"type": "banana"}')
 
-    assert "schema" in said(
+    assert "schema" in error_line(
         handoff.run("run", "What is it?", "--answer-schema", "form.json"), BAD_INPUT
     )
 
@@ -169,8 +177,10 @@ COMMANDS = [["watch"], ["result"], ["show"], ["export"], ["cancel"], ["retry"], 
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_unknown_job(handoff: Handoff, redis_url: str, command: list[str]) -> None:
-    line = said(handoff.run(*command, "j-0123456789ab", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+def test_an_unknown_job_is_refused(handoff: Handoff, redis_url: str, command: list[str]) -> None:
+    line = error_line(
+        handoff.run(*command, "j-0123456789ab", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
+    )
 
     assert "there is no job j-0123456789ab" in line
     assert "`handoff list`" in line
@@ -181,7 +191,7 @@ def test_an_unknown_job(handoff: Handoff, redis_url: str, command: list[str]) ->
 def test_an_invalid_job_id_is_refused(
     handoff: Handoff, redis_url: str, command: list[str], job_id: str
 ) -> None:
-    line = said(handoff.run(*command, job_id, HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+    line = error_line(handoff.run(*command, job_id, HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
 
     assert f"{job_id!r} is no job id" in line
     assert "j-0123456789ab" in line
@@ -190,15 +200,15 @@ def test_an_invalid_job_id_is_refused(
 def test_worker_options_are_refused_with_the_users_own_broker(
     handoff: Handoff, redis_url: str
 ) -> None:
-    line = said(
+    line = error_line(
         handoff.run("run", "x", "--specialists", "people", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
     )
 
     assert "HANDOFF_SPECIALISTS_DIRS" in line
 
 
-def test_a_setting_that_is_wrong_is_named_without_its_value(handoff: Handoff) -> None:
-    line = said(handoff.run("list", HANDOFF_LEASE_S="very-long"), BAD_INPUT)
+def test_an_invalid_setting_is_named_without_its_value(handoff: Handoff) -> None:
+    line = error_line(handoff.run("list", HANDOFF_LEASE_S="very-long"), BAD_INPUT)
 
     assert "lease_s" in line.lower()
     assert "very-long" not in line
@@ -219,7 +229,7 @@ def test_a_setting_that_is_wrong_is_named_without_its_value(handoff: Handoff) ->
 def test_a_setting_outside_its_bounds_ends_each_command_at_once(
     handoff: Handoff, variable: str, value: str, command: list[str]
 ) -> None:
-    line = said(handoff.run(*command, **{variable: value}), BAD_INPUT)  # type: ignore[arg-type]
+    line = error_line(handoff.run(*command, **{variable: value}), BAD_INPUT)  # type: ignore[arg-type]
 
     assert variable in line
     assert "canary" not in line
@@ -241,7 +251,7 @@ def test_a_number_outside_its_bounds_in_a_file_of_jobs_names_line_and_field(
     handoff: Handoff, redis_url: str, fields: str
 ) -> None:
     (handoff.folder / "jobs.jsonl").write_text('{"request": "x", ' + fields + "}\n")
-    line = said(
+    line = error_line(
         handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
     )
 
@@ -265,26 +275,26 @@ def test_a_number_outside_its_bounds_in_a_file_of_jobs_names_line_and_field(
 def test_impossible_actions_on_dead_letters_are_refused(
     handoff: Handoff, redis_url: str, arguments: list[str]
 ) -> None:
-    assert "handoff" in said(
+    assert "handoff" in error_line(
         handoff.run("dead", *arguments, HANDOFF_REDIS_URL=redis_url), BAD_INPUT
     )
 
 
-def test_an_unknown_dead_letter(handoff: Handoff, redis_url: str) -> None:
-    for what in ("show", "requeue", "drop"):
-        assert "there is no dead letter 'x' (see `handoff dead`)" in said(
-            handoff.run("dead", what, "x", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
+def test_an_unknown_dead_letter_is_refused(handoff: Handoff, redis_url: str) -> None:
+    for action in ("show", "requeue", "drop"):
+        assert "there is no dead letter 'x' (see `handoff dead`)" in error_line(
+            handoff.run("dead", action, "x", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
         )
 
 
 def test_an_unknown_role_gets_a_suggestion(handoff: Handoff) -> None:
-    assert "did you mean researcher?" in said(handoff.run("worker", "resercher"), BAD_INPUT)
-    assert "did you mean writer?" in said(handoff.run("up", "--worker", "wrter=2"), BAD_INPUT)
-    assert "ROLE=N" in said(handoff.run("up", "--worker", "writer"), BAD_INPUT)
+    assert "did you mean researcher?" in error_line(handoff.run("worker", "resercher"), BAD_INPUT)
+    assert "did you mean writer?" in error_line(handoff.run("up", "--worker", "wrter=2"), BAD_INPUT)
+    assert "ROLE=N" in error_line(handoff.run("up", "--worker", "writer"), BAD_INPUT)
 
 
 def test_a_reader_that_stops_reading_is_no_error(handoff: Handoff) -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         f"{' '.join(handoff.command('specialists'))} | head -1",
         shell=True,
         capture_output=True,
@@ -295,12 +305,12 @@ def test_a_reader_that_stops_reading_is_no_error(handoff: Handoff) -> None:
         timeout=30,
     )
 
-    assert "Traceback" not in done.stderr
-    assert "BrokenPipe" not in done.stderr
+    assert "Traceback" not in completed.stderr
+    assert "BrokenPipe" not in completed.stderr
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
+    ("lines", "text"),
     [
         ('{"request": "one"}\n{"request": }\n', "jobs.jsonl:2: "),
         ('{"request": "one"}\n\n{"request": ""}\n', "jobs.jsonl:3: the request is empty"),
@@ -321,14 +331,16 @@ def test_a_reader_that_stops_reading_is_no_error(handoff: Handoff) -> None:
         ("", "holds no job"),
     ],
 )
-def test_a_line_that_is_wrong_is_named_and_nothing_is_submitted(
-    handoff: Handoff, redis_url: str, lines: str, words: str
+def test_an_invalid_line_is_named_and_nothing_is_submitted(
+    handoff: Handoff, redis_url: str, lines: str, text: str
 ) -> None:
     (handoff.folder / "jobs.jsonl").write_text(lines)
 
     assert re.search(
-        words,
-        said(handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT),
+        text,
+        error_line(
+            handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
+        ),
     )
     assert client.connect(redis_url, Settings()).newest() == []
 
@@ -345,7 +357,7 @@ def test_a_line_with_the_key_of_another_job_is_named_and_nothing_is_submitted(
     )
     (handoff.folder / "jobs.jsonl").write_text("\n".join((lines[0], lines[2])))
 
-    line = said(
+    line = error_line(
         handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
     )
 
@@ -367,19 +379,21 @@ def test_a_job_whose_commit_got_no_reply_is_submitted_once(
     points.mkdir()
     (points / "script.commit.after").write_text("drop")
 
-    done = handoff.run("submit", "one", HANDOFF_REDIS_URL=redis_url, HANDOFF_FAILPOINTS=str(points))
+    completed = handoff.run(
+        "submit", "one", HANDOFF_REDIS_URL=redis_url, HANDOFF_FAILPOINTS=str(points)
+    )
 
     assert [path.name.partition("@")[0] for path in points.iterdir() if "@" in path.name] == [
         "script.commit.after"
     ]
-    assert done.returncode == 0, done.stderr
-    assert [one.job_id for one in client.connect(redis_url, Settings()).newest()] == [
-        done.stdout.strip()
+    assert completed.returncode == 0, completed.stderr
+    assert [job.job_id for job in client.connect(redis_url, Settings()).newest()] == [
+        completed.stdout.strip()
     ]
 
 
 @pytest.mark.parametrize(
-    ("words", "because"),
+    ("options", "reason"),
     [
         (
             ("--only", "teams"),
@@ -391,10 +405,10 @@ def test_a_job_whose_commit_got_no_reply_is_submitted_once(
         ),
     ],
 )
-def test_a_run_of_chaos_that_cannot_be_is_refused_before_anything_starts(
-    handoff: Handoff, words: tuple[str, ...], because: str
+def test_an_impossible_chaos_run_is_refused_before_anything_starts(
+    handoff: Handoff, options: tuple[str, ...], reason: str
 ) -> None:
-    assert because in said(handoff.run("chaos", *words), BAD_INPUT)
+    assert reason in error_line(handoff.run("chaos", *options), BAD_INPUT)
 
 
 @pytest.mark.parametrize("command", [["up"], ["specialists"], ["specialists", "--lint"]])
@@ -408,7 +422,7 @@ def test_a_specialist_with_an_unknown_tool_is_refused_before_the_start(
         f"---\nname: oracle\ndescription: Knows what nobody else knows.\ntools: [web_serch]\n---\n{instructions}\n"
     )
 
-    line = said(handoff.run(*command, "--specialists", "people"), BAD_INPUT)
+    line = error_line(handoff.run(*command, "--specialists", "people"), BAD_INPUT)
 
     assert "oracle.md:4: tools: there is no tool web_serch; did you mean web_search?" in line
     assert not (handoff.folder / ".handoff").exists()
@@ -418,10 +432,10 @@ def test_a_specialist_with_an_unknown_tool_is_refused_before_the_start(
     ("content", "named"),
     [("{}", "handoff export"), ("no JSON", "handoff export"), (None, "cannot be read")],
 )
-def test_a_file_to_trace_that_is_no_exported_job(
+def test_trace_refuses_a_file_that_is_no_exported_job(
     handoff: Handoff, content: str | None, named: str
 ) -> None:
     if content is not None:
         (handoff.folder / "job.json").write_text(content)
 
-    assert named in said(handoff.run("trace", "job.json"), BAD_INPUT)
+    assert named in error_line(handoff.run("trace", "job.json"), BAD_INPUT)

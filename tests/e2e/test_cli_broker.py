@@ -1,6 +1,4 @@
-"""A broker that is unnamed, unreachable, not Redis, without access, lost, or without workers:
-commands report it in one line.
-"""
+"""Commands report a missing, unreachable, wrong, silent or unserved broker in one line."""
 
 from __future__ import annotations
 
@@ -24,15 +22,15 @@ from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.client import client
 from tests.doubles.redis_faults import silent_redis
-from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, Handoff, said
+from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, Handoff, error_line
 from tests.e2e.test_approvals import read_until
 
 pytestmark = pytest.mark.slow
 
-NOBODY = "redis://127.0.0.1:1/0"
+UNREACHABLE_URL = "redis://127.0.0.1:1/0"
 SILENT_FOR_S = 12.0
-"""Longest time in seconds until a user hears about a silent Redis. It is three times the normal
-time, and far below the patience of workers.
+"""Longest accepted time in seconds until a command reports a silent Redis: three times the normal
+time.
 """
 
 
@@ -52,12 +50,14 @@ def handoff(tmp_path: Path) -> Handoff:
         ["watch", "j-0123456789ab"],
     ],
 )
-def test_no_redis_where_the_url_points(handoff: Handoff, command: list[str]) -> None:
-    assert "cannot be reached" in said(handoff.run(*command, HANDOFF_REDIS_URL=NOBODY), NO_REDIS)
+def test_an_unreachable_redis_is_reported(handoff: Handoff, command: list[str]) -> None:
+    assert "cannot be reached" in error_line(
+        handoff.run(*command, HANDOFF_REDIS_URL=UNREACHABLE_URL), NO_REDIS
+    )
 
 
 @pytest.mark.parametrize(
-    ("url", "what"),
+    ("url", "reason"),
     [
         ("http://localhost:6379", "begin with redis://"),
         ("nonsense", "begin with redis://"),
@@ -67,49 +67,51 @@ def test_no_redis_where_the_url_points(handoff: Handoff, command: list[str]) -> 
         ("redis://127.0.0.1:1/0?foo=bar", "an unknown option after its ?"),
     ],
 )
-def test_an_unusable_url_is_explained(handoff: Handoff, url: str, what: str) -> None:
+def test_an_unusable_url_is_explained(handoff: Handoff, url: str, reason: str) -> None:
     for command in (["list"], ["worker", "--all"], ["up"]):
-        line = said(handoff.run(*command, HANDOFF_REDIS_URL=url, timeout_s=45), BAD_INPUT)
+        line = error_line(handoff.run(*command, HANDOFF_REDIS_URL=url, timeout_s=45), BAD_INPUT)
         assert "HANDOFF_REDIS_URL" in line
-        assert what in line
+        assert reason in line
     assert not (handoff.folder / ".handoff").exists(), "nothing was begun"
 
 
-def test_a_wrong_password(handoff: Handoff, redis_url: str) -> None:
-    wrong = redis_url.replace("redis://:", "redis://:wrong")
+def test_a_wrong_password_is_reported(handoff: Handoff, redis_url: str) -> None:
+    url = redis_url.replace("redis://:", "redis://:wrong")
 
     for command in (["run", "x"], ["submit", "x"], ["list"], ["supervisor"]):
-        assert "password" in said(handoff.run(*command, HANDOFF_REDIS_URL=wrong), NO_REDIS)
+        assert "password" in error_line(handoff.run(*command, HANDOFF_REDIS_URL=url), NO_REDIS)
 
 
-def test_up_without_the_redis_that_is_named_says_so_within_seconds(handoff: Handoff) -> None:
-    assert "HANDOFF_REDIS_URL" in said(
-        handoff.run("up", HANDOFF_REDIS_URL=NOBODY, timeout_s=45), NO_REDIS
+def test_up_reports_an_unreachable_redis_within_seconds(handoff: Handoff) -> None:
+    assert "HANDOFF_REDIS_URL" in error_line(
+        handoff.run("up", HANDOFF_REDIS_URL=UNREACHABLE_URL, timeout_s=45), NO_REDIS
     )
     assert not (handoff.folder / ".handoff").exists(), "nothing was begun"
 
 
-def test_up_with_a_wrong_password_says_so_within_seconds(handoff: Handoff, redis_url: str) -> None:
-    wrong = redis_url.replace("redis://:", "redis://:wrong")
+def test_up_reports_a_wrong_password_within_seconds(handoff: Handoff, redis_url: str) -> None:
+    url = redis_url.replace("redis://:", "redis://:wrong")
 
-    assert "password" in said(handoff.run("up", HANDOFF_REDIS_URL=wrong, timeout_s=45), NO_REDIS)
+    assert "password" in error_line(
+        handoff.run("up", HANDOFF_REDIS_URL=url, timeout_s=45), NO_REDIS
+    )
 
 
 class NoRedis(socketserver.BaseRequestHandler):
-    """Answers every request like a web server, and keeps the connection open."""
+    """Handler that answers like a web server, and keeps the connection open."""
 
     def handle(self) -> None:
         while self.request.recv(65_536):
             self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
-def test_up_where_something_else_than_redis_answers_says_so_within_seconds(
+def test_up_reports_a_server_that_is_not_redis_within_seconds(
     handoff: Handoff,
 ) -> None:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), NoRedis) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        line = said(
+        line = error_line(
             handoff.run(
                 "up",
                 HANDOFF_REDIS_URL=f"redis://127.0.0.1:{server.server_address[1]}/0",
@@ -122,12 +124,12 @@ def test_up_where_something_else_than_redis_answers_says_so_within_seconds(
     assert "is not Redis" in line
 
 
-def test_no_broker_named(handoff: Handoff) -> None:
-    assert "HANDOFF_REDIS_URL is not set" in said(handoff.run("submit", "x"), BAD_INPUT)
+def test_submit_without_a_broker_names_the_variable(handoff: Handoff) -> None:
+    assert "HANDOFF_REDIS_URL is not set" in error_line(handoff.run("submit", "x"), BAD_INPUT)
 
 
 def test_a_missing_worker_is_reported_within_seconds(handoff: Handoff, redis_url: str) -> None:
-    line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=45), BAD_INPUT)
+    line = error_line(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=45), BAD_INPUT)
 
     assert "no worker serves" in line
     assert "handoff worker --all" in line
@@ -144,12 +146,12 @@ def test_a_missing_supervisor_is_reported_within_seconds(handoff: Handoff, redis
         Announcement(worker="one", specialists=(spec,), slots=1, model="offline")
     )
 
-    line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=45), BAD_INPUT)
+    line = error_line(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=45), BAD_INPUT)
 
     assert "no supervisor" in line
     assert "handoff supervisor" in line
     assert client.connect(redis_url, Settings()).newest() == [], (
-        "nothing waits in the queue that nobody was told of"
+        "the refused job is not in the queue"
     )
 
 
@@ -162,16 +164,16 @@ def test_a_lost_redis_is_reported_at_once_and_nothing_is_lost(
     )
 
     with handoff.started("watch", job_id, "--reconnect", "1", HANDOFF_REDIS_URL=url) as process:
-        handoff.wait_for("submitted")
+        handoff.wait_for_text("submitted")
         os.kill(processes.pids()["redis"], signal.SIGKILL)
-        handoff.wait_for("trying again", timeout_s=5)
+        handoff.wait_for_text("trying again", timeout_s=5)
         assert process.wait(timeout=20) == NO_REDIS
 
     assert "Traceback" not in handoff.read("err")
     assert "cannot be reached" in handoff.read("err").splitlines()[-1]
 
 
-def test_a_watcher_hears_that_redis_is_silent_and_that_it_is_back(
+def test_watch_reports_that_redis_is_silent_and_that_it_is_back(
     handoff: Handoff, processes: Processes
 ) -> None:
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
@@ -180,65 +182,63 @@ def test_a_watcher_hears_that_redis_is_silent_and_that_it_is_back(
     )
 
     with handoff.started("watch", job_id, HANDOFF_REDIS_URL=url) as process:
-        handoff.wait_for("submitted")
+        handoff.wait_for_text("submitted")
         with silent_redis(processes):
-            handoff.wait_for("trying again", timeout_s=SILENT_FOR_S)
-        handoff.wait_for("Redis is back", timeout_s=SILENT_FOR_S)
+            handoff.wait_for_text("trying again", timeout_s=SILENT_FOR_S)
+        handoff.wait_for_text("Redis is back", timeout_s=SILENT_FOR_S)
         process.kill()
     assert handoff.read("err").count("Redis is back") == 1
 
 
 def test_a_waiting_command_reports_a_silent_redis(handoff: Handoff, processes: Processes) -> None:
-    """Includes the commands of an autoscaler and of a person who looks for the cause."""
+    """The commands include `stats`, which an autoscaler calls, and `doctor`."""
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
-    asked = (["stats", "--json"], ["list"], ["doctor"])
+    commands = (["stats", "--json"], ["list"], ["doctor"])
 
-    with silent_redis(processes), ThreadPoolExecutor(len(asked)) as side_by_side:
+    with silent_redis(processes), ThreadPoolExecutor(len(commands)) as pool:
         began = time.monotonic()
-        done = list(
-            side_by_side.map(lambda command: handoff.run(*command, HANDOFF_REDIS_URL=url), asked)
+        results = list(
+            pool.map(lambda command: handoff.run(*command, HANDOFF_REDIS_URL=url), commands)
         )
         took_s = time.monotonic() - began
 
     assert took_s < 2 * COMMAND_TIMEOUT_S
-    assert all("cannot be reached" in one.stderr + one.stdout for one in done)
-    assert all(one.returncode for one in done)
+    assert all("cannot be reached" in completed.stderr + completed.stdout for completed in results)
+    assert all(completed.returncode for completed in results)
 
 
 def test_the_fleet_view_ends_on_request_even_if_redis_is_silent(
     handoff: Handoff, processes: Processes
 ) -> None:
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
-    ours, theirs = os.openpty()
+    test_end, command_end = os.openpty()
     environment = handoff.environment(
         TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=url
     )
     process = subprocess.Popen(
         handoff.command("top", "--every", "0.2"),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=command_end,
+        stdout=command_end,
+        stderr=command_end,
         env=environment,
     )
-    os.close(theirs)
+    os.close(command_end)
     try:
-        read_until(ours, "1-9: open a job")
+        read_until(test_end, "1-9: open a job")
         with silent_redis(processes):
-            since = time.monotonic()
-            read_until(ours, "trying again")
-            assert time.monotonic() - since < SILENT_FOR_S
-            os.write(ours, b"q")
+            began = time.monotonic()
+            read_until(test_end, "trying again")
+            assert time.monotonic() - began < SILENT_FOR_S
+            os.write(test_end, b"q")
             assert process.wait(SILENT_FOR_S) == 0
     finally:
         process.kill()
         process.wait()
-        os.close(ours)
+        os.close(test_end)
 
 
-def test_a_role_is_paused_seen_and_unpaused_from_the_command_line(
-    handoff: Handoff, redis_url: str
-) -> None:
-    assert "'plannr'" in said(
+def test_commands_pause_a_role_show_the_pause_and_end_it(handoff: Handoff, redis_url: str) -> None:
+    assert "'plannr'" in error_line(
         handoff.run("pause", "plannr", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
     )
     assert (

@@ -1,6 +1,4 @@
-"""A Redis that can be read but takes no writes: every command reports it, and shows everything
-readable.
-"""
+"""With a Redis that takes no writes, commands report the fault and show all readable data."""
 
 from __future__ import annotations
 
@@ -20,13 +18,13 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.errors import FAILED, NO_REDIS
 from handoff_queue.supervisor.client import client
-from tests.e2e.commands import Handoff, said
+from tests.e2e.commands import Handoff, error_line
 from tests.e2e.test_redis_refuses import make_read_only
 
 pytestmark = pytest.mark.slow
 
 
-def fill(redis: Any) -> None:
+def limit_memory(redis: Any) -> None:
     redis.config_set("maxmemory-policy", "noeviction")
     redis.config_set("maxmemory", "300kb")
 
@@ -37,58 +35,60 @@ def url(processes: Processes, tmp_path: Path) -> str:
     return PrivateRedis(processes, tmp_path / "redis", append_only=False).start()
 
 
-@pytest.fixture(params=[(fill, FULL), (make_read_only, READ_ONLY)], ids=["full", "read-only"])
-def harmed(request: pytest.FixtureRequest, url: str) -> Iterator[tuple[JobId, str]]:
-    """A waiting job in a Redis that takes no writes, and the reason. All announcements have
-    expired.
+@pytest.fixture(
+    params=[(limit_memory, FULL), (make_read_only, READ_ONLY)], ids=["full", "read-only"]
+)
+def read_only_job(request: pytest.FixtureRequest, url: str) -> Iterator[tuple[JobId, str]]:
+    """Yield a waiting job in a Redis that takes no writes, and the reason. No process has
+    announced itself.
     """
     jobs = client.connect(url, Settings(offline=True))
     job_id = jobs.submit(client.Request("What is HNSW?"))
     jobs.store.dead_letters.add("writer", "no handoff", "{}")
-    harm, why = request.param
-    harm(jobs.store.connection.redis)
-    yield job_id, why
+    break_redis, reason = request.param
+    break_redis(jobs.store.connection.redis)
+    yield job_id, reason
     jobs.store.connection.close()
 
 
 def test_the_doctor_reports_the_fault_and_all_readable_facts(
-    tmp_path: Path, url: str, harmed: tuple[JobId, str]
+    tmp_path: Path, url: str, read_only_job: tuple[JobId, str]
 ) -> None:
-    _, why = harmed
-    told = Handoff(tmp_path).run("doctor", "--json", HANDOFF_REDIS_URL=url)
-    found = {finding["about"]: finding for finding in json.loads(told.stdout)}
+    _, reason = read_only_job
+    completed = Handoff(tmp_path).run("doctor", "--json", HANDOFF_REDIS_URL=url)
+    findings = {finding["about"]: finding for finding in json.loads(completed.stdout)}
 
-    assert told.returncode == FAILED
-    assert "{found}: {fix}".format(**found["broker"]) == why
+    assert completed.returncode == FAILED
+    assert "{found}: {fix}".format(**findings["broker"]) == reason
     assert (
-        found["queue submissions"]["found"]
+        findings["queue submissions"]["found"]
         == "1 waiting; its workers are unknown while Redis takes no writes"
     )
-    assert found["dead letters"]["found"] == "1 message could not be handled"
+    assert findings["dead letters"]["found"] == "1 message could not be handled"
     assert {"version", "persistence", "workers", "budget of the day", "this shell: model"} <= set(
-        found
+        findings
     )
-    assert "start" not in found["workers"]["fix"]
+    assert "start" not in findings["workers"]["fix"]
 
 
 def test_no_command_advises_to_start_processes_that_may_be_running(
-    tmp_path: Path, url: str, harmed: tuple[JobId, str]
+    tmp_path: Path, url: str, read_only_job: tuple[JobId, str]
 ) -> None:
-    job_id, why = harmed
+    job_id, reason = read_only_job
     handoff = Handoff(tmp_path)
 
-    assert f"waits for a Redis that takes writes: {why}" in " ".join(
+    assert f"waits for a Redis that takes writes: {reason}" in " ".join(
         handoff.run("list", HANDOFF_REDIS_URL=url).stdout.split()
     )
     (job,) = json.loads(handoff.run("list", "--json", HANDOFF_REDIS_URL=url).stdout)
     assert (job["job_id"], job["waiting_for"]) == (
         job_id,
-        f"the job waits for a Redis that takes writes: {why}",
+        f"the job waits for a Redis that takes writes: {reason}",
     )
-    told = handoff.run("specialists", HANDOFF_REDIS_URL=url)
-    assert (told.returncode, told.stderr) == (FAILED, f"handoff: {why}\n")
+    completed = handoff.run("specialists", HANDOFF_REDIS_URL=url)
+    assert (completed.returncode, completed.stderr) == (FAILED, f"handoff: {reason}\n")
     for command in (["run", "x"], ["pause", "researcher"]):
-        assert said(handoff.run(*command, HANDOFF_REDIS_URL=url), NO_REDIS).endswith(why)
+        assert error_line(handoff.run(*command, HANDOFF_REDIS_URL=url), NO_REDIS).endswith(reason)
 
 
 def test_without_announcements_any_name_can_be_paused_except_a_typo(url: str) -> None:
@@ -96,8 +96,8 @@ def test_without_announcements_any_name_can_be_paused_except_a_typo(url: str) ->
     jobs.pause("researcher")
 
     assert list(store.pauses.all()) == ["researcher"]
-    for slip in ("asessor", "unacked", "Researcher", "roles"):
+    for typo in ("asessor", "unacked", "Researcher", "roles"):
         with pytest.raises(UserError, match="no worker serves or has served"):
-            jobs.pause(slip)
+            jobs.pause(typo)
     store.connection.close()
     jobs.store.connection.close()

@@ -1,4 +1,4 @@
-"""Commands that submit, follow and repair jobs, on a separate broker with supervisors and workers."""
+"""Commands that submit, follow and repair jobs on a shared system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import open_store
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.report import report_of
-from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, said
+from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, error_line
 from tests.running_system import RunningSystem
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ def test_run_uses_the_broker_that_is_set(
 ) -> None:
     listed = json.loads(handoff.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout)
 
-    assert [one["status"] for one in listed if one["job_id"] == job_id] == ["ok"]
+    assert [job["status"] for job in listed if job["job_id"] == job_id] == ["ok"]
 
 
 def test_submit_prints_the_id_at_once_and_watch_prints_the_answer(
@@ -42,8 +42,10 @@ def test_submit_prints_the_id_at_once_and_watch_prints_the_answer(
     assert "Sources:" in watched.stdout
 
 
-def test_the_same_key_gives_the_same_job(handoff: Handoff, system: RunningSystem) -> None:
-    again = [
+def test_an_idempotency_key_gives_the_same_job_for_the_same_request_only(
+    handoff: Handoff, system: RunningSystem
+) -> None:
+    outputs = [
         handoff.run(
             "submit", "What is IVF?", "--idempotency-key", "k1", HANDOFF_REDIS_URL=system.redis_url
         ).stdout
@@ -53,67 +55,69 @@ def test_the_same_key_gives_the_same_job(handoff: Handoff, system: RunningSystem
         "submit", "Another request", "--idempotency-key", "k1", HANDOFF_REDIS_URL=system.redis_url
     )
 
-    assert again[0] == again[1]
+    assert outputs[0] == outputs[1]
     assert (other.returncode, "take a new key" in other.stderr) == (2, True)
 
 
-def test_a_file_of_jobs_gives_an_id_a_line(handoff: Handoff, system: RunningSystem) -> None:
+def test_submitting_a_file_of_jobs_prints_an_id_for_each(
+    handoff: Handoff, system: RunningSystem
+) -> None:
     (handoff.folder / "jobs.jsonl").write_text(
         "".join(
-            json.dumps({"request": f"What is {what}?", "docs": str(DOCUMENTS), "max_turns": 4})
+            json.dumps({"request": f"What is {topic}?", "docs": str(DOCUMENTS), "max_turns": 4})
             + "\n"
-            for what in ("HNSW", "IVF")
+            for topic in ("HNSW", "IVF")
         )
     )
 
     submitted = handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=system.redis_url)
     ids = submitted.stdout.split()
     results = [
-        handoff.run("result", one, "--wait", "30", "--json", HANDOFF_REDIS_URL=system.redis_url)
-        for one in ids
+        handoff.run("result", job_id, "--wait", "30", "--json", HANDOFF_REDIS_URL=system.redis_url)
+        for job_id in ids
     ]
 
-    assert [json.loads(one.stdout)["status"] for one in results] == ["ok", "ok"]
+    assert [json.loads(completed.stdout)["status"] for completed in results] == ["ok", "ok"]
     assert {
-        one["limits"]["max_turns"]
-        for one in json.loads(results[0].stdout)["handoffs"]
-        if one["assigned_to"] == "researcher"
+        entry["limits"]["max_turns"]
+        for entry in json.loads(results[0].stdout)["handoffs"]
+        if entry["assigned_to"] == "researcher"
     } == {4}
 
 
 def test_result_prints_the_answer_again(
     handoff: Handoff, system: RunningSystem, job_id: str
 ) -> None:
-    done = handoff.run("result", job_id, HANDOFF_REDIS_URL=system.redis_url)
+    completed = handoff.run("result", job_id, HANDOFF_REDIS_URL=system.redis_url)
 
-    assert done.returncode == 0
-    assert "Sources:\n[1] " in done.stdout
+    assert completed.returncode == 0
+    assert "Sources:\n[1] " in completed.stdout
 
 
 def test_show_gives_every_handoff_and_result_in_full(
     handoff: Handoff, system: RunningSystem, job_id: str
 ) -> None:
     shown = handoff.run("show", job_id, "--full", HANDOFF_REDIS_URL=system.redis_url).stdout
-    whole = json.loads(
+    exported = json.loads(
         handoff.run("show", job_id, "--full", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
     )
 
-    for one in whole["handoffs"]:
-        assert f"=== handoff {one['handoff_id']} to {one['assigned_to']}" in shown
-        assert f"=== result of {one['handoff_id']}" in shown
-        assert one["task_description"].splitlines()[0] in shown
+    for entry in exported["handoffs"]:
+        assert f"=== handoff {entry['handoff_id']} to {entry['assigned_to']}" in shown
+        assert f"=== result of {entry['handoff_id']}" in shown
+        assert entry["task_description"].splitlines()[0] in shown
     assert "expected_output_format:" in shown
 
 
 def test_json_output_sends_no_control_sequence_to_a_terminal(
     handoff: Handoff, system: RunningSystem
 ) -> None:
-    """A request may hold it, as a document may, and a model."""
+    """Control sequences may come from a request, a document or a model."""
     request = "What is \x9b31m HNSW\u202e?"
     job_id = handoff.run(
         "submit", "-", stdin=request, HANDOFF_REDIS_URL=system.redis_url
     ).stdout.strip()
-    whole = handoff.run(
+    exported = handoff.run(
         "result", job_id, "--wait", "30", "--json", HANDOFF_REDIS_URL=system.redis_url
     )
     commands = (
@@ -122,92 +126,97 @@ def test_json_output_sends_no_control_sequence_to_a_terminal(
         ["show", job_id, "--full", "--json"],
         ["export", job_id],
     )
-    written = [
-        whole.stdout,
+    outputs = [
+        exported.stdout,
         *(handoff.run(*command, HANDOFF_REDIS_URL=system.redis_url).stdout for command in commands),
     ]
 
-    assert not [text for text in written if {"\x9b", "\u202e"} & set(text)]
-    assert all("\\u009b" in text for text in written)
+    assert not [text for text in outputs if {"\x9b", "\u202e"} & set(text)]
+    assert all("\\u009b" in text for text in outputs)
 
 
 def test_the_output_of_show_can_be_rebuilt_from_an_exported_file(
     handoff: Handoff, system: RunningSystem, job_id: str
 ) -> None:
-    done = handoff.run("export", job_id, "--output", "job.json", HANDOFF_REDIS_URL=system.redis_url)
-    whole = json.loads(
+    completed = handoff.run(
+        "export", job_id, "--output", "job.json", HANDOFF_REDIS_URL=system.redis_url
+    )
+    exported = json.loads(
         handoff.run("show", job_id, "--full", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
     )
 
-    assert (done.returncode, done.stdout) == (0, "")
+    assert (completed.returncode, completed.stdout) == (0, "")
     file = Export.from_json((handoff.folder / "job.json").read_text())
-    assert json.loads(report_of(file.record()).to_json()) == whole
+    assert json.loads(report_of(file.record()).to_json()) == exported
 
 
 @pytest.mark.parametrize("name", ["job.json", "an export"])
-def test_a_job_is_written_as_a_page_which_its_exported_file_gives_too(
+def test_trace_makes_the_same_page_of_a_job_and_of_its_export(
     handoff: Handoff, system: RunningSystem, job_id: str, name: str
 ) -> None:
     handoff.run("export", job_id, "--output", name, HANDOFF_REDIS_URL=system.redis_url)
-    of_the_job = handoff.run("trace", job_id, HANDOFF_REDIS_URL=system.redis_url)
-    of_the_file = handoff.run("trace", name, "-o", "-")
+    job_page = handoff.run("trace", job_id, HANDOFF_REDIS_URL=system.redis_url)
+    export_page = handoff.run("trace", name, "-o", "-")
 
-    assert (of_the_job.returncode, of_the_job.stdout) == (0, "")
-    for page in ((handoff.folder / f"{job_id}.html").read_text(), of_the_file.stdout):
+    assert (job_page.returncode, job_page.stdout) == (0, "")
+    for page in ((handoff.folder / f"{job_id}.html").read_text(), export_page.stdout):
         assert f"<title>{job_id} " in page
         assert '"handoff_id":"planner.1"' in page
 
 
-def test_child_jobs_that_an_exported_file_does_not_hold_are_named(
+def test_trace_names_child_jobs_that_are_not_in_the_export(
     handoff: Handoff, system: RunningSystem, job_id: str
 ) -> None:
     handoff.run("export", job_id, "--output", "job.json", HANDOFF_REDIS_URL=system.redis_url)
-    whole = json.loads((handoff.folder / "job.json").read_text())
-    steps = [one["event"] for one in whole["journal"] if one["event"].get("group")]
+    exported = json.loads((handoff.folder / "job.json").read_text())
+    steps = [
+        recorded["event"] for recorded in exported["journal"] if recorded["event"].get("group")
+    ]
     for number, event in enumerate(steps):
         event["child"] = {
             "job_id": f"j-{number:012}",
-            "limits": whole["journal"][0]["event"]["limits"],
+            "limits": exported["journal"][0]["event"]["limits"],
         }
-    (handoff.folder / "team.json").write_text(json.dumps(whole))
-    done = handoff.run("trace", "team.json")
+    (handoff.folder / "team.json").write_text(json.dumps(exported))
+    completed = handoff.run("trace", "team.json")
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert (
-        f"not in the page: {len(steps)} child jobs, j-000000000000, j-000000000001" in done.stderr
+        f"not in the page: {len(steps)} child jobs, j-000000000000, j-000000000001"
+        in completed.stderr
     )
 
 
-def test_a_tampered_export_writes_nowhere_else_and_names_its_fault(
+def test_a_changed_export_is_refused_and_writes_no_other_file(
     handoff: Handoff, system: RunningSystem, job_id: str
 ) -> None:
     handoff.run("export", job_id, "--output", "job.json", HANDOFF_REDIS_URL=system.redis_url)
-    whole = json.loads((handoff.folder / "job.json").read_text())
+    exported = json.loads((handoff.folder / "job.json").read_text())
     (handoff.folder / "named.json").write_text(
-        json.dumps(whole | {"job": whole["job"] | {"job_id": "../elsewhere"}})
+        json.dumps(exported | {"job": exported["job"] | {"job_id": "../elsewhere"}})
     )
-    (handoff.folder / "cut.json").write_text(json.dumps(whole | {"payloads": {}}))
+    (handoff.folder / "cut.json").write_text(json.dumps(exported | {"payloads": {}}))
 
-    assert "handoff export" in said(handoff.run("trace", "named.json"), BAD_INPUT)
-    assert "is incomplete" in said(handoff.run("trace", "cut.json"), BAD_INPUT)
+    assert "handoff export" in error_line(handoff.run("trace", "named.json"), BAD_INPUT)
+    assert "is incomplete" in error_line(handoff.run("trace", "cut.json"), BAD_INPUT)
     assert not (handoff.folder.parent / "elsewhere.html").exists()
 
 
-def test_an_ended_job_is_done_again_from_a_step(
+def test_retry_repeats_an_ended_job_from_a_step(
     handoff: Handoff, system: RunningSystem, job_id: str
 ) -> None:
-    wrong = handoff.run("retry", job_id, "--from", "nonsense", HANDOFF_REDIS_URL=system.redis_url)
-    right = handoff.run("retry", job_id, "--from", "write", HANDOFF_REDIS_URL=system.redis_url)
+    refused = handoff.run("retry", job_id, "--from", "nonsense", HANDOFF_REDIS_URL=system.redis_url)
+    accepted = handoff.run("retry", job_id, "--from", "write", HANDOFF_REDIS_URL=system.redis_url)
     outcome = handoff.run(
         "result", job_id, "--wait", "30", "--json", HANDOFF_REDIS_URL=system.redis_url
     )
 
-    assert (wrong.returncode, "its steps are" in wrong.stderr) == (2, True)
-    assert right.returncode == 0
+    assert (refused.returncode, "its steps are" in refused.stderr) == (2, True)
+    assert accepted.returncode == 0
     attempts = [
-        one["attempt"]
-        for one in json.loads(outcome.stdout)["handoffs"]
-        if one["step_id"] == "write"
+        entry["attempt"]
+        for entry in json.loads(outcome.stdout)["handoffs"]
+        if entry["step_id"] == "write"
     ]
     assert attempts == [1, 2]
 
@@ -236,18 +245,18 @@ def test_a_deleted_job_is_unknown(handoff: Handoff, system: RunningSystem) -> No
     )
 
 
-def test_specialists_lists_the_served_specialists_and_their_tools(
+def test_the_specialists_command_lists_served_specialists_and_their_tools(
     handoff: Handoff, system: RunningSystem
 ) -> None:
     served = {
-        one["name"]: one
-        for one in json.loads(
+        specialist["name"]: specialist
+        for specialist in json.loads(
             handoff.run("specialists", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
         )
     }
 
     assert "researcher" in served
-    assert "legal" not in served, "nobody serves it here"
+    assert "legal" not in served, "no worker serves it"
     assert "search_documents" in served["researcher"]["tools"]
     assert len(served["researcher"]["workers"]) == 1
 
@@ -255,13 +264,13 @@ def test_specialists_lists_the_served_specialists_and_their_tools(
 def test_doctor_passes_a_healthy_system_and_names_data_at_risk(
     handoff: Handoff, system: RunningSystem
 ) -> None:
-    done = handoff.run("doctor", "--json", HANDOFF_REDIS_URL=system.redis_url)
-    found = {one["about"]: one for one in json.loads(done.stdout)}
+    completed = handoff.run("doctor", "--json", HANDOFF_REDIS_URL=system.redis_url)
+    findings = {finding["about"]: finding for finding in json.loads(completed.stdout)}
 
-    assert done.returncode == 0
-    assert found["queue supervisor"]["level"] == "ok"
-    assert found["queue researcher"]["level"] == "ok"
-    assert (found["persistence"]["level"], "appendonly" in found["persistence"]["fix"]) == (
+    assert completed.returncode == 0
+    assert findings["queue supervisor"]["level"] == "ok"
+    assert findings["queue researcher"]["level"] == "ok"
+    assert (findings["persistence"]["level"], "appendonly" in findings["persistence"]["fix"]) == (
         "warn",
         True,
     )
@@ -275,11 +284,11 @@ def test_dead_letters_are_listed_shown_and_dropped(handoff: Handoff, redis_url: 
         )
 
     def dead(*arguments: str) -> str:
-        done = handoff.run("dead", *arguments, HANDOFF_REDIS_URL=redis_url)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        completed = handoff.run("dead", *arguments, HANDOFF_REDIS_URL=redis_url)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
 
-    newest, middle, _ = (one["id"] for one in json.loads(dead("--json")))
+    newest, middle, _ = (letter["id"] for letter in json.loads(dead("--json")))
     assert dead("list", "-n", "1").startswith(f"{newest}  ")
     assert '{"job_id": 8}' in dead("show", middle)
     assert json.loads(dead("show", middle, "--json"))["queue"] == "researcher"
@@ -293,17 +302,17 @@ def test_dead_letters_are_listed_shown_and_dropped(handoff: Handoff, redis_url: 
     store.connection.close()
 
 
-def test_a_queue_without_jobs_says_how_to_make_one(handoff: Handoff, redis_url: str) -> None:
-    done = handoff.run("list", HANDOFF_REDIS_URL=redis_url)
+def test_list_without_jobs_says_how_to_submit_one(handoff: Handoff, redis_url: str) -> None:
+    completed = handoff.run("list", HANDOFF_REDIS_URL=redis_url)
 
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == 'handoff: there are no jobs (`handoff submit "..."` makes one)\n'
+    assert (completed.returncode, completed.stdout) == (0, "")
+    assert completed.stderr == 'handoff: there are no jobs (`handoff submit "..."` makes one)\n'
     assert handoff.run("list", "--json", HANDOFF_REDIS_URL=redis_url).stdout == "[]\n"
 
 
 def test_doctor_fails_without_workers(handoff: Handoff, redis_url: str) -> None:
-    done = handoff.run("doctor", HANDOFF_REDIS_URL=redis_url)
+    completed = handoff.run("doctor", HANDOFF_REDIS_URL=redis_url)
 
-    assert done.returncode == 1
-    assert "handoff worker --all" in done.stdout
-    assert "handoff supervisor" in done.stdout
+    assert completed.returncode == 1
+    assert "handoff worker --all" in completed.stdout
+    assert "handoff supervisor" in completed.stdout

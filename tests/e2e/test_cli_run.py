@@ -1,7 +1,6 @@
-"""`handoff run` with nothing else on the machine: from a request to a cited answer, and
-nothing left behind.
+"""`handoff run` starts its own system, prints a cited answer, and leaves no process or file.
 
-The commands are cold: started from nothing, as a shell does it.
+Each command starts in a new interpreter, as from a shell.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def handoff(tmp_path: Path) -> Handoff:
 
 @pytest.fixture
 def silent_model() -> Iterator[str]:
-    """A model server that accepts requests and never answers. A job on it runs until it is stopped."""
+    """Yield the URL of a model server that never answers. Jobs run until they are stopped."""
     never = threading.Event()
     with MessagesServer(
         lambda _: text_reply("too late", stall=never, stall_before_headers=True)
@@ -81,16 +80,16 @@ def silent_model() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `--json` prints: one object, and nothing else on stdout."""
-    done = Handoff(tmp_path_factory.mktemp("json"), is_cold=True).run(
+    """Return the object that `handoff run --json` prints."""
+    completed = Handoff(tmp_path_factory.mktemp("json"), is_cold=True).run(
         "run", REQUEST, "--docs", str(DOCUMENTS), "--json"
     )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    assert completed.returncode == 0, completed.stderr
+    printed: dict[str, Any] = json.loads(completed.stdout)
+    return printed
 
 
-def test_json_has_exactly_these_keys(outcome: dict[str, Any]) -> None:
+def test_json_output_has_exactly_the_documented_keys(outcome: dict[str, Any]) -> None:
     assert list(outcome) == KEYS
     assert (outcome["status"], outcome["model"]) == ("ok", "offline")
     assert sorted(outcome["usage"]) == ["cost_usd", "cut", "input_tokens", "output_tokens", "turns"]
@@ -98,9 +97,15 @@ def test_json_has_exactly_these_keys(outcome: dict[str, Any]) -> None:
 
 
 def test_three_researchers_work_in_separate_processes(outcome: dict[str, Any]) -> None:
-    research = [one for one in outcome["handoffs"] if one["assigned_to"] == "researcher"]
+    research = [
+        handoff for handoff in outcome["handoffs"] if handoff["assigned_to"] == "researcher"
+    ]
     workers, supervisors = (
-        {one["worker"] for one in outcome["handoffs"] if (one["group"] is None) is is_role}
+        {
+            handoff["worker"]
+            for handoff in outcome["handoffs"]
+            if (handoff["group"] is None) is is_role
+        }
         for is_role in (False, True)
     )
     assert len(research) >= 3
@@ -116,18 +121,18 @@ def test_citations_point_into_the_documents(outcome: dict[str, Any]) -> None:
         assert f"[{citation['n']}]" in outcome["answer"]
 
 
-def test_the_answer_is_on_stdout_and_the_account_on_stderr_and_nothing_stays_behind(
+def test_run_prints_the_answer_on_stdout_and_progress_on_stderr_and_leaves_nothing(
     handoff: Handoff,
 ) -> None:
-    done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS))
+    completed = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS))
 
-    assert done.returncode == 0, done.stderr
-    assert "# Qdrant, pgvector and Milvus" in done.stdout
-    assert "Sources:\n[1] " in done.stdout
-    assert "plan: 4 steps" not in done.stdout
-    for told in ("plan: 4 steps", "review, round 1: PASS", "turns", "tokens", "$0"):
-        assert told in done.stderr
-    assert handoff.left_behind() == []
+    assert completed.returncode == 0, completed.stderr
+    assert "# Qdrant, pgvector and Milvus" in completed.stdout
+    assert "Sources:\n[1] " in completed.stdout
+    assert "plan: 4 steps" not in completed.stdout
+    for text in ("plan: 4 steps", "review, round 1: PASS", "turns", "tokens", "$0"):
+        assert text in completed.stderr
+    assert handoff.remaining_processes() == []
     assert list(handoff.folder.glob("handoff-run-*")) == []
 
 
@@ -136,13 +141,17 @@ def test_nothing_runs_5_seconds_after_the_command_was_killed(
     handoff: Handoff, silent_model: str
 ) -> None:
     with handoff.started("run", REQUEST, ANTHROPIC_BASE_URL=silent_model) as process:
-        handoff.wait_for("submitted")
-        assert len(handoff.left_behind()) >= 6, "the command, Redis, and the four that do the work"
+        handoff.wait_for_text("submitted")
+        assert len(handoff.remaining_processes()) >= 6, (
+            "the command, Redis and four Celery processes"
+        )
         process.send_signal(signal.SIGKILL)
         process.wait()
 
         wait_until(
-            lambda: not handoff.left_behind(), timeout_s=5.0, what="the end of all processes"
+            lambda: not handoff.remaining_processes(),
+            timeout_s=5.0,
+            what="the end of all processes",
         )
 
 
@@ -153,29 +162,29 @@ def test_ctrl_c_stops_everything_and_the_job_can_be_continued(
     with handoff.started(
         "run", REQUEST, "--docs", str(DOCUMENTS), ANTHROPIC_BASE_URL=silent_model
     ) as process:
-        handoff.wait_for("submitted")
+        handoff.wait_for_text("submitted")
         assert interrupt(process) == 130
-    said = handoff.read("err")
-    job_id = said.split("handoff retry ")[1].split("`")[0]
+    errors = handoff.read("err")
+    job_id = errors.split("handoff retry ")[1].split("`")[0]
 
-    assert handoff.left_behind() == []
-    assert "Traceback" not in said
+    assert handoff.remaining_processes() == []
+    assert "Traceback" not in errors
 
     resumed = handoff.run("retry", job_id, "--json", HANDOFF_OFFLINE="true")
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["job_id"] == job_id
-    again = handoff.run("retry", job_id)
-    assert (again.returncode, "no interrupted run" in again.stderr) == (2, True), (
-        "what has ended is not kept"
+    second = handoff.run("retry", job_id)
+    assert (second.returncode, "no interrupted run" in second.stderr) == (2, True), (
+        "a run that has ended is not kept"
     )
 
 
-def test_an_interrupted_start_leaves_nothing_and_says_so(handoff: Handoff) -> None:
+def test_an_interrupted_start_leaves_no_process(handoff: Handoff) -> None:
     with handoff.started("run", REQUEST) as process:
-        handoff.wait_for("starting")
+        handoff.wait_for_text("starting")
         assert interrupt(process) == 130
 
-    assert handoff.left_behind() == []
+    assert handoff.remaining_processes() == []
 
 
 def test_own_specialists_and_tools_reach_the_workers(handoff: Handoff) -> None:
@@ -184,7 +193,7 @@ def test_own_specialists_and_tools_reach_the_workers(handoff: Handoff) -> None:
     (handoff.folder / "things").mkdir()
     (handoff.folder / "things" / "rhymes.py").write_text(RHYMES)
 
-    done = handoff.run(
+    completed = handoff.run(
         "run",
         REQUEST,
         "--docs",
@@ -196,16 +205,18 @@ def test_own_specialists_and_tools_reach_the_workers(handoff: Handoff) -> None:
         "--json",
     )
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     planner = next(
-        one for one in json.loads(done.stdout)["handoffs"] if one["assigned_to"] == "planner"
+        entry
+        for entry in json.loads(completed.stdout)["handoffs"]
+        if entry["assigned_to"] == "planner"
     )
     assert '"poet"' in planner["task_description"]
     assert '"rhymes"' in planner["task_description"]
 
 
-def writes_until(go_on: threading.Event) -> Script:
-    """A model whose answer is complete except for its end, which a test releases."""
+def synthesis_until(release: threading.Event) -> Script:
+    """Return the script of a model that ends its synthesis after the test sets `release`."""
 
     def script(request: Json) -> Reply:
         properties = answer_properties(request)
@@ -215,7 +226,7 @@ def writes_until(go_on: threading.Event) -> Script:
             return json_reply({"verdict": "PASS", "revisions": [], "open_points": []})
         if SYNTHESIS not in json.dumps(request["system"]):
             return json_reply(envelope("One side."))
-        return json_reply(envelope("The whole of it. " * 200), stall=go_on)
+        return json_reply(envelope("The whole of it. " * 200), stall=release)
 
     return script
 
@@ -223,47 +234,49 @@ def writes_until(go_on: threading.Event) -> Script:
 def test_a_run_with_an_unread_answer_is_interrupted_and_kept(
     handoff: Handoff,
 ) -> None:
-    """`handoff run "..." | head -1`."""
-    go_on, (ours, theirs) = threading.Event(), os.pipe()
-    os.close(ours)
-    with MessagesServer(writes_until(go_on)) as server:
+    """The pipe is closed early, as in `handoff run "..." | head -1`."""
+    release, (read_end, write_end) = threading.Event(), os.pipe()
+    os.close(read_end)
+    with MessagesServer(synthesis_until(release)) as server:
         environment = handoff.environment(ANTHROPIC_BASE_URL=server.url)
-        done = subprocess.run(
+        completed = subprocess.run(
             handoff.command("run", REQUEST),
             stdin=subprocess.DEVNULL,
-            stdout=theirs,
+            stdout=write_end,
             stderr=subprocess.PIPE,
             env=environment,
             check=False,
         )
-        go_on.set()
-    os.close(theirs)
+        release.set()
+    os.close(write_end)
 
-    assert done.returncode == 130
-    assert "`handoff retry j-" in done.stderr.decode()
+    assert completed.returncode == 130
+    assert "`handoff retry j-" in completed.stderr.decode()
 
 
-def test_the_answer_is_on_stdout_while_it_is_written(handoff: Handoff) -> None:
-    go_on = threading.Event()
+def test_run_prints_the_answer_while_the_model_writes_it(handoff: Handoff) -> None:
+    release = threading.Event()
 
     with (
-        MessagesServer(writes_until(go_on)) as server,
+        MessagesServer(synthesis_until(release)) as server,
         handoff.started("run", REQUEST, ANTHROPIC_BASE_URL=server.url) as process,
     ):
-        handoff.wait_for("The whole of it.", where="out")
+        handoff.wait_for_text("The whole of it.", file="out")
         assert process.poll() is None, "it is still being written"
-        go_on.set()
+        release.set()
         assert process.wait(timeout=30) == 0
 
     assert handoff.read("out").count("The whole of it.") == 200
 
 
 def test_a_job_out_of_time_ends_instead_of_hanging(handoff: Handoff, silent_model: str) -> None:
-    done = handoff.run("run", REQUEST, "--timeout", "2", "--json", ANTHROPIC_BASE_URL=silent_model)
+    completed = handoff.run(
+        "run", REQUEST, "--timeout", "2", "--json", ANTHROPIC_BASE_URL=silent_model
+    )
 
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["status"] == "failed"
-    assert "failed:" in done.stderr
+    assert completed.returncode == 1
+    assert json.loads(completed.stdout)["status"] == "failed"
+    assert "failed:" in completed.stderr
 
 
 def test_an_answer_in_the_users_schema_is_alone_on_stdout_and_its_gaps_are_on_stderr(
@@ -278,18 +291,20 @@ def test_an_answer_in_the_users_schema_is_alone_on_stdout_and_its_gaps_are_on_st
         json.dumps({"type": "object", "properties": properties, "required": list(properties)})
     )
 
-    done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json")
+    completed = handoff.run(
+        "run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json"
+    )
 
-    assert done.returncode == PARTIAL, done.stderr
-    form = json.loads(done.stdout)
+    assert completed.returncode == PARTIAL, completed.stderr
+    form = json.loads(completed.stdout)
     assert (set(form), form["founded"]) == ({"summary", "founded"}, None)
-    for said in (
+    for text in (
         "the documents do not say: price_usd",
         "Made without a language model",
         "is partial",
         "Sources:",
     ):
-        assert said in done.stderr
+        assert text in completed.stderr
 
 
 def test_with_json_a_structured_answer_is_in_the_one_printed_object(handoff: Handoff) -> None:
@@ -297,24 +312,26 @@ def test_with_json_a_structured_answer_is_in_the_one_printed_object(handoff: Han
         '{"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}'
     )
 
-    done = handoff.run(
+    completed = handoff.run(
         "run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json", "--json"
     )
 
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert list(found) == KEYS
-    assert list(found["answer"]) == ["summary"]
+    assert completed.returncode == 0, completed.stderr
+    printed = json.loads(completed.stdout)
+    assert list(printed) == KEYS
+    assert list(printed["answer"]) == ["summary"]
 
 
-def test_an_answer_asked_for_as_a_string_is_a_json_string(handoff: Handoff) -> None:
+def test_an_answer_with_a_string_schema_is_a_json_string(handoff: Handoff) -> None:
     (handoff.folder / "form.json").write_text('{"type": "string"}')
 
-    done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json")
+    completed = handoff.run(
+        "run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json"
+    )
 
-    assert done.returncode == 0, done.stderr
-    assert isinstance(json.loads(done.stdout), str)
-    assert "Sources:" in done.stderr
+    assert completed.returncode == 0, completed.stderr
+    assert isinstance(json.loads(completed.stdout), str)
+    assert "Sources:" in completed.stderr
 
 
 SYNTHESIS = "synthes"

@@ -1,4 +1,4 @@
-"""Commands with an output that is closed early, a terminal that has gone, or another encoding."""
+"""Commands work with a closed or full output, a closed terminal, and another encoding."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def unread() -> Iterator[int]:
-    """A pipe that no process reads."""
-    ours, theirs = os.pipe()
-    os.close(ours)
-    yield theirs
-    os.close(theirs)
+    """Yield the write end of a pipe that no process reads."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    yield write_end
+    os.close(write_end)
 
 
 @pytest.mark.parametrize(
@@ -45,20 +45,25 @@ def unread() -> Iterator[int]:
 def test_a_closed_output_pipe_is_no_error(
     handoff: Handoff, system: RunningSystem, job_id: str, command: str, unread: int
 ) -> None:
-    """`handoff show JOB | head -1`: with exit code 1 a script would take the job for failed."""
-    typed = handoff.command(*command.replace("JOB", job_id).split())
+    """`handoff show JOB | head -1` exits with 0, because 1 means that the job has failed."""
+    arguments = handoff.command(*command.replace("JOB", job_id).split())
     environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url)
-    done = subprocess.run(
-        typed, stdin=subprocess.DEVNULL, stdout=unread, stderr=unread, env=environment, check=False
+    completed = subprocess.run(
+        arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=unread,
+        stderr=unread,
+        env=environment,
+        check=False,
     )
 
-    assert done.returncode == 0
+    assert completed.returncode == 0
 
 
 def test_a_run_with_a_closed_stderr_reaches_its_answer(handoff: Handoff, unread: int) -> None:
-    typed = handoff.command("run", REQUEST, "--docs", str(DOCUMENTS))
-    done = subprocess.run(
-        typed,
+    arguments = handoff.command("run", REQUEST, "--docs", str(DOCUMENTS))
+    completed = subprocess.run(
+        arguments,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=unread,
@@ -66,12 +71,12 @@ def test_a_run_with_a_closed_stderr_reaches_its_answer(handoff: Handoff, unread:
         check=False,
     )
 
-    assert done.returncode == 0
-    assert "Qdrant" in done.stdout.decode()
+    assert completed.returncode == 0
+    assert "Qdrant" in completed.stdout.decode()
 
 
-FULL = "/dev/full"
-"""Each write to it fails with ENOSPC, as on a full disk."""
+FULL_DISK = "/dev/full"
+"""File whose writes fail with ENOSPC, as on a full disk."""
 
 
 def run_in_shell(
@@ -87,29 +92,31 @@ def run_in_shell(
     )
 
 
-@pytest.mark.parametrize("redirection", [f"2>{FULL}", "2>&-"])
+@pytest.mark.parametrize("redirection", [f"2>{FULL_DISK}", "2>&-"])
 def test_a_run_prints_its_answer_although_its_progress_cannot_be_written(
     handoff: Handoff, redirection: str
 ) -> None:
-    done = run_in_shell(handoff, redirection, "run", REQUEST, "--docs", str(DOCUMENTS))
+    completed = run_in_shell(handoff, redirection, "run", REQUEST, "--docs", str(DOCUMENTS))
 
-    assert done.returncode == 0
-    assert "Qdrant" in done.stdout
+    assert completed.returncode == 0
+    assert "Qdrant" in completed.stdout
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_a_run_with_an_unwritable_answer_is_kept(
     handoff: Handoff, options: tuple[str, ...]
 ) -> None:
-    done = run_in_shell(handoff, f">{FULL}", "run", REQUEST, "--docs", str(DOCUMENTS), *options)
-    line = done.stderr.splitlines()[-1]
-    (kept,) = (handoff.folder / "cache" / "interrupted").iterdir()
+    completed = run_in_shell(
+        handoff, f">{FULL_DISK}", "run", REQUEST, "--docs", str(DOCUMENTS), *options
+    )
+    line = completed.stderr.splitlines()[-1]
+    (saved_run,) = (handoff.folder / "cache" / "interrupted").iterdir()
 
-    assert done.returncode == 1
+    assert completed.returncode == 1
     assert line.startswith("handoff: cannot write to standard output: No space left on device")
-    assert f"`handoff retry {kept.name}`" in line
+    assert f"`handoff retry {saved_run.name}`" in line
 
-    resumed = run_in_shell(handoff, f"2>{FULL}", "retry", kept.name, *options)
+    resumed = run_in_shell(handoff, f"2>{FULL_DISK}", "retry", saved_run.name, *options)
 
     assert resumed.returncode == 0
     assert "Qdrant" in resumed.stdout
@@ -118,15 +125,15 @@ def test_a_run_with_an_unwritable_answer_is_kept(
 def test_a_run_on_a_broker_says_how_to_get_an_answer_that_cannot_be_written(
     handoff: Handoff, system: RunningSystem
 ) -> None:
-    done = run_in_shell(
+    completed = run_in_shell(
         handoff,
-        f">{FULL}",
+        f">{FULL_DISK}",
         *("run", REQUEST, "--docs", str(DOCUMENTS)),
         HANDOFF_REDIS_URL=system.redis_url,
     )
 
-    assert done.returncode == 1
-    assert "Nothing is lost: `handoff watch j-" in done.stderr.splitlines()[-1]
+    assert completed.returncode == 1
+    assert "Nothing is lost: `handoff watch j-" in completed.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("is_full", [True, False])
@@ -136,9 +143,9 @@ def test_a_file_of_jobs_is_enqueued_completely_even_if_no_id_can_be_written(
     jobs = handoff.folder / "jobs.jsonl"
     requests = [f"job {number} of a file, full disk: {is_full}" for number in range(3)]
     jobs.write_text("".join(json.dumps({"request": request}) + "\n" for request in requests))
-    redirection = f">{FULL}" if is_full else f">&{unread}"
+    redirection = f">{FULL_DISK}" if is_full else f">&{unread}"
     command = handoff.command("submit", "--file", str(jobs))
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-c", f'exec "$@" {redirection}', "sh", *command],
         pass_fds=[unread],
         capture_output=True,
@@ -148,12 +155,12 @@ def test_a_file_of_jobs_is_enqueued_completely_even_if_no_id_can_be_written(
     )
     listed = handoff.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
 
-    assert done.returncode == (1 if is_full else 0)
-    assert ("all 3 jobs are enqueued" in done.stderr) == is_full
+    assert completed.returncode == (1 if is_full else 0)
+    assert ("all 3 jobs are enqueued" in completed.stderr) == is_full
     assert set(requests) <= {job["title"] for job in json.loads(listed)}
 
 
-@pytest.mark.parametrize("redirections", [">&- 2>&-", f">{FULL} 2>{FULL}"])
+@pytest.mark.parametrize("redirections", [">&- 2>&-", f">{FULL_DISK} 2>{FULL_DISK}"])
 def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
     handoff: Handoff, system: RunningSystem, redirections: str
 ) -> None:
@@ -177,8 +184,8 @@ def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
 
 
 def test_a_run_with_a_closed_terminal_is_kept(handoff: Handoff) -> None:
-    ours, theirs = os.openpty()
-    listens = [
+    test_end, command_end = os.openpty()
+    command = [
         "setsid",
         "--ctty",
         "env",
@@ -186,17 +193,21 @@ def test_a_run_with_a_closed_terminal_is_kept(handoff: Handoff) -> None:
         *handoff.command("run", REQUEST, "--docs", str(DOCUMENTS)),
     ]
     process = subprocess.Popen(
-        listens, stdin=theirs, stdout=theirs, stderr=theirs, env=handoff.environment(TERM="xterm")
+        command,
+        stdin=command_end,
+        stdout=command_end,
+        stderr=command_end,
+        env=handoff.environment(TERM="xterm"),
     )
-    os.close(theirs)
+    os.close(command_end)
     try:
-        read_until(ours, "planner")
-        os.close(ours)
+        read_until(test_end, "planner")
+        os.close(test_end)
         assert process.wait(60) == 130
     finally:
         process.kill()
         process.wait()
-    assert [one.name for one in (handoff.folder / "cache").rglob("j-*")]
+    assert [path.name for path in (handoff.folder / "cache").rglob("j-*")]
 
 
 @pytest.mark.parametrize(
@@ -207,9 +218,11 @@ def test_a_closed_input_counts_as_empty(
 ) -> None:
     closing = ["sh", "-c", 'exec "$@" <&-', "sh", *handoff.command(*command)]
     environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url)
-    done = subprocess.run(closing, capture_output=True, text=True, env=environment, check=False)
+    completed = subprocess.run(
+        closing, capture_output=True, text=True, env=environment, check=False
+    )
 
-    assert (done.returncode, "defect" in done.stderr) == (0, False), done.stderr
+    assert (completed.returncode, "defect" in completed.stderr) == (0, False), completed.stderr
 
 
 def test_a_page_is_utf_8_in_every_locale(handoff: Handoff, system: RunningSystem) -> None:
@@ -219,14 +232,14 @@ def test_a_page_is_utf_8_in_every_locale(handoff: Handoff, system: RunningSystem
     environment = handoff.environment(
         HANDOFF_REDIS_URL=system.redis_url, LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         handoff.command("trace", submitted, "-o", "-"),
         capture_output=True,
         env=environment,
         check=True,
     )
 
-    assert "Größen" in done.stdout.decode()
+    assert "Größen" in completed.stdout.decode()
 
 
 def test_an_export_is_utf_8_and_a_hyphen_is_stdout(handoff: Handoff, system: RunningSystem) -> None:
@@ -236,7 +249,7 @@ def test_an_export_is_utf_8_and_a_hyphen_is_stdout(handoff: Handoff, system: Run
     environment = handoff.environment(
         HANDOFF_REDIS_URL=system.redis_url, LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         handoff.command("export", submitted, "-o", "-"),
         capture_output=True,
         env=environment,
@@ -244,5 +257,5 @@ def test_an_export_is_utf_8_and_a_hyphen_is_stdout(handoff: Handoff, system: Run
         check=True,
     )
 
-    assert "Größen" in done.stdout.decode()
+    assert "Größen" in completed.stdout.decode()
     assert not (handoff.folder / "-").exists()

@@ -1,5 +1,5 @@
-"""Two specialists contradict each other: the judge settles the points with evidence, and the answer
-names the disputed points.
+"""Two specialists contradict each other. The judge settles one conflict, and the answer names the
+other as disputed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ FACTS = {
 
 
 class Script:
-    """`left` and `right` contradict each other. The judge believes measured values and cannot
-    settle the dates.
+    """Model whose specialists `left` and `right` contradict each other on the height and the date.
+
+    Its judge settles the height, and leaves the date open.
     """
 
     def __init__(self) -> None:
@@ -44,21 +45,21 @@ class Script:
         self.assessed: list[str] = []
 
     def __call__(self, request: Json) -> Reply:
-        said, properties = first_message_text(request), answer_properties(request)
+        prompt, properties = first_message_text(request), answer_properties(request)
         if "steps" in properties:
             steps = [
                 {
-                    "id": one,
+                    "id": name,
                     "specialist": SPECIALIST,
-                    "task": f"Look {one}.",
+                    "task": f"Look {name}.",
                     "depends_on": [],
                     "fallback": "-",
                 }
-                for one in FACTS
+                for name in FACTS
             ]
             return json_reply({"steps": steps, "synthesis": "merge", "why": "Two places."})
         if "settlements" in properties:
-            self.judged.append(said)
+            self.judged.append(prompt)
             return json_reply(
                 {
                     "settlements": [
@@ -68,9 +69,9 @@ class Script:
                 }
             )
         if "verdict" in properties:
-            self.assessed.append(said)
+            self.assessed.append(prompt)
             return json_reply({"verdict": "PASS", "revisions": [], "open_points": []})
-        (step,) = re.findall(r"<task>Look (\w+)\.", said)
+        (step,) = re.findall(r"<task>Look (\w+)\.", prompt)
         return json_reply(_envelope(step))
 
 
@@ -78,15 +79,15 @@ def _envelope(step: str) -> Json:
     claims = [
         {
             "id": f"c{number}",
-            "text": f"Its {what} is {value}.",
+            "text": f"Its {attribute} is {value}.",
             "subject": "the tower",
-            "attribute": what,
+            "attribute": attribute,
             "value": value,
             "unit": unit,
             "date": None,
             "sources": [{"source": source, "quote": quote}],
         }
-        for number, (what, value, unit, source, quote) in enumerate(FACTS[step], start=1)
+        for number, (attribute, value, unit, source, quote) in enumerate(FACTS[step], start=1)
     ]
     output = "It is as high as this [c1], and was opened then [c2]."
     return {
@@ -101,9 +102,9 @@ def _envelope(step: str) -> Json:
 
 @pytest.fixture
 def script(fleet: Fleet) -> Iterator[Script]:
-    before, fleet.server.script = fleet.server.script, Script()
+    previous, fleet.server.script = fleet.server.script, Script()
     yield fleet.server.script
-    fleet.server.script = before
+    fleet.server.script = previous
 
 
 def test_a_conflict_that_the_judge_cannot_settle_is_in_the_answer_with_both_sources(
@@ -120,23 +121,26 @@ def test_a_conflict_that_the_judge_cannot_settle_is_in_the_answer_with_both_sour
     disputed = result.answer.partition("**Disputed:**")[2].partition(
         "**Contradicted, and settled:**"
     )[0]
-    named = {int(number) for number in re.findall(r"\[(\d+)\]", disputed)}
-    assert {one["quote"] for one in result.citations if one["n"] in named} == {PLATE, BOOK}
+    cited = {int(number) for number in re.findall(r"\[(\d+)\]", disputed)}
+    assert {citation["quote"] for citation in result.citations if citation["n"] in cited} == {
+        PLATE,
+        BOOK,
+    }
     assert "It was measured." in result.answer.partition("**Contradicted, and settled:**")[2]
-    assert [(one["id"], one["stands"]) for one in result.conflicts] == [
+    assert [(conflict["id"], conflict["stands"]) for conflict in result.conflicts] == [
         ("k1", ["left.c1"]),
         ("k2", []),
     ]
-    (asked,) = script.judged
-    assert "in English" not in asked, "the judge does not see the request"
-    assert "as high as this" not in asked, "nor what was written with the claims"
-    assert all(quote in asked for quote in (OFFICIAL, GUIDE, PLATE, BOOK))
-    (told,) = [
+    (question,) = script.judged
+    assert "in English" not in question, "the judge does not see the request"
+    assert "as high as this" not in question, "the judge does not see the text around the claims"
+    assert all(quote in question for quote in (OFFICIAL, GUIDE, PLATE, BOOK))
+    (settlement,) = [
         json.loads(line) for line in script.assessed[0].splitlines() if '"do_not_use"' in line
     ]
-    assert (told["stands"], told["do_not_use"]) == (["left.c1"], ["right.c1"])
+    assert (settlement["stands"], settlement["do_not_use"]) == (["left.c1"], ["right.c1"])
     assert not any(
-        quote in one.event.to_json()
-        for one in fleet.jobs.events(job_id, follow=False)
+        quote in recorded.event.to_json()
+        for recorded in fleet.jobs.events(job_id, follow=False)
         for quote in ("operator", "opening")
     )

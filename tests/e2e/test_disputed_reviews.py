@@ -1,5 +1,5 @@
-"""The reviewer demands a point that the result already has: the judge overrules, and the answer is
-complete. Real workers, a scripted model.
+"""A reviewer demands a point that the result already has. The judge rules for the writer, and the
+answer is complete.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ ENVELOPE = {
 
 
 class Script:
-    """The assessor overlooks the year, twice; the judge reads."""
+    """Model whose reviewer overlooks the year twice, and whose judge rules for the writer."""
 
     def __init__(self) -> None:
         self.judged: list[str] = []
 
     def __call__(self, request: Json) -> Reply:
-        said, properties = first_message_text(request), answer_properties(request)
+        prompt, properties = first_message_text(request), answer_properties(request)
         if "steps" in properties:
             steps = [
                 {
@@ -48,7 +48,7 @@ class Script:
             ]
             return json_reply({"steps": steps, "synthesis": "merge", "why": "One place."})
         if "rulings" in properties:
-            self.judged.append(said)
+            self.judged.append(prompt)
             return json_reply(
                 {"rulings": [{"point": "look", "why": "2022 stands in it.", "right": "writer"}]}
             )
@@ -65,9 +65,9 @@ class Script:
 
 @pytest.fixture
 def script(fleet: Fleet) -> Iterator[Script]:
-    before, fleet.server.script = fleet.server.script, Script()
+    previous, fleet.server.script = fleet.server.script, Script()
     yield fleet.server.script
-    fleet.server.script = before
+    fleet.server.script = previous
 
 
 def test_the_judge_settles_a_dispute_between_writer_and_reviewer(
@@ -79,12 +79,12 @@ def test_the_judge_settles_a_dispute_between_writer_and_reviewer(
     assert result.status is JobStatus.OK, result.notes
     assert f"Settled for the writer: look: {POINT} (the judge: 2022 stands in it.)" in result.notes
     assert "Open points" not in str(result.answer)
-    (asked,) = script.judged
-    assert re.search("survey of 2022", asked)
-    assert "In English" not in asked, "the judge does not see the request"
+    (question,) = script.judged
+    assert re.search("survey of 2022", question)
+    assert "In English" not in question, "the judge does not see the request"
     events = [recorded.event for recorded in fleet.jobs.events(job_id, follow=False)]
-    (said,) = [event for event in events if isinstance(event, Arbitrated)]
-    assert said.writer == ("look",)
+    (ruling,) = [event for event in events if isinstance(event, Arbitrated)]
+    assert ruling.writer == ("look",)
     (issued,) = [
         event
         for event in events

@@ -1,4 +1,4 @@
-"""`handoff doctor` reports the state of a live fleet to another shell: real processes, real HTTP."""
+"""`handoff doctor` reports the state of a running fleet in another shell."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from handoff_queue.testing import (
 )
 from tests.doubles.one_step_job import ANSWER, PASS, PLAN
 from tests.e2e.commands import Handoff
-from tests.running_system import EVERYONE, RunningSystem, over, running_system
+from tests.running_system import ALL_SPECIALISTS, RunningSystem, model_environment, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 KEY = "sk-test-canary-0123456789"
-WORDS = "credit balance is too low"
+REFUSAL = "credit balance is too low"
 
 
 def answers(request: Json) -> Reply:
@@ -37,29 +37,29 @@ def answers(request: Json) -> Reply:
     return json_reply(PASS if "verdict" in properties else ANSWER)
 
 
-def specialists_fail(request: Json) -> Reply:
+def fail_specialists(request: Json) -> Reply:
     """Answer the supervisor, and refuse the workers."""
     if "claims" in answer_properties(request):
-        return error_reply(400, f"{WORDS}, key {KEY}", "invalid_request_error")
+        return error_reply(400, f"{REFUSAL}, key {KEY}", "invalid_request_error")
     return answers(request)
 
 
 @dataclass(frozen=True)
 class Shell:
-    """A shell with the fleet's HANDOFF_REDIS_URL and no key."""
+    """A shell with the HANDOFF_REDIS_URL of a running fleet, and without an API key."""
 
     handoff: Handoff
     system: RunningSystem
     server: MessagesServer
 
     def doctor(self) -> tuple[int, list[dict[str, Any]]]:
-        done = self.handoff.run("doctor", "--json", HANDOFF_REDIS_URL=self.system.redis_url)
-        assert "canary" not in done.stdout + done.stderr
-        return done.returncode, json.loads(done.stdout)
+        completed = self.handoff.run("doctor", "--json", HANDOFF_REDIS_URL=self.system.redis_url)
+        assert "canary" not in completed.stdout + completed.stderr
+        return completed.returncode, json.loads(completed.stdout)
 
     def levels(self, about: str) -> set[str]:
-        """Return the levels of the lines about something."""
-        return {one["level"] for one in self.doctor()[1] if about in one["about"]}
+        """Return the levels of the findings whose subject contains `about`."""
+        return {finding["level"] for finding in self.doctor()[1] if about in finding["about"]}
 
     def run_job(self) -> None:
         jobs = self.system.jobs()
@@ -72,7 +72,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     folder: Path = tmp_path_factory.mktemp("doctor")
     with (
         MessagesServer(answers) as server,
-        running_system(folder, settings=over(server, ANTHROPIC_API_KEY=KEY)) as system,
+        running_system(folder, settings=model_environment(server, ANTHROPIC_API_KEY=KEY)) as system,
     ):
         yield Shell(Handoff(folder), system, server)
 
@@ -80,17 +80,19 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 def test_doctor_fails_while_workers_model_calls_fail(
     shell: Shell,
 ) -> None:
-    shell.server.script = specialists_fail
+    shell.server.script = fail_specialists
     shell.run_job()
 
     def failure() -> dict[str, Any] | None:
-        lines = [one for one in shell.doctor()[1] if one["about"].startswith("model claude")]
+        lines = [
+            finding for finding in shell.doctor()[1] if finding["about"].startswith("model claude")
+        ]
         return lines[0] if lines else None
 
     line = wait_until(failure, timeout_s=60, what="the failure in a line of doctor")
     assert line is not None
     assert line["level"] == "fail"
-    assert WORDS in line["found"]
+    assert REFUSAL in line["found"]
     assert "of worker " in line["found"]
     assert shell.doctor()[0] == 1
 
@@ -102,20 +104,20 @@ def test_doctor_fails_while_workers_model_calls_fail(
 
 def test_doctor_lists_the_fleets_processes_and_marks_lines_about_this_shell(shell: Shell) -> None:
     _, lines = shell.doctor()
-    by_kind = {one["about"].partition(" ")[0]: one for one in lines}
+    by_kind = {line["about"].partition(" ")[0]: line for line in lines}
 
     for kind in ("worker", "supervisor"):
         assert by_kind[kind]["level"] == "ok"
         assert "8 slots" in by_kind[kind]["found"]
         assert "anthropic (claude" in by_kind[kind]["found"]
         assert shell.server.url in by_kind[kind]["found"]
-    (own,) = [one for one in lines if one["about"] == "this shell: model"]
-    assert (own["level"], own["fix"]) == ("ok", "")
+    (shell_line,) = [line for line in lines if line["about"] == "this shell: model"]
+    assert (shell_line["level"], shell_line["fix"]) == ("ok", "")
 
 
 def test_a_worker_of_another_model_is_a_warning(shell: Shell) -> None:
     other = {"HANDOFF_SPECIALIST_MODEL": "another-model"}
-    name, app, queues = EVERYONE
+    name, app, queues = ALL_SPECIALISTS
     spec = replace(
         shell.system.celery("other", "-A", app, "worker", "-n", f"other-{name}@%h", "-Q", queues),
         environment={**shell.system.environment, **other},
@@ -126,10 +128,12 @@ def test_a_worker_of_another_model_is_a_warning(shell: Shell) -> None:
     assert shell.doctor()[0] == 0
 
 
-def test_without_a_live_process_doctor_says_so_first(tmp_path: Path, redis_url: str) -> None:
-    done = Handoff(tmp_path).run("doctor", HANDOFF_REDIS_URL=redis_url)
+def test_the_first_line_of_doctor_reports_a_fleet_without_processes(
+    tmp_path: Path, redis_url: str
+) -> None:
+    completed = Handoff(tmp_path).run("doctor", HANDOFF_REDIS_URL=redis_url)
 
-    assert done.returncode == 1
-    first = done.stdout.splitlines()[0]
+    assert completed.returncode == 1
+    first = completed.stdout.splitlines()[0]
     assert first.startswith("fail  fleet: no worker and no supervisor is alive")
-    assert "this shell: model" in done.stdout
+    assert "this shell: model" in completed.stdout

@@ -1,5 +1,5 @@
-"""A tool with an effect, on real processes that are killed: it never runs twice, and never
-before its approval.
+"""A tool with an effect never runs twice and never before its approval, although processes are
+killed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import Workflow, read_workflow
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
-from tests.e2e.fleet import QUICK, Fleet, Script
-from tests.running_system import SUPERVISOR, over, running_system
+from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
+from tests.running_system import SUPERVISOR, model_environment, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 TOOLS = '''
-"""A tool that sends mail: each call that reaches it adds a line to a file."""
+"""A tool that sends mail: each call adds a line to a file."""
 
 import os
 import threading
@@ -67,12 +67,12 @@ steps:
 KILLS = 12
 
 
-class Mails(Script):
-    """The same model. Its steps called `send...` send a mail, and repeat an interrupted call."""
+class MailingModel(Script):
+    """Script whose steps called `send...` send a mail, and repeat an interrupted call."""
 
     def __call__(self, request: Json) -> Reply:
-        said = first_message_text(request)
-        step = re.search(r"Do (send[\w-]*) of ([\w-]+)\.</task>", said)
+        prompt = first_message_text(request)
+        step = re.search(r"Do (send[\w-]*) of ([\w-]+)\.</task>", prompt)
         turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
         if step and (turn == 1 or (turn == 2 and MAY_HAVE_RUN in str(request["messages"]))):
             return tool_call_reply(("send_mail", {"to": f"{step[1]}@{step[2]}"}))
@@ -80,7 +80,7 @@ class Mails(Script):
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class MailFleet:
     """A fleet with a tool that sends mail, and the outbox of the tool."""
 
     fleet: Fleet
@@ -101,8 +101,8 @@ class Post:
 
 
 @pytest.fixture
-def post(tmp_path: Path) -> Iterator[Post]:
-    """One supervisor and three workers of two slots; a process that is killed is started again."""
+def mail_fleet(tmp_path: Path) -> Iterator[MailFleet]:
+    """Start one supervisor and three workers with two slots each. Killed processes restart."""
     for folder, name, text in (
         ("tools", "mail.py", TOOLS),
         ("specialists", "mailer.md", SPECIALIST),
@@ -111,49 +111,51 @@ def post(tmp_path: Path) -> Iterator[Post]:
         (tmp_path / folder / name).write_text(text)
     outbox = tmp_path / "outbox"
     outbox.touch()
-    script = Mails()
-    own = {
+    script = MailingModel()
+    folders = {
         "HANDOFF_TOOLS_DIRS": str(tmp_path / "tools"),
         "HANDOFF_SPECIALISTS_DIRS": str(tmp_path / "specialists"),
         "OUTBOX": str(outbox),
     }
     with (
         MessagesServer(script) as server,
-        running_system(tmp_path, (), over(server, **QUICK, **own)) as system,
+        running_system(
+            tmp_path, (), model_environment(server, **SHORT_LEASES, **folders)
+        ) as system,
     ):
-        everyone = ("handoff_queue.workers.app", "mailer,generalist", "2")
-        members = {"s1": (*SUPERVISOR[1:], "4"), "w1": everyone, "w2": everyone, "w3": everyone}
-        for name, (app, queues, slots) in members.items():
+        worker = ("handoff_queue.workers.app", "mailer,generalist", "2")
+        processes = {"s1": (*SUPERVISOR[1:], "4"), "w1": worker, "w2": worker, "w3": worker}
+        for name, (app, queues, slots) in processes.items():
             spec = system.celery(
                 name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", slots
             )
             system.processes.start(replace(spec, is_hunted=True))
         system.processes.wait_until_ready()
         jobs = client.connect(system.redis_url, Settings(offline=True))
-        yield Post(Fleet(system, server, script, jobs), outbox, tmp_path)
+        yield MailFleet(Fleet(system, server, script, jobs), outbox, tmp_path)
         jobs.store.connection.close()
 
 
 def kill_one(fleet: Fleet, dice: Random) -> None:
-    """Kill a worker, or the supervisor, and wait until it has been started again."""
+    """Kill a random process, and wait until it has restarted."""
     pids = {name: pid for name, pid in fleet.system.processes.pids().items() if name != "redis"}
     fleet.kill(pids[dice.choice(sorted(pids))])
-    wait_until(fleet.is_whole, timeout_s=60, what="the fleet")
+    wait_until(fleet.is_complete, timeout_s=60, what="the fleet")
 
 
-def has_news(post: Post, seen: int, job_ids: Sequence[JobId]) -> bool:
-    """Return whether a mail was sent after the first `seen` ones, or all jobs have ended."""
-    standing = post.fleet.jobs.standing
+def has_progress(mail_fleet: MailFleet, sent: int, job_ids: Sequence[JobId]) -> bool:
+    """Return whether more than `sent` mails were sent, or all jobs have ended."""
+    standing = mail_fleet.fleet.jobs.standing
     is_over = all(standing(job_id).status.ended for job_id in job_ids)
-    return is_over or sum(post.sent().values()) > seen
+    return is_over or sum(mail_fleet.sent().values()) > sent
 
 
-def asks_about(fleet: Fleet, job_id: JobId) -> bool:
+def waits_for_approval(fleet: Fleet, job_id: JobId) -> bool:
     return fleet.jobs.standing(job_id).approval == "step"
 
 
-def test_no_mail_is_sent_twice_while_everything_is_killed_at_random(post: Post) -> None:
-    fleet, dice = post.fleet, Random(20_261_126)
+def test_no_mail_is_sent_twice_although_random_processes_are_killed(mail_fleet: MailFleet) -> None:
+    fleet, dice = mail_fleet.fleet, Random(20_261_126)
     names = [f"post{n}" for n in range(6)]
     for name in names:
         fleet.model.specialists[name] = "mailer"
@@ -161,55 +163,59 @@ def test_no_mail_is_sent_twice_while_everything_is_killed_at_random(post: Post) 
     job_ids = [fleet.submit(name, send1="", send2="", send3="send1") for name in names]
 
     for _ in range(KILLS):
-        seen = sum(post.sent().values())
-        wait_until(partial(has_news, post, seen, job_ids), what="the next mail")
-        kill_one(fleet, dice)  # while the tool still runs, if it is that worker's
-    results = [fleet.ends(job_id, within_s=120) for job_id in job_ids]
+        sent = sum(mail_fleet.sent().values())
+        wait_until(partial(has_progress, mail_fleet, sent, job_ids), what="the next mail")
+        kill_one(fleet, dice)  # The tool may still run in this worker.
+    results = [fleet.wait_for_end(job_id, within_s=120) for job_id in job_ids]
 
-    assert all(count == 1 for count in post.sent().values()), post.sent()
-    assert set(post.sent()) <= {f"{step}@{name}" for step in steps for name in names}
-    assert len(post.sent()) > len(names), "most mails are sent all the same"
+    assert all(count == 1 for count in mail_fleet.sent().values()), mail_fleet.sent()
+    assert set(mail_fleet.sent()) <= {f"{step}@{name}" for step in steps for name in names}
+    assert len(mail_fleet.sent()) > len(names), "most mails are sent"
     assert all(result.status.ended for result in results)
 
 
 def test_no_mail_is_sent_before_the_review_and_the_approval_and_then_it_is_sent_once(
-    post: Post,
+    mail_fleet: MailFleet,
 ) -> None:
-    fleet = post.fleet
-    job_id = post.submit_reviewed("letter")
-    wait_until(lambda: asks_about(fleet, job_id), what="the question about the step")
+    fleet = mail_fleet.fleet
+    job_id = mail_fleet.submit_reviewed("letter")
+    wait_until(lambda: waits_for_approval(fleet, job_id), what="the question about the step")
     assert fleet.model.calls["letter", "assessor", 1] == 1
     for name in ("s1", "w1", "w2", "w3"):
         fleet.kill(fleet.system.processes.pids()[name])
-    wait_until(fleet.is_whole, timeout_s=60, what="the fleet")
-    assert (asks_about(fleet, job_id), post.sent()) == (True, Counter())
+    wait_until(fleet.is_complete, timeout_s=60, what="the fleet")
+    assert (waits_for_approval(fleet, job_id), mail_fleet.sent()) == (True, Counter())
 
     fleet.jobs.approve(job_id, steps=["send"])
-    result = fleet.ends(job_id)
+    result = fleet.wait_for_end(job_id)
 
-    assert (result.status, post.sent()) == (JobStatus.OK, Counter({"send@letter": 1}))
+    assert (result.status, mail_fleet.sent()) == (JobStatus.OK, Counter({"send@letter": 1}))
 
 
-def test_a_rejected_mail_is_never_sent_and_the_job_ends_with_the_reason(post: Post) -> None:
-    fleet = post.fleet
-    job_id = post.submit_reviewed("refused")
-    wait_until(lambda: asks_about(fleet, job_id), what="the question about the step")
+def test_a_rejected_mail_is_never_sent_and_the_job_ends_with_the_reason(
+    mail_fleet: MailFleet,
+) -> None:
+    fleet = mail_fleet.fleet
+    job_id = mail_fleet.submit_reviewed("refused")
+    wait_until(lambda: waits_for_approval(fleet, job_id), what="the question about the step")
     fleet.jobs.reject(job_id, "Not this one.")
-    result = fleet.ends(job_id)
+    result = fleet.wait_for_end(job_id)
 
-    assert (result.status, post.sent()) == (JobStatus.PARTIAL, Counter())
+    assert (result.status, mail_fleet.sent()) == (JobStatus.PARTIAL, Counter())
     assert "a person rejected it before it began" in str(result.answer)
 
 
-def test_a_retry_sends_no_mail_again_unless_the_step_is_named(post: Post) -> None:
-    fleet = post.fleet
+def test_a_retry_sends_no_mail_again_unless_the_step_is_named(mail_fleet: MailFleet) -> None:
+    fleet = mail_fleet.fleet
     fleet.model.specialists["again"] = "mailer"
     job_id = fleet.submit("again", write="", send="write")
-    fleet.ends(job_id)
+    fleet.wait_for_end(job_id)
 
     fleet.jobs.retry(job_id, from_step="write")
-    wait_until(lambda: fleet.model.calls["again", "write", 1] == 2, what="the other step again")
+    wait_until(
+        lambda: fleet.model.calls["again", "write", 1] == 2, what="the second run of the other step"
+    )
     wait_until(lambda: fleet.jobs.standing(job_id).status.ended, what="the end of the retry")
-    assert post.sent() == Counter({"send@again": 1})
+    assert mail_fleet.sent() == Counter({"send@again": 1})
     fleet.jobs.retry(job_id, from_step="send")
-    wait_until(lambda: post.sent()["send@again"] == 2, what="the mail that was asked for again")
+    wait_until(lambda: mail_fleet.sent()["send@again"] == 2, what="the repeated mail")

@@ -1,4 +1,4 @@
-"""A task of the host's own Celery app runs on its stock worker when a job has ended."""
+"""When a job has ended, a task of the user's own Celery app runs on the user's worker."""
 
 from __future__ import annotations
 
@@ -21,24 +21,27 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Request
 from tests.doubles.delayed_proxy import DelayedProxy
 from tests.e2e.a_host_with_a_task import CALLS, notify
-from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, running_system
+from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, RunningSystem, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-AGAIN_S = 60.0
-"""A try that died with its supervisor is made again after 30 s."""
+RETRIED_WITHIN_S = 60.0
+"""Seconds. The sweeper repeats a try whose supervisor died after 30 s."""
 
 
 @contextmanager
-def a_system(folder: Path, broker: str, host: str) -> Iterator[RunningSystem]:
-    """Our system, and a stock worker of the host on the Redis `host`. `broker`: our setting."""
+def system_with_host(folder: Path, broker: str, host: str) -> Iterator[RunningSystem]:
+    """Start our system, and a worker of the user's app on the Redis `host`.
+
+    `broker`: the URL at which our supervisor sends the task.
+    """
     settings = {
         "HANDOFF_ON_END_BROKER_URL": broker,
         "HANDOFF_ON_END_TASKS": "shop.*, host.notify",
         "HANDOFF_SWEEP_INTERVAL_S": "0.2",
     }
-    with running_system(folder, (SUPERVISOR, EVERYONE), settings) as system:
+    with running_system(folder, (SUPERVISOR, ALL_SPECIALISTS), settings) as system:
         command = [
             *(sys.executable, "-m", "celery", "-A", "tests.e2e.a_host_with_a_task"),
             *("worker", "-c", "1", "-Q", "billing", "-n", "host@%h"),
@@ -48,7 +51,7 @@ def a_system(folder: Path, broker: str, host: str) -> Iterator[RunningSystem]:
         yield system
 
 
-def submitted(system: RunningSystem, signature: Any) -> JobId:
+def submit(system: RunningSystem, signature: Any) -> JobId:
     jobs = system.jobs()
     job_id = jobs.submit(Request("What is HNSW?", on_end=signature))
     jobs.store.connection.close()
@@ -57,25 +60,25 @@ def submitted(system: RunningSystem, signature: Any) -> JobId:
 
 def tries(system: RunningSystem, job_id: JobId) -> list[EndTaskTried]:
     jobs = system.jobs()
-    events = [one.event for one in jobs.events(job_id, follow=False)]
+    events = [recorded.event for recorded in jobs.events(job_id, follow=False)]
     jobs.store.connection.close()
     return [event for event in events if isinstance(event, EndTaskTried)]
 
 
 def calls(host_redis: redis.Redis) -> list[Any]:
-    return [json.loads(one) for one in host_redis.lrange(CALLS, 0, -1)]
+    return [json.loads(call) for call in host_redis.lrange(CALLS, 0, -1)]
 
 
-def test_a_stock_worker_runs_the_task_once_with_the_end_of_the_job(
+def test_the_users_worker_runs_the_task_once_with_the_end_of_the_job(
     redis_url: str, tmp_path: Path
 ) -> None:
     with (
-        a_system(tmp_path, redis_url, redis_url) as system,
+        system_with_host(tmp_path, redis_url, redis_url) as system,
         redis.Redis.from_url(redis_url) as host,
     ):
-        job_id = submitted(system, notify.s(7, order="A-1042"))
+        job_id = submit(system, notify.s(7, order="A-1042"))
         wait_until(lambda: calls(host), what="the host's task")
-        wait_until(lambda: tries(system, job_id)[-1].delivered, what="the note in the journal")
+        wait_until(lambda: tries(system, job_id)[-1].delivered, what="the event in the journal")
 
         ((task_id, end, args, kwargs),) = calls(host)
         assert (end["job_id"], args, kwargs) == (job_id, [7], {"order": "A-1042"})
@@ -87,24 +90,24 @@ def test_a_stock_worker_runs_the_task_once_with_the_end_of_the_job(
         )
 
 
-def test_a_supervisor_that_is_killed_while_it_sends_sends_again_and_the_task_has_one_id(
+def test_a_task_that_is_sent_again_after_a_kill_of_the_supervisor_keeps_its_id(
     redis_url: str, tmp_path: Path
 ) -> None:
     address = urlsplit(redis_url)
     with DelayedProxy() as proxy, redis.Redis.from_url(redis_url) as host:
         broker = redis_url.replace(f":{address.port}", f":{proxy.port}")
-        with a_system(tmp_path, broker, redis_url) as system:
-            job_id = submitted(system, notify.s())
+        with system_with_host(tmp_path, broker, redis_url) as system:
+            job_id = submit(system, notify.s())
             wait_until(lambda: tries(system, job_id), what="the first try")
-            killed = system.processes.pids()["supervisor"]
-            os.kill(killed, signal.SIGKILL)
+            pid = system.processes.pids()["supervisor"]
+            os.kill(pid, signal.SIGKILL)
             wait_until(
-                lambda: system.processes.pids().get("supervisor") not in (None, killed),
+                lambda: system.processes.pids().get("supervisor") not in (None, pid),
                 what="another supervisor",
             )
             proxy.open(address.hostname or "", address.port or 0)
-            wait_until(lambda: calls(host), timeout_s=AGAIN_S, what="the host's task")
-            wait_until(lambda: tries(system, job_id)[-1].delivered, what="the note")
+            wait_until(lambda: calls(host), timeout_s=RETRIED_WITHIN_S, what="the host's task")
+            wait_until(lambda: tries(system, job_id)[-1].delivered, what="the event in the journal")
 
             assert {task_id for task_id, *_ in calls(host)} == {calls(host)[0][0]}
             assert calls(host)[0][1]["job_id"] == job_id

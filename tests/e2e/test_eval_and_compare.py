@@ -1,5 +1,5 @@
-"""`handoff eval` and `handoff compare` on a broker: jobs through the queue, a judge among
-them, one purse, and nothing is paid twice.
+"""`handoff eval` and `handoff compare` run and judge jobs within one budget, and repeat no paid
+work.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.evaluation.answer_judge import DUEL_JOB
 from handoff_queue.testing import MessagesServer
-from tests.e2e.commands import BAD_INPUT, ROOT, Handoff, interrupt, said
-from tests.e2e.scripted_comparison import SINGLE, TEAM, Measured
-from tests.running_system import RunningSystem, over, running_system
+from tests.e2e.commands import BAD_INPUT, ROOT, Handoff, error_line, interrupt
+from tests.e2e.scripted_comparison import SINGLE, TEAM, ComparisonModel
+from tests.running_system import RunningSystem, model_environment, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -29,57 +29,59 @@ REVIEWER = "claude-sonnet-5-5"
 RUBRIC = {"accuracy": "It is right."}
 
 
-class System:
-    """A supervisor and a worker on a broker, and the command that measures them."""
+class EvaluatedSystem:
+    """A running system with a scripted model, and the command that evaluates it."""
 
     def __init__(self, system: RunningSystem, server: MessagesServer, folder: Path) -> None:
-        self.model = Measured()
+        self.model = ComparisonModel()
         server.script = self.model
         self.handoff = Handoff(folder)
         self.jobs = system.jobs()
-        self.environment = over(server, HANDOFF_REDIS_URL=system.redis_url)
+        self.environment = model_environment(server, HANDOFF_REDIS_URL=system.redis_url)
 
-    def golden(self, *cases: dict[str, Any]) -> None:
+    def write_cases(self, *cases: dict[str, Any]) -> None:
         lines = [json.dumps({"gates": GATES, "kind": case["id"][0], **case}) for case in cases]
         (self.handoff.folder / "golden.jsonl").write_text("\n".join(lines))
 
-    def typed(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.handoff.run(*arguments, stdin="", timeout_s=60.0, **self.environment)
 
     def run(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
-        done = self.typed(*arguments, "--json")
-        assert done.returncode == exit_code, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
-        return {**found, "stderr": done.stderr}
+        completed = self.run_command(*arguments, "--json")
+        assert completed.returncode == exit_code, completed.stderr
+        report: dict[str, Any] = json.loads(completed.stdout)
+        return {**report, "stderr": completed.stderr}
 
 
 @pytest.fixture(scope="module")
 def running(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[RunningSystem, MessagesServer]]:
-    with MessagesServer(Measured()) as server:
-        settings = over(server, HANDOFF_REVIEWER_MODEL=REVIEWER)
+    with MessagesServer(ComparisonModel()) as server:
+        settings = model_environment(server, HANDOFF_REVIEWER_MODEL=REVIEWER)
         with running_system(tmp_path_factory.mktemp("measured"), settings=settings) as system:
             yield system, server
 
 
 @pytest.fixture
-def system(running: tuple[RunningSystem, MessagesServer], tmp_path: Path) -> Iterator[System]:
-    made = System(*running, tmp_path)
-    yield made
-    made.model.go.set()
-    made.jobs.store.connection.close()
+def system(
+    running: tuple[RunningSystem, MessagesServer], tmp_path: Path
+) -> Iterator[EvaluatedSystem]:
+    evaluated = EvaluatedSystem(*running, tmp_path)
+    yield evaluated
+    evaluated.model.release.set()
+    evaluated.jobs.store.connection.close()
 
 
 RIGHT = {"id": "right", "request": "right: what is it?", "rubric": RUBRIC, "reference": "It is so."}
 WRONG = {"id": "wrong", "request": "wrong: what is it?"}
 
 
-def test_each_request_is_done_in_each_mode_checked_and_judged(system: System) -> None:
-    system.golden(RIGHT, WRONG)
-    found = system.run("eval", "golden.jsonl", "--repeat", "2")
+def test_eval_runs_checks_and_judges_each_request_in_each_mode(system: EvaluatedSystem) -> None:
+    system.write_cases(RIGHT, WRONG)
+    report = system.run("eval", "golden.jsonl", "--repeat", "2")
 
-    rows = {row["mode"]: row for row in found["rows"]}
+    rows = {row["mode"]: row for row in report["rows"]}
     assert {
         mode: (row["passed"], row["trials"], row["score"]["value"]) for mode, row in rows.items()
     } == {
@@ -87,37 +89,40 @@ def test_each_request_is_done_in_each_mode_checked_and_judged(system: System) ->
         "team": (2, 4, 4.0),
     }
     assert rows["single"]["pass_rate"]["low"] == pytest.approx(0.15, abs=0.001)
-    assert found["kinds"]["w"] == {"single": {"passed": 0, "of": 2}, "team": {"passed": 0, "of": 2}}
+    assert report["kinds"]["w"] == {
+        "single": {"passed": 0, "of": 2},
+        "team": {"passed": 0, "of": 2},
+    }
     assert system.model.calls == {"work": 8, "planner": 4, "assessor": 4, "judge": 4}
-    assert found["advice"].startswith("Take single: ")
+    assert report["advice"].startswith("Take single: ")
 
 
 def test_every_call_of_the_judge_is_in_the_journal_and_the_accounts_of_a_job(
-    system: System,
+    system: EvaluatedSystem,
 ) -> None:
-    system.golden(RIGHT)
-    found = system.run("eval", "golden.jsonl", "--modes", "single", "--max-usd", "2")
-    (trial,) = found["trials"]
+    system.write_cases(RIGHT)
+    report = system.run("eval", "golden.jsonl", "--modes", "single", "--max-usd", "2")
+    (trial,) = report["trials"]
     job, judge = (system.jobs.result(JobId(trial[name])) for name in ("job_id", "judged_by"))
 
-    assert [one["assigned_to"] for one in (*job.handoffs, *judge.handoffs)] == [
+    assert [handoff["assigned_to"] for handoff in (*job.handoffs, *judge.handoffs)] == [
         "generalist",
         "reviewer",
     ]
-    assert found["cost_usd"] == pytest.approx(job.usage["cost_usd"] + judge.usage["cost_usd"])
-    assert found["cost_usd"] > 0
-    assert "it costs at most $2.0000" in found["stderr"]
+    assert report["cost_usd"] == pytest.approx(job.usage["cost_usd"] + judge.usage["cost_usd"])
+    assert report["cost_usd"] > 0
+    assert "it costs at most $2.0000" in report["stderr"]
     assert all(
-        system.jobs.store.connection.redis.hget(keys.job(JobId(one.job_id)), "max_usd")
-        for one in (job, judge)
+        system.jobs.store.connection.redis.hget(keys.job(JobId(member.job_id)), "max_usd")
+        for member in (job, judge)
     )
     assert "So it is." in json.dumps(judge.answer)
     assert "It is so." in system.model.briefs[0]
     assert "single" not in system.model.briefs[0]
 
 
-def test_the_judge_uses_the_reviewers_model_in_every_variant(system: System) -> None:
-    system.golden(RIGHT)
+def test_the_judge_uses_the_reviewers_model_in_every_variant(system: EvaluatedSystem) -> None:
+    system.write_cases(RIGHT)
     system.environment["HANDOFF_REVIEWER_MODEL"] = REVIEWER
     system.run(
         "eval", "golden.jsonl", "--modes", "single", "--models", "claude-haiku-5-5,claude-opus-5-5"
@@ -130,8 +135,10 @@ def test_the_judge_uses_the_reviewers_model_in_every_variant(system: System) -> 
     }
 
 
-def test_work_is_reviewed_by_another_model_than_wrote_it_if_settings_say_so(system: System) -> None:
-    system.golden(RIGHT)
+def test_the_reviewer_uses_the_model_in_the_settings_and_not_the_writers_model(
+    system: EvaluatedSystem,
+) -> None:
+    system.write_cases(RIGHT)
     system.run(
         "eval", "golden.jsonl", "--modes", "team", "--models", "claude-haiku-5-5", "--no-judge"
     )
@@ -143,9 +150,9 @@ def test_work_is_reviewed_by_another_model_than_wrote_it_if_settings_say_so(syst
     }
 
 
-def test_a_threshold_that_is_missed_is_named_and_ends_with_1(system: System) -> None:
-    system.golden(RIGHT, WRONG)
-    found = system.run(
+def test_eval_names_a_missed_threshold_and_exits_with_1(system: EvaluatedSystem) -> None:
+    system.write_cases(RIGHT, WRONG)
+    report = system.run(
         "eval",
         "golden.jsonl",
         "--modes",
@@ -156,26 +163,30 @@ def test_a_threshold_that_is_missed_is_named_and_ends_with_1(system: System) -> 
         exit_code=1,
     )
 
-    assert "handoff: single passes 50.0%, at least 60.0% is wanted" in found["stderr"]
+    assert "handoff: single passes 50.0%, at least 60.0% is wanted" in report["stderr"]
     system.run("eval", "golden.jsonl", "--modes", "single", "--no-judge", "--min-pass-rate", "0.5")
 
 
-def test_work_under_a_name_is_not_repeated(system: System) -> None:
-    system.golden(RIGHT, WRONG)
+def test_a_second_run_with_the_same_name_repeats_no_work(system: EvaluatedSystem) -> None:
+    system.write_cases(RIGHT, WRONG)
     first = system.run("eval", "golden.jsonl", "--modes", "single", "--run", "nightly")
     calls = system.model.calls.copy()
     second = system.run("eval", "golden.jsonl", "--modes", "single", "--run", "nightly")
 
-    assert [one["job_id"] for one in second["trials"]] == [one["job_id"] for one in first["trials"]]
+    assert [trial["job_id"] for trial in second["trials"]] == [
+        trial["job_id"] for trial in first["trials"]
+    ]
     assert system.model.calls == calls
-    system.golden({**RIGHT, "request": "another: what is it?"})
-    done = system.typed("eval", "golden.jsonl", "--modes", "single", "--run", "nightly")
-    assert (done.returncode, done.stdout) == (BAD_INPUT, "")
-    assert "take a new name" in done.stderr
+    system.write_cases({**RIGHT, "request": "another: what is it?"})
+    completed = system.run_command("eval", "golden.jsonl", "--modes", "single", "--run", "nightly")
+    assert (completed.returncode, completed.stdout) == (BAD_INPUT, "")
+    assert "take a new name" in completed.stderr
 
 
-def test_an_interrupted_run_loses_no_job_and_continues_under_its_name(system: System) -> None:
-    system.golden(RIGHT, {"id": "slow", "request": "slow: what is it?"}, WRONG)
+def test_an_interrupted_run_loses_no_job_and_continues_under_its_name(
+    system: EvaluatedSystem,
+) -> None:
+    system.write_cases(RIGHT, {"id": "slow", "request": "slow: what is it?"}, WRONG)
     command = (
         "eval",
         "golden.jsonl",
@@ -188,22 +199,24 @@ def test_an_interrupted_run_loses_no_job_and_continues_under_its_name(system: Sy
         "cut-short",
     )
     with system.handoff.started(*command, **system.environment) as process:
-        system.handoff.wait_for("1/3  right")
-        wait_until(lambda: system.model.calls["work"] == 2, timeout_s=30, what="the slow one")
+        system.handoff.wait_for_text("1/3  right")
+        wait_until(
+            lambda: system.model.calls["work"] == 2, timeout_s=30, what="the call of the slow case"
+        )
         assert interrupt(process) == 130
     assert "the same command with --run cut-short continues here" in system.handoff.read("err")
-    system.model.go.set()
-    found = system.run(*command)
+    system.model.release.set()
+    report = system.run(*command)
 
-    assert [one["case"] for one in found["trials"]] == ["right", "slow", "wrong"]
+    assert [trial["case"] for trial in report["trials"]] == ["right", "slow", "wrong"]
     assert system.model.calls["work"] == 3
 
 
 def test_an_evaluation_never_exceeds_its_budget_and_names_the_unmeasured_cases(
-    system: System,
+    system: EvaluatedSystem,
 ) -> None:
-    system.golden(*({**RIGHT, "id": f"right{n}"} for n in range(6)))
-    found = system.run(
+    system.write_cases(*({**RIGHT, "id": f"right{n}"} for n in range(6)))
+    report = system.run(
         "eval",
         "golden.jsonl",
         "--modes",
@@ -215,19 +228,19 @@ def test_an_evaluation_never_exceeds_its_budget_and_names_the_unmeasured_cases(
         exit_code=1,
     )
 
-    assert found["cost_usd"] <= 0.02
-    assert "raise --max-usd" in found["stderr"] or "the budget has no room" in found["stderr"]
+    assert report["cost_usd"] <= 0.02
+    assert "raise --max-usd" in report["stderr"] or "the budget has no room" in report["stderr"]
 
 
-def test_a_judge_that_sees_both_orders_chooses_the_better_answer(system: System) -> None:
-    found = system.run("compare", "right: what is it?")
+def test_a_judge_that_sees_both_orders_chooses_the_better_answer(system: EvaluatedSystem) -> None:
+    report = system.run("compare", "right: what is it?")
 
-    assert (found["better"], [duel["better"] for duel in found["duels"]]) == (
+    assert (report["better"], [duel["better"] for duel in report["duels"]]) == (
         "second",
         ["second", "first"],
     )
-    assert (found["first"]["score"], found["second"]["score"]) == (3.0, 5.0)
-    assert found["advice"].startswith("Take team: its answer was found better in both orders, at ")
+    assert (report["first"]["score"], report["second"]["score"]) == (3.0, 5.0)
+    assert report["advice"].startswith("Take team: its answer was found better in both orders, at ")
     assert [
         (SINGLE in brief, brief.index(TEAM) < brief.index(SINGLE)) for brief in system.model.briefs
     ] in (
@@ -235,34 +248,34 @@ def test_a_judge_that_sees_both_orders_chooses_the_better_answer(system: System)
         [(True, True), (True, False)],
     )
     assert all(DUEL_JOB in brief for brief in system.model.briefs)
-    assert found["second"]["took"]["own_s"] > 0
+    assert report["second"]["took"]["own_s"] > 0
 
 
-def test_a_judge_that_prefers_a_position_makes_a_draw(system: System) -> None:
+def test_a_judge_that_prefers_a_position_makes_a_draw(system: EvaluatedSystem) -> None:
     system.model.judge = "first"
-    found = system.run("compare", "right: what is it?")
+    report = system.run("compare", "right: what is it?")
 
-    assert found["better"] == "neither"
-    assert found["advice"].startswith(
+    assert report["better"] == "neither"
+    assert report["advice"].startswith(
         "Take single: no difference was found that holds in both orders"
     )
 
 
-def test_gates_check_both_answers_and_neither_mode_sees_them(system: System) -> None:
+def test_gates_check_both_answers_and_neither_mode_sees_them(system: EvaluatedSystem) -> None:
     (system.handoff.folder / "gates.yaml").write_text("required: [team]\n")
-    found = system.run("compare", "right: what is it?", "--gates", "gates.yaml", "--no-judge")
+    report = system.run("compare", "right: what is it?", "--gates", "gates.yaml", "--no-judge")
 
-    assert (found["first"]["faults"], found["second"]["faults"]) == (
+    assert (report["first"]["faults"], report["second"]["faults"]) == (
         ["It says nothing that fits 'team'."],
         [],
     )
-    assert found["advice"].startswith(
+    assert report["advice"].startswith(
         "Take team: its answer passes, and the answer of single does not"
     )
     assert system.model.calls["work"] == 2
 
 
-def test_a_comparison_continues_under_its_name_and_repeats_no_question(system: System) -> None:
+def test_a_second_comparison_with_the_same_name_repeats_no_work(system: EvaluatedSystem) -> None:
     first = system.run("compare", "right: what is it?", "--run", "twice")
     calls = system.model.calls.copy()
     second = system.run("compare", "right: what is it?", "--run", "twice")
@@ -271,32 +284,34 @@ def test_a_comparison_continues_under_its_name_and_repeats_no_question(system: S
         k: v for k, v in first.items() if k != "stderr"
     }
     assert system.model.calls == calls
-    done = system.typed("compare", "another: what is it?", "--run", "twice")
-    assert (done.returncode, done.stdout) == (BAD_INPUT, "")
-    assert "take a new name" in done.stderr
+    completed = system.run_command("compare", "another: what is it?", "--run", "twice")
+    assert (completed.returncode, completed.stdout) == (BAD_INPUT, "")
+    assert "take a new name" in completed.stderr
 
 
-def test_an_interrupted_comparison_continues_under_its_name(system: System) -> None:
+def test_an_interrupted_comparison_continues_under_its_name(system: EvaluatedSystem) -> None:
     command = ("compare", "slow: what is it?", "--no-judge", "--run", "broken-off")
     with system.handoff.started(*command, **system.environment) as process:
-        wait_until(lambda: system.model.calls["work"] >= 1, timeout_s=30, what="a slow one")
+        wait_until(
+            lambda: system.model.calls["work"] >= 1, timeout_s=30, what="the call of a slow case"
+        )
         assert interrupt(process) == 130
     assert "the same command with --run broken-off continues here" in system.handoff.read("err")
-    system.model.go.set()
-    found = system.run(*command)
+    system.model.release.set()
+    report = system.run(*command)
 
-    assert found["second"]["faults"] == []
-    assert system.model.calls["work"] == 2, "each of the two has done its work once"
+    assert report["second"]["faults"] == []
+    assert system.model.calls["work"] == 2, "each mode has done its work once"
 
 
-def test_a_table_is_printed_for_people(system: System) -> None:
-    system.golden(RIGHT)
-    done = system.typed("eval", "golden.jsonl", "--modes", "single")
-    both = system.typed("compare", "right: what is it?")
+def test_eval_and_compare_print_a_table_without_the_json_option(system: EvaluatedSystem) -> None:
+    system.write_cases(RIGHT)
+    completed = system.run_command("eval", "golden.jsonl", "--modes", "single")
+    compared = system.run_command("compare", "right: what is it?")
 
-    assert "| single | 1 of 1 | 100% (21% to 100%)" in done.stdout
-    assert "| sequential time" in both.stdout
-    assert both.stdout.rstrip().splitlines()[-1].startswith("Take team")
+    assert "| single | 1 of 1 | 100% (21% to 100%)" in completed.stdout
+    assert "| sequential time" in compared.stdout
+    assert compared.stdout.rstrip().splitlines()[-1].startswith("Take team")
 
 
 def test_without_a_broker_an_interrupted_run_keeps_its_work_and_does_not_repeat_it(
@@ -313,21 +328,24 @@ def test_without_a_broker_an_interrupted_run_keeps_its_work_and_does_not_repeat_
         "at-home",
     )
     with handoff.started(*command) as process:
-        handoff.wait_for("5/52  ")
+        handoff.wait_for_text("5/52  ")
         assert interrupt(process) == 130
     before = dict(re.findall(r"\d+/52  ([\w-]+  \w+)  (j-\w+)", handoff.read("err")))
-    done = handoff.run(*command, "--json")
+    completed = handoff.run(*command, "--json")
 
-    assert done.returncode == 0, done.stderr
-    after = {f"{one['case']}  {one['mode']}": one for one in json.loads(done.stdout)["trials"]}
+    assert completed.returncode == 0, completed.stderr
+    after = {
+        f"{trial['case']}  {trial['mode']}": trial
+        for trial in json.loads(completed.stdout)["trials"]
+    }
     assert (len(after), len(before) >= 5) == (52, True)
     assert {name: after[name]["job_id"] for name in before} == before
-    assert handoff.left_behind() == []
+    assert handoff.remaining_processes() == []
     assert list((tmp_path / "cache" / "interrupted").iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "text"),
     [
         (("eval", "nope.jsonl"), "'nope.jsonl' cannot be read"),
         (("eval", "bad.jsonl"), "bad.jsonl:1: id: Field required"),
@@ -357,11 +375,11 @@ def test_without_a_broker_an_interrupted_run_keeps_its_work_and_does_not_repeat_
         (("compare", "What?", "--docs", "nowhere"), "nowhere"),
     ],
 )
-def test_an_impossible_measurement_is_one_line_before_the_start(
-    tmp_path: Path, arguments: tuple[str, ...], words: str
+def test_invalid_arguments_are_reported_in_one_line_before_the_start(
+    tmp_path: Path, arguments: tuple[str, ...], text: str
 ) -> None:
     (tmp_path / "good.jsonl").write_text(json.dumps({**RIGHT, "gates": GATES}))
     (tmp_path / "docs.jsonl").write_text(json.dumps({**RIGHT, "docs": "nowhere"}))
     (tmp_path / "bad.jsonl").write_text('{"request": "What?"}')
 
-    assert words in said(Handoff(tmp_path).run(*arguments), BAD_INPUT)
+    assert text in error_line(Handoff(tmp_path).run(*arguments), BAD_INPUT)

@@ -1,4 +1,4 @@
-"""A specialist checks the facts of an answer before it leaves: real workers, a scripted model."""
+"""A specialist checks the facts of an answer before the job ends."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from handoff_queue.shared.types.job_options import NOBODY_THERE, ApprovalOf, App
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
 from handoff_queue.testing import Json, Reply, first_message_text, json_reply
-from tests.e2e.fleet import Fleet, Held
+from tests.e2e.fleet import Fleet, HeldCall
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 ENVELOPE: Json = {"status": "ok", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
 WRONG = {"statement": "It is 324 m high.", "why": "It is 330 m high since 2022."}
-PASSES: Json = {"verdict": "PASS", "wrong": [], "why": "Held against the survey."}
-OBJECTS: Json = {"verdict": "VETO", "wrong": [WRONG], "why": "Held against the survey."}
+PASS: Json = {"verdict": "PASS", "wrong": [], "why": "Held against the survey."}
+VETO: Json = {"verdict": "VETO", "wrong": [WRONG], "why": "Held against the survey."}
 
 
 @dataclass
 class Script:
-    """The writer believes a guide and follows corrections. The checker gives the test's verdicts,
-    and repeats the last.
+    """Model whose writer follows corrections. Its fact checker gives the verdicts in `checks`, and
+    repeats the last.
     """
 
-    checks: list[Json] = field(default_factory=lambda: [OBJECTS, PASSES])
-    held: list[Held] = field(default_factory=list)
+    checks: list[Json] = field(default_factory=lambda: [VETO, PASS])
+    held: list[HeldCall] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     checked: list[Json] = field(default_factory=list)
 
     def __call__(self, request: Json) -> Reply:
-        said = first_message_text(request)
-        if "Check the facts of an answer" not in said:
-            self.written.append(said)
-            metres = "330" if "since 2022" in said else "324"
+        prompt = first_message_text(request)
+        if "Check the facts of an answer" not in prompt:
+            self.written.append(prompt)
+            metres = "330" if "since 2022" in prompt else "324"
             return json_reply({**ENVELOPE, "output": f"It is {metres} m high."})
         self.checked.append(request)
         answer = {
@@ -54,41 +54,42 @@ class Script:
             return json_reply(answer)
         held = self.held.pop(0)
         held.arrived.set()
-        return json_reply(answer, stall=held.go)
+        return json_reply(answer, stall=held.release)
 
 
 @pytest.fixture
 def script(fleet: Fleet) -> Iterator[Script]:
-    before, fleet.server.script = fleet.server.script, Script()
+    previous, fleet.server.script = fleet.server.script, Script()
     yield fleet.server.script
-    fleet.server.script = before
+    fleet.server.script = previous
 
 
 def submit(fleet: Fleet, approvals: Approvals = NOBODY_THERE) -> JobId:
-    asked = Request(
+    request = Request(
         "How high is it?",
         mode=Mode.SINGLE,
         gates=Gates(fact_checker="reviewer"),
         approvals=approvals,
     )
-    return fleet.jobs.submit(asked)
+    return fleet.jobs.submit(request)
 
 
 def test_a_veto_returns_statement_and_reason_and_the_revision_is_checked_again(
     fleet: Fleet, script: Script
 ) -> None:
-    result = fleet.ends_well(submit(fleet))
+    result = fleet.wait_for_success(submit(fleet))
 
     assert "It is 330 m high." in str(result.answer)
     assert '"It is 324 m high." is wrong: It is 330 m high since 2022.' in script.written[1]
     assert len(script.checked) == 2
     assert result.gates is not None
-    looks = [
-        (len(one["wrong"]), one["sent_back"], one["problem"]) for one in result.gates["fact_checks"]
+    outcomes = [
+        (len(check["wrong"]), check["sent_back"], check["problem"])
+        for check in result.gates["fact_checks"]
     ]
-    assert looks == [(1, True, None), (0, False, None)]
-    checks = [one for one in result.handoffs if one["step_id"] == "fact_gate"]
-    assert [(one["handoff_id"], one["assigned_to"]) for one in checks] == [
+    assert outcomes == [(1, True, None), (0, False, None)]
+    checks = [handoff for handoff in result.handoffs if handoff["step_id"] == "fact_gate"]
+    assert [(attempt["handoff_id"], attempt["assigned_to"]) for attempt in checks] == [
         ("fact_gate.1", "reviewer"),
         ("fact_gate.2", "reviewer"),
     ]
@@ -97,23 +98,23 @@ def test_a_veto_returns_statement_and_reason_and_the_revision_is_checked_again(
 def test_a_fact_checker_has_its_specialists_tools_and_sees_the_answer_as_data(
     fleet: Fleet, script: Script
 ) -> None:
-    fleet.ends_well(submit(fleet))
-    said = first_message_text(script.checked[1])
+    fleet.wait_for_success(submit(fleet))
+    prompt = first_message_text(script.checked[1])
 
     assert {tool["name"] for tool in script.checked[1]["tools"]} <= {
         "search_documents",
         "read_document",
     }
-    assert '<result step="answer" status="ok"> <data>{"output": "It is 330 m high."' in said
-    assert "turned down" not in said
-    assert "since 2022" not in said
+    assert '<result step="answer" status="ok"> <data>{"output": "It is 330 m high."' in prompt
+    assert "turned down" not in prompt
+    assert "since 2022" not in prompt
 
 
-def test_an_answer_that_stays_wrong_leaves_after_the_last_veto_and_says_so(
+def test_an_answer_that_stays_wrong_after_the_last_veto_is_partial_and_names_the_error(
     fleet: Fleet, script: Script
 ) -> None:
-    script.checks = [OBJECTS]
-    result = fleet.ends(submit(fleet))
+    script.checks = [VETO]
+    result = fleet.wait_for_end(submit(fleet))
 
     assert result.status is JobStatus.PARTIAL
     assert len(script.checked) == len(script.written) == MOST_GATE_ROUNDS + 1
@@ -126,7 +127,7 @@ def test_after_a_failed_fact_check_the_answer_is_partial_and_unchecked(
     fleet: Fleet, script: Script
 ) -> None:
     script.checks = [{"fails": True}]
-    result = fleet.ends(submit(fleet))
+    result = fleet.wait_for_end(submit(fleet))
 
     assert result.status is JobStatus.PARTIAL
     assert "It is 324 m high." in str(result.answer)
@@ -136,7 +137,7 @@ def test_after_a_failed_fact_check_the_answer_is_partial_and_unchecked(
     )
 
 
-def test_a_person_is_asked_about_an_answer_that_was_checked(fleet: Fleet, script: Script) -> None:
+def test_a_person_approves_an_answer_after_its_fact_check(fleet: Fleet, script: Script) -> None:
     job_id = submit(fleet, Approvals(what=(ApprovalOf.ANSWER,)))
     wait_until(
         lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.ANSWER,
@@ -146,36 +147,36 @@ def test_a_person_is_asked_about_an_answer_that_was_checked(fleet: Fleet, script
     assert len(script.checked) == 2
     fleet.jobs.approve(job_id)
 
-    fleet.ends_well(job_id)
+    fleet.wait_for_success(job_id)
 
 
 def test_a_worker_killed_during_a_check_repeats_only_that_call_elsewhere(
     fleet: Fleet, script: Script
 ) -> None:
-    script.checks, script.held = [PASSES], [Held()]
+    script.checks, script.held = [PASS], [HeldCall()]
     first = script.held[0]
     job_id = submit(fleet)
     assert first.arrived.wait(30)
     fleet.kill(fleet.pid_of(job_id, "fact_gate.1"))
 
-    fleet.ends_well(job_id)
+    fleet.wait_for_success(job_id)
     assert (len(script.checked), len(script.written)) == (2, 1)
-    first.go.set()
+    first.release.set()
 
 
-def test_a_supervisor_killed_while_a_check_is_out_changes_nothing(
+def test_a_kill_of_a_supervisor_during_a_check_changes_nothing(
     fleet: Fleet, script: Script
 ) -> None:
-    script.checks, script.held = [PASSES], [Held()]
+    script.checks, script.held = [PASS], [HeldCall()]
     first = script.held[0]
     job_id = submit(fleet)
     assert first.arrived.wait(30)
     for name, pid in fleet.system.processes.pids().items():
         if name == "s1":
             fleet.kill(pid)
-    first.go.set()
+    first.release.set()
 
-    fleet.ends_well(job_id)
+    fleet.wait_for_success(job_id)
     assert len(script.checked) == 1
 
 

@@ -1,4 +1,4 @@
-"""An answer is held against what its user knows: real workers, a scripted model."""
+"""Claims of an answer are compared with the facts that its user knows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ TOWER = ("Eiffel Tower", "height", "330", "m", "2022", "survey.pdf")
 
 
 class Script:
-    """The model believes a guide until it is corrected."""
+    """Model that states a wrong height until its prompt contains the known fact."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.prompts: list[str] = []
 
     def __call__(self, request: Json) -> Reply:
-        self.asked.append(first_message_text(request))
-        metres = "330" if "survey.pdf" in self.asked[-1] else "324"
+        self.prompts.append(first_message_text(request))
+        metres = "330" if "survey.pdf" in self.prompts[-1] else "324"
         parts = {
             "subject": "the Eiffel Tower",
             "attribute": "total height",
@@ -42,9 +42,9 @@ class Script:
 
 @pytest.fixture
 def script(fleet: Fleet) -> Iterator[Script]:
-    before, fleet.server.script = fleet.server.script, Script()
+    previous, fleet.server.script = fleet.server.script, Script()
     yield fleet.server.script
-    fleet.server.script = before
+    fleet.server.script = previous
 
 
 def test_a_claim_that_contradicts_the_facts_goes_back_with_claim_fact_and_source(
@@ -60,11 +60,11 @@ def test_a_claim_that_contradicts_the_facts_goes_back_with_claim_fact_and_source
     assert "330 m" in str(result.answer)
     assert (
         "(answer.c1) contradicts the facts: Eiffel Tower, height: 330 m (2022), from survey.pdf"
-        in script.asked[1]
+        in script.prompts[1]
     )
     assert result.gates is not None
     assert (result.gates["from"], result.gates["facts"]) == ("job", 1)
-    assert [(len(look["vetoes"]), look["sent_back"]) for look in result.gates["looks"]] == [
+    assert [(len(check["vetoes"]), check["sent_back"]) for check in result.gates["looks"]] == [
         (1, True),
         (0, False),
     ]

@@ -1,6 +1,4 @@
-"""Whose handoffs start first, on real workers that have more to do than slots: by priority,
-and between tenants.
-"""
+"""On busy workers, handoffs start by priority, and in turn between tenants."""
 
 from __future__ import annotations
 
@@ -31,8 +29,8 @@ SLOTS = 3
 """Number of slots of the fleet's specialist."""
 
 
-class Crowds:
-    """Jobs of one step a line."""
+class BatchJobs:
+    """Submit jobs with one independent step for each line."""
 
     def __init__(self, fleet: Fleet, folder: Path) -> None:
         self._fleet = fleet
@@ -57,23 +55,23 @@ class Crowds:
 
 
 @pytest.fixture
-def crowds(fleet: Fleet, tmp_path: Path) -> Crowds:
-    return Crowds(fleet, tmp_path)
+def batch_jobs(fleet: Fleet, tmp_path: Path) -> BatchJobs:
+    return BatchJobs(fleet, tmp_path)
 
 
 @contextmanager
-def all_slots_taken(fleet: Fleet, name: str) -> Iterator[None]:
-    """Take all slots inside the block. New messages then wait."""
+def occupied_slots(fleet: Fleet, name: str) -> Iterator[None]:
+    """Occupy all slots inside the block, so that new messages wait."""
     job_id, held = fleet.occupy(name)
     try:
         yield
     finally:
-        for one in held:
-            one.go.set()
-    fleet.ends_well(job_id)
+        for call in held:
+            call.release.set()
+    fleet.wait_for_success(job_id)
 
 
-def waits(fleet: Fleet, at_least: int) -> None:
+def wait_for_messages(fleet: Fleet, at_least: int) -> None:
     wait_until(
         lambda: fleet.redis.llen(SPECIALIST) >= at_least,
         timeout_s=90,
@@ -82,29 +80,30 @@ def waits(fleet: Fleet, at_least: int) -> None:
 
 
 @contextmanager
-def entering(fleet: Fleet) -> Iterator[dict[str, float]]:
-    """Record the time at which each handoff enters the specialist's queue: `job/handoff` -> Unix
-    seconds by Redis's clock.
+def queue_times(fleet: Fleet) -> Iterator[dict[str, float]]:
+    """Record the time at which each handoff enters the specialist's queue.
+
+    Yield a dictionary: `JOB/HANDOFF` -> time in Unix seconds by the clock of Redis.
     """
-    seen: dict[str, float] = {}
-    written = f"HSET {keys.FAIR}{SPECIALIST}:messages "
+    times: dict[str, float] = {}
+    prefix = f"HSET {keys.FAIR}{SPECIALIST}:messages "
 
     def listen(monitor: Any) -> None:
-        for one in monitor.listen():
-            if one["command"].startswith("ECHO "):
+        for command in monitor.listen():
+            if command["command"].startswith("ECHO "):
                 return
-            if one["command"].startswith(written):
-                seen[one["command"].removeprefix(written).split(" ")[0]] = one["time"]
+            if command["command"].startswith(prefix):
+                times[command["command"].removeprefix(prefix).split(" ")[0]] = command["time"]
 
     with fleet.redis.monitor() as monitor:
         listening = Thread(target=listen, args=(monitor,))
         listening.start()
-        yield seen
+        yield times
         fleet.redis.echo("over")
         listening.join()
 
 
-def work_of(fleet: Fleet, job_id: JobId) -> dict[HandoffId, HandoffStanding]:
+def specialist_handoffs(fleet: Fleet, job_id: JobId) -> dict[HandoffId, HandoffStanding]:
     """Return the handoffs of the job's specialists."""
     handoffs = [
         event.handoff_id for event in fleet.issued(job_id) if event.assigned_to == SPECIALIST
@@ -112,56 +111,58 @@ def work_of(fleet: Fleet, job_id: JobId) -> dict[HandoffId, HandoffStanding]:
     return fleet.jobs.store.jobs.handoffs(job_id, handoffs)
 
 
-def test_10_000_handoffs_of_batch_delay_an_interactive_job_by_no_more_than_one_handoff_a_slot(
-    fleet: Fleet, crowds: Crowds
+def test_10_000_batch_handoffs_delay_an_interactive_job_by_at_most_one_handoff_a_slot(
+    fleet: Fleet, batch_jobs: BatchJobs
 ) -> None:
-    with all_slots_taken(fleet, "busy-priority"):
+    with occupied_slots(fleet, "busy-priority"):
         batch = []
         for number in range(1, 11):
-            batch.append(crowds.submit(1_000, "ann", Priority.BATCH))
-            waits(fleet, 1_000 * number)
-    with entering(fleet) as came:
+            batch.append(batch_jobs.submit(1_000, "ann", Priority.BATCH))
+            wait_for_messages(fleet, 1_000 * number)
+    with queue_times(fleet) as queued_at:
         interactive = fleet.submit("now", a="", b="a", c="b")
-        fleet.ends_well(interactive)
+        fleet.wait_for_success(interactive)
 
     started = [
-        one.started_at
+        standing.started_at
         for job_id in batch
-        for one in work_of(fleet, job_id).values()
-        if one.started_at
+        for standing in specialist_handoffs(fleet, job_id).values()
+        if standing.started_at
     ]
-    between = [
-        (came[f"{interactive}/{name}"], one.started_at or 0)
-        for name, one in work_of(fleet, interactive).items()
+    intervals = [
+        (queued_at[f"{interactive}/{name}"], standing.started_at or 0)
+        for name, standing in specialist_handoffs(fleet, interactive).items()
     ]
-    assert [sum(came_at < at < begun for at in started) <= SLOTS for came_at, begun in between] == [
+    assert [sum(queued < at < began for at in started) <= SLOTS for queued, began in intervals] == [
         True
     ] * 3
-    assert SLOTS < len(started) < 9_000, "the crowd went on beside it, and was not through"
+    assert SLOTS < len(started) < 9_000, "the batch jobs continued next to it, and had not ended"
     for job_id in batch:
         fleet.jobs.cancel(job_id)
         assert fleet.jobs.result(job_id, wait_s=30).status is JobStatus.CANCELLED
-    PURGE.run(
-        fleet.redis, [1, SPECIALIST]
-    )  # The rest is not wanted. Other jobs need not wait while it is discarded in slices.
+    # Delete the remaining messages, so that later tests do not wait for workers to discard them.
+    PURGE.run(fleet.redis, [1, SPECIALIST])
 
 
-def test_equal_tenants_that_arrived_in_turn_wait_equally_long(fleet: Fleet, crowds: Crowds) -> None:
-    with all_slots_taken(fleet, "busy-tenants"):
+def test_equal_tenants_that_arrived_in_turn_wait_equally_long(
+    fleet: Fleet, batch_jobs: BatchJobs
+) -> None:
+    with occupied_slots(fleet, "busy-tenants"):
         jobs = []
         for number, tenant in enumerate(("ann", "bob", "cyd"), start=1):
-            jobs.append(crowds.submit(30, tenant, Priority.INTERACTIVE))
-            waits(fleet, 30 * number)
+            jobs.append(batch_jobs.submit(30, tenant, Priority.INTERACTIVE))
+            wait_for_messages(fleet, 30 * number)
     for job_id in jobs:
-        fleet.ends_well(job_id, within_s=60)
-    begun = [
-        sorted(one.started_at or 0 for one in work_of(fleet, job_id).values()) for job_id in jobs
+        fleet.wait_for_success(job_id, within_s=60)
+    starts = [
+        sorted(standing.started_at or 0 for standing in specialist_handoffs(fleet, job_id).values())
+        for job_id in jobs
     ]
-    places = [
-        fmean(sum(at < other for all_of_one in begun for at in all_of_one) for other in one)
-        for one in begun
+    mean_places = [
+        fmean(sum(at < other for job_starts in starts for at in job_starts) for other in own_starts)
+        for own_starts in starts
     ]
 
-    assert max(places) < 1.2 * min(places), (
-        "how many began before each, which no other load on this machine changes"
+    assert max(mean_places) < 1.2 * min(mean_places), (
+        "the place in the order of starts does not depend on the load of the machine"
     )

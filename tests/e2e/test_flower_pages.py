@@ -1,4 +1,4 @@
-"""What Flower's Broker and Workers pages show of a fleet, without a refresh by hand."""
+"""Flower's Broker and Workers pages show the fleet without a refresh by hand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUEUES = {
 
 @dataclass(frozen=True)
 class Fleet:
-    """`handoff up --flower`, on a Redis with a key prefix."""
+    """System started by `handoff up --flower`, on a Redis with a key prefix."""
 
     handoff: Handoff
     redis_url: str
@@ -61,7 +61,7 @@ def fleet(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     url = f"{redis_server}?prefix=pages"
     up = ("up", "--flower", "--port", str(port))
     with handoff.started(*up, HANDOFF_REDIS_URL=url, FLOWER_BASIC_AUTH=LOG_IN):
-        handoff.wait_for("Ctrl-C stops everything")
+        handoff.wait_for_text("Ctrl-C stops everything")
         yield Fleet(handoff, url, f"http://127.0.0.1:{port}")
 
 
@@ -73,8 +73,10 @@ def test_the_broker_page_lists_all_queues_of_the_fleet(fleet: Fleet) -> None:
 
 
 def test_a_failed_job_counts_as_failed(fleet: Fleet) -> None:
-    done = fleet.handoff.run("run", "What is in the documents?", HANDOFF_REDIS_URL=fleet.redis_url)
-    assert done.returncode == 1, done.stderr
+    completed = fleet.handoff.run(
+        "run", "What is in the documents?", HANDOFF_REDIS_URL=fleet.redis_url
+    )
+    assert completed.returncode == 1, completed.stderr
 
     def failed_jobs() -> list[str]:
         tasks = fleet.json("/api/tasks?taskname=supervisor.job").values()

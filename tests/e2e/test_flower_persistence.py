@@ -1,6 +1,4 @@
-"""`handoff up --flower` over restarts: roles, jobs and steps are found by search, also those
-of before.
-"""
+"""Flower's search finds roles, jobs and steps, also after restarts of `handoff up --flower`."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, processes
-from tests.e2e.test_cli_up import url_in
+from tests.e2e.test_cli_up import printed_url
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -29,32 +27,32 @@ LOG_IN = "admin:a-password-of-some-length"
 
 @dataclass(frozen=True)
 class Search:
-    """What its search box finds, by the address that the box asks."""
+    """Search box of Flower's task page."""
 
     port: int
 
-    def __call__(self, words: str) -> dict[str, Any]:
-        """Task id -> task."""
+    def __call__(self, text: str) -> dict[str, Any]:
+        """Return the found tasks by their id."""
         table = (
             "draw=1&start=0&length=1000&columns[0][data]=name&order[0][column]=0&order[0][dir]=asc"
         )
-        url = f"http://127.0.0.1:{self.port}/tasks/datatable?{table}&search[value]={quote(words)}"
+        url = f"http://127.0.0.1:{self.port}/tasks/datatable?{table}&search[value]={quote(text)}"
         page = urllib.request.Request(
             url, headers={"Authorization": "Basic " + b64encode(LOG_IN.encode()).decode()}
         )
         with urllib.request.urlopen(page, timeout=10) as answer:
-            found = json.load(answer)
-        assert "searchError" not in found, found
-        return {task["uuid"]: task for task in found["data"]}
+            response = json.load(answer)
+        assert "searchError" not in response, response
+        return {task["uuid"]: task for task in response["data"]}
 
-    def answers(self) -> bool:
+    def is_available(self) -> bool:
         try:
             return bool(self("specialist."))
         except OSError:
             return False
 
 
-def test_roles_jobs_and_steps_are_found_and_so_they_are_after_a_restart_and_a_kill(
+def test_search_finds_roles_jobs_and_steps_also_after_a_restart_and_a_kill(
     tmp_path: Path,
 ) -> None:
     handoff = Handoff(tmp_path)
@@ -64,55 +62,56 @@ def test_roles_jobs_and_steps_are_found_and_so_they_are_after_a_restart_and_a_ki
     up = ("up", "--flower", "--port", str(search.port))
 
     with handoff.started(*up, FLOWER_BASIC_AUTH=LOG_IN) as system:
-        url = url_in(handoff)
-        first, before = seen_job(handoff, url, search, REQUEST)
-        seen_job(handoff, url, search, "What is HNSW?")
-        assert found_well(search, first) == before
+        url = printed_url(handoff)
+        first, first_states = run_job(handoff, url, search, REQUEST)
+        run_job(handoff, url, search, "What is HNSW?")
+        assert search_handoffs(search, first) == first_states
         system.send_signal(signal.SIGINT)
         assert system.wait(timeout=60) == 0
 
     with handoff.started(*up, FLOWER_BASIC_AUTH=LOG_IN):
-        assert url_in(handoff) == url
-        assert found_well(search, first) == before
-        second, then = seen_job(handoff, url, search, "What is IVF?")
-        killed_after_a_save(handoff)
-        wait_until(search.answers, timeout_s=60, what="another Flower")
-        assert (found_well(search, first), found_well(search, second)) == (before, then)
+        assert printed_url(handoff) == url
+        assert search_handoffs(search, first) == first_states
+        second, second_states = run_job(handoff, url, search, "What is IVF?")
+        kill_flower_after_save(handoff)
+        wait_until(search.is_available, timeout_s=60, what="another Flower")
+        assert (search_handoffs(search, first), search_handoffs(search, second)) == (
+            first_states,
+            second_states,
+        )
 
 
-def seen_job(
-    handoff: Handoff, url: str, search: Search, request: str
-) -> tuple[str, dict[str, str]]:
-    """Run a job, and return it with its tasks as Flower shows them."""
-    done = handoff.run("run", request, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=url)
-    job_id: str = json.loads(done.stdout)["job_id"]
-    return job_id, wait_until(lambda: ended(search(f"{job_id}:")), what="the job's tasks")
+def run_job(handoff: Handoff, url: str, search: Search, request: str) -> tuple[str, dict[str, str]]:
+    """Run a job, and return its id and the states of its handoffs in Flower."""
+    completed = handoff.run(
+        "run", request, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=url
+    )
+    job_id: str = json.loads(completed.stdout)["job_id"]
+    return job_id, wait_until(lambda: final_states(search(f"{job_id}:")), what="the job's tasks")
 
 
-def killed_after_a_save(handoff: Handoff) -> None:
+def kill_flower_after_save(handoff: Handoff) -> None:
     """Kill Flower after it has saved its state to a file that only its user can write."""
-    kept = handoff.folder / ".handoff" / "flower"
-    assert kept.stat().st_mode & 0o777 == 0o700
+    state_folder = handoff.folder / ".handoff" / "flower"
+    assert state_folder.stat().st_mode & 0o777 == 0o700
     now_ns = time.time_ns()
-    wait_until(lambda: is_saved_after(now_ns, kept), what="a save")
+    wait_until(lambda: is_saved_after(now_ns, state_folder), what="a save")
     (pid,) = (pid for pid, command in processes() if f"--db={handoff.folder}" in command)
     os.kill(pid, signal.SIGKILL)
 
 
-def is_saved_after(now_ns: int, kept: Path) -> bool:
+def is_saved_after(now_ns: int, state_folder: Path) -> bool:
     """Return whether Flower has written its state. A file that disappears during the check counts
     as not written.
     """
     try:
-        return all(file.stat().st_mtime_ns > now_ns for file in kept.glob("state*"))
+        return all(file.stat().st_mtime_ns > now_ns for file in state_folder.glob("state*"))
     except FileNotFoundError:
         return False
 
 
-def ended(tasks: dict[str, Any]) -> dict[str, str]:
-    """Return the end state of each of the job's specialists. Empty while a specialist is still
-    running.
-    """
+def final_states(tasks: dict[str, Any]) -> dict[str, str]:
+    """Return the final states of the specialists' tasks by id. Empty while a specialist runs."""
     handoffs = {
         uuid: task for uuid, task in tasks.items() if task["name"].startswith("specialist.")
     }
@@ -120,14 +119,17 @@ def ended(tasks: dict[str, Any]) -> dict[str, str]:
     return states if "write" in str(states) and set(states.values()) == {"SUCCESS"} else {}
 
 
-def found_well(search: Search, job_id: str) -> dict[str, str]:
-    """Task id -> state of the job's handoffs, after looking for them in every way that a
-    person would.
+def search_handoffs(search: Search, job_id: str) -> dict[str, str]:
+    """Check the searches by job, role, step and supervisor task.
+
+    Return the states of the job's handoffs by task id.
     """
-    handoffs = ended(search(f"{job_id}:"))
-    of_role = search("specialist.researcher")
-    assert {uuid.partition(":")[0] for uuid in of_role} > {job_id}, "of all jobs"
-    assert {task["name"] for task in of_role.values()} == {"specialist.researcher"}
+    handoffs = final_states(search(f"{job_id}:"))
+    role_tasks = search("specialist.researcher")
+    assert {uuid.partition(":")[0] for uuid in role_tasks} > {job_id}, (
+        "the search by role finds tasks of other jobs, too"
+    )
+    assert {task["name"] for task in role_tasks.values()} == {"specialist.researcher"}
     assert all(
         job_id in str(task["args"]) for task in search(f"{job_id} supervisor.advance").values()
     )

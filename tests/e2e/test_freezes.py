@@ -1,4 +1,4 @@
-"""A handoff or a job that freezes processes repeatedly is ended. Everything else goes on."""
+"""A handoff or a job that freezes processes repeatedly fails. Other work continues."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from handoff_queue.supervisor.engine.sweeper import Sweeper
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
 from tests.e2e.a_supervisor_that_freezes import FREEZES
 from tests.e2e.fleet import Fleet, Script
-from tests.running_system import EVERYONE, SUPERVISOR, over, running_system
+from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, model_environment, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 LEASE_S = 1.0
-FROZE = "Timeout ("
-"""The watchdog writes this when it ends a process."""
+WATCHDOG_LINE = "Timeout ("
+"""Start of the line that the watchdog logs when it ends a process."""
 TOOL = '''
 """A tool that freezes its process."""
 
@@ -48,8 +48,8 @@ You stand still, whatever you are asked to do.
 """
 
 
-class Stiff(Script):
-    """The same model; a step that is called so is a statue's."""
+class FreezingModel(Script):
+    """Script whose steps called `statue` freeze their worker."""
 
     def __call__(self, request: Json) -> Reply:
         return (
@@ -69,25 +69,26 @@ class Stiff(Script):
 
 
 @pytest.fixture(scope="module")
-def stiff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Two supervisors and three workers with one slot each, which a test can freeze for three
-    seconds.
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Start two supervisors and three workers with one slot each, which freeze at marked jobs.
 
-    A further supervisor only sweeps and takes no jobs. Without it, Redis would hear from no process
-    during the restarts, and silence ends no lease.
+    A sweeper in this process takes no jobs. Without it, no process would contact Redis during the
+    restarts, and no lease would end.
     """
-    folder, script = tmp_path_factory.mktemp("stiff"), Stiff()
+    folder, script = tmp_path_factory.mktemp("stiff"), FreezingModel()
     (folder / "tools").mkdir()
     (folder / "tools" / "standing.py").write_text(TOOL)
     (folder / "specialists").mkdir()
     (folder / "specialists" / "statue.md").write_text(SPECIALIST)
     with MessagesServer(script) as server:
-        more = {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.1"}
+        intervals = {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.1"}
         folders = {
             "HANDOFF_TOOLS_DIRS": str(folder / "tools"),
             "HANDOFF_SPECIALISTS_DIRS": str(folder / "specialists"),
         }
-        with running_system(folder, (), over(server, **more, **folders)) as system:
+        with running_system(
+            folder, (), model_environment(server, **intervals, **folders)
+        ) as system:
             for name in ("s1", "s2"):
                 app = "tests.e2e.a_supervisor_that_freezes"
                 system.processes.start(
@@ -110,7 +111,7 @@ def stiff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
                     system.celery(
                         name,
                         "-A",
-                        EVERYONE[1],
+                        ALL_SPECIALISTS[1],
                         "worker",
                         "-n",
                         f"{name}@%h",
@@ -136,51 +137,57 @@ def stiff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             jobs.store.connection.close()
 
 
-def froze(fleet: Fleet, *names: str) -> int:
+def freezes(fleet: Fleet, *names: str) -> int:
     """Return how often the watchdog ended a process with one of the names."""
     return sum(
-        fleet.system.processes.log_of(name).read_text(errors="replace").count(FROZE)
+        fleet.system.processes.log_of(name).read_text(errors="replace").count(WATCHDOG_LINE)
         for name in names
     )
 
 
 @pytest.fixture(scope="module")
-def at_once(stiff: Fleet) -> dict[str, JobId]:
+def job_ids(fleet: Fleet) -> dict[str, JobId]:
     """Run a job that freezes workers, a job that freezes supervisors, and a harmless job together."""
-    stiff.model.on_failure["stands"] = "drop"
+    fleet.model.on_failure["stands"] = "drop"
     return {
-        "workers": stiff.submit("stands", a="", statue=""),
-        "supervisors": stiff.submit(FREEZES, a=""),
-        "nobody": stiff.submit("beside", a="", b="a"),
+        "workers": fleet.submit("stands", a="", statue=""),
+        "supervisors": fleet.submit(FREEZES, a=""),
+        "nobody": fleet.submit("harmless", a="", b="a"),
     }
 
 
-def test_a_handoff_that_freezes_three_workers_fails_and_the_job_continues_without_it(
-    stiff: Fleet, at_once: dict[str, JobId]
+def test_a_handoff_that_freezes_three_workers_fails_and_its_job_continues_without_it(
+    fleet: Fleet, job_ids: dict[str, JobId]
 ) -> None:
-    result = stiff.ends(at_once["workers"], within_s=60)
+    result = fleet.wait_for_end(job_ids["workers"], within_s=60)
 
-    (event,) = [one for one in stiff.finished(at_once["workers"]) if one.handoff_id == "statue.1"]
+    (event,) = [
+        result for result in fleet.finished(job_ids["workers"]) if result.handoff_id == "statue.1"
+    ]
     assert event.stop_reason is StopReason.TOO_MANY_CLAIMS
-    assert stiff.standing(at_once["workers"], "statue.1").claims == MAX_CLAIMS + 1, (
-        "the last one to end it"
+    assert fleet.standing(job_ids["workers"], "statue.1").claims == MAX_CLAIMS + 1, (
+        "the last claim ends the handoff"
     )
     wait_until(
-        lambda: froze(stiff, "w1", "w2", "w3") == MAX_CLAIMS, what="the end of the last of them"
+        lambda: freezes(fleet, "w1", "w2", "w3") == MAX_CLAIMS,
+        what="the end of the last frozen worker",
     )
     assert result.status is JobStatus.PARTIAL
 
 
 def test_a_job_that_freezes_supervisors_fails_and_other_jobs_continue(
-    stiff: Fleet, at_once: dict[str, JobId]
+    fleet: Fleet, job_ids: dict[str, JobId]
 ) -> None:
-    result = stiff.ends(at_once["supervisors"], within_s=60)
+    result = fleet.wait_for_end(job_ids["supervisors"], within_s=60)
 
     assert result.status is JobStatus.FAILED
     assert "froze or died, 3 times in a row" in " ".join(result.notes)
-    stiff.ends_well(at_once["nobody"])
-    wait_until(lambda: froze(stiff, "s1", "s2") >= MAX_LOOKS, what="the end of the last of them")
+    fleet.wait_for_success(job_ids["nobody"])
+    wait_until(
+        lambda: freezes(fleet, "s1", "s2") >= MAX_LOOKS,
+        what="the end of the last frozen supervisor",
+    )
     most = 1 + MAX_LOOKS + 1
-    assert froze(stiff, "s1", "s2") <= most, (
-        "once in the planner's claim, then both of them the first time, then one at a time"
+    assert freezes(fleet, "s1", "s2") <= most, (
+        "one freeze with the planner's claim, then both supervisors, then one at a time"
     )

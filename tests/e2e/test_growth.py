@@ -12,7 +12,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 from handoff_queue.testing import Json, MessagesServer, Reply, result_reply
-from tests.running_system import EVERYONE, over, running_system
+from tests.running_system import ALL_SPECIALISTS, model_environment, running_system
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
 from tests.waiting import wait_until
 
@@ -22,30 +22,32 @@ ROWS = 2 * MOST_IN_A_SLICE + 1
 
 
 def model(_request: Json) -> Reply:
-    """Do every step at once."""
+    """Answer every call at once."""
     return result_reply("So it is.")
 
 
-def handed_out_at(jobs: Client, job_id: JobId) -> list[float]:
+def issue_times(jobs: Client, job_id: JobId) -> list[float]:
     return [
-        one.at for one in jobs.store.journal.read(job_id) if isinstance(one.event, HandoffIssued)
+        recorded.at
+        for recorded in jobs.store.journal.read(job_id)
+        if isinstance(recorded.event, HandoffIssued)
     ]
 
 
-def test_a_small_job_gets_its_turn_between_the_slices_of_a_large_one(tmp_path: Path) -> None:
-    """The supervisor has one slot, so it does one thing after the other, and the order is what
-    its journals say.
-    """
+def test_a_small_job_is_issued_between_the_slices_of_a_large_job(tmp_path: Path) -> None:
+    """The supervisor has one slot, so the times in the journals give the order of its work."""
     large = Request(
         "Look at them all.", workflow=workflow(tmp_path, A_ROW, UNREVIEWED), items=rows(ROWS)
     )
     with (
         MessagesServer(model) as server,
-        running_system(tmp_path / "system", (EVERYONE,), over(server)) as system,
+        running_system(
+            tmp_path / "system", (ALL_SPECIALISTS,), model_environment(server)
+        ) as system,
     ):
         jobs = system.jobs()
         job_id = jobs.submit(large)
-        other = jobs.submit(
+        small_job = jobs.submit(
             Request("Say how it stands.", specialists=("writer",), mode=Mode.SINGLE)
         )
         arguments = (
@@ -61,13 +63,13 @@ def test_a_small_job_gets_its_turn_between_the_slices_of_a_large_one(tmp_path: P
         )
         system.processes.start(system.celery("supervisor", *arguments))
 
-        wait_until(lambda: len(handed_out_at(jobs, job_id)) == ROWS, timeout_s=60)
-        began, turn, last_slice = (
-            min(handed_out_at(jobs, job_id)),
-            max(handed_out_at(jobs, other)),
-            max(handed_out_at(jobs, job_id)),
+        wait_until(lambda: len(issue_times(jobs, job_id)) == ROWS, timeout_s=60)
+        began, small_job_end, last_slice = (
+            min(issue_times(jobs, job_id)),
+            max(issue_times(jobs, small_job)),
+            max(issue_times(jobs, job_id)),
         )
-        assert began < turn < last_slice
-        assert jobs.wait(other, 60) is JobStatus.OK
+        assert began < small_job_end < last_slice
+        assert jobs.wait(small_job, 60) is JobStatus.OK
         assert jobs.wait(job_id, 100) is JobStatus.OK
         jobs.store.connection.close()

@@ -1,5 +1,5 @@
-"""A worker of another Celery application, which imports our packages, keeps all that stock
-Celery promises.
+"""A worker of a user's Celery app that imports our packages still redelivers its tasks, as plain
+Celery does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMMAND = [
 
 
 @pytest.mark.parametrize("first", ["ours", "theirs"])
-def test_a_hosts_task_runs_again_after_its_worker_was_killed(
+def test_a_users_task_runs_again_after_a_kill_of_its_worker(
     store: Store, redis_url: str, processes: Processes, tmp_path: Path, first: str
 ) -> None:
     environment = {
@@ -52,7 +52,7 @@ def test_a_hosts_task_runs_again_after_its_worker_was_killed(
         job_ids = {job_id.decode() for job_id in host_redis.lrange(STARTED, 0, -1)}
     assert set(store.jobs.newest(9)) == job_ids
     assert not store.presence.presence().queues, (
-        "a host's worker is no supervisor and no worker of ours"
+        "the user's worker does not count as one of our processes"
     )
     assert "INFO/MainProcess] host@" in processes.log_of("host").read_text(), "Celery's own log"
     host.close()

@@ -1,4 +1,4 @@
-"""A step of a workflow that is a task of the host's own Celery app runs on its stock worker."""
+"""A task of the user's own Celery app does a step of a workflow, on the user's worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import read_workflow
 from tests.e2e.a_host_with_a_task import CALLS
-from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, running_system
+from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, RunningSystem, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -61,10 +61,10 @@ def settings_of(folder: Path, host: str) -> dict[str, str]:
 
 
 @contextmanager
-def a_system(folder: Path, host: str) -> Iterator[RunningSystem]:
-    """Our system with a worker for the specialist, and a stock worker of the host."""
+def system_with_host(folder: Path, host: str) -> Iterator[RunningSystem]:
+    """Start our system with a worker for the specialist, and a worker of the user's app."""
     with running_system(
-        folder, (SUPERVISOR, EVERYONE, WORKER), settings_of(folder, host)
+        folder, (SUPERVISOR, ALL_SPECIALISTS, WORKER), settings_of(folder, host)
     ) as system:
         command = [
             *(sys.executable, "-m", "celery", "-A", "tests.e2e.a_host_with_a_task"),
@@ -82,15 +82,15 @@ def calls(host_redis: redis.Redis) -> list[Any]:
 def test_the_successor_of_a_killed_worker_waits_for_the_same_task(
     redis_url: str, tmp_path: Path
 ) -> None:
-    with a_system(tmp_path, redis_url) as system, redis.Redis.from_url(redis_url) as host:
+    with system_with_host(tmp_path, redis_url) as system, redis.Redis.from_url(redis_url) as host:
         jobs = system.jobs()
         workflow = read_workflow(str(tmp_path / "stock.yaml"))
         job_id = jobs.submit(Request("How many are there?", workflow=workflow))
         wait_until(lambda: calls(host), timeout_s=60, what="the host's task")
-        killed = system.processes.pids()["stock"]
-        os.kill(killed, signal.SIGKILL)
+        pid = system.processes.pids()["stock"]
+        os.kill(pid, signal.SIGKILL)
         wait_until(
-            lambda: system.processes.pids().get("stock") not in (None, killed),
+            lambda: system.processes.pids().get("stock") not in (None, pid),
             what="another worker",
         )
         host.rpush("host:go", "now")
@@ -109,7 +109,7 @@ def test_the_successor_of_a_killed_worker_waits_for_the_same_task(
 def test_a_worker_without_the_hosts_broker_does_not_start(redis_url: str, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, redis_url) | {"HANDOFF_REDIS_URL": redis_url}
     del settings["HANDOFF_HOST_BROKER_URL"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [
             sys.executable,
             "-m",
@@ -127,8 +127,8 @@ def test_a_worker_without_the_hosts_broker_does_not_start(redis_url: str, tmp_pa
         env={**os.environ, **settings, "HANDOFF_OFFLINE": "true", "PYTHONPATH": str(ROOT)},
     )
 
-    lines = [line for line in done.stderr.splitlines() if line.startswith("handoff: ")]
-    assert done.returncode == 2, done.stderr
+    lines = [line for line in completed.stderr.splitlines() if line.startswith("handoff: ")]
+    assert completed.returncode == 2, completed.stderr
     assert len(lines) == 1
     assert "set HANDOFF_HOST_BROKER_URL for this worker" in lines[0]
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in completed.stderr

@@ -1,8 +1,7 @@
-"""The main job with environment variables of other applications runs, or one line names the
-variable.
+"""A job runs with environment variables of other applications, or one line names the variable.
 
-Each group of variables costs one command. If a group fails, `the_culprits` names the variables that
-fail alone.
+Each group of variables needs one command. If a group fails, `failing_variables` finds the variables
+that fail alone.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from handoff_queue.shared.settings.foreign_environment import (
     SET_BY_CELERY,
 )
 from handoff_queue.testing import Json, MessagesServer, Reply, json_reply
-from tests.e2e.commands import DOCUMENTS, REQUEST, ROOT, Handoff, said
+from tests.e2e.commands import DOCUMENTS, REQUEST, ROOT, Handoff, error_line
 
 pytestmark = pytest.mark.slow
 
@@ -125,60 +124,64 @@ GROUPS = {
 }
 
 
-def problem(folder: Path, environment: dict[str, str]) -> str | None:
-    """Return the error if the main job fails without naming a variable of `environment`, else None."""
+def error_with(folder: Path, environment: dict[str, str]) -> str | None:
+    """Return the error of a job that fails without naming a variable, or None."""
     folder.mkdir()
-    done = Handoff(folder, is_cold=True).run(
+    completed = Handoff(folder, is_cold=True).run(
         *("run", REQUEST, "--docs", str(DOCUMENTS), "--json"),
         timeout_s=120,
         **environment,
     )
-    if done.returncode == 0 and json.loads(done.stdout)["status"] == "ok":
+    if completed.returncode == 0 and json.loads(completed.stdout)["status"] == "ok":
         return None
-    lines = done.stderr.splitlines()
-    is_told = done.returncode == 2 and any(name in lines[-1] for name in environment)
+    lines = completed.stderr.splitlines()
+    is_named = completed.returncode == 2 and any(name in lines[-1] for name in environment)
     return (
-        None if is_told and "Traceback" not in done.stderr else f"{done.returncode}: {lines[-3:]}"
+        None
+        if is_named and "Traceback" not in completed.stderr
+        else f"{completed.returncode}: {lines[-3:]}"
     )
 
 
-def the_culprits(folder: Path, environment: dict[str, str]) -> dict[str, str]:
+def failing_variables(folder: Path, environment: dict[str, str]) -> dict[str, str]:
     """Return each variable that alone makes the job fail, with the error."""
-    alone = {name: problem(folder / name, {name: value}) for name, value in environment.items()}
-    return {name: why for name, why in alone.items() if why}
+    errors = {name: error_with(folder / name, {name: value}) for name, value in environment.items()}
+    return {name: error for name, error in errors.items() if error}
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_main_job_runs_under_the_variables_of_others(tmp_path: Path, group: str) -> None:
+def test_a_job_runs_with_the_variables_of_other_applications(tmp_path: Path, group: str) -> None:
     environment = GROUPS[group]
-    if why := problem(tmp_path / "all", environment):
-        pytest.fail(f"{why}\n{the_culprits(tmp_path, environment)}")
+    if error := error_with(tmp_path / "all", environment):
+        pytest.fail(f"{error}\n{failing_variables(tmp_path, environment)}")
 
 
 def answers(_request: Json) -> Reply:
     return json_reply({"status": "ok", "output": "Qdrant", "citations": [], "confidence": 0.9})
 
 
-def test_a_job_on_a_model_server_runs_under_the_variables_of_openssl(tmp_path: Path) -> None:
+def test_a_job_on_a_model_server_runs_with_variables_of_openssl(tmp_path: Path) -> None:
     with MessagesServer(answers) as server:
-        done = Handoff(tmp_path, is_cold=True).run(
+        completed = Handoff(tmp_path, is_cold=True).run(
             *("run", REQUEST, "--mode", "single", "--json"),
             ANTHROPIC_BASE_URL=server.url,
             ANTHROPIC_API_KEY="no-key",
             **OPENSSL,  # type: ignore[arg-type]
         )
 
-    if done.returncode == 2:
-        assert any(name in said(done, 2) for name in OPENSSL)
+    if completed.returncode == 2:
+        assert any(name in error_line(completed, 2) for name in OPENSSL)
     else:
-        assert (done.returncode, json.loads(done.stdout)["answer"]) == (0, "Qdrant"), done.stderr
+        assert (completed.returncode, json.loads(completed.stdout)["answer"]) == (0, "Qdrant"), (
+            completed.stderr
+        )
 
 
-def test_celerys_command_line_takes_no_option_from_the_environment(
+def test_the_celery_command_takes_no_option_of_ours_from_the_environment(
     redis_url: str, processes: Processes, tmp_path: Path
 ) -> None:
-    """Celery reads its own options before it imports our app, and reports errors in them."""
-    own = {name: value for name, value in CELERY_OPTIONS.items() if "WORKER_" in name}
+    """Celery reads only the worker options here: it reads others before it imports our app."""
+    options = {name: value for name, value in CELERY_OPTIONS.items() if "WORKER_" in name}
     for app, queues in (
         ("handoff_queue.supervisor.app", "supervisor"),
         ("handoff_queue.workers.app", "researcher"),
@@ -192,7 +195,7 @@ def test_celerys_command_line_takes_no_option_from_the_environment(
                     "HANDOFF_CACHE_DIR": str(tmp_path),
                     "PYTHONPATH": str(ROOT),
                     **dict.fromkeys(NAME_A_BROKER, NOWHERE),
-                    **own,
+                    **options,
                 },
             )
         )
@@ -201,10 +204,10 @@ def test_celerys_command_line_takes_no_option_from_the_environment(
 
 
 @pytest.mark.parametrize("name", sorted(READ_BY_CELERY - SET_BY_CELERY)[::9])
-def test_celerys_command_line_refuses_variables_that_our_app_cannot_ignore(
+def test_the_celery_command_refuses_variables_that_our_app_cannot_ignore(
     tmp_path: Path, name: str
 ) -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "celery", "-A", "handoff_queue.workers.app", "report"],
         env=Handoff(tmp_path).environment(**{name: "1"}),
         cwd=tmp_path,
@@ -213,7 +216,7 @@ def test_celerys_command_line_refuses_variables_that_our_app_cannot_ignore(
         check=False,
     )
 
-    assert name in said(done, 2)
+    assert name in error_line(completed, 2)
 
 
 def test_flower_ignores_a_service_called_flower(tmp_path: Path) -> None:
@@ -222,18 +225,18 @@ def test_flower_ignores_a_service_called_flower(tmp_path: Path) -> None:
     handoff = Handoff(tmp_path, is_cold=True)
 
     with handoff.started("up", "--flower", "--port", str(port), **LINKS):
-        handoff.wait_for("Ctrl-C stops everything")
+        handoff.wait_for_text("Ctrl-C stops everything")
 
     assert f"Flower: http://127.0.0.1:{port}" in handoff.read("err")
 
 
-def test_a_value_that_flower_cannot_read_is_named_in_a_line(tmp_path: Path) -> None:
-    done = Handoff(tmp_path, is_cold=True).run(
+def test_an_invalid_flower_variable_is_named_in_one_line(tmp_path: Path) -> None:
+    completed = Handoff(tmp_path, is_cold=True).run(
         "up", "--flower", FLOWER_MAX_TASKS="many secrets", timeout_s=90
     )
 
-    assert (done.returncode, done.stdout) == (2, "")
-    line = done.stderr.splitlines()[-1]
+    assert (completed.returncode, completed.stdout) == (2, "")
+    line = completed.stderr.splitlines()[-1]
     assert line.startswith("handoff: ")
     assert "FLOWER_MAX_TASKS" in line
-    assert "secrets" not in done.stderr
+    assert "secrets" not in completed.stderr

@@ -1,6 +1,4 @@
-"""Another step finds the input that a step needs: real supervisors and workers, a scripted model
-behind real HTTP.
-"""
+"""A step that needs input waits for an input step, which the planner adds."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from tests.e2e.fleet import ENVELOPE, SPECIALIST, Fleet
 
 pytestmark = pytest.mark.slow
 
-IN_NEED = {
+NEEDS_INPUT = {
     **ENVELOPE,
     "status": "needs_input",
     "output": None,
@@ -27,73 +25,77 @@ IN_NEED = {
 }
 
 
-def adds(fleet: Fleet, name: str, specialist: str = SPECIALIST) -> dict[str, str]:
-    """Script the planner's answer for the step `a`: a new step."""
+def adding_resolution(fleet: Fleet, name: str, specialist: str = SPECIALIST) -> dict[str, str]:
+    """Return the planner's resolution that adds an input step for the step `a`."""
     task = fleet.model.task(name, "look-up")
     return {"step": "a", "action": "add_step", "answer": "", "specialist": specialist, "task": task}
 
 
 def resolutions(fleet: Fleet, job_id: JobId) -> list[NeedsResolved]:
     return [
-        one.event
-        for one in fleet.jobs.events(job_id, follow=False)
-        if isinstance(one.event, NeedsResolved)
+        recorded.event
+        for recorded in fleet.jobs.events(job_id, follow=False)
+        if isinstance(recorded.event, NeedsResolved)
     ]
 
 
 def attempts_at(result: JobResult, step: str) -> list[dict[str, Any]]:
-    return [one for one in result.handoffs if one["step_id"] == step]
+    return [handoff for handoff in result.handoffs if handoff["step_id"] == step]
 
 
 def test_a_step_in_need_continues_with_the_result_of_an_input_step(fleet: Fleet) -> None:
-    fleet.model.envelopes["found-out", "a"] = IN_NEED
+    fleet.model.envelopes["found-out", "a"] = NEEDS_INPUT
     fleet.model.envelopes["found-out", "look-up"] = {**ENVELOPE, "output": "It was 1999."}
-    fleet.model.resolves["found-out"] = [adds(fleet, "found-out", to := "nobody")]
+    fleet.model.resolves["found-out"] = [adding_resolution(fleet, "found-out", unknown := "nobody")]
     held = fleet.model.hold("found-out", "look-up")
     job_id = fleet.submit("found-out", a="", b="a")
     assert held.arrived.wait(30)
     fleet.model.envelopes["found-out", "a"] = ENVELOPE
-    held.go.set()
-    result = fleet.ends_well(job_id)
+    held.release.set()
+    result = fleet.wait_for_success(job_id)
 
     first, second = attempts_at(result, "a")
     assert (first["depends_on"], second["depends_on"]) == ([], ["a_help"])
-    assert [one["step_id"] for one in second["context"]] == ["a_help"]
+    assert [item["step_id"] for item in second["context"]] == ["a_help"]
     assert second["feedback"][0]["text"].startswith("Step a_help was added to answer your question")
-    assert [one["assigned_to"] for one in attempts_at(result, "a_help")] == [SPECIALIST], (
-        f"{to} is not there"
+    assert [handoff["assigned_to"] for handoff in attempts_at(result, "a_help")] == [SPECIALIST], (
+        f"there is no specialist {unknown}"
     )
     assert [step["id"] for step in (result.plan or {})["steps"]] == ["a", "b", "a_help"]
     assert fleet.model.calls["found-out", "b", 1] == 1
     record = Export.from_json(fleet.jobs.export(job_id).to_json()).record()
     bars = {str(bar.handoff_id): bar for bar in timeline_of(record).bars}
-    assert report_of(record).results == result.results, "an export has them all"
+    assert report_of(record).results == result.results, "the export has all results"
     assert (bars["a_help.1"].after, bars["a.2"].after, bars["b.1"].after) == (
         ("planner.2",),
         ("a_help.1",),
         ("a.2",),
     )
-    assert all(bars[one].is_critical for one in ("a.1", "planner.2", "a_help.1", "a.2", "b.1"))
+    assert all(
+        bars[handoff_id].is_critical
+        for handoff_id in ("a.1", "planner.2", "a_help.1", "a.2", "b.1")
+    )
 
 
 def test_an_input_step_is_paid_by_the_job_and_counts_for_this_and_later_quotes(
     fleet: Fleet,
 ) -> None:
-    fleet.model.envelopes["dearer", "a"] = IN_NEED
-    fleet.model.resolves["dearer"] = [adds(fleet, "dearer")]
+    fleet.model.envelopes["dearer", "a"] = NEEDS_INPUT
+    fleet.model.resolves["dearer"] = [adding_resolution(fleet, "dearer")]
     held = fleet.model.hold("dearer", "look-up")
     fleet.model.plans["dearer"] = {"a": ""}
     fleet.redis.delete(keys.history(SPECIALIST), keys.history("planner"))
     job_id = fleet.jobs.submit(Request("plan dearer", is_quoted=True))
     assert held.arrived.wait(30)
     fleet.model.envelopes["dearer", "a"] = ENVELOPE
-    held.go.set()
-    result = fleet.ends_well(job_id)
+    held.release.set()
+    result = fleet.wait_for_success(job_id)
 
-    past, _ = fleet.jobs.store.history.read([SPECIALIST, "planner"])
-    assert {who: len(found) for who, found in past.items()} == {SPECIALIST: 3, "planner": 2}, (
-        "a, who helps it, and a again"
-    )
+    history, _ = fleet.jobs.store.history.read([SPECIALIST, "planner"])
+    assert {role: len(samples) for role, samples in history.items()} == {
+        SPECIALIST: 3,
+        "planner": 2,
+    }, "a, its input step, and a again"
     assert result.quote
     assert result.usage["turns"] == sum(
         calls for (name, _, _), calls in fleet.model.calls.items() if name == "dearer"
@@ -101,7 +103,7 @@ def test_an_input_step_is_paid_by_the_job_and_counts_for_this_and_later_quotes(
 
 
 def test_a_need_without_an_answer_is_given_up_and_named(fleet: Fleet) -> None:
-    fleet.model.envelopes["not-found", "a"] = IN_NEED
+    fleet.model.envelopes["not-found", "a"] = NEEDS_INPUT
     fleet.model.envelopes["not-found", "look-up"] = {
         **ENVELOPE,
         "status": "failed",
@@ -114,16 +116,18 @@ def test_a_need_without_an_answer_is_given_up_and_named(fleet: Fleet) -> None:
         "specialist": "",
         "task": "",
     }
-    fleet.model.resolves["not-found"] = [adds(fleet, "not-found"), given_up]
+    fleet.model.resolves["not-found"] = [adding_resolution(fleet, "not-found"), given_up]
     job_id = fleet.submit("not-found", a="", b="")
-    result = fleet.ends(job_id)
+    result = fleet.wait_for_end(job_id)
 
     assert result.status is JobStatus.PARTIAL
     assert "needs: The year of the licence change." in str(result.answer)
     assert "The archive is closed." in str(result.answer)
     first, second = resolutions(fleet, job_id)
-    assert ([one.id for one in first.added], second.added) == (["a_help"], ())
+    assert ([step.id for step in first.added], second.added) == (["a_help"], ())
     assert (second.given_up, second.repeats) == (("a",), ()), (
-        "the planner was asked again, since nobody has found it out"
+        "the planner is asked again after the input step has failed"
     )
-    assert len(attempts_at(result, "a")) == 2, "it was told, and tried again"
+    assert len(attempts_at(result, "a")) == 2, (
+        "the step runs again with the message that it gets no input"
+    )

@@ -1,5 +1,5 @@
-"""A fan-in that needs only a part of its results: it continues as soon as it has enough, and the
-rest can follow later.
+"""A join that needs only some results continues as soon as it has enough. `retry` can add the rest
+later.
 """
 
 from __future__ import annotations
@@ -8,69 +8,72 @@ import pytest
 
 from handoff_queue.shared.types.events import JobStatus, StepsAbandoned
 from handoff_queue.shared.types.ids import JobId
-from tests.e2e.fleet import ENVELOPE, Fleet, Held
+from tests.e2e.fleet import ENVELOPE, Fleet, HeldCall
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-ALL_THE_TIME_S = 60
+TIMEOUT_S = 60
 
 
-def given_up(fleet: Fleet, job_id: JobId) -> list[str]:
-    events = [one.event for one in fleet.jobs.events(job_id, follow=False)]
+def abandoned_steps(fleet: Fleet, job_id: JobId) -> list[str]:
+    events = [recorded.event for recorded in fleet.jobs.events(job_id, follow=False)]
     return [
-        one.step for event in events if isinstance(event, StepsAbandoned) for one in event.steps
+        abandoned.step
+        for event in events
+        if isinstance(event, StepsAbandoned)
+        for abandoned in event.steps
     ]
 
 
-def let_go_once_begun(quick: list[Held], late: Held) -> None:
-    """Let the quick calls end after the late call has arrived. Otherwise the late step might be
-    given up before it begins.
+def release_after_late_arrival(quick: list[HeldCall], late: HeldCall) -> None:
+    """Release the quick calls after the late call has arrived. Otherwise the supervisor might
+    abandon the late step before it begins.
     """
     assert late.arrived.wait(30)
-    for one in quick:
-        one.go.set()
+    for call in quick:
+        call.release.set()
 
 
 def test_a_step_begins_with_enough_results_and_the_late_call_is_cut(fleet: Fleet) -> None:
     fleet.model.joins["quorum"] = {"d": {"enough": 2, "within_s": 0, "must": []}}
     *quick, late = [fleet.model.hold("quorum", step) for step in ("a", "b", "c")]
     job_id = fleet.submit("quorum", a="", b="", c="", d="a b c")
-    let_go_once_begun(quick, late)
+    release_after_late_arrival(quick, late)
 
-    result = fleet.ends(job_id, ALL_THE_TIME_S)  # c is never released
+    result = fleet.wait_for_end(job_id, TIMEOUT_S)  # c is never released
 
     assert result.status is JobStatus.PARTIAL
-    assert given_up(fleet, job_id) == ["c"]
+    assert abandoned_steps(fleet, job_id) == ["c"]
     assert "not waited for: 2 of 3 results were enough for d" in str(result.answer)
     wait_until(
         lambda: fleet.standing(job_id, "c.1").state == "dropped",
-        what="the late handoff to be let go",
+        what="the end of the late handoff",
     )
-    late.go.set()
+    late.release.set()
 
 
-def test_a_step_begins_when_its_time_is_over(fleet: Fleet) -> None:
+def test_a_step_begins_when_the_time_of_its_join_is_over(fleet: Fleet) -> None:
     fleet.model.joins["in-time"] = {"d": {"enough": 0, "within_s": 1, "must": []}}
     late = fleet.model.hold("in-time", "b")
     job_id = fleet.submit("in-time", a="", b="", d="a b")
 
-    result = fleet.ends(job_id, ALL_THE_TIME_S)
+    result = fleet.wait_for_end(job_id, TIMEOUT_S)
 
     assert result.status is JobStatus.PARTIAL
-    assert given_up(fleet, job_id) == ["b"]
-    late.go.set()
+    assert abandoned_steps(fleet, job_id) == ["b"]
+    late.release.set()
 
 
-def test_finish_runs_the_late_step_and_pays_for_nothing_else(fleet: Fleet) -> None:
+def test_retry_runs_only_the_late_step_and_the_steps_after_it(fleet: Fleet) -> None:
     fleet.model.joins["later"] = {"d": {"enough": 1, "within_s": 0, "must": []}}
     quick, late = [fleet.model.hold("later", step) for step in ("a", "b")]
     job_id = fleet.submit("later", a="", b="", d="a b")
-    let_go_once_begun([quick], late)
-    fleet.ends(job_id, ALL_THE_TIME_S)
-    late.go.set()
+    release_after_late_arrival([quick], late)
+    fleet.wait_for_end(job_id, TIMEOUT_S)
+    late.release.set()
 
     fleet.jobs.retry(job_id)
-    result = fleet.jobs.result(job_id, wait_s=ALL_THE_TIME_S)
+    result = fleet.jobs.result(job_id, wait_s=TIMEOUT_S)
 
     assert result.status is JobStatus.OK, result.notes
     assert result.gaps == ()
@@ -82,7 +85,7 @@ def test_finish_runs_the_late_step_and_pays_for_nothing_else(fleet: Fleet) -> No
     ]
 
 
-def test_a_persistent_gap_is_the_only_cost_of_each_finish(
+def test_each_retry_pays_only_for_the_step_that_still_fails(
     fleet: Fleet,
 ) -> None:
     fleet.model.on_failure["closed"] = "drop"
@@ -92,11 +95,11 @@ def test_a_persistent_gap_is_the_only_cost_of_each_finish(
         "problem": "The archive is closed.",
     }
     job_id = fleet.submit("closed", a="", b="", c="a b")
-    before = fleet.ends(job_id, ALL_THE_TIME_S)
+    before = fleet.wait_for_end(job_id, TIMEOUT_S)
 
     for _ in range(2):
         fleet.jobs.retry(job_id)
-        result = fleet.jobs.result(job_id, wait_s=ALL_THE_TIME_S)
+        result = fleet.jobs.result(job_id, wait_s=TIMEOUT_S)
         assert (result.status, result.answer, result.gaps) == (
             JobStatus.PARTIAL,
             before.answer,
@@ -108,7 +111,7 @@ def test_a_persistent_gap_is_the_only_cost_of_each_finish(
 
     fleet.model.envelopes["closed", "b"] = ENVELOPE
     fleet.jobs.retry(job_id)
-    assert fleet.jobs.result(job_id, wait_s=ALL_THE_TIME_S).status is JobStatus.OK
+    assert fleet.jobs.result(job_id, wait_s=TIMEOUT_S).status is JobStatus.OK
     assert [
         fleet.model.calls["closed", step, 1] for step in ("planner", "a", "b", "c", "assessor")
     ] == [1, 1, 4, 2, 2]

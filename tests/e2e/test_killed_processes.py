@@ -1,6 +1,4 @@
-"""Kill any process at any moment: the job ends, once, and repeats at most the call that was in
-the air.
-"""
+"""After a kill of any process, a job ends once, and repeats at most the interrupted call."""
 
 from __future__ import annotations
 
@@ -23,32 +21,32 @@ def test_a_worker_killed_during_a_call_repeats_only_that_call_elsewhere(
     job_id = fleet.submit("kill-worker", turns=2, a="")
     assert held.arrived.wait(30)
     pid = fleet.pid_of(job_id, "a.1")
-    again = fleet.model.hold("kill-worker", "a", turn=2)
+    repeated = fleet.model.hold("kill-worker", "a", turn=2)
     fleet.kill(pid)
     killed_at = time.monotonic()
 
-    assert again.arrived.wait(30)
+    assert repeated.arrived.wait(30)
     assert fleet.standing(job_id, "a.1").claims == 2
-    again.go.set()
-    result = fleet.ends_well(job_id)
+    repeated.release.set()
+    result = fleet.wait_for_success(job_id)
 
     assert time.monotonic() - killed_at < RECOVERY_S + 1
-    made = {turn: fleet.model.calls["kill-worker", "a", turn] for turn in (1, 2)}
-    assert made == {1: 1, 2: 2}
+    calls = {turn: fleet.model.calls["kill-worker", "a", turn] for turn in (1, 2)}
+    assert calls == {1: 1, 2: 2}
     assert fleet.pid_of(job_id, "a.1") != pid
     assert result.usage["turns"] == 5, (
-        "planner, two of the step, the one that was in the air, assessor"
+        "the planner, two turns of the step, the interrupted call, the reviewer"
     )
     assert (result.usage["cut"]["calls"], result.usage["cut"]["tokens"] > 0) == (1, True), (
-        "the one that was in the air, at its most"
+        "the interrupted call, at its worst case"
     )
     for part in ("turns", "input_tokens", "output_tokens"):
-        assert sum(one["usage"][part] for one in result.handoffs) == result.usage[part]
-    own = next(one for one in result.results if one["handoff_id"] == "a.1")
-    handoff = next(one for one in result.handoffs if one["handoff_id"] == "a.1")
-    assert handoff["usage"]["turns"] == own["turns"] + 1
+        assert sum(handoff["usage"][part] for handoff in result.handoffs) == result.usage[part]
+    step_result = next(entry for entry in result.results if entry["handoff_id"] == "a.1")
+    handoff = next(handoff for handoff in result.handoffs if handoff["handoff_id"] == "a.1")
+    assert handoff["usage"]["turns"] == step_result["turns"] + 1
     assert handoff["lost_claims"] == 1
-    held.go.set()
+    held.release.set()
 
 
 def test_a_supervisor_killed_while_it_plans_is_replaced(fleet: Fleet) -> None:
@@ -57,10 +55,10 @@ def test_a_supervisor_killed_while_it_plans_is_replaced(fleet: Fleet) -> None:
     assert held.arrived.wait(30)
     fleet.kill(fleet.pid_of(job_id, "planner.1"))
 
-    fleet.ends_well(job_id)
+    fleet.wait_for_success(job_id)
 
     assert fleet.model.calls["kill-supervisor", "planner", 1] == 2
-    held.go.set()
+    held.release.set()
 
 
 def test_a_supervisor_killed_while_it_reviews_is_replaced(fleet: Fleet) -> None:
@@ -69,26 +67,26 @@ def test_a_supervisor_killed_while_it_reviews_is_replaced(fleet: Fleet) -> None:
     assert held.arrived.wait(30)
     fleet.kill(fleet.pid_of(job_id, "assessor.1"))
 
-    fleet.ends_well(job_id)
+    fleet.wait_for_success(job_id)
 
     assert fleet.model.calls["kill-review", "a", 1] == 1
-    held.go.set()
+    held.release.set()
 
 
 def test_all_processes_killed_at_once_restart_and_continue(fleet: Fleet) -> None:
     held = [fleet.model.hold("kill-all", step) for step in ("a", "b")]
     job_id = fleet.submit("kill-all", a="", b="", c="a b")
-    for one in held:
-        assert one.arrived.wait(30)
+    for call in held:
+        assert call.arrived.wait(30)
     pids = {name: pid for name, pid in fleet.system.processes.pids().items() if name != "redis"}
     for pid in pids.values():
         fleet.kill(pid)
 
-    fleet.ends_well(job_id, within_s=60)
+    fleet.wait_for_success(job_id, within_s=60)
 
     assert [fleet.model.calls["kill-all", step, 1] for step in ("a", "b", "c")] == [2, 2, 1]
-    for one in held:
-        one.go.set()
+    for call in held:
+        call.release.set()
 
 
 def test_a_worker_that_wakes_up_after_its_lease_can_write_nothing(fleet: Fleet) -> None:
@@ -96,26 +94,26 @@ def test_a_worker_that_wakes_up_after_its_lease_can_write_nothing(fleet: Fleet) 
     job_id = fleet.submit("paused", a="")
     assert held.arrived.wait(30)
     pid = fleet.pid_of(job_id, "a.1")
-    again = fleet.model.hold("paused", "a")
+    repeated = fleet.model.hold("paused", "a")
     fleet.kill(pid, signal.SIGSTOP)
     try:
-        assert again.arrived.wait(30)
+        assert repeated.arrived.wait(30)
         assert fleet.standing(job_id, "a.1").claims == 2
         assert fleet.pid_of(job_id, "a.1") != pid
     finally:
         fleet.kill(pid, signal.SIGCONT)
-        held.go.set()
-        again.go.set()
+        held.release.set()
+        repeated.release.set()
 
-    fleet.ends_well(job_id)
+    fleet.wait_for_success(job_id)
 
     ended = [
         recorded.event
         for recorded in fleet.jobs.events(job_id, follow=False)
         if isinstance(recorded.event, HandoffFinished)
     ]
-    (of_the_step,) = [event for event in ended if event.handoff_id == "a.1"]
-    assert not of_the_step.worker.endswith(f":{pid}")
+    (finish,) = [event for event in ended if event.handoff_id == "a.1"]
+    assert not finish.worker.endswith(f":{pid}")
     assert fleet.model.calls["paused", "a", 1] == 2
 
 
@@ -128,19 +126,21 @@ def test_a_worker_that_is_stopped_finishes_its_turn_and_releases_the_rest_at_onc
     pid = fleet.pid_of(job_id, "a.1")
     next_turn = fleet.model.hold("deploy", "a", turn=2)
     log = fleet.log_of(pid)
-    said_before = len(log.read_text(errors="replace"))
+    earlier_length = len(log.read_text(errors="replace"))
     fleet.kill(pid, signal.SIGTERM)
     wait_until(
-        lambda: "shutdown" in log.read_text(errors="replace")[said_before:].lower(),
+        lambda: "shutdown" in log.read_text(errors="replace")[earlier_length:].lower(),
         what="the shutdown",
     )
-    held.go.set()
-    told_at = time.monotonic()
+    held.release.set()
+    released_at = time.monotonic()
 
     assert next_turn.arrived.wait(30)
-    assert time.monotonic() - told_at < 3, "handed back, not left to its lease"
+    assert time.monotonic() - released_at < 3, (
+        "the handoff is released, and does not wait for the end of its lease"
+    )
     assert fleet.pid_of(job_id, "a.1") != pid
-    assert fleet.standing(job_id, "a.1").claims == 1, "handing back does not count"
-    next_turn.go.set()
-    fleet.ends_well(job_id)
+    assert fleet.standing(job_id, "a.1").claims == 1, "a released claim does not count"
+    next_turn.release.set()
+    fleet.wait_for_success(job_id)
     assert [fleet.model.calls["deploy", "a", turn] for turn in (1, 2)] == [1, 1]

@@ -1,5 +1,5 @@
-"""With Celery's option `--logfile`, a worker or a supervisor writes its log to the file, in
-each way to start it.
+"""With Celery's option `--logfile`, a worker or a supervisor logs to the file, however it is
+started.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 APPS = {"handoff_queue.supervisor.app": "supervisor", "handoff_queue.workers.app": "researcher"}
 READY = "ready."
-"""The end of Celery's line `NODE ready.`"""
+"""End of the line `NODE ready.`, which Celery logs."""
 
 
 def environment(folder: Path, url: str) -> dict[str, str]:
@@ -35,8 +35,8 @@ def environment(folder: Path, url: str) -> dict[str, str]:
 
 
 def run(folder: Path, url: str, *arguments: str) -> str:
-    """Run a command of Celery's that starts a process and ends. Return its output."""
-    done = subprocess.run(
+    """Run a Celery command that starts background processes, and return its output."""
+    completed = subprocess.run(
         [sys.executable, "-m", "celery", *arguments],
         env=environment(folder, url),
         cwd=folder,
@@ -45,8 +45,8 @@ def run(folder: Path, url: str, *arguments: str) -> str:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout + completed.stderr
 
 
 def text_of(file: Path) -> str:
@@ -67,8 +67,8 @@ def is_running(pid: int) -> bool:
 
 
 @contextmanager
-def ended(pid_file: Path) -> Iterator[None]:
-    """End the process that wrote this file."""
+def process_of(pid_file: Path) -> Iterator[None]:
+    """End the process whose id is in this file when the block ends."""
     try:
         yield
     finally:
@@ -106,7 +106,7 @@ def test_a_worker_in_the_foreground_logs_to_the_file(
 @pytest.mark.parametrize("app", APPS)
 def test_a_detached_worker_logs_to_the_file(tmp_path: Path, redis_url: str, app: str) -> None:
     log, pid_file = tmp_path / "worker.log", tmp_path / "worker.pid"
-    with ended(pid_file):
+    with process_of(pid_file):
         run(
             *(tmp_path, redis_url, "-A", app, "worker", "-l", "INFO", "-Q", APPS[app]),
             *("--detach", "--logfile", str(log), "--pidfile", str(pid_file)),
@@ -117,7 +117,7 @@ def test_a_detached_worker_logs_to_the_file(tmp_path: Path, redis_url: str, app:
 
 def test_each_node_of_celery_multi_logs_to_its_own_file(tmp_path: Path, redis_url: str) -> None:
     nodes = ("first", "second")
-    with ended(tmp_path / "first.pid"), ended(tmp_path / "second.pid"):
+    with process_of(tmp_path / "first.pid"), process_of(tmp_path / "second.pid"):
         run(
             *(
                 tmp_path,

@@ -1,7 +1,6 @@
-"""The product in its first true form: a request and documents in, a cited answer out, through
-real processes and no model.
+"""A request with documents gets a cited answer from the offline model, through real processes.
 
-The processes are cold: started from nothing, with the command that Celery users type.
+Each process starts in a new interpreter, with the command of a Celery user.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.report import JobResult
 from tests.e2e.fleet import Fleet
-from tests.e2e.fleets import a_fleet
+from tests.e2e.fleets import start_fleet
 from tests.running_system import DOCUMENTS
 
 pytestmark = pytest.mark.slow
@@ -35,7 +34,7 @@ def run(fleet: Fleet, text: str) -> JobResult:
 
 @pytest.fixture(scope="module")
 def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with a_fleet(tmp_path_factory.mktemp("cold"), is_cold=True) as running:
+    with start_fleet(tmp_path_factory.mktemp("cold"), is_cold=True) as running:
         yield running
 
 
@@ -44,12 +43,12 @@ def result(running_fleet: Fleet) -> JobResult:
     return run(running_fleet, COMPARISON)
 
 
-def test_the_main_job_ends_well(result: JobResult) -> None:
+def test_the_job_succeeds_with_an_answer(result: JobResult) -> None:
     assert result.status is JobStatus.OK
     assert result.answer
 
 
-def test_at_least_three_researchers_share_one_chord_in_worker_processes(result: JobResult) -> None:
+def test_at_least_three_researchers_of_one_chord_run_in_worker_processes(result: JobResult) -> None:
     researchers = [handoff for handoff in result.handoffs if handoff["assigned_to"] == "researcher"]
 
     assert len(researchers) >= 3
@@ -65,14 +64,17 @@ def test_researchers_that_run_at_once_run_in_separate_processes(fleet: Fleet) ->
     fleet.model.specialists["own"] = "researcher"
     job_id, held = fleet.occupy("own")
 
-    steps = [one for one in fleet.issued(job_id) if one.assigned_to == "researcher"]
+    steps = [event for event in fleet.issued(job_id) if event.assigned_to == "researcher"]
     assert (
-        len({fleet.pid_of(job_id, one.handoff_id) for one in steps}) == len(steps) == len(held) == 3
+        len({fleet.pid_of(job_id, step.handoff_id) for step in steps})
+        == len(steps)
+        == len(held)
+        == 3
     )
-    assert len({one.group for one in steps}) == 1
-    for one in held:
-        one.go.set()
-    fleet.ends_well(job_id)
+    assert len({step.group for step in steps}) == 1
+    for call in held:
+        call.release.set()
+    fleet.wait_for_success(job_id)
 
 
 def test_every_citation_matches_its_document(result: JobResult) -> None:
@@ -80,9 +82,10 @@ def test_every_citation_matches_its_document(result: JobResult) -> None:
 
     assert result.citations
     assert all(
-        texts[one["digest"]][one["start"] : one["end"]] == one["quote"] for one in result.citations
+        texts[citation["digest"]][citation["start"] : citation["end"]] == citation["quote"]
+        for citation in result.citations
     )
-    assert all(f"[{one['n']}]" in str(result.answer) for one in result.citations)
+    assert all(f"[{citation['n']}]" in str(result.answer) for citation in result.citations)
 
 
 def test_the_answer_was_reviewed_and_says_that_no_model_made_it(result: JobResult) -> None:
@@ -91,7 +94,7 @@ def test_the_answer_was_reviewed_and_says_that_no_model_made_it(result: JobResul
 
 
 def test_every_handoff_and_every_result_is_readable_in_full(result: JobResult) -> None:
-    extra = {
+    report_fields = {
         "state",
         "worker",
         "claims",
@@ -106,12 +109,12 @@ def test_every_handoff_and_every_result_is_readable_in_full(result: JobResult) -
     }
     for handoff in result.handoffs:
         parsed = AgentHandoff.from_json(
-            _json({name: value for name, value in handoff.items() if name not in extra})
+            _json({name: value for name, value in handoff.items() if name not in report_fields})
         )
         assert [item.step_id for item in parsed.context] == list(parsed.depends_on)
-    assert {HandoffResult.from_json(_json(one)).handoff_id for one in result.results} == {
-        one["handoff_id"] for one in result.handoffs
-    }
+    assert {
+        HandoffResult.from_json(_json(step_result)).handoff_id for step_result in result.results
+    } == {handoff["handoff_id"] for handoff in result.handoffs}
 
 
 def test_two_concurrent_jobs_do_not_disturb_each_other(fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""Messages are lost, doubled, garbled, and chords break: the store knows what should be there."""
+"""Jobs complete although messages are lost, duplicated or malformed, and chords break."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 FAN_IN_S = 8.0
-"""The sweeper repairs a chord after three seconds of silence."""
+"""Accepted time in seconds. The sweeper repairs a chord after three seconds of silence."""
 
 
 def test_several_jobs_at_once_share_the_fleet(fleet: Fleet) -> None:
     job_ids = [fleet.submit(f"many-{n}", a="", b="", c="a b") for n in range(6)]
 
     for n, job_id in enumerate(job_ids):
-        fleet.ends_well(job_id)
+        fleet.wait_for_success(job_id)
         assert [
             fleet.model.calls[f"many-{n}", step, 1]
             for step in ("planner", "a", "b", "c", "assessor")
@@ -32,10 +32,10 @@ def test_several_jobs_at_once_share_the_fleet(fleet: Fleet) -> None:
 
 
 def test_a_chord_wakes_the_supervisor_when_its_last_part_is_done(fleet: Fleet) -> None:
-    """And not the sweeper, some seconds later."""
+    """The chord's body wakes the supervisor sooner than the sweeper would."""
     job_id = fleet.submit("fan-in", a="", b="", c="a b")
 
-    assert fleet.ends_well(job_id).wall_s < CHORD_SILENCE_S
+    assert fleet.wait_for_success(job_id).wall_s < CHORD_SILENCE_S
 
 
 def test_a_lost_message_is_published_again(fleet: Fleet) -> None:
@@ -43,43 +43,45 @@ def test_a_lost_message_is_published_again(fleet: Fleet) -> None:
     job_id = fleet.submit("lost", a="")
     (message,) = fleet.queued(job_id, 1)
     assert fleet.redis.lrem(SPECIALIST, 1, message) == 1
-    for one in held:
-        one.go.set()
+    for call in held:
+        call.release.set()
     lost_at = time.monotonic()
 
-    fleet.ends_well(job_id)
+    fleet.wait_for_success(job_id)
 
     assert time.monotonic() - lost_at < LOST_AFTER_S + 4
     assert fleet.model.calls["lost", "a", 1] == 1
-    fleet.ends_well(busy)
+    fleet.wait_for_success(busy)
 
 
-def test_half_a_chord_is_completed_and_its_silent_body_is_not_waited_for(fleet: Fleet) -> None:
-    """As if the supervisor had died while publishing: one message is missing."""
+def test_a_chord_with_a_lost_message_is_completed_and_does_not_wait_for_its_body(
+    fleet: Fleet,
+) -> None:
+    """One message is missing, as after a death of the supervisor while it published the chord."""
     busy, held = fleet.occupy("busy-half")
     job_id = fleet.submit("half", a="", b="", c="a b")
     messages = fleet.queued(job_id, 2)
     fleet.redis.lrem(SPECIALIST, 1, messages[0])
-    for one in held:
-        one.go.set()
+    for call in held:
+        call.release.set()
 
-    fleet.ends_well(job_id)
+    fleet.wait_for_success(job_id)
 
     assert [fleet.model.calls["half", step, 1] for step in ("a", "b", "c")] == [1, 1, 1]
-    fleet.ends_well(busy)
+    fleet.wait_for_success(busy)
 
 
-def test_a_chord_has_no_counters_that_could_be_lost(fleet: Fleet) -> None:
+def test_a_chord_keeps_no_counter_in_celerys_result_backend(fleet: Fleet) -> None:
     held = [fleet.model.hold("chordless", step) for step in ("a", "b")]
     job_id = fleet.submit("chordless", a="", b="")
-    for one in held:
-        assert one.arrived.wait(30)
+    for call in held:
+        assert call.arrived.wait(30)
     assert not fleet.redis.keys(f"celery-taskset-meta-{job_id}*")
-    for one in held:
-        one.go.set()
+    for call in held:
+        call.release.set()
     done_at = time.monotonic()
 
-    fleet.ends_well(job_id)
+    fleet.wait_for_success(job_id)
 
     assert time.monotonic() - done_at < FAN_IN_S
 
@@ -93,23 +95,23 @@ def test_a_message_that_arrives_twice_runs_once(fleet: Fleet) -> None:
         for recorded in fleet.jobs.events(job_id, follow=False)
         if isinstance(recorded.event, HandoffIssued)
     ]
-    (event,) = [one for one in issued if one.step_id == "a"]
+    (event,) = [event for event in issued if event.step_id == "a"]
     text = fleet.jobs.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
-    again = OutgoingHandoff(AgentHandoff.from_json(text), text, event.group or "", event.index)
+    duplicate = OutgoingHandoff(AgentHandoff.from_json(text), text, event.group or "", event.index)
     dispatcher: Dispatcher = fleet.jobs._dispatcher
     for _ in range(3):
-        dispatcher.publish_again(job_id, [again])
+        dispatcher.publish_again(job_id, [duplicate])
     wait_until(lambda: fleet.redis.llen(SPECIALIST) == 0, what="an empty queue")
-    held.go.set()
-    fleet.ends_well(job_id)
-    dispatcher.publish_again(job_id, [again])
+    held.release.set()
+    fleet.wait_for_success(job_id)
+    dispatcher.publish_again(job_id, [duplicate])
     wait_until(lambda: fleet.redis.llen(SPECIALIST) == 0, what="an empty queue")
 
     assert [fleet.model.calls["twice", step, 1] for step in ("a", "b", "assessor")] == [1, 1, 1]
-    fleet.ends_well(job_id)
+    fleet.wait_for_success(job_id)
 
 
-def test_a_malformed_message_goes_to_the_dead_letters_with_its_reason_and_nothing_stops(
+def test_a_malformed_message_becomes_a_dead_letter_with_its_reason_and_no_process_stops(
     fleet: Fleet,
 ) -> None:
     app = fleet.jobs._dispatcher._app
@@ -119,30 +121,30 @@ def test_a_malformed_message_goes_to_the_dead_letters_with_its_reason_and_nothin
     for text in ("{", '{"schema_version": 7, "job_id": "j-000000000000"}', 42):
         app.send_task(f"specialist.{SPECIALIST}", args=(text,), queue=SPECIALIST)
 
-    dead = fleet.jobs.store.dead_letters
+    letters = fleet.jobs.store.dead_letters
     bodies = {"{", '{"schema_version": 7, "job_id": "j-000000000000"}', "42"}
     wait_until(
-        lambda: {letter.body for letter in dead.newest()} == bodies,
+        lambda: {letter.body for letter in letters.newest()} == bodies,
         what="a dead letter for each message",
     )
 
-    assert all(letter.queue == SPECIALIST and letter.reason for letter in dead.newest())
-    fleet.ends_well(fleet.submit("after-garbage", a=""))
+    assert all(letter.queue == SPECIALIST and letter.reason for letter in letters.newest())
+    fleet.wait_for_success(fleet.submit("after-garbage", a=""))
 
 
-def test_after_a_cancel_no_turn_is_begun_anywhere_and_queued_steps_never_start(
+def test_after_a_cancel_no_worker_starts_a_turn_or_a_queued_step(
     fleet: Fleet,
 ) -> None:
     held = [fleet.model.hold("cancel", step) for step in ("a", "b", "c")]
     job_id = fleet.submit("cancel", turns=2, a="", b="", c="", d="")
-    for one in held:
-        assert one.arrived.wait(30)
+    for call in held:
+        assert call.arrived.wait(30)
 
     assert fleet.jobs.cancel(job_id)
-    result = fleet.ends(job_id, within_s=5)
-    for one in held:
-        one.go.set()
-    fleet.ends_well(fleet.submit("after-cancel", x="", y="", z=""))
+    result = fleet.wait_for_end(job_id, within_s=5)
+    for call in held:
+        call.release.set()
+    fleet.wait_for_success(fleet.submit("after-cancel", x="", y="", z=""))
 
     assert result.status is JobStatus.CANCELLED
     assert any(
@@ -153,24 +155,24 @@ def test_after_a_cancel_no_turn_is_begun_anywhere_and_queued_steps_never_start(
     assert fleet.model.calls["cancel", "d", 1] == 0
 
 
-def test_a_cancel_frees_the_slots_of_streams_that_are_silent(fleet: Fleet) -> None:
+def test_a_cancel_frees_the_slots_of_silent_streams(fleet: Fleet) -> None:
     job_id, held = fleet.occupy("silent")
     fleet.jobs.cancel(job_id)
-    fleet.ends(job_id)
+    fleet.wait_for_end(job_id)
     try:
-        fleet.ends_well(fleet.submit("after-silence", a=""), within_s=5)
+        fleet.wait_for_success(fleet.submit("after-silence", a=""), within_s=5)
     finally:
-        for one in held:
-            one.go.set()
+        for call in held:
+            call.release.set()
 
 
-def test_a_job_that_ended_is_taken_up_again_where_it_failed(fleet: Fleet) -> None:
+def test_a_retried_job_continues_at_its_unfinished_step(fleet: Fleet) -> None:
     held = fleet.model.hold("retry", "b")
     job_id = fleet.submit("retry", a="", b="a")
     assert held.arrived.wait(30)
     fleet.jobs.cancel(job_id)
-    fleet.ends(job_id)
-    held.go.set()
+    fleet.wait_for_end(job_id)
+    held.release.set()
     fleet.jobs.retry(job_id)
 
     result = fleet.jobs.result(job_id, wait_s=30)

@@ -1,5 +1,5 @@
-"""No process serves a step or a job. A person who watches hears about it within seconds, and hears
-when it is over.
+"""`handoff watch` reports within seconds that no process serves a step or a job, and when one
+returns.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from handoff_queue.supervisor.client import client
 from handoff_queue.testing import MessagesServer
 from tests.doubles.handoffs import a_spec
 from tests.e2e.commands import Handoff
-from tests.e2e.fleet import LEASE_S, QUICK, SPECIALIST, Script
-from tests.running_system import SUPERVISOR, RunningSystem, over, running_system
+from tests.e2e.fleet import LEASE_S, SHORT_LEASES, SPECIALIST, Script
+from tests.running_system import SUPERVISOR, RunningSystem, model_environment, running_system
 
 pytestmark = pytest.mark.slow
 
 WAITS = f"step a waits for a worker of `{SPECIALIST}`: start one with `handoff worker {SPECIALIST}`"
-SAID_WITHIN_S = ANNOUNCED_FOR_S + LEASE_S + 5
+REPORTED_WITHIN_S = ANNOUNCED_FOR_S + LEASE_S + 5
 
 
 @pytest.fixture
@@ -35,10 +35,12 @@ def model() -> Script:
 
 @pytest.fixture
 def system(model: Script, tmp_path: Path) -> Iterator[RunningSystem]:
-    """A supervisor, and no worker."""
+    """Start a supervisor without a worker."""
     with (
         MessagesServer(model) as server,
-        running_system(tmp_path, (SUPERVISOR,), over(server, **QUICK)) as running,
+        running_system(
+            tmp_path, (SUPERVISOR,), model_environment(server, **SHORT_LEASES)
+        ) as running,
     ):
         yield running
 
@@ -60,20 +62,20 @@ def test_a_role_that_loses_its_last_worker_during_a_job_is_named_until_a_worker_
         job_id = jobs.submit(client.Request("plan lonely"))
         assert held.arrived.wait(60)
         with watcher.started("watch", job_id, **system.environment) as watching:
-            watcher.wait_for("handed over")
+            watcher.wait_for_text("handed over")
             worker.kill()
-            watcher.wait_for(WAITS, timeout_s=SAID_WITHIN_S)
+            watcher.wait_for_text(WAITS, timeout_s=REPORTED_WITHIN_S)
             listed = json.loads(
                 watcher.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
             )
             with second.started("worker", SPECIALIST, **system.environment):
                 assert watching.wait(timeout=60) == 0
-    held.go.set()
+    held.release.set()
 
-    assert [one["waiting_for"] for one in listed] == [WAITS]
-    said = watcher.read("err").splitlines()
-    assert said.count(WAITS) == 1
-    assert f"no longer waits for a worker of `{SPECIALIST}`" in said
+    assert [job["waiting_for"] for job in listed] == [WAITS]
+    lines = watcher.read("err").splitlines()
+    assert lines.count(WAITS) == 1
+    assert f"no longer waits for a worker of `{SPECIALIST}`" in lines
     assert jobs.result(job_id).notes == ()
     jobs.store.connection.close()
 
@@ -87,22 +89,22 @@ def test_a_queued_job_waits_for_the_first_supervisor(redis_url: str, tmp_path: P
     submitted = watcher.run("submit", "What is HNSW?", HANDOFF_REDIS_URL=redis_url)
 
     with watcher.started("watch", submitted.stdout.strip(), HANDOFF_REDIS_URL=redis_url):
-        watcher.wait_for(
+        watcher.wait_for_text(
             "the job waits for a supervisor: start one with `handoff supervisor`", timeout_s=10
         )
         with other.started("supervisor", HANDOFF_REDIS_URL=redis_url) as supervisor:
-            watcher.wait_for("no longer waits for a supervisor")
+            watcher.wait_for_text("no longer waits for a supervisor")
             supervisor.send_signal(signal.SIGTERM)
             supervisor.wait(timeout=60)
         assert "supervisor" not in jobs.store.presence.presence().queues, (
-            "it took its announcement back before it ended"
+            "a stopping supervisor withdraws its announcement"
         )
 
     assert "no supervisor takes jobs from this broker yet" in submitted.stderr
     jobs.store.connection.close()
 
 
-def test_processes_that_say_that_they_are_ready_are_found_by_the_next_command(
+def test_the_next_command_finds_all_processes_of_a_ready_system(
     tmp_path: Path,
 ) -> None:
     with running_system(tmp_path) as system:

@@ -15,9 +15,9 @@ import pytest
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import check_app
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
-from tests.e2e.fleet import QUICK, Fleet, Script
+from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
 from tests.refusals import refusal_of
-from tests.running_system import ROOT, SUPERVISOR, over, running_system
+from tests.running_system import ROOT, SUPERVISOR, model_environment, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ from handoff_queue.workers.tools.tool_decorator import tool
 
 
 class OfTheirOwn(BaseException):
-    """What no `except Exception` catches."""
+    """Exception that `except Exception` does not catch."""
 
 
 ERRORS = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, OfTheirOwn)
@@ -71,8 +71,8 @@ You break things, whatever you are asked to do.
 """
 
 
-class Breaks(Script):
-    """The same model; its first turn calls the tools that never return as they should."""
+class BreakingModel(Script):
+    """Script whose first turn calls the tools that end their thread or never return."""
 
     def __call__(self, request: Json) -> Reply:
         is_first = not any(message["role"] == "assistant" for message in request["messages"])
@@ -87,21 +87,23 @@ class Breaks(Script):
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """A supervisor and one worker."""
+    """Start a supervisor and one worker."""
     for folder, name, text in (
         ("tools", "breaking.py", TOOLS),
         ("specialists", "breaker.md", SPECIALIST),
     ):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(text)
-    script = Breaks()
+    script = BreakingModel()
     folders = {
         "HANDOFF_TOOLS_DIRS": str(tmp_path / "tools"),
         "HANDOFF_SPECIALISTS_DIRS": str(tmp_path / "specialists"),
     }
     with (
         MessagesServer(script) as server,
-        running_system(tmp_path, (SUPERVISOR,), over(server, **QUICK, **folders)) as system,
+        running_system(
+            tmp_path, (SUPERVISOR,), model_environment(server, **SHORT_LEASES, **folders)
+        ) as system,
     ):
         worker = (
             "-A",
@@ -125,7 +127,7 @@ def test_tools_that_end_their_threads_or_hang_keep_no_slot(fleet: Fleet) -> None
     fleet.model.specialists["bad"] = "breaker"
     steps: dict[str, Any] = {f"broken{n}": "" for n in range(3 * SLOTS)}
 
-    fleet.ends_well(fleet.submit("bad", **steps))
+    fleet.wait_for_success(fleet.submit("bad", **steps))
 
     (worker,) = fleet.jobs.store.presence.announcements()
     assert (worker.slots, worker.lost_slots) == (SLOTS, 0)
@@ -133,7 +135,7 @@ def test_tools_that_end_their_threads_or_hang_keep_no_slot(fleet: Fleet) -> None
 
 def test_hanging_tools_do_not_keep_a_stopping_worker_alive(fleet: Fleet) -> None:
     fleet.model.specialists["bad"] = "breaker"
-    fleet.ends_well(fleet.submit("bad", broken=""))
+    fleet.wait_for_success(fleet.submit("bad", broken=""))
     pid = fleet.system.processes.pids()["worker"]
 
     os.kill(pid, signal.SIGTERM)

@@ -1,5 +1,5 @@
-"""A handoff that must wait long for its provider holds no slot, no claim and no process, and
-comes back when it is time.
+"""A handoff that waits long for its provider occupies no slot, claim or process, and continues
+when the wait ends.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("who", ["a", "planner", "assessor"])
+@pytest.mark.parametrize("role", ["a", "planner", "assessor"])
 def test_a_parked_handoff_survives_all_processes_and_continues_in_time(
-    fleet: Fleet, who: str
+    fleet: Fleet, role: str
 ) -> None:
-    name = f"park-{who}"
-    handoff_id = f"{who}.1"
-    fleet.model.refusals[name, who, 1] = 8.0
+    name = f"park-{role}"
+    handoff_id = f"{role}.1"
+    fleet.model.refusals[name, role, 1] = 8.0
     job_id = fleet.submit(name, a="")
     wait_until(
         lambda: fleet.redis.hget(f"handoff:{{{job_id}}}:h:{handoff_id}", "parked"),
@@ -31,8 +31,8 @@ def test_a_parked_handoff_survives_all_processes_and_continues_in_time(
     for pid in pids.values():
         fleet.kill(pid)
 
-    result = fleet.ends_well(job_id, within_s=60)
+    result = fleet.wait_for_success(job_id, within_s=60)
 
     assert fleet.standing(job_id, handoff_id).claims == 1
-    assert fleet.model.calls[name, who, 1] == 2
-    assert result.usage["turns"] == 4, "the refused call was a turn"
+    assert fleet.model.calls[name, role, 1] == 2
+    assert result.usage["turns"] == 4, "the refused call counts as a turn"

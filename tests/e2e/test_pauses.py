@@ -1,6 +1,4 @@
-"""The kill switch: a paused role stops on every machine after the running turn, and continues from
-there.
-"""
+"""A paused role stops in every worker after its running turn, and later continues from there."""
 
 from __future__ import annotations
 
@@ -16,12 +14,12 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 STEPS = ("a", "b", "c", "d", "e")
-"""More than the workers have slots."""
+"""More steps than the workers have slots."""
 
 
 @pytest.fixture(autouse=True)
 def nothing_stays_paused(fleet: Fleet) -> Iterator[None]:
-    """The fleet is every test's."""
+    """Unpause all roles after each test, because the tests share the fleet."""
     yield
     for role in fleet.jobs.store.pauses.roles():
         fleet.jobs.unpause(role)
@@ -33,18 +31,18 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
     held = {step: fleet.model.hold("switch", step) for step in STEPS}
     job_id = fleet.submit("switch", turns=2, **dict.fromkeys(STEPS, ""))
     wait_until(
-        lambda: sum(one.arrived.is_set() for one in held.values()) == 3,
-        what="three turns in the air",
+        lambda: sum(call.arrived.is_set() for call in held.values()) == 3,
+        what="three running turns",
     )
     fleet.jobs.pause(SPECIALIST, "it cites nonsense")
-    for one in held.values():
-        one.go.set()
-    begun = [step for step, one in held.items() if one.arrived.is_set()]
+    for call in held.values():
+        call.release.set()
+    running = [step for step, call in held.items() if call.arrived.is_set()]
     wait_until(
-        lambda: all(fleet.standing(job_id, f"{step}.1").held for step in begun),
-        what="the handoffs that ran",
+        lambda: all(fleet.standing(job_id, f"{step}.1").held for step in running),
+        what="the hold of the handoffs that ran",
     )
-    waits = fleet.jobs.standing(job_id).waiting_for
+    reason = fleet.jobs.standing(job_id).waiting_for
     calls = sum(fleet.model.calls.values())
     other = fleet.submit("switch-too", a="")
     wait_until(
@@ -54,15 +52,15 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
 
     assert (
         f"steps {', '.join(STEPS)} wait for `{SPECIALIST}`, which is paused (it cites nonsense): let it go on with"
-        in waits
+        in reason
     )
     assert sum(fleet.model.calls.values()) == calls + 1, (
         "the plan of the other job, and no turn of the paused role"
     )
     assert all(fleet.standing(job_id, f"{step}.1").claims == 0 for step in STEPS)
     assert fleet.jobs.unpause(SPECIALIST) is not None
-    for each in (job_id, other):
-        fleet.ends_well(each)
+    for id_of_job in (job_id, other):
+        fleet.wait_for_success(id_of_job)
     assert all(fleet.model.calls["switch", step, turn] == 1 for step in STEPS for turn in (1, 2))
 
 
@@ -70,8 +68,9 @@ def test_workers_leave_the_messages_of_a_paused_role_in_its_queue(fleet: Fleet) 
     logs = [fleet.system.processes.log_of(name) for name in ("w1", "w2", "w3")]
 
     def balance() -> set[int]:
-        """0: it takes from the queue; 1: it has left it. Of the processes that are there now:
-        others were killed in a pause.
+        """Return 0 for a worker that consumes the queue, and 1 for a worker that has left it.
+
+        Only the log after the latest start of each worker counts.
         """
         texts = [log.read_text().rpartition(" ready.")[2] for log in logs]
         return {
@@ -88,7 +87,7 @@ def test_workers_leave_the_messages_of_a_paused_role_in_its_queue(fleet: Fleet) 
 
     assert len(fleet.queued(job_id, 2)) == 2
     fleet.jobs.unpause(SPECIALIST)
-    fleet.ends_well(job_id)
+    fleet.wait_for_success(job_id)
     assert all(fleet.standing(job_id, f"{step}.1").claims == 1 for step in ("a", "b"))
 
 
@@ -105,7 +104,7 @@ def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
     )
     assert fleet.model.calls["no-plan", "planner", 1] == 0
     fleet.jobs.unpause("planner")
-    fleet.ends_well(job_id)
+    fleet.wait_for_success(job_id)
     assert (
         fleet.jobs.store.jobs.handoffs(job_id, [HandoffId("planner.1")])[
             HandoffId("planner.1")

@@ -1,5 +1,5 @@
-"""Plain `celery` with a setting that is wrong: the same line as from our own commands, without
-the setting's value.
+"""The `celery` command reports an invalid setting in one line without its value, as our own
+commands do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.e2e.commands import BAD_INPUT, said
+from tests.e2e.commands import BAD_INPUT, error_line
 
 pytestmark = pytest.mark.slow
 COMMANDS = [
@@ -32,10 +32,12 @@ def celery(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize(("app", "command"), COMMANDS)
-def test_a_wrong_url_is_one_line_without_its_password(app: str, command: str) -> None:
-    ended = celery(app, command, HANDOFF_REDIS_URL="redis://:can#ary@localhost:6379/0")
+def test_an_invalid_url_is_reported_in_one_line_without_its_password(
+    app: str, command: str
+) -> None:
+    completed = celery(app, command, HANDOFF_REDIS_URL="redis://:can#ary@localhost:6379/0")
 
-    line = said(ended, BAD_INPUT)
+    line = error_line(completed, BAD_INPUT)
 
     assert "HANDOFF_REDIS_URL" in line
     assert "can#ary" not in line
@@ -43,42 +45,46 @@ def test_a_wrong_url_is_one_line_without_its_password(app: str, command: str) ->
 
 @pytest.mark.parametrize(("app", "command"), COMMANDS)
 def test_a_placeholder_as_the_password_of_redis_is_refused(app: str, command: str) -> None:
-    ended = celery(app, command, HANDOFF_REDIS_URL="redis://:change-me-redis@localhost:6379/0")
+    completed = celery(app, command, HANDOFF_REDIS_URL="redis://:change-me-redis@localhost:6379/0")
 
-    line = said(ended, BAD_INPUT)
+    line = error_line(completed, BAD_INPUT)
 
     assert "REDIS_PASSWORD in .env" in line
     assert "change-me" not in line
 
 
-@pytest.mark.parametrize("given", ["variable", "option"])
-def test_a_placeholder_as_the_password_of_flower_is_refused(given: str) -> None:
+@pytest.mark.parametrize("source", ["variable", "option"])
+def test_a_placeholder_as_the_password_of_flower_is_refused(source: str) -> None:
     log_in = "admin:change-me-flower"
-    option = [f"--basic_auth={log_in}"] if given == "option" else []
-    variable = {"FLOWER_BASIC_AUTH": log_in} if given == "variable" else {}
+    option = [f"--basic_auth={log_in}"] if source == "option" else []
+    variable = {"FLOWER_BASIC_AUTH": log_in} if source == "variable" else {}
 
-    line = said(celery("handoff_queue.supervisor.app", "flower", *option, **variable), BAD_INPUT)
+    line = error_line(
+        celery("handoff_queue.supervisor.app", "flower", *option, **variable), BAD_INPUT
+    )
 
     assert "FLOWER_BASIC_AUTH" in line
     assert "change-me" not in line
 
 
-@pytest.mark.parametrize("given", ["variable", "option"])
-def test_a_taken_flower_port_is_named_with_its_setting(given: str) -> None:
+@pytest.mark.parametrize("source", ["variable", "option"])
+def test_a_taken_flower_port_is_named_with_its_setting(source: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        option = [f"--port={port}"] if given == "option" else []
-        variable = {"FLOWER_PORT": port} if given == "variable" else {}
-        ended = celery(
+        option = [f"--port={port}"] if source == "option" else []
+        variable = {"FLOWER_PORT": port} if source == "variable" else {}
+        completed = celery(
             "handoff_queue.supervisor.app", "flower", "--address=127.0.0.1", *option, **variable
         )
 
-    line = said(ended, BAD_INPUT)
+    line = error_line(completed, BAD_INPUT)
 
     assert f"port {port} is taken" in line
     assert "--port or FLOWER_PORT" in line
 
 
 @pytest.mark.parametrize("option", ["--port=99999", "--port=http", "--max_tasks=many"])
-def test_an_option_that_flower_cannot_use_is_one_line(option: str) -> None:
-    assert "Flower" in said(celery("handoff_queue.supervisor.app", "flower", option), BAD_INPUT)
+def test_an_invalid_option_of_flower_is_reported_in_one_line(option: str) -> None:
+    assert "Flower" in error_line(
+        celery("handoff_queue.supervisor.app", "flower", option), BAD_INPUT
+    )

@@ -1,6 +1,4 @@
-"""A quote: the job is planned, gives its likely cost and time, and waits. It is not planned a
-second time.
-"""
+"""`handoff quote` plans a job once, prints its likely cost and time, and waits for an approval."""
 
 from __future__ import annotations
 
@@ -25,66 +23,66 @@ def handoff(tmp_path: Path) -> Handoff:
     return Handoff(tmp_path)
 
 
-def told(
+def quote(
     fleet: Fleet, handoff: Handoff, name: str, *options: str, exit_code: int = 0
 ) -> dict[str, object]:
-    """What `handoff quote --json` says of a plan of two steps."""
+    """Run `handoff quote --json` for a plan with two steps, and return its output."""
     fleet.model.plans[name] = {"a": "", "b": "a"}
-    done = handoff.run(
+    completed = handoff.run(
         "quote", f"plan {name}", "--json", *options, HANDOFF_REDIS_URL=fleet.system.redis_url
     )
-    assert done.returncode == exit_code, done.stderr
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    assert completed.returncode == exit_code, completed.stderr
+    quoted: dict[str, object] = json.loads(completed.stdout)
+    return quoted
 
 
 def test_a_quote_uses_earlier_jobs_and_the_job_runs_the_quoted_plan(
     fleet: Fleet, handoff: Handoff
 ) -> None:
-    fleet.ends_well(fleet.submit("before", a="", b="a"))
-    found = told(fleet, handoff, "quoted")
-    job_id = JobId(str(found["job_id"]))
-    assert found["steps"] == 2
-    assert fleet.model.calls["quoted", "a", 1] == 0, "nothing but the plan is paid"
+    fleet.wait_for_success(fleet.submit("before", a="", b="a"))
+    quoted = quote(fleet, handoff, "quoted")
+    job_id = JobId(str(quoted["job_id"]))
+    assert quoted["steps"] == 2
+    assert fleet.model.calls["quoted", "a", 1] == 0, "only the plan is paid"
 
     fleet.redis.delete(keys.SCORES)
     fleet.jobs.approve(job_id)
-    result = fleet.ends_well(job_id)
+    result = fleet.wait_for_success(job_id)
 
-    assert result.quote == found["quote"]
+    assert result.quote == quoted["quote"]
     assert result.quote
     assert result.quote["time"]["likely_s"] <= result.quote["time"]["most_s"]
     assert fleet.model.calls["quoted", "planner", 1] == 1
     assert fleet.redis.llen(keys.SCORES) == 1, (
-        "the next quote is held against how this one turned out"
+        "the outcome of this quote is stored for later quotes"
     )
 
 
 def test_a_quote_above_max_usd_drops_the_job(fleet: Fleet, handoff: Handoff) -> None:
-    fleet.ends_well(fleet.submit("dear", a="", b="a"))
+    fleet.wait_for_success(fleet.submit("dear", a="", b="a"))
     samples = keys.history("generalist")
-    dear = {"at": 1, "usd": 5_000_000, "ms": 1, "waited_ms": 0, "turns": 1, "lane": None}
+    sample = {"at": 1, "usd": 5_000_000, "ms": 1, "waited_ms": 0, "turns": 1, "lane": None}
     for _ in range(200):
-        fleet.redis.lpush(samples, json.dumps(dear))
+        fleet.redis.lpush(samples, json.dumps(sample))
     try:
-        found = told(fleet, handoff, "refused", "--max-usd", "1", exit_code=FAILED)
+        quoted = quote(fleet, handoff, "refused", "--max-usd", "1", exit_code=FAILED)
     finally:
         fleet.redis.delete(samples)
 
-    assert found["is_refused"] is True
-    job_id = JobId(str(found["job_id"]))
+    assert quoted["is_refused"] is True
+    job_id = JobId(str(quoted["job_id"]))
     assert fleet.jobs.wait(job_id, 30) is JobStatus.CANCELLED
     assert fleet.model.calls["refused", "a", 1] == 0
 
 
 def test_a_job_without_approval_is_dropped_in_time(fleet: Fleet, handoff: Handoff) -> None:
-    found = told(fleet, handoff, "left", "--approve-timeout", "1")
+    quoted = quote(fleet, handoff, "left", "--approve-timeout", "1")
 
-    assert fleet.jobs.wait(JobId(str(found["job_id"])), 30) is JobStatus.CANCELLED
+    assert fleet.jobs.wait(JobId(str(quoted["job_id"])), 30) is JobStatus.CANCELLED
 
 
-def test_a_job_that_was_not_to_be_quoted_is_not(fleet: Fleet) -> None:
+def test_a_job_without_a_request_for_a_quote_has_none(fleet: Fleet) -> None:
     fleet.model.plans["plain"] = {"a": ""}
-    result = fleet.ends_well(fleet.jobs.submit(Request("plan plain")))
+    result = fleet.wait_for_success(fleet.jobs.submit(Request("plan plain")))
 
     assert result.quote is None

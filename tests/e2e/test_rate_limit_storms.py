@@ -1,5 +1,5 @@
-"""A provider that refuses calls without naming its limits: the whole fleet waits, and one call
-finds the end of the storm.
+"""After 429 replies without rate limits, the whole fleet waits, and single calls probe the
+provider.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ storm.
 """
 
 
-def test_after_the_calls_that_were_in_the_air_one_at_a_time_finds_out_whether_a_storm_of_429_is_over(
+def test_after_the_first_refusals_one_call_at_a_time_probes_a_provider_that_sends_429(
     fleet: Fleet,
 ) -> None:
     fleet.model.storms["storm"] = STORM_S
 
-    fleet.ends_well(fleet.submit("storm", a="", b="", c="", d="", e="", f=""))
+    fleet.wait_for_success(fleet.submit("storm", a="", b="", c="", d="", e="", f=""))
 
     refused = sum(fleet.model.calls["storm", step, 1] for step in "abcdef") - len("abcdef")
     assert 1 <= refused <= WORKERS + 1

@@ -1,4 +1,4 @@
-"""A provider's limits, kept by all processes together: by the count of the server that has them."""
+"""All processes together keep a provider's rate limits. The server counts the calls."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from benchmarks.pace import paced
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300)]
 
 
-def test_eight_worker_processes_use_nearly_all_that_a_server_allows_and_are_never_refused(
+def test_eight_worker_processes_use_90_percent_of_the_rate_limit_without_a_refusal(
     tmp_path: Path,
 ) -> None:
-    seen = paced(tmp_path, workers=8, slots=8, limit=50, window_s=12.0, calls=120)
-    assert set(seen.statuses) == {"ok"}
-    assert len(seen.bucket.taken) == 120
-    assert len(seen.buckets) == 2, "the supervisor's roles have a model of their own"
-    assert seen.refused == 0
-    assert seen.bucket.used >= 0.9
+    outcome = paced(tmp_path, workers=8, slots=8, limit=50, window_s=12.0, calls=120)
+    assert set(outcome.statuses) == {"ok"}
+    assert len(outcome.bucket.taken) == 120
+    assert len(outcome.buckets) == 2, "the supervisor's roles use another model"
+    assert outcome.refused == 0
+    assert outcome.bucket.used >= 0.9

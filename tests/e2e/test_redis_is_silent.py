@@ -13,7 +13,7 @@ import pytest
 from handoff_queue.shared.local.processes import Processes
 from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import Fleet, Script
-from tests.running_system import EVERYONE, SUPERVISOR, over, running_system
+from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, model_environment, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -24,16 +24,18 @@ SILENCE_S = 2.5 * LEASE_S
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """Two supervisors, two workers, and a Redis that persists its data."""
+    """Start two supervisors, two workers, and a Redis that persists its data."""
     script, settings = (
         Script(),
         {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.2"},
     )
     with (
         MessagesServer(script) as server,
-        running_system(tmp_path, (), over(server, **settings), append_only=True) as system,
+        running_system(
+            tmp_path, (), model_environment(server, **settings), append_only=True
+        ) as system,
     ):
-        for kind, (_, app, queues) in (("s", SUPERVISOR), ("w", EVERYONE)):
+        for kind, (_, app, queues) in (("s", SUPERVISOR), ("w", ALL_SPECIALISTS)):
             for name in (f"{kind}1", f"{kind}2"):
                 system.processes.start(
                     system.celery(
@@ -46,20 +48,22 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         fleet.jobs.store.connection.close()
 
 
-def stopped(processes: Processes) -> int:
-    """Stop the Redis process with a signal: its clients wait for an answer."""
+def stop_redis(processes: Processes) -> int:
+    """Stop Redis with SIGSTOP, so that its clients get no answer. Return its process id."""
     pid = processes.pids()["redis"]
     os.kill(pid, signal.SIGSTOP)
     return pid
 
 
-def killed(processes: Processes) -> int:
-    """Another Redis has been started, and has not come far."""
-    before = processes.pids()["redis"]
-    os.kill(before, signal.SIGKILL)
+def kill_and_stop_redis(processes: Processes) -> int:
+    """Kill Redis, and stop its successor with SIGSTOP while it starts. Return the successor's
+    process id.
+    """
+    old_pid = processes.pids()["redis"]
+    os.kill(old_pid, signal.SIGKILL)
     pid = wait_until(
         lambda: next(
-            (pid for pid in [processes.pids().get("redis")] if pid and pid != before), None
+            (pid for pid in [processes.pids().get("redis")] if pid and pid != old_pid), None
         ),
         what="another Redis",
     )
@@ -68,61 +72,63 @@ def killed(processes: Processes) -> int:
     return pid
 
 
-def passes(seconds: float) -> None:
-    """Nothing is to happen in it."""
+def wait_for_seconds(seconds: float) -> None:
+    """Wait for a time in which the fleet must do nothing."""
     until = time.monotonic() + seconds
     wait_until(lambda: time.monotonic() >= until, what="the end of that time")
 
 
-@pytest.mark.parametrize("silence", [stopped, killed])
-def test_no_call_is_made_again_by_workers_or_supervisors_that_could_not_renew(
+@pytest.mark.parametrize("silence", [stop_redis, kill_and_stop_redis])
+def test_processes_that_could_not_renew_their_leases_repeat_no_call(
     fleet: Fleet, silence: Callable[[Processes], int]
 ) -> None:
-    planned = fleet.model.hold("thought", "planner")
-    thought = fleet.submit("thought", a="")
+    planner_call = fleet.model.hold("thought", "planner")
+    planning_job = fleet.submit("thought", a="")
     held = [fleet.model.hold("worked", step) for step in "abcd"]
-    worked = fleet.submit("worked", a="", b="", c="", d="")
-    for one in (planned, *held):
-        assert one.arrived.wait(30)
-    thinks = fleet.pid_of(thought, "planner.1")
+    working_job = fleet.submit("worked", a="", b="", c="", d="")
+    for call in (planner_call, *held):
+        assert call.arrived.wait(30)
+    busy = fleet.pid_of(planning_job, "planner.1")
     name, idle = next(
-        one
-        for one in fleet.system.processes.pids().items()
-        if one[0].startswith("s") and one[1] != thinks
+        pid
+        for pid in fleet.system.processes.pids().items()
+        if pid[0].startswith("s") and pid[1] != busy
     )
 
     redis = silence(fleet.system.processes)
     fleet.kill(idle)  # A supervisor that starts now knows of no silence.
-    passes(SILENCE_S)
+    wait_for_seconds(SILENCE_S)
     wait_until(
         lambda: fleet.system.processes.pids().get(name) not in (None, idle),
         what="another supervisor",
     )
     os.kill(redis, signal.SIGCONT)
-    passes(LEASE_S)
-    for one in (planned, *held):
-        one.go.set()
+    wait_for_seconds(LEASE_S)
+    for call in (planner_call, *held):
+        call.release.set()
 
-    for job_id in (thought, worked):
-        result = fleet.ends_well(job_id)
-        assert result.usage["cut"]["calls"] == 0, "nothing is booked at its worst case"
+    for job_id in (planning_job, working_job):
+        result = fleet.wait_for_success(job_id)
+        assert result.usage["cut"]["calls"] == 0, "no call is charged at its worst case"
     assert set(fleet.model.calls.values()) == {1}, fleet.model.calls
 
 
-def test_a_worker_that_died_in_the_silence_is_found_within_a_lease_of_its_end(fleet: Fleet) -> None:
+def test_a_worker_that_died_during_the_silence_is_replaced_within_a_lease_after_it(
+    fleet: Fleet,
+) -> None:
     held = fleet.model.hold("died", "a")
     job_id = fleet.submit("died", a="")
     assert held.arrived.wait(30)
-    again = fleet.model.hold("died", "a")
+    repeated = fleet.model.hold("died", "a")
 
     pid = fleet.pid_of(job_id, "a.1")
-    redis = stopped(fleet.system.processes)
+    redis = stop_redis(fleet.system.processes)
     fleet.kill(pid)
-    passes(SILENCE_S)
+    wait_for_seconds(SILENCE_S)
     os.kill(redis, signal.SIGCONT)
 
-    assert again.arrived.wait(LEASE_S + 5)
-    held.go.set()
-    again.go.set()
-    fleet.ends_well(job_id)
+    assert repeated.arrived.wait(LEASE_S + 5)
+    held.release.set()
+    repeated.release.set()
+    fleet.wait_for_success(job_id)
     assert fleet.model.calls["died", "a", 1] == 2

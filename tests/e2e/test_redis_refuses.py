@@ -14,8 +14,8 @@ from handoff_queue.shared.store.redis.connection import READ_ONLY
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.testing import MessagesServer
-from tests.e2e.fleet import LEASE_S, QUICK, SPECIALIST, Fleet, Script
-from tests.running_system import SUPERVISOR, over, running_system
+from tests.e2e.fleet import LEASE_S, SHORT_LEASES, SPECIALIST, Fleet, Script
+from tests.running_system import SUPERVISOR, model_environment, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -25,19 +25,19 @@ BALLAST_BYTES = 16_000_000
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """A supervisor and a worker over a separate Redis."""
+    """Start a supervisor and a worker on a separate Redis."""
     script = Script()
     workers = (SUPERVISOR, ("w", "handoff_queue.workers.app", SPECIALIST))
     with (
         MessagesServer(script) as server,
-        running_system(tmp_path, workers, over(server, **QUICK)) as system,
+        running_system(tmp_path, workers, model_environment(server, **SHORT_LEASES)) as system,
     ):
-        made = Fleet(system, server, script, system.jobs())
-        yield made
-        made.jobs.store.connection.close()
+        running = Fleet(system, server, script, system.jobs())
+        yield running
+        running.jobs.store.connection.close()
 
 
-def fill(redis: Any, share: float = 1.1) -> None:
+def fill_memory(redis: Any, share: float = 1.1) -> None:
     """Fill Redis up to this share of its maxmemory.
 
     The data is made inside Redis. Sent data would leave a client buffer of its size, which counts
@@ -53,52 +53,52 @@ def make_read_only(redis: Any) -> None:
     redis.execute_command("REPLICAOF", "127.0.0.1", "1")
 
 
-def mend(redis: Any) -> None:
+def restore_writes(redis: Any) -> None:
     redis.config_set("maxmemory", 0)
     redis.execute_command("REPLICAOF", "NO", "ONE")
 
 
 @pytest.mark.parametrize(
-    ("harm", "why"),
-    [(fill, "Redis is filled to"), (make_read_only, READ_ONLY)],
+    ("break_redis", "reason"),
+    [(fill_memory, "Redis is filled to"), (make_read_only, READ_ONLY)],
     ids=["full", "read-only"],
 )
 def test_jobs_wait_for_a_redis_that_refuses_writes_and_submit_reports_it(
-    fleet: Fleet, harm: Any, why: str
+    fleet: Fleet, break_redis: Any, reason: str
 ) -> None:
     held = fleet.model.hold("refused", "a")
     job_id = fleet.submit("refused", turns=2, a="", b="a")
     assert held.arrived.wait(30)
-    harm(fleet.redis)
-    held.go.set()
+    break_redis(fleet.redis)
+    held.release.set()
     wait_until(
-        lambda: fleet.logged("lease not renewed", job_id),
+        lambda: fleet.has_logged("lease not renewed", job_id),
         timeout_s=20,
         what="a lease that cannot be renewed",
     )
 
-    with pytest.raises(StoreUnavailable, match=why):
+    with pytest.raises(StoreUnavailable, match=reason):
         fleet.jobs.submit(Request("plan another"))
-    mend(fleet.redis)
+    restore_writes(fleet.redis)
 
-    fleet.ends_well(job_id, within_s=60)
+    fleet.wait_for_success(job_id, within_s=60)
     assert [fleet.model.calls["refused", step, turn] for step in ("a", "b") for turn in (1, 2)] == [
         1,
         1,
         1,
         1,
     ]
-    fleet.ends_well(fleet.submit("after", a=""))
+    fleet.wait_for_success(fleet.submit("after", a=""))
 
 
-def test_a_redis_that_is_slow_for_longer_than_a_lease_is_waited_for(fleet: Fleet) -> None:
+def test_a_job_survives_a_redis_that_is_slow_for_longer_than_a_lease(fleet: Fleet) -> None:
     held = fleet.model.hold("slow", "a")
     job_id = fleet.submit("slow", a="", b="a")
     assert held.arrived.wait(30)
     fleet.redis.execute_command("CLIENT", "PAUSE", int(2 * LEASE_S * 1000))
-    held.go.set()
+    held.release.set()
 
-    fleet.ends_well(job_id, within_s=60)
+    fleet.wait_for_success(job_id, within_s=60)
 
 
 def test_above_the_memory_mark_no_job_is_accepted_and_running_jobs_continue(fleet: Fleet) -> None:
@@ -106,13 +106,13 @@ def test_above_the_memory_mark_no_job_is_accepted_and_running_jobs_continue(flee
     fleet.model.plans["marked"] = {"a": "", "b": "a"}
     job_id = fleet.jobs.submit(request := Request("plan marked", idempotency_key="once"))
     assert held.arrived.wait(30)
-    fill(fleet.redis, share=0.9)
-    held.go.set()
+    fill_memory(fleet.redis, share=0.9)
+    held.release.set()
 
     with pytest.raises(StoreUnavailable, match="above 80 % no new job is taken"):
         fleet.jobs.submit(Request("plan another"))
     assert fleet.jobs.submit(request) == job_id, (
-        "who asks for the same again gets the job that there is"
+        "a repeated request with the same key gets the existing job"
     )
-    fleet.ends_well(job_id)
-    mend(fleet.redis)
+    fleet.wait_for_success(job_id)
+    restore_writes(fleet.redis)

@@ -11,13 +11,13 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 ROLE_SLOTS = 4
-"""Two supervisors with four slots each."""
+"""Half of the slots of two supervisors with four slots each."""
 
 
-def test_while_as_many_roles_think_as_may_other_jobs_fan_in(fleet: Fleet) -> None:
-    step = fleet.model.hold("fan-in", "a")
-    working = fleet.submit("fan-in", a="", b="a")
-    assert step.arrived.wait(20)
+def test_other_jobs_continue_while_all_role_slots_are_busy(fleet: Fleet) -> None:
+    step_call = fleet.model.hold("fan-in", "a")
+    working_job = fleet.submit("fan-in", a="", b="a")
+    assert step_call.arrived.wait(20)
     names = [f"role-{n}" for n in range(3 * ROLE_SLOTS)]
     held = [fleet.model.hold(name, "planner") for name in names]
     job_ids = [fleet.submit(name, a="") for name in names]
@@ -26,17 +26,17 @@ def test_while_as_many_roles_think_as_may_other_jobs_fan_in(fleet: Fleet) -> Non
         lambda: int(fleet.redis.llen(ROLES_QUEUE)) == waiting, what="roles that wait for a slot"
     )
     wait_until(
-        lambda: sum(one.arrived.is_set() for one in held) == ROLE_SLOTS,
-        what="a call of each who thinks",
+        lambda: sum(call.arrived.is_set() for call in held) == ROLE_SLOTS,
+        what="a call in each role slot",
     )
-    step.go.set()
+    step_call.release.set()
 
     wait_until(
-        lambda: fleet.shown(working).count("handoff_issued") == 4,
+        lambda: fleet.event_types(working_job).count("handoff_issued") == 4,
         what="the plan, both steps and the review",
     )
-    assert sum(one.arrived.is_set() for one in held) == ROLE_SLOTS
-    for one in held:
-        one.go.set()
-    for job_id in (working, *job_ids):
-        fleet.ends_well(job_id)
+    assert sum(call.arrived.is_set() for call in held) == ROLE_SLOTS
+    for call in held:
+        call.release.set()
+    for job_id in (working_job, *job_ids):
+        fleet.wait_for_success(job_id)

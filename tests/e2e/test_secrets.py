@@ -20,7 +20,7 @@ from tests.docs.pages import rows, sections, spans, text_of
 from tests.doubles.webhook_server import WebhookServer
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.e2e.fleets import CANARY, WEBHOOK_SECRET
-from tests.e2e.secret_repeating_model import SECRET, Parrot
+from tests.e2e.secret_repeating_model import SECRET, SecretRepeatingModel
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ IN_DOCUMENT = "canary-in-a-document-7731"
 PAYLOAD_KEYS = [
     name for row in rows(sections(text_of("security"))["Where texts are"]) for name in spans(row[0])
 ]
-STANDS_FOR = {
+PLACEHOLDERS = {
     "JOB": "j-[0-9a-f]{12}",
     "HANDOFF": "[a-z.0-9]+",
     "DIGEST": "[0-9a-f]{64}",
@@ -37,15 +37,15 @@ STANDS_FOR = {
 }
 PAYLOADS = re.compile(
     "|".join(
-        re.sub(r"[A-Z]+", lambda name: STANDS_FOR[name[0]], re.escape(name))
+        re.sub(r"[A-Z]+", lambda name: PLACEHOLDERS[name[0]], re.escape(name))
         for name in PAYLOAD_KEYS
     )
 )
-END = "nothing more is watched"
+END_OF_MONITORING = "end of the monitored commands"
 
 
-def everything_in(fleet: Fleet) -> dict[str, str]:
-    """Every key and all that it holds, as text."""
+def redis_contents(fleet: Fleet) -> dict[str, str]:
+    """Return every key in Redis, with its content as text."""
     read: dict[str, Callable[[bytes], object]] = {
         "string": fleet.redis.get,
         "hash": fleet.redis.hgetall,
@@ -69,15 +69,15 @@ def logs_of(fleet: Fleet) -> dict[str, str]:
     return logs
 
 
-def written(monitor: Iterator[dict[str, str]]) -> Iterator[tuple[str, str, str]]:
+def monitored_commands(monitor: Iterator[dict[str, str]]) -> Iterator[tuple[str, str, str]]:
     """Yield every command that Redis ran, also inside scripts: its name, its key, and its text with
     Celery's messages decoded.
 
     The arguments of a script do not count as keys: each write of the script is a separate command.
     """
-    for seen in monitor:
-        command = seen["command"]
-        if END in command:
+    for entry in monitor:
+        command = entry["command"]
+        if END_OF_MONITORING in command:
             return
         name, _, rest = command.partition(" ")
         bodies = re.findall(r'body\\*": ?\\*"([A-Za-z0-9+/=]+)', command)
@@ -98,25 +98,29 @@ def notes(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def parrot(fleet: Fleet) -> Iterator[Parrot]:
-    before, fleet.server.script = fleet.server.script, Parrot()
+def model(fleet: Fleet) -> Iterator[SecretRepeatingModel]:
+    previous, fleet.server.script = fleet.server.script, SecretRepeatingModel()
     yield fleet.server.script
-    fleet.server.script.go.set()
-    fleet.server.script = before
+    fleet.server.script.release.set()
+    fleet.server.script = previous
 
 
-def test_secrets_stay_where_they_belong(fleet: Fleet, notes: Path) -> None:
+def test_secrets_of_settings_and_documents_stay_in_payloads(fleet: Fleet, notes: Path) -> None:
     request = Request("What is the password of Qdrant?", documents=notes, model="offline")
 
     job_id = fleet.jobs.submit(request)
     result = fleet.jobs.result(job_id, wait_s=60)
-    fleet.ends_well(fleet.submit("secrets", turns=2, a=""))
+    fleet.wait_for_success(fleet.submit("secrets", turns=2, a=""))
 
-    assert IN_DOCUMENT in result.to_json(), "the document was read: by a tool, into a result"
-    held = everything_in(fleet)
-    assert [name for name, text in held.items() if CANARY in text or WEBHOOK_SECRET in text] == []
+    assert IN_DOCUMENT in result.to_json(), "a tool has read the document into a result"
+    contents = redis_contents(fleet)
     assert [
-        name for name, text in held.items() if IN_DOCUMENT in text and not PAYLOADS.fullmatch(name)
+        name for name, text in contents.items() if CANARY in text or WEBHOOK_SECRET in text
+    ] == []
+    assert [
+        name
+        for name, text in contents.items()
+        if IN_DOCUMENT in text and not PAYLOADS.fullmatch(name)
     ] == []
     secrets = (CANARY, WEBHOOK_SECRET, IN_DOCUMENT)
     assert [
@@ -125,7 +129,7 @@ def test_secrets_stay_where_they_belong(fleet: Fleet, notes: Path) -> None:
 
 
 def test_a_secret_that_a_model_repeats_stays_in_payloads_at_every_moment(
-    fleet: Fleet, parrot: Parrot, notes: Path
+    fleet: Fleet, model: SecretRepeatingModel, notes: Path
 ) -> None:
     with WebhookServer(200) as hook, fleet.redis.monitor() as monitor:
         jobs = {
@@ -133,11 +137,11 @@ def test_a_secret_that_a_model_repeats_stays_in_payloads_at_every_moment(
             for name in ("talk", "fail", "mute")
         }
         wait_until(lambda: SECRET in draft_of(fleet, jobs["talk"]), timeout_s=60, what="a draft")
-        parrot.go.set()
+        model.release.set()
         results = {name: fleet.jobs.result(job_id, wait_s=60) for name, job_id in jobs.items()}
         wait_until(lambda: len(hook.posts) == 3, what="the webhooks")
-        fleet.redis.echo(END)
-        commands = list(written(monitor.listen()))
+        fleet.redis.echo(END_OF_MONITORING)
+        commands = list(monitored_commands(monitor.listen()))
 
     assert [result.status for result in results.values()] == [
         JobStatus.PARTIAL,
@@ -145,17 +149,21 @@ def test_a_secret_that_a_model_repeats_stays_in_payloads_at_every_moment(
         JobStatus.PARTIAL,
     ]
     for result in results.values():
-        silent = [one for one in result.results if SECRET not in str(one)]
-        assert {one["step_id"] for one in silent} <= {"planner"}, "everybody else has repeated it"
+        without_secret = [
+            step_result for step_result in result.results if SECRET not in str(step_result)
+        ]
+        assert {entry["step_id"] for entry in without_secret} <= {"planner"}, (
+            "every other role has repeated the secret"
+        )
         assert SECRET in str((result.notes, result.plan, result.verdicts)), (
-            "and whoever asks for the result is told"
+            "the result contains the secret"
         )
     (gap,) = [
         line for line in str(results["talk"].answer).splitlines() if line.startswith("- give")
     ]
     assert gap.startswith(f"- give (generalist): needs: {SECRET}")
     assert len({name for name, key, _ in commands if PAYLOADS.fullmatch(key)}) > 3, (
-        "the watch saw them come and go"
+        "the monitor has seen writes of payloads"
     )
     assert (
         sorted(
@@ -168,14 +176,14 @@ def test_a_secret_that_a_model_repeats_stays_in_payloads_at_every_moment(
         == []
     )
     assert any(name == "PUBLISH" and "task-received" in text for name, _, text in commands), (
-        "Celery's events were among them"
+        "the monitor has seen Celery's events"
     )
     assert [name for name, text in logs_of(fleet).items() if SECRET in text] == []
-    assert [one.body for one in hook.posts if SECRET.encode() in one.body] == []
+    assert [post.body for post in hook.posts if SECRET.encode() in post.body] == []
     assert all(
-        SECRET not in one.event.to_json()
+        SECRET not in recorded.event.to_json()
         for job_id in jobs.values()
-        for one in fleet.jobs.events(job_id, follow=False)
+        for recorded in fleet.jobs.events(job_id, follow=False)
     )
 
 
@@ -184,6 +192,6 @@ def draft_of(fleet: Fleet, job_id: JobId) -> str:
 
 
 def test_the_key_reaches_only_the_model(fleet: Fleet) -> None:
-    fleet.ends_well(fleet.submit("key", a=""))
+    fleet.wait_for_success(fleet.submit("key", a=""))
 
     assert CANARY in " ".join(fleet.server.headers[-1].values())

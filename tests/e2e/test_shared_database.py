@@ -1,4 +1,4 @@
-"""Another Celery application, or another fleet, on our Redis database: neither disturbs the other."""
+"""Our fleet and another Celery application share a Redis database without disturbing each other."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def start_fleet(processes: Processes, url: str, folder: Path, name: str = "ours"
 
 @contextmanager
 def app_of(url: str) -> Iterator[Celery]:
-    """Give a Celery app of our fleet that runs no worker."""
+    """Yield a Celery app of our fleet without a worker."""
     app = make_app("test", url, Settings(), ["researcher"])
     try:
         yield app
@@ -64,30 +64,30 @@ def nodes_of(app: Celery) -> set[str]:
 def test_control_commands_of_another_application_do_not_reach_our_processes(
     redis_url: str, processes: Processes, tmp_path: Path
 ) -> None:
-    ours = {f"ours-{queue}@h" for queue in APPS.values()}
-    theirs = Celery("theirs", broker=redis_url, set_as_current=False)
+    own_nodes = {f"ours-{queue}@h" for queue in APPS.values()}
+    other_app = Celery("theirs", broker=redis_url, set_as_current=False)
     start_fleet(processes, redis_url, tmp_path)
     processes.wait_until_ready()
     pids = processes.pids()
     with app_of(redis_url) as app:
-        wait_until(lambda: nodes_of(app) == ours, timeout_s=60, what="our processes' answers")
+        wait_until(lambda: nodes_of(app) == own_nodes, timeout_s=60, what="our processes' answers")
 
-        assert nodes_of(theirs) == set()
-        theirs.control.shutdown()
+        assert nodes_of(other_app) == set()
+        other_app.control.shutdown()
 
-        assert nodes_of(app) == ours
+        assert nodes_of(app) == own_nodes
     assert processes.pids() == pids
-    theirs.close()
+    other_app.close()
 
 
 def test_a_fleet_with_a_prefix_shares_redis_with_another_application(
     redis_url: str, processes: Processes, tmp_path: Path
 ) -> None:
     url = f"{redis_url}?prefix=billing"
-    theirs = Celery("theirs", broker=redis_url, set_as_current=False)
+    other_app = Celery("theirs", broker=redis_url, set_as_current=False)
     for queue in ("researcher", "supervisor"):
-        theirs.send_task("theirs.work", queue=queue, ignore_result=True)
-    theirs.close()
+        other_app.send_task("theirs.work", queue=queue, ignore_result=True)
+    other_app.close()
     start_fleet(processes, url, tmp_path)
     processes.wait_until_ready()
     jobs = client.connect(url, Settings(offline=True))

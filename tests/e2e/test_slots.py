@@ -1,5 +1,5 @@
-"""The slots of a worker process, in each pool: all slots work while messages wait. A long handoff
-holds only its own slot, also when the process stops.
+"""All slots of a worker work while messages wait, in each pool. A long handoff occupies only its
+slot, also when the worker stops.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from handoff_queue.testing import MessagesServer
-from tests.e2e.fleet import SPECIALIST, Fleet, Held, Script
-from tests.running_system import SUPERVISOR, RunningSystem, over, running_system
+from tests.e2e.fleet import SPECIALIST, Fleet, HeldCall, Script
+from tests.running_system import SUPERVISOR, RunningSystem, model_environment, running_system
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("pool", ["threads", "prefork"])]
@@ -23,12 +23,12 @@ SLOTS = 4
 
 
 @contextmanager
-def worker_of(pool: str, folder: Path) -> Iterator[Fleet]:
-    """A supervisor, and one worker with that pool."""
+def fleet_with_pool(pool: str, folder: Path) -> Iterator[Fleet]:
+    """Start a supervisor, and one worker with this pool."""
     script = Script()
     with (
         MessagesServer(script) as server,
-        running_system(folder, (SUPERVISOR,), over(server)) as system,
+        running_system(folder, (SUPERVISOR,), model_environment(server)) as system,
     ):
         start_worker(system, pool, "worker")
         jobs = system.jobs()
@@ -37,7 +37,7 @@ def worker_of(pool: str, folder: Path) -> Iterator[Fleet]:
 
 
 def start_worker(system: RunningSystem, pool: str, name: str) -> int:
-    """The process id of the worker."""
+    """Start a worker, and return its process id."""
     arguments = (
         "-A",
         "handoff_queue.workers.app",
@@ -57,25 +57,25 @@ def start_worker(system: RunningSystem, pool: str, name: str) -> int:
 
 
 @contextmanager
-def held_calls(fleet: Fleet, name: str, steps: list[str]) -> Iterator[list[Held]]:
+def held_calls(fleet: Fleet, name: str, steps: list[str]) -> Iterator[list[HeldCall]]:
     """Hold the model's answers to these steps until the block ends or the test releases them."""
     held = [fleet.model.hold(name, step) for step in steps]
     with ExitStack() as stack:
-        for one in held:
-            stack.callback(one.go.set)
+        for call in held:
+            stack.callback(call.release.set)
         yield held
 
 
 def test_no_slot_is_idle_while_work_waits(pool: str, tmp_path: Path) -> None:
     steps = [f"s{n}" for n in range(3 * SLOTS)]
-    with worker_of(pool, tmp_path) as fleet:
+    with fleet_with_pool(pool, tmp_path) as fleet:
         with held_calls(fleet, "crowd", steps) as held:
             job_id = fleet.submit("crowd", **plan_of(steps))
-            in_turn = [next_arrived(held) for _ in range(SLOTS)]
+            running = [next_arrived(held) for _ in range(SLOTS)]
             while held:
-                in_turn.pop(0).go.set()
-                in_turn.append(next_arrived(held))
-        fleet.ends_well(job_id)
+                running.pop(0).release.set()
+                running.append(next_arrived(held))
+        fleet.wait_for_success(job_id)
 
 
 def plan_of(steps: list[str]) -> dict[str, Any]:
@@ -83,10 +83,10 @@ def plan_of(steps: list[str]) -> dict[str, Any]:
     return dict.fromkeys(steps, "")
 
 
-def next_arrived(held: list[Held]) -> Held:
+def next_arrived(held: list[HeldCall]) -> HeldCall:
     """Wait for the first of the calls to arrive, and remove it from the list."""
     arrived = wait_until(
-        lambda: [one for one in held if one.arrived.is_set()], what="one more call"
+        lambda: [call for call in held if call.arrived.is_set()], what="another call"
     )
     held.remove(arrived[0])
     return arrived[0]
@@ -94,33 +94,37 @@ def next_arrived(held: list[Held]) -> Held:
 
 def test_a_long_handoff_delays_no_later_handoff(pool: str, tmp_path: Path) -> None:
     long, short = [f"long{n}" for n in range(SLOTS - 1)], [f"short{n}" for n in range(12)]
-    with worker_of(pool, tmp_path) as fleet:
+    with fleet_with_pool(pool, tmp_path) as fleet:
         with held_calls(fleet, "long", long) as held:
             first = fleet.submit("long", **plan_of(long))
-            assert all(one.arrived.wait(30) for one in held)
-            fleet.ends_well(fleet.submit("short", **plan_of(short)))
-        fleet.ends_well(first)
+            assert all(call.arrived.wait(30) for call in held)
+            fleet.wait_for_success(fleet.submit("short", **plan_of(short)))
+        fleet.wait_for_success(first)
 
 
 def test_a_stopping_worker_releases_handoffs_without_waiting_for_others(
     pool: str, tmp_path: Path
 ) -> None:
-    with worker_of(pool, tmp_path) as fleet:
+    with fleet_with_pool(pool, tmp_path) as fleet:
         pid = fleet.system.processes.pids()["worker"]
         with held_calls(fleet, "deploy", ["long", "short"]) as (long, short):
             job_id = fleet.submit("deploy", turns=2, **plan_of(["long", "short"]))
             assert long.arrived.wait(30)
             assert short.arrived.wait(30)
             start_worker(fleet.system, pool, "other")
-            again = fleet.model.hold("deploy", "short", turn=2)
+            repeated = fleet.model.hold("deploy", "short", turn=2)
             log = fleet.log_of(pid)
             fleet.kill(pid, signal.SIGTERM)
             wait_until(
                 lambda: "shutdown" in log.read_text(errors="replace").lower(), what="the shutdown"
             )
-            short.go.set()
+            short.release.set()
 
-            assert again.arrived.wait(30), "while the long one still has its worker"
-            again.go.set()
-            assert not fleet.logged("published again", job_id), "nor for a sweep"
-        fleet.ends_well(job_id)
+            assert repeated.arrived.wait(30), (
+                "the short handoff moves while the long handoff still runs"
+            )
+            repeated.release.set()
+            assert not fleet.has_logged("published again", job_id), (
+                "the short handoff does not wait for the sweeper"
+            )
+        fleet.wait_for_success(job_id)

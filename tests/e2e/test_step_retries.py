@@ -1,5 +1,5 @@
-"""A failed specialist is asked again with the reason. A step that keeps failing becomes a gap, and
-the rest of the job is kept.
+"""A failed step is retried with the reason as feedback. A step that keeps failing becomes a gap,
+and the job keeps its other results.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 COST_ONLY = Approvals(above_microusd=1_000_000_000)
-"""A user that can be asked, with a limit that no test reaches."""
+"""Approvals that allow questions, with a cost that no test reaches."""
 
 
-def test_a_step_that_fails_again_and_again_is_tried_as_often_as_promised_and_then_is_a_gap(
+def test_a_step_that_keeps_failing_is_retried_up_to_its_limit_and_becomes_a_gap(
     fleet: Fleet,
 ) -> None:
     fleet.model.envelopes["tried-again", "b"] = {
@@ -28,23 +28,23 @@ def test_a_step_that_fails_again_and_again_is_tried_as_often_as_promised_and_the
         "problem": "The archive is closed.",
     }
     job_id = fleet.submit("tried-again", a="", b="")
-    result = fleet.ends(job_id)
+    result = fleet.wait_for_end(job_id)
 
     assert fleet.model.calls["tried-again", "b", 1] == 1 + MOST_RETRIES
     assert fleet.model.calls["tried-again", "a", 1] == 1
     assert result.status is JobStatus.PARTIAL
     assert "So it is." in str(result.answer)
     assert "The archive is closed." in str(result.answer)
-    told = [
-        one["feedback"][-1]
-        for one in result.handoffs
-        if one["step_id"] == "b" and one["attempt"] > 1
+    feedback = [
+        handoff["feedback"][-1]
+        for handoff in result.handoffs
+        if handoff["step_id"] == "b" and handoff["attempt"] > 1
     ]
-    assert [one["author"] for one in told] == ["supervisor"] * MOST_RETRIES
-    assert all("The archive is closed." in one["text"] for one in told)
+    assert [entry["author"] for entry in feedback] == ["supervisor"] * MOST_RETRIES
+    assert all("The archive is closed." in entry["text"] for entry in feedback)
 
 
-def test_a_person_is_asked_about_a_step_without_a_further_specialist_and_has_it_retried(
+def test_a_person_decides_about_a_failed_step_and_has_it_retried(
     fleet: Fleet,
 ) -> None:
     fleet.model.on_failure["asked-about"] = "ask"
@@ -61,17 +61,17 @@ def test_a_person_is_asked_about_a_step_without_a_further_specialist_and_has_it_
         timeout_s=30,
         what="the question",
     )
-    assert fleet.model.calls["asked-about", "b", 1] == 0, "nobody builds on it before"
+    assert fleet.model.calls["asked-about", "b", 1] == 0, "no later step starts before the decision"
 
     fleet.model.envelopes["asked-about", "a"] = ENVELOPE
     fleet.jobs.reject(job_id, "It opens at nine.")
-    result = fleet.ends_well(job_id)
+    result = fleet.wait_for_success(job_id)
 
-    last = [one for one in result.handoffs if one["step_id"] == "a"][-1]
+    last = [handoff for handoff in result.handoffs if handoff["step_id"] == "a"][-1]
     assert last["feedback"][-1]["text"] == "It opens at nine."
 
 
-def test_a_planner_cannot_make_a_job_wait_for_a_person_that_the_user_did_not_offer(
+def test_a_planner_cannot_make_a_job_ask_if_the_user_allows_no_questions(
     fleet: Fleet,
 ) -> None:
     fleet.model.on_failure["unasked"] = "ask"
@@ -80,6 +80,6 @@ def test_a_planner_cannot_make_a_job_wait_for_a_person_that_the_user_did_not_off
         "status": "failed",
         "problem": "The archive is closed.",
     }
-    result = fleet.ends(fleet.submit("unasked", a="", b="a"))
+    result = fleet.wait_for_end(fleet.submit("unasked", a="", b="a"))
 
     assert result.approvals == ()

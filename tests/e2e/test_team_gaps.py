@@ -1,4 +1,4 @@
-"""`handoff retry` pays for the gaps of teams, at every depth, and for nothing that ended well."""
+"""`handoff retry` repeats only the gaps of teams at every depth, and no successful step."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.e2e.test_teams import a_team, calls, children
 
 pytestmark = pytest.mark.slow
-ALL_THE_TIME_S = 90
+TIMEOUT_S = 90
 CLOSED = {**ENVELOPE, "status": "failed", "problem": "The archive is closed."}
 
 
-def finish(
+def retry(
     fleet: Fleet, job_id: JobId, *names: str
 ) -> tuple[JobResult, Counter[tuple[str, str, int]]]:
-    """Finish the job, and return its result and the number of calls that this took."""
+    """Retry the job, and return its result and the number of model calls of the retry."""
     before = calls(fleet, *names)
     fleet.jobs.retry(job_id)
-    return fleet.jobs.result(job_id, wait_s=ALL_THE_TIME_S), calls(fleet, *names) - before
+    return fleet.jobs.result(job_id, wait_s=TIMEOUT_S), calls(fleet, *names) - before
 
 
-def test_a_gap_two_teams_below_is_all_that_is_done_again(fleet: Fleet) -> None:
+def test_retry_repeats_only_a_gap_two_teams_below(fleet: Fleet) -> None:
     names = [
         "lack",
         a_team(fleet, "lack", "x", a="", y=""),
@@ -38,23 +38,27 @@ def test_a_gap_two_teams_below_is_all_that_is_done_again(fleet: Fleet) -> None:
     fleet.model.on_failure["lack-x-y"], fleet.model.syntheses["lack-x-y"] = "drop", "reconcile"
     fleet.model.envelopes["lack-x-y", "q"] = CLOSED
     job_id = fleet.jobs.submit(Request("plan lack"))
-    first = fleet.ends(job_id, ALL_THE_TIME_S)
+    first = fleet.wait_for_end(job_id, TIMEOUT_S)
     (child,) = children(fleet, job_id)
     (grandchild,) = children(fleet, child)
     assert (first.status, [gap["step"] for gap in first.gaps]) == (JobStatus.PARTIAL, ["x"])
 
-    again, paid = finish(fleet, job_id, *names)
+    second, paid = retry(fleet, job_id, *names)
 
-    assert paid == {("lack-x-y", "q", 1): 1}, "it is still closed"
-    assert (again.status, again.answer, again.gaps) == (JobStatus.PARTIAL, first.answer, first.gaps)
+    assert paid == {("lack-x-y", "q", 1): 1}, "the step still fails"
+    assert (second.status, second.answer, second.gaps) == (
+        JobStatus.PARTIAL,
+        first.answer,
+        first.gaps,
+    )
 
     fleet.model.envelopes["lack-x-y", "q"] = ENVELOPE
-    last, paid = finish(fleet, job_id, *names)
+    last, paid = retry(fleet, job_id, *names)
 
     reviews = {(name, "assessor", 1): 1 for name in names}
     assert paid == {("lack-x-y", "q", 1): 1, ("lack-x-y", "synthesizer", 1): 1, **reviews}
     assert (last.status, last.gaps) == (JobStatus.OK, ())
-    assert [fleet.jobs.standing(one).status for one in (child, grandchild)] == [JobStatus.OK] * 2
+    assert [fleet.jobs.standing(job).status for job in (child, grandchild)] == [JobStatus.OK] * 2
     assert (children(fleet, job_id), children(fleet, child)) == ([child] * 3, [grandchild] * 3)
     assert last.usage["turns"] == sum(calls(fleet, *names).values())
 
@@ -66,16 +70,16 @@ def test_a_step_that_exceeded_its_share_succeeds_with_a_larger_share(fleet: Flee
     ]
     fleet.model.plans["tight"] = {"x": ""} | dict.fromkeys("vwyz", "")
     job_id = fleet.jobs.submit(Request("plan tight", limits=JobLimits(max_turns=20)))
-    first = fleet.ends(job_id, ALL_THE_TIME_S)
+    first = fleet.wait_for_end(job_id, TIMEOUT_S)
     assert (first.status, [gap["step"] for gap in first.gaps]) == (JobStatus.PARTIAL, ["x"])
     (child,) = children(fleet, job_id)
-    lacked = {gap["step"] for gap in fleet.jobs.result(child).gaps}
+    gaps = {gap["step"] for gap in fleet.jobs.result(child).gaps}
 
-    result, paid = finish(fleet, job_id, *names)
+    result, paid = retry(fleet, job_id, *names)
 
-    assert lacked
+    assert gaps
     assert paid == {
-        **{("tight-x", step, 1): 1 for step in lacked},
+        **{("tight-x", step, 1): 1 for step in gaps},
         **{(name, "assessor", 1): 1 for name in names},
     }
     assert (result.status, children(fleet, job_id)) == (JobStatus.OK, [child, child])

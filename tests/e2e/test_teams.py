@@ -1,5 +1,5 @@
-"""Teams of teams with real processes: answers that travel up, budgets and cancels that travel
-down, and nothing paid twice.
+"""Teams of teams: answers go up to the parent, budgets and cancels go down to child jobs, and no
+call is paid twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-ALL_THE_TIME_S = 90
+TIMEOUT_S = 90
 
 
 def a_team(fleet: Fleet, name: str, step: str, *, turns: int = 1, **plan: str) -> str:
@@ -31,20 +31,24 @@ def a_team(fleet: Fleet, name: str, step: str, *, turns: int = 1, **plan: str) -
 
 
 def children(fleet: Fleet, job_id: JobId) -> list[JobId]:
-    events = [one.event for one in fleet.jobs.events(job_id, follow=False)]
+    events = [recorded.event for recorded in fleet.jobs.events(job_id, follow=False)]
     return [
         event.child.job_id for event in events if isinstance(event, HandoffIssued) and event.child
     ]
 
 
-def begun(fleet: Fleet, job_id: JobId) -> list[JobId]:
-    """Return the existing child jobs."""
-    made = children(fleet, job_id)
-    return made if made and len(fleet.jobs.store.jobs.standings(made)) == len(made) else []
+def submitted_children(fleet: Fleet, job_id: JobId) -> list[JobId]:
+    """Return the child jobs, or an empty list if a child job is not submitted yet."""
+    child_ids = children(fleet, job_id)
+    return (
+        child_ids
+        if child_ids and len(fleet.jobs.store.jobs.standings(child_ids)) == len(child_ids)
+        else []
+    )
 
 
 def calls(fleet: Fleet, *names: str) -> Counter[tuple[str, str, int]]:
-    """Return the calls that the model's server has counted."""
+    """Return the number of model calls of these jobs."""
     return Counter({key: count for key, count in fleet.model.calls.items() if key[0] in names})
 
 
@@ -66,10 +70,12 @@ def test_two_teams_answer_with_their_sources(fleet: Fleet, tmp_path: Path) -> No
     fleet.model.plans["firm"] = {"x": "", "y": "", "w": "x y"}
 
     job_id = fleet.jobs.submit(Request("plan firm", documents=tmp_path))
-    result = fleet.ends_well(job_id, ALL_THE_TIME_S)
+    result = fleet.wait_for_success(job_id, TIMEOUT_S)
 
     assert str(result.answer).startswith("Rust [1] and Go [2].")
-    assert [(one["step"], one["source"], one["quote"]) for one in result.citations] == [
+    assert [
+        (citation["step"], citation["source"], citation["quote"]) for citation in result.citations
+    ] == [
         ("x", "notes.md", "Qdrant is written in Rust."),
         ("y", "notes.md", "Milvus is written in Go."),
     ]
@@ -77,26 +83,28 @@ def test_two_teams_answer_with_their_sources(fleet: Fleet, tmp_path: Path) -> No
     assert result.usage["turns"] == sum(calls(fleet, *names).values())
 
 
-def test_a_team_of_a_team_answers_and_goes_no_deeper(fleet: Fleet) -> None:
+def test_a_team_of_a_team_answers_and_has_no_further_team(fleet: Fleet) -> None:
     names = ["deep", a_team(fleet, "deep", "x", y=""), a_team(fleet, "deep-x", "y", z="")]
     fleet.model.plans["deep"] = {"x": ""}
 
     job_id = fleet.jobs.submit(Request("plan deep"))
-    result = fleet.ends_well(job_id, ALL_THE_TIME_S)
+    result = fleet.wait_for_success(job_id, TIMEOUT_S)
 
     (child,) = children(fleet, job_id)
     (grandchild,) = children(fleet, child)
-    assert [fleet.jobs.standing(one).status for one in (child, grandchild)] == [JobStatus.OK] * 2
+    assert [fleet.jobs.standing(job).status for job in (child, grandchild)] == [JobStatus.OK] * 2
     assert result.usage["turns"] == sum(calls(fleet, *names).values())
-    planned = next(
-        one for one in fleet.jobs.result(grandchild).handoffs if one["assigned_to"] == "planner"
+    planner = next(
+        handoff
+        for handoff in fleet.jobs.result(grandchild).handoffs
+        if handoff["assigned_to"] == "planner"
     )
-    assert "supervisor" not in str(planned["expected_output_format"]), (
-        "its planner was not offered another"
+    assert "supervisor" not in str(planner["expected_output_format"]), (
+        "its planner cannot add another team"
     )
 
 
-def test_a_tree_makes_as_many_calls_as_its_root_may_and_not_one_more(fleet: Fleet) -> None:
+def test_a_tree_of_jobs_makes_no_more_calls_than_the_limit_of_its_root(fleet: Fleet) -> None:
     names = [
         "ten",
         *(a_team(fleet, "ten", step, a="", b="", c="", d="", e="") for step in ("x", "y")),
@@ -104,14 +112,14 @@ def test_a_tree_makes_as_many_calls_as_its_root_may_and_not_one_more(fleet: Flee
     fleet.model.plans["ten"] = {"x": "", "y": ""}
 
     job_id = fleet.jobs.submit(Request("plan ten", limits=JobLimits(max_turns=10)))
-    result = fleet.ends(job_id, ALL_THE_TIME_S)
+    result = fleet.wait_for_end(job_id, TIMEOUT_S)
 
     assert result.status is JobStatus.PARTIAL
     assert sum(calls(fleet, *names).values()) == 10
     assert result.usage["turns"] == 10
 
 
-def test_a_share_too_small_for_a_team_is_reported_with_the_bill_and_the_generalist_takes_the_step(
+def test_a_share_too_small_for_a_team_is_reported_and_the_generalist_takes_the_step(
     fleet: Fleet,
 ) -> None:
     a_team(fleet, "small", "x", a="", b="")
@@ -122,13 +130,13 @@ def test_a_share_too_small_for_a_team_is_reported_with_the_bill_and_the_generali
         Request("plan small", limits=JobLimits(max_tokens=34_000), approvals=asking)
     )
     wait_until(lambda: fleet.jobs.standing(job_id).approval, timeout_s=30, what="the question")
-    asked = fleet.jobs.result(job_id).plan or {}
+    plan = fleet.jobs.result(job_id).plan or {}
     fleet.jobs.approve(job_id)
-    fleet.ends(job_id, ALL_THE_TIME_S)
+    fleet.wait_for_end(job_id, TIMEOUT_S)
 
-    assert "too little: 13600 tokens where a team needs room for " in asked["sub_teams"]
-    to = [event.assigned_to for event in fleet.issued(job_id) if event.step_id == "x"]
-    assert to == ["supervisor", "generalist"]
+    assert "too little: 13600 tokens where a team needs room for " in plan["sub_teams"]
+    specialists = [event.assigned_to for event in fleet.issued(job_id) if event.step_id == "x"]
+    assert specialists == ["supervisor", "generalist"]
 
 
 def test_a_cancel_cuts_the_call_of_a_child(fleet: Fleet) -> None:
@@ -146,14 +154,16 @@ def test_a_cancel_cuts_the_call_of_a_child(fleet: Fleet) -> None:
         what="the child to be cancelled",
     )
     wait_until(
-        lambda: fleet.standing(child, "a.1").state == "dropped", what="its handoff to be let go"
+        lambda: fleet.standing(child, "a.1").state == "dropped", what="the end of its handoff"
     )
-    assert fleet.ends(job_id, ALL_THE_TIME_S).status is JobStatus.CANCELLED
-    assert fleet.jobs.standing(job_id).cut_calls == 1, "at every level: it may have been paid"
-    held.go.set()
+    assert fleet.wait_for_end(job_id, TIMEOUT_S).status is JobStatus.CANCELLED
+    assert fleet.jobs.standing(job_id).cut_calls == 1, (
+        "every level counts the cut call, because it may have been paid"
+    )
+    held.release.set()
 
 
-def test_a_dead_worker_of_a_child_costs_no_more_than_elsewhere(fleet: Fleet) -> None:
+def test_a_dead_worker_of_a_child_job_repeats_only_the_interrupted_call(fleet: Fleet) -> None:
     names = ["loss", a_team(fleet, "loss", "x", a="", turns=2)]
     fleet.model.plans["loss"] = {"x": ""}
     held = fleet.model.hold("loss-x", "a", 2)
@@ -162,10 +172,10 @@ def test_a_dead_worker_of_a_child_costs_no_more_than_elsewhere(fleet: Fleet) -> 
     (child,) = children(fleet, job_id)
 
     fleet.kill(fleet.pid_of(child, "a.1"))
-    result = fleet.ends_well(job_id, ALL_THE_TIME_S)
+    result = fleet.wait_for_success(job_id, TIMEOUT_S)
 
-    made = calls(fleet, *names)
-    assert made.pop(("loss-x", "a", 2)) == 2, "the one that was in the air"
-    assert set(made.values()) == {1}
-    assert (result.usage["turns"], result.usage["cut"]["calls"]) == (sum(made.values()) + 2, 1)
-    held.go.set()
+    counts = calls(fleet, *names)
+    assert counts.pop(("loss-x", "a", 2)) == 2, "the interrupted call"
+    assert set(counts.values()) == {1}
+    assert (result.usage["turns"], result.usage["cut"]["calls"]) == (sum(counts.values()) + 2, 1)
+    held.release.set()

@@ -1,6 +1,4 @@
-"""The whole system over TLS, with its own CA and client certificates, and the errors for wrong
-certificates.
-"""
+"""The whole system runs over TLS with client certificates, and wrong certificates are reported."""
 
 from __future__ import annotations
 
@@ -42,7 +40,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url_with(processes: Processes, folder: Path) -> UrlWith:
-    """A URL of a Redis behind TLS, with these options, each a file's name in the folder."""
+    """Return a function that makes the URL of a Redis behind TLS.
+
+    Its keyword arguments are options of the URL, with names of files in the folder.
+    """
     certificate, key = a_certificate(folder, "redis")
     a_certificate(folder, "stranger")
     redis = PrivateRedis(processes, folder, append_only=False)
@@ -75,11 +76,11 @@ def url_with(processes: Processes, folder: Path) -> UrlWith:
     return url
 
 
-OURS = {"ssl_certfile": "redis.crt", "ssl_keyfile": "redis.key"}
-TRUSTED = {"ssl_ca_certs": "redis.crt", **OURS}
+CLIENT_FILES = {"ssl_certfile": "redis.crt", "ssl_keyfile": "redis.key"}
+TRUSTED = {"ssl_ca_certs": "redis.crt", **CLIENT_FILES}
 
 
-def test_a_job_ends_well_over_tls(processes: Processes, url_with: UrlWith, tmp_path: Path) -> None:
+def test_a_job_succeeds_over_tls(processes: Processes, url_with: UrlWith, tmp_path: Path) -> None:
     with system_on(url_with(**TRUSTED), processes, tmp_path) as system:
         jobs = system.jobs()
         result = jobs.result(
@@ -93,10 +94,10 @@ def test_a_job_ends_well_over_tls(processes: Processes, url_with: UrlWith, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("options", "text"),
     [
-        (OURS, "not trusted"),
-        ({**OURS, "ssl_ca_certs": "stranger.crt"}, "not trusted"),
+        (CLIENT_FILES, "not trusted"),
+        ({**CLIENT_FILES, "ssl_ca_certs": "stranger.crt"}, "not trusted"),
         ({**TRUSTED, "host": "127.0.0.1"}, "another host's"),
         ({"ssl_ca_certs": "redis.crt"}, "cannot be reached"),
         (
@@ -113,11 +114,11 @@ def test_a_job_ends_well_over_tls(processes: Processes, url_with: UrlWith, tmp_p
         ({"scheme": "redis"}, "cannot be reached"),
     ],
 )
-def test_wrong_tls_settings_are_one_line(
-    url_with: UrlWith, wrong: dict[str, str], said: str
+def test_wrong_tls_settings_are_reported_in_one_line(
+    url_with: UrlWith, options: dict[str, str], text: str
 ) -> None:
-    with pytest.raises(HandoffError, match=said) as raised:
-        Connection(url_with(**wrong)).now()
+    with pytest.raises(HandoffError, match=text) as raised:
+        Connection(url_with(**options)).now()
 
     assert "HANDOFF_REDIS_URL" in str(raised.value)
 

@@ -1,4 +1,4 @@
-"""An answer cites the result of a user's tool: a real worker, a scripted model."""
+"""An answer cites the result of a user's tool."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.export import export_of
 from handoff_queue.testing import Json, MessagesServer, Reply, result_reply, tool_call_reply
-from tests.e2e.fleet import QUICK
-from tests.running_system import SUPERVISOR, over, running_system
+from tests.e2e.fleet import SHORT_LEASES
+from tests.running_system import SUPERVISOR, model_environment, running_system
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,9 @@ def test_a_result_of_a_users_tool_is_a_source_of_the_answer_and_is_exported(tmp_
     }
     with (
         MessagesServer(script) as server,
-        running_system(tmp_path, (SUPERVISOR,), over(server, **QUICK, **folders)) as system,
+        running_system(
+            tmp_path, (SUPERVISOR,), model_environment(server, **SHORT_LEASES, **folders)
+        ) as system,
     ):
         system.processes.start(
             system.celery("worker", "-A", "handoff_queue.workers.app", "worker", "-Q", "shop")

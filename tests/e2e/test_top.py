@@ -1,4 +1,4 @@
-"""The fleet as numbers and on a terminal, over real processes."""
+"""`handoff stats` prints the fleet as numbers, and `handoff top` shows it on a terminal."""
 
 from __future__ import annotations
 
@@ -19,103 +19,105 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-def test_top_shows_running_and_waiting_work_live(fleet: Fleet, tmp_path: Path) -> None:
+def test_stats_counts_running_and_waiting_work(fleet: Fleet, tmp_path: Path) -> None:
     wait_until(
         lambda: len(fleet.jobs.store.presence.announcements()) == 3,
-        what="the end of what tests before have killed",
+        what="the restart of workers that earlier tests have killed",
     )
     job_id, held = fleet.occupy("numbers")
     waiting = fleet.submit("numbers-waits", a="")
     fleet.queued(waiting, 1)
 
-    done = Handoff(tmp_path).run("stats", "--json", HANDOFF_REDIS_URL=fleet.system.redis_url)
+    completed = Handoff(tmp_path).run("stats", "--json", HANDOFF_REDIS_URL=fleet.system.redis_url)
 
-    said = json.loads(done.stdout)
-    role = next(one for one in said["roles"] if one["role"] == SPECIALIST)
+    stats = json.loads(completed.stdout)
+    role = next(role for role in stats["roles"] if role["role"] == SPECIALIST)
     assert (role["workers"], role["slots"], role["busy"], role["queued"]) == (3, 3, 3, 1)
     assert role["wanted_slots"] == 4
-    assert (said["supervisors"], said["open_jobs"]) == (2, 2)
-    for one in held:
-        one.go.set()
-    fleet.ends_well(waiting)
-    fleet.ends(job_id)
+    assert (stats["supervisors"], stats["open_jobs"]) == (2, 2)
+    for call in held:
+        call.release.set()
+    fleet.wait_for_success(waiting)
+    fleet.wait_for_end(job_id)
 
 
-def test_a_digit_opens_a_job_escape_leads_back_and_q_ends_it(fleet: Fleet, tmp_path: Path) -> None:
+def test_in_top_a_digit_opens_a_job_escape_returns_and_q_ends(fleet: Fleet, tmp_path: Path) -> None:
     job_id, held = fleet.occupy("looked-at")
-    handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
+    handoff, (test_end, command_end) = Handoff(tmp_path), os.openpty()
     environment = handoff.environment(
         TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=fleet.system.redis_url
     )
     process = subprocess.Popen(
         handoff.command("top", "--every", "0.2"),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=command_end,
+        stdout=command_end,
+        stderr=command_end,
         env=environment,
     )
-    os.close(theirs)
+    os.close(command_end)
     try:
-        assert job_id in read_until(ours, "1-9: open a job")
-        os.write(ours, b"1")
-        assert f"{job_id}  running" in read_until(ours, "Esc: back")
-        os.write(ours, b"\x1b")
-        read_until(ours, "1-9: open a job")
-        os.write(ours, b"q")
+        assert job_id in read_until(test_end, "1-9: open a job")
+        os.write(test_end, b"1")
+        assert f"{job_id}  running" in read_until(test_end, "Esc: back")
+        os.write(test_end, b"\x1b")
+        read_until(test_end, "1-9: open a job")
+        os.write(test_end, b"q")
         assert process.wait(30) == 0
     finally:
         process.kill()
         process.wait()
-        os.close(ours)
-        for one in held:
-            one.go.set()
-    fleet.ends(job_id)
+        os.close(test_end)
+        for call in held:
+            call.release.set()
+    fleet.wait_for_end(job_id)
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("stop_signal", [signal.SIGTERM, signal.SIGHUP])
 def test_top_restores_the_terminal_when_it_is_stopped(
-    fleet: Fleet, tmp_path: Path, told: signal.Signals
+    fleet: Fleet, tmp_path: Path, stop_signal: signal.Signals
 ) -> None:
-    handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
-    before = termios.tcgetattr(theirs)
+    handoff, (test_end, command_end) = Handoff(tmp_path), os.openpty()
+    before = termios.tcgetattr(command_end)
     environment = handoff.environment(TERM="xterm", HANDOFF_REDIS_URL=fleet.system.redis_url)
-    listens = [
+    command = [
         "env",
         "--default-signal=HUP",
         *handoff.command("top"),
     ]  # these tests may run under `nohup`
-    process = subprocess.Popen(listens, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    process = subprocess.Popen(
+        command, stdin=command_end, stdout=command_end, stderr=command_end, env=environment
+    )
     try:
-        read_until(ours, "1-9: open a job")
-        assert termios.tcgetattr(theirs) != before
-        process.send_signal(told)
-        assert "\x1b[?25h" in read_until(ours, "\x1b[?1049l"), (
-            "the cursor is seen, and the screen is the one before"
+        read_until(test_end, "1-9: open a job")
+        assert termios.tcgetattr(command_end) != before
+        process.send_signal(stop_signal)
+        assert "\x1b[?25h" in read_until(test_end, "\x1b[?1049l"), (
+            "the cursor is visible, and the earlier screen is back"
         )
         assert process.wait(30) == 130
-        assert termios.tcgetattr(theirs) == before
+        assert termios.tcgetattr(command_end) == before
     finally:
         process.kill()
         process.wait()
-        os.close(ours)
-        os.close(theirs)
+        os.close(test_end)
+        os.close(command_end)
 
 
 def test_a_terminal_without_drawing_gets_an_alternative(tmp_path: Path) -> None:
-    handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
+    handoff, (test_end, command_end) = Handoff(tmp_path), os.openpty()
     environment = handoff.environment(TERM="dumb")
-    done = subprocess.run(
+    completed = subprocess.run(
         handoff.command("top"),
-        stdin=theirs,
-        stdout=theirs,
+        stdin=command_end,
+        stdout=command_end,
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
         check=False,
     )
-    os.close(theirs)
-    os.close(ours)
+    os.close(command_end)
+    os.close(test_end)
 
-    assert done.returncode == 0
-    assert len(done.stderr.splitlines()) == 1
-    assert "`handoff stats`" in done.stderr
+    assert completed.returncode == 0
+    assert len(completed.stderr.splitlines()) == 1
+    assert "`handoff stats`" in completed.stderr

@@ -1,5 +1,5 @@
-"""A worker is killed, and then the supervisor that found its handoff, at any point before the new
-message. The handoff still runs elsewhere in time.
+"""A worker is killed, and then the supervisor that recovers its handoff, at any point of the
+recovery. The handoff still runs elsewhere in time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from handoff_queue.shared.local.processes import ChildSpec
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import Fleet, Script
-from tests.running_system import EVERYONE, SUPERVISOR, over, running_system
+from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, model_environment, running_system
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
@@ -36,28 +36,32 @@ POINTS = {
 
 @pytest.fixture(scope="module")
 def armed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder that arms the failpoints of supervisors."""
+    """Return the folder whose files arm failpoints in the supervisors."""
     return tmp_path_factory.mktemp("failpoints")
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[Fleet]:
-    """Two supervisors and two workers."""
+    """Start two supervisors and two workers."""
     script, settings = Script(), {"HANDOFF_LEASE_S": str(LEASE_S)}
     with (
         MessagesServer(script) as server,
-        running_system(tmp_path_factory.mktemp("fleet"), (), over(server, **settings)) as system,
+        running_system(
+            tmp_path_factory.mktemp("fleet"), (), model_environment(server, **settings)
+        ) as system,
     ):
-        for kind, (_, app, queues), more in (
+        for kind, (_, app, queues), failpoints in (
             ("s", SUPERVISOR, {FAILPOINTS: str(armed)}),
-            ("w", EVERYONE, {}),
+            ("w", ALL_SPECIALISTS, {}),
         ):
             for name in (f"{kind}1", f"{kind}2"):
                 spec = system.celery(
                     name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "2"
                 )
                 system.processes.start(
-                    ChildSpec(spec.name, spec.command, {**spec.environment, **more}, is_hunted=True)
+                    ChildSpec(
+                        spec.name, spec.command, {**spec.environment, **failpoints}, is_hunted=True
+                    )
                 )
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
@@ -65,26 +69,26 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[Fle
         fleet.jobs.store.connection.close()
 
 
-@pytest.mark.parametrize("where", POINTS)
-def test_a_handoff_recovers_within_lease_and_5_s_after_kills_of_its_worker_and_its_finder(
-    fleet: Fleet, armed: Path, where: str
+@pytest.mark.parametrize("moment", POINTS)
+def test_a_handoff_recovers_within_its_lease_and_5_s_after_kills_of_its_worker_and_a_supervisor(
+    fleet: Fleet, armed: Path, moment: str
 ) -> None:
-    wait_until(fleet.is_whole, timeout_s=60, what="the fleet")
-    name, point = POINTS[where].replace(".", "-"), POINTS[where]
+    wait_until(fleet.is_complete, timeout_s=60, what="the fleet")
+    name, point = POINTS[moment].replace(".", "-"), POINTS[moment]
     held = fleet.model.hold(name, "a")
     job_id = fleet.submit(name, a="")
     assert held.arrived.wait(30)
-    again = fleet.model.hold(name, "a")
+    repeated = fleet.model.hold(name, "a")
 
     arm(armed, point, "kill")
     fleet.kill(fleet.pid_of(job_id, "a.1"))
     killed_at = time.monotonic()
-    assert again.arrived.wait(30)
+    assert repeated.arrived.wait(30)
     took_s = time.monotonic() - killed_at
 
     wait_until(lambda: list(armed.glob(f"{point}@*")), what="the second kill")
     assert took_s < RECOVERY_S
-    held.go.set()
-    again.go.set()
-    fleet.ends_well(job_id)
+    held.release.set()
+    repeated.release.set()
+    fleet.wait_for_success(job_id)
     assert fleet.model.calls[name, "a", 1] == 2

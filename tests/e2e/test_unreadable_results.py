@@ -1,5 +1,5 @@
-"""A stored result that cannot be read is a failed step. Its job ends, and can be cancelled,
-retried and deleted.
+"""A step with an unreadable result counts as failed. Its job ends, and can be cancelled, retried
+and deleted.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-def not_json(fleet: Fleet, job_id: JobId, digest: str) -> None:
+def corrupt_result(fleet: Fleet, job_id: JobId, digest: str) -> None:
     fleet.redis.hset(keys.blobs(job_id), digest, b"=NaN")
 
 
-def gone(fleet: Fleet, job_id: JobId, digest: str) -> None:
+def delete_result(fleet: Fleet, job_id: JobId, digest: str) -> None:
     fleet.redis.hdel(keys.blobs(job_id), digest)
 
 
-DAMAGES = pytest.mark.parametrize("damage", [not_json, gone])
+DAMAGES = pytest.mark.parametrize("damage", [corrupt_result, delete_result])
 Damage = Callable[[Fleet, JobId, str], None]
 
 
 def digest_of_result(fleet: Fleet, job_id: JobId, step: str) -> str:
     """Wait for the end of a step, and return the digest of its result."""
 
-    def ends() -> list[HandoffFinished]:
+    def finished_events() -> list[HandoffFinished]:
         events = (recorded.event for recorded in fleet.jobs.events(job_id, follow=False))
         return [
             event
@@ -42,7 +42,7 @@ def digest_of_result(fleet: Fleet, job_id: JobId, step: str) -> str:
             if isinstance(event, HandoffFinished) and event.handoff_id.startswith(f"{step}.")
         ]
 
-    return wait_until(ends, what=f"the result of {step}")[0].result.digest
+    return wait_until(finished_events, what=f"the result of {step}")[0].result.digest
 
 
 @DAMAGES
@@ -54,7 +54,7 @@ def test_a_job_with_an_unreadable_result_ends_names_the_step_and_can_be_retried(
     job_id = fleet.submit(topic, a="", b="")
     assert held.arrived.wait(30)
     damage(fleet, job_id, digest_of_result(fleet, job_id, "a"))
-    held.go.set()
+    held.release.set()
 
     result = fleet.jobs.result(job_id, wait_s=60)
 
@@ -78,7 +78,7 @@ def test_a_job_with_an_unreadable_result_can_be_cancelled_and_deleted(
     fleet.jobs.cancel(job_id)
 
     result = fleet.jobs.result(job_id, wait_s=60)
-    held.go.set()
+    held.release.set()
     assert result.status is JobStatus.CANCELLED
     fleet.jobs.delete(job_id)
     with pytest.raises(UnknownJob):

@@ -1,5 +1,5 @@
-"""`handoff watch` over real processes: signs of life of a model that takes its time, a Redis
-that goes away, and a terminal.
+"""`handoff watch` shows signs of life of a slow model, survives an outage of Redis, and updates a
+terminal.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.testing import MessagesServer
 from tests.doubles.redis_faults import kill_redis
 from tests.e2e.commands import Handoff
-from tests.e2e.fleet import SPECIALIST, Fleet, Held, Script
+from tests.e2e.fleet import SPECIALIST, Fleet, HeldCall, Script
 from tests.e2e.test_approvals import read_until
-from tests.running_system import SUPERVISOR, over, running_system
+from tests.running_system import SUPERVISOR, model_environment, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 SIGN_WITHIN_S = 5.0
-"""Promised time until a sign of life, in seconds."""
+"""Longest promised time between signs of life, in seconds."""
 LONG_LEASE = {"HANDOFF_LEASE_S": "60"}
-"""Three renewals in it would be a sign of life every 20 s."""
-SAID = re.compile(r"a \(generalist\) turn 1, thinking, (\d+) s")
+"""With this lease, renewals alone would give a sign of life every 20 s."""
+SIGN_OF_LIFE = re.compile(r"a \(generalist\) turn 1, thinking, (\d+) s")
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A supervisor and a worker with three slots, and a Redis that persists its data."""
+    """Start a supervisor and a worker with three slots, and a Redis that persists its data."""
     script = Script()
     folder = tmp_path_factory.mktemp("watched")
     with (
         MessagesServer(script) as server,
-        running_system(folder, (), over(server, **LONG_LEASE), append_only=True) as system,
+        running_system(
+            folder, (), model_environment(server, **LONG_LEASE), append_only=True
+        ) as system,
     ):
         for name, app, queues in (
             ("s", SUPERVISOR[1], SUPERVISOR[2]),
@@ -57,57 +59,55 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 @dataclass(frozen=True)
-class Watched:
-    """A job whose step `a` is thinking, and does not say a word, until the test lets it; `b`
-    waits for it.
-    """
+class SlowJob:
+    """A job whose step `a` waits for a silent model until `wait_for_end`. Step `b` waits for `a`."""
 
     fleet: Fleet
     job_id: JobId
-    held: Held
+    held: HeldCall
 
-    def ends(self) -> None:
-        self.held.go.set()
-        self.fleet.ends_well(self.job_id, within_s=60)
+    def wait_for_end(self) -> None:
+        self.held.release.set()
+        self.fleet.wait_for_success(self.job_id, within_s=60)
 
 
-def slow_job(fleet: Fleet, name: str) -> Watched:
+def slow_job(fleet: Fleet, name: str) -> SlowJob:
     held = fleet.model.hold(name, "a")
     job_id = fleet.submit(name, a="", b="a")
     assert held.arrived.wait(30)
-    return Watched(fleet, job_id, held)
+    return SlowJob(fleet, job_id, held)
 
 
 def test_every_running_handoff_gives_a_sign_of_life_within_5_s_for_any_model_and_lease(
     fleet: Fleet,
 ) -> None:
     job, ages = slow_job(fleet, "silent"), list[float]()
-    until = time.monotonic() + 11
+    end = time.monotonic() + 11
 
     def is_over() -> bool:
         standing = fleet.standing(job.job_id, "a.1")
         ages.append(fleet.jobs.store.connection.now() - (standing.beat_at or 0))
-        return time.monotonic() > until
+        return time.monotonic() > end
 
     wait_until(is_over, what="the end of eleven seconds")
 
     assert max(ages) <= SIGN_WITHIN_S
-    job.ends()
+    job.wait_for_end()
 
 
-def test_a_log_shows_within_5_s_that_the_job_is_at_work_and_on_which_handoff(
-    fleet: Fleet, tmp_path: Path
-) -> None:
+def test_a_log_names_the_running_handoff_every_5_s(fleet: Fleet, tmp_path: Path) -> None:
     job, handoff = slow_job(fleet, "in-a-log"), Handoff(tmp_path)
 
     with handoff.started("watch", job.job_id, HANDOFF_REDIS_URL=fleet.system.redis_url) as process:
         wait_until(
-            lambda: len(SAID.findall(handoff.read("err"))) >= 2, timeout_s=28, what="two signs"
+            lambda: len(SIGN_OF_LIFE.findall(handoff.read("err"))) >= 2,
+            timeout_s=28,
+            what="two signs of life",
         )
-        job.ends()
+        job.wait_for_end()
         assert process.wait(30) == 0
 
-    seconds = [int(one) for one in SAID.findall(handoff.read("err"))]
+    seconds = [int(text) for text in SIGN_OF_LIFE.findall(handoff.read("err"))]
     assert all(later - earlier <= SIGN_WITHIN_S + 1 for earlier, later in pairwise(seconds)), (
         "whole seconds, rounded"
     )
@@ -119,16 +119,16 @@ def test_an_outage_of_redis_loses_and_repeats_no_line(fleet: Fleet, tmp_path: Pa
     job, handoff = slow_job(fleet, "away"), Handoff(tmp_path)
 
     with handoff.started("watch", job.job_id, HANDOFF_REDIS_URL=fleet.system.redis_url) as process:
-        handoff.wait_for("a (generalist): works")
+        handoff.wait_for_text("a (generalist): works")
         kill_redis(fleet.system.processes)
-        handoff.wait_for("trying again")
-        job.ends()
+        handoff.wait_for_text("trying again")
+        job.wait_for_end()
         assert process.wait(60) == 0
 
     afterwards = handoff.run("watch", job.job_id, HANDOFF_REDIS_URL=fleet.system.redis_url)
-    told = told_of_events(handoff.read("err"))
-    assert told == told_of_events(afterwards.stderr)
-    assert [line for line in told if line.startswith("b (")] == [
+    lines = event_lines(handoff.read("err"))
+    assert lines == event_lines(afterwards.stderr)
+    assert [line for line in lines if line.startswith("b (")] == [
         "b (generalist): handed over",
         "b (generalist): ok, 1 turn, 120 tokens",
     ]
@@ -142,57 +142,61 @@ def test_a_waiting_client_gets_the_answer_after_an_outage_of_redis(
     with handoff.started(
         "result", job.job_id, "--wait", "120", HANDOFF_REDIS_URL=fleet.system.redis_url
     ) as process:
-        wait_until(lambda: _somebody_waits(fleet), what="somebody waiting for news of the job")
+        wait_until(lambda: _has_waiting_client(fleet), what="a client that waits for the job")
         kill_redis(fleet.system.processes)
-        job.ends()
+        job.wait_for_end()
         assert process.wait(60) == 0, handoff.read("err")
 
     assert handoff.read("out").strip() == fleet.jobs.result(job.job_id).answer
 
 
-def _somebody_waits(fleet: Fleet) -> bool:
+def _has_waiting_client(fleet: Fleet) -> bool:
     return any(
-        one["cmd"] == "xread" and "b" in one["flags"]
-        for one in fleet.jobs.store.connection.redis.client_list()
+        client["cmd"] == "xread" and "b" in client["flags"]
+        for client in fleet.jobs.store.connection.redis.client_list()
     )
 
 
 def test_a_terminal_shows_the_tree_live_with_the_cause_of_each_wait(
     fleet: Fleet, tmp_path: Path
 ) -> None:
-    job, handoff, (ours, theirs) = slow_job(fleet, "on-a-terminal"), Handoff(tmp_path), os.openpty()
+    job, handoff, (test_end, command_end) = (
+        slow_job(fleet, "on-a-terminal"),
+        Handoff(tmp_path),
+        os.openpty(),
+    )
     environment = handoff.environment(
         TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=fleet.system.redis_url
     )
     process = subprocess.Popen(
         handoff.command("watch", job.job_id),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=command_end,
+        stdout=command_end,
+        stderr=command_end,
         env=environment,
     )
-    os.close(theirs)
+    os.close(command_end)
     try:
-        shown = read_until(ours, "waits for a")
-        assert f"{job.job_id}  running" in shown
-        assert "of 200 turns" in shown
-        assert "turn 1  thinking" in read_until(ours, "thinking")
-        job.ends()
-        read_until(ours, "So it is.")
+        screen = read_until(test_end, "waits for a")
+        assert f"{job.job_id}  running" in screen
+        assert "of 200 turns" in screen
+        assert "turn 1  thinking" in read_until(test_end, "thinking")
+        job.wait_for_end()
+        read_until(test_end, "So it is.")
         assert process.wait(30) == 0
     finally:
         process.kill()
         process.wait()
-        os.close(ours)
+        os.close(test_end)
 
 
-def told_of_events(said: str) -> list[str]:
+def event_lines(output: str) -> list[str]:
     """Return the lines about events, without momentary lines: claims, signs of life, waits and the
     final account.
     """
-    of_the_moment = (": works", "at work:", "trying again", "Redis is back", "waits for")
+    momentary = (": works", "at work:", "trying again", "Redis is back", "waits for")
     return [
         line
-        for line in said.partition("\n\n")[0].splitlines()
-        if not any(words in line for words in of_the_moment)
+        for line in output.partition("\n\n")[0].splitlines()
+        if not any(text in line for text in momentary)
     ]

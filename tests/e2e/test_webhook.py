@@ -1,4 +1,4 @@
-"""The end of a job is told to its webhook: signed, once, and again when that failed."""
+"""The webhook of a job gets one signed request at its end. A failed request is repeated."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_webhook_gets_one_signed_post_and_a_failed_post_is_repeated(fleet: Fleet) -> None:
-    with WebhookServer(200) as well, WebhookServer(503, 200) as ill:
-        job_id = fleet.submit("hook", webhook_url=well.url, a="")
-        other = fleet.submit("hook-ill", webhook_url=ill.url, a="")
-        fleet.ends_well(job_id)
-        fleet.ends_well(other)
+    with WebhookServer(200) as healthy, WebhookServer(503, 200) as failing:
+        job_id = fleet.submit("hook", webhook_url=healthy.url, a="")
+        other = fleet.submit("hook-ill", webhook_url=failing.url, a="")
+        fleet.wait_for_success(job_id)
+        fleet.wait_for_success(other)
         wait_until(
-            lambda: len(ill.posts) == 2, timeout_s=WEBHOOK_BACKOFF_S[1] + 5, what="the second try"
+            lambda: len(failing.posts) == 2,
+            timeout_s=WEBHOOK_BACKOFF_S[1] + 5,
+            what="the second try",
         )
         wait_until(lambda: delivered(fleet, other), what="its success in the journal")
 
-        (post,) = well.posts
+        (post,) = healthy.posts
         assert json.loads(post.body) == {
             "job_id": job_id,
             "status": "ok",
@@ -42,10 +44,10 @@ def test_a_webhook_gets_one_signed_post_and_a_failed_post_is_repeated(fleet: Fle
         }
         sent = post.headers[SIGNATURE_HEADER.lower()], post.headers[TIMESTAMP_HEADER.lower()]
         assert sent[0] == signature(WEBHOOK_SECRET, sent[1], post.body)
-        assert [json.loads(one.body)["attempt"] for one in ill.posts] == [1, 2]
+        assert [json.loads(post.body)["attempt"] for post in failing.posts] == [1, 2]
 
 
 def delivered(fleet: Fleet, job_id: str) -> bool:
-    written = fleet.jobs.store.journal.read(JobId(job_id))
-    tried = [each.event for each in written if isinstance(each.event, WebhookTried)]
-    return bool(tried) and tried[-1].delivered
+    journal = fleet.jobs.store.journal.read(JobId(job_id))
+    attempts = [recorded.event for recorded in journal if isinstance(recorded.event, WebhookTried)]
+    return bool(attempts) and attempts[-1].delivered

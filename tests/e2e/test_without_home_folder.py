@@ -1,4 +1,4 @@
-"""A user id without an entry in /etc/passwd and without HOME, as OpenShift runs containers."""
+"""Commands work for a user id without an entry in /etc/passwd and without HOME, as in OpenShift."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.commands import DOCUMENTS, REQUEST, ROOT, Handoff, said
+from tests.e2e.commands import DOCUMENTS, REQUEST, ROOT, Handoff, error_line
 
 pytestmark = pytest.mark.slow
 
@@ -20,8 +20,8 @@ def no_entry(uid):
 
 pwd.getpwuid = no_entry
 """
-"""Every Python process with this as `sitecustomize` has a user without an entry. Works without
-the right to change the user id.
+"""Module `sitecustomize` that makes the user's entry unknown to a Python process. It needs no right
+to change the user id.
 """
 
 
@@ -37,15 +37,15 @@ def path_of(handoff: Handoff) -> str:
     return os.pathsep.join((str(handoff.folder), str(ROOT)))
 
 
-def test_the_main_job_runs_for_a_user_without_a_home_folder(handoff: Handoff) -> None:
-    done = handoff.run(
+def test_a_job_runs_for_a_user_without_a_home_folder(handoff: Handoff) -> None:
+    completed = handoff.run(
         *("run", REQUEST, "--docs", str(DOCUMENTS), "--json"),
         timeout_s=120,
         PYTHONPATH=path_of(handoff),
     )
 
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["status"] == "ok"
+    assert completed.returncode == 0, completed.stderr
+    assert json.loads(completed.stdout)["status"] == "ok"
 
 
 @pytest.mark.parametrize("command", [["run", REQUEST], ["worker", "--all"], ["up"]])
@@ -54,13 +54,13 @@ def test_without_a_cache_folder_the_last_line_names_the_setting(
 ) -> None:
     url = redis_url if command[0] == "worker" else ""
 
-    done = handoff.run(
+    completed = handoff.run(
         *command, PYTHONPATH=path_of(handoff), HANDOFF_CACHE_DIR="", HANDOFF_REDIS_URL=url
     )
 
-    assert done.returncode == 2, done.stderr
-    assert "HANDOFF_CACHE_DIR" in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
+    assert completed.returncode == 2, completed.stderr
+    assert "HANDOFF_CACHE_DIR" in completed.stderr.splitlines()[-1]
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_without_a_cache_folder_the_last_line_names_the_setting(
         ("HANDOFF_SPECIALISTS_DIRS", "/srv/x:~nobody-of-this-name/x"),
     ],
 )
-def test_a_folder_that_needs_a_home_is_refused_in_a_line(
+def test_a_setting_with_a_home_folder_is_refused_in_one_line(
     handoff: Handoff, name: str, value: str
 ) -> None:
-    done = handoff.run("run", REQUEST, PYTHONPATH=path_of(handoff), **{name: value})  # type: ignore[arg-type]
+    completed = handoff.run("run", REQUEST, PYTHONPATH=path_of(handoff), **{name: value})  # type: ignore[arg-type]
 
-    assert name in said(done, 2)
+    assert name in error_line(completed, 2)

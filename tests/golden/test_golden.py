@@ -28,7 +28,7 @@ AGENTS = load_specialists(BUILT_IN) | {name: read_role(name) for name in ROLES_W
 class Expectation(Message):
     does: str
     because: str
-    """Words of the instructions, white space folded."""
+    """Phrase of the instructions that the expectation rests on. White space does not matter."""
 
 
 class Golden(Message):
@@ -39,9 +39,13 @@ class Golden(Message):
     must: list[Expectation]
 
     def unsupported(self, instructions: str) -> list[str]:
-        """Return the duties that lost their phrase in the instructions."""
-        said = folded(instructions)
-        return [expected.does for expected in self.must if folded(expected.because) not in said]
+        """Return the expectations whose phrase is not in the instructions."""
+        text = collapse_white_space(instructions)
+        return [
+            expectation.does
+            for expectation in self.must
+            if collapse_white_space(expectation.because) not in text
+        ]
 
 
 class Section(NamedTuple):
@@ -49,7 +53,7 @@ class Section(NamedTuple):
     heading: str
 
 
-def folded(text: str) -> str:
+def collapse_white_space(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -72,7 +76,7 @@ def test_every_built_in_agent_has_a_golden_request() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(GOLDENS))
-def test_the_instructions_say_all_that_the_golden_request_needs(name: str) -> None:
+def test_the_instructions_contain_all_phrases_of_the_golden_request(name: str) -> None:
     assert GOLDENS[name].unsupported(AGENTS[name].instructions) == []
 
 
@@ -81,7 +85,7 @@ def test_the_instructions_say_all_that_the_golden_request_needs(name: str) -> No
     SECTIONS,
     ids=lambda section: f"{section.agent}-{section.heading or 'opening'}".replace(" ", "_"),
 )
-def test_the_golden_request_fails_without_any_one_section(section: Section) -> None:
+def test_every_section_has_a_phrase_of_the_golden_request(section: Section) -> None:
     spec = AGENTS[section.agent]
     rest = "\n".join(
         text
@@ -92,7 +96,7 @@ def test_the_golden_request_fails_without_any_one_section(section: Section) -> N
 
 
 @pytest.mark.parametrize("name", sorted(GOLDENS))
-def test_the_golden_task_makes_a_handoff(name: str) -> None:
+def test_a_handoff_can_carry_the_golden_task(name: str) -> None:
     handoff = _handoff(AGENTS[name], GOLDENS[name])
     assert AgentHandoff.from_json(handoff.to_json()) == handoff
 

@@ -1,5 +1,6 @@
-"""Journals that this version wrote: every later version must read them, and find the same job
-in them. Never change one; add another.
+"""Every later version must read these journals, and find the same job in them.
+
+A journal file never changes. A new kind of event gets a new file.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def read(path: Path) -> list[Recorded]:
     ]
 
 
-def shown(ref: BlobRef | None) -> str | None:
+def digest_of_ref(ref: BlobRef | None) -> str | None:
     return ref.digest if ref else None
 
 
@@ -102,7 +103,7 @@ def facts(state: JobState) -> dict[str, Any]:
                 "status": step.status,
                 "attempt": step.attempt,
                 "result": step.result_status,
-                "why": shown(step.trouble),
+                "why": digest_of_ref(step.trouble),
             }
             for name, step in state.steps.items()
         },
@@ -123,8 +124,8 @@ def test_a_journal_of_an_older_version_has_the_same_facts(path: Path) -> None:
     assert facts(state) == json.loads(path.with_suffix(".json").read_text())
 
 
-def test_no_golden_journal_and_no_fact_changes() -> None:
-    """Add another one, and its line here."""
+def test_the_files_of_golden_journals_are_unchanged() -> None:
+    """A new journal needs new entries in `DIGESTS`."""
     assert {
         path.name: sha256(path.read_bytes()).hexdigest()
         for path in (Path(__file__).parent / "journals").iterdir()
@@ -137,43 +138,43 @@ def test_every_kind_of_event_is_in_some_journal() -> None:
     )
 
 
-# A record of a newer version is refused as a whole, never read in part.
-
 EVENTS = {
-    type(one.event): json.loads(one.event.to_json()) for path in JOURNALS for one in read(path)
+    type(recorded.event): json.loads(recorded.event.to_json())
+    for path in JOURNALS
+    for recorded in read(path)
 }
 
 
 def enums_in(value: Any) -> list[str]:
-    """Fields of an event that hold one of a closed set of words."""
+    """Return the names of the event's fields whose value is a member of an enum."""
     return [name for name, item in value if isinstance(item, StrEnum)]
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
-def test_a_field_that_this_version_does_not_know_is_not_passed_over(kind: Any) -> None:
+def test_an_event_with_an_unknown_field_is_refused(kind: Any) -> None:
     with pytest.raises(MalformedMessage):
         parse_event(json.dumps(EVENTS[kind] | {"of_the_future": None}))
 
 
-def test_a_kind_of_event_that_this_version_does_not_know_is_refused() -> None:
+def test_an_unknown_kind_of_event_is_refused() -> None:
     with pytest.raises(MalformedMessage):
         parse_event('{"type": "of_the_future"}')
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
-def test_an_unknown_word_is_refused(kind: Any) -> None:
+def test_an_event_with_an_unknown_enum_value_is_refused(kind: Any) -> None:
     for name in enums_in(parse_event(json.dumps(EVENTS[kind]))):
         with pytest.raises(MalformedMessage):
             parse_event(json.dumps(EVENTS[kind] | {name: "of_the_future"}))
 
 
-def holds(value: Any, said: Any) -> bool:
-    """Return whether `value` contains everything in `said`. Additions are allowed."""
-    if isinstance(said, dict):
-        return all(name in value and holds(value[name], item) for name, item in said.items())
-    if isinstance(said, list):
-        return len(value) == len(said) and all(map(holds, value, said))
-    return bool(value == said)
+def contains(value: Any, expected: Any) -> bool:
+    """Return whether `value` contains everything in `expected`. It may have additional fields."""
+    if isinstance(expected, dict):
+        return all(name in value and contains(value[name], item) for name, item in expected.items())
+    if isinstance(expected, list):
+        return len(value) == len(expected) and all(map(contains, value, expected))
+    return bool(value == expected)
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
@@ -182,6 +183,6 @@ def test_an_older_versions_records_keep_their_meaning(path: Path) -> None:
     values.
     """
     for line in path.read_text().splitlines():
-        said = json.loads(line)["event"]
-        again = json.loads(parse_event(json.dumps(said)).to_json())
-        assert holds(again, said)
+        recorded = json.loads(line)["event"]
+        parsed = json.loads(parse_event(json.dumps(recorded)).to_json())
+        assert contains(parsed, recorded)

@@ -1,7 +1,7 @@
-"""A store of fixed jobs, made by real processes: one supervisor and one worker, one slot each.
+"""A store of fixed jobs, made by one supervisor and one worker with one slot each.
 
-One slot makes the order of the work the same in every run. The offline model makes the answers the
-same. What still differs (ids, times, process ids) is removed by `tests.oracle.normalized`.
+With one slot, the order of the work is the same in every run. With the offline model, the answers
+are the same. `tests.oracle.normalized` replaces ids, times and process ids, which differ.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.e2e.commands import DOCUMENTS, ROOT, Handoff
-from tests.e2e.test_cli_up import url_in
+from tests.e2e.test_cli_up import printed_url
 from tests.waiting import wait_until
 
 NOTES = ROOT / "examples" / "disagreeing-notes"
@@ -31,8 +31,8 @@ class FixedJobs:
 
     def run(self, *arguments: str) -> str:
         """Return the exit code, stdout and stderr of a command, as one text."""
-        done = self.handoff.run(*arguments, HANDOFF_REDIS_URL=self.url, COLUMNS="100")
-        return f"exit code {done.returncode}\n--- stdout\n{done.stdout}--- stderr\n{done.stderr}"
+        completed = self.handoff.run(*arguments, HANDOFF_REDIS_URL=self.url, COLUMNS="100")
+        return f"exit code {completed.returncode}\n--- stdout\n{completed.stdout}--- stderr\n{completed.stderr}"
 
 
 @contextmanager
@@ -54,25 +54,27 @@ def fixed_jobs(folder: Path) -> Iterator[FixedJobs]:
         "waiting": (QUESTION, "--docs", str(DOCUMENTS), "--approve", "plan", "--mode", "team"),
     }
     with handoff.started("up", "--concurrency", "1"):
-        jobs = FixedJobs(handoff, url_in(handoff), {})
+        jobs = FixedJobs(handoff, printed_url(handoff), {})
         for name, arguments in submissions.items():
-            jobs.ids[name] = _submitted(jobs, arguments)
-            wait_until(lambda name=name: _stands(jobs, name), what=f"the job {name}")  # type: ignore[misc]
+            jobs.ids[name] = _submit(jobs, arguments)
+            wait_until(lambda name=name: _has_settled(jobs, name), what=f"the job {name}")  # type: ignore[misc]
             if name == "cancelled":
                 jobs.run("cancel", jobs.ids[name])
         jobs.run("retry", jobs.ids["retried"], "--max-job-turns", "200")
-        wait_until(lambda: _stands(jobs, "retried"), what="the retried job")
+        wait_until(lambda: _has_settled(jobs, "retried"), what="the retried job")
         yield jobs
 
 
-def _submitted(jobs: FixedJobs, arguments: tuple[str, ...]) -> str:
-    done = jobs.handoff.run("submit", *arguments, HANDOFF_REDIS_URL=jobs.url)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+def _submit(jobs: FixedJobs, arguments: tuple[str, ...]) -> str:
+    completed = jobs.handoff.run("submit", *arguments, HANDOFF_REDIS_URL=jobs.url)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.strip()
 
 
-def _stands(jobs: FixedJobs, name: str) -> bool:
-    """Whether nothing of the job runs: it has ended, or it waits for a person."""
-    done = jobs.handoff.run("show", jobs.ids[name], "--full", "--json", HANDOFF_REDIS_URL=jobs.url)
-    status = json.loads(done.stdout)["status"]
+def _has_settled(jobs: FixedJobs, name: str) -> bool:
+    """Return whether the job has ended, or waits for a person."""
+    completed = jobs.handoff.run(
+        "show", jobs.ids[name], "--full", "--json", HANDOFF_REDIS_URL=jobs.url
+    )
+    status = json.loads(completed.stdout)["status"]
     return status not in ("queued", "planning", "running", "reviewing", "answering")

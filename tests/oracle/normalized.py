@@ -1,4 +1,6 @@
-"""Output without what differs between two runs: ids, times, process ids, ports, digests and paths."""
+"""Replace the parts of an output that differ between two runs: ids, times, process ids, ports,
+digests and paths.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def _normalized_line(line: str, ids: Mapping[str, str], folder: str) -> str:
 
 
 def _without_variation(value: Any) -> Any:
-    """Return a JSON value without times and other measured figures. Floats are such figures."""
+    """Return a JSON value without times and other measured numbers. All floats are measured."""
     if isinstance(value, dict) and value and all(_is_digest(key) for key in value):
         return sorted(json.dumps(_without_variation(item)) for item in value.values())
     if isinstance(value, dict):
@@ -77,5 +79,5 @@ def _is_digest(key: str) -> bool:
 
 
 def _handoff_id(item: Any) -> str:
-    """Return the key by which items are sorted: steps that run side by side end in any order."""
+    """Return the sort key of an item, because parallel steps end in any order."""
     return str(item.get("handoff_id", "")) if isinstance(item, dict) else ""

@@ -1,7 +1,7 @@
-"""Snapshots of what every command prints, on a store of fixed jobs.
+"""The output of every command on a store of fixed jobs equals its snapshot.
 
-A change of structure must not change them. `WRITE_SNAPSHOTS=1 pytest tests/oracle` writes them
-again after a text was changed on purpose; the commit then shows the difference.
+A change of structure must not change the snapshots. After an intended change of a text,
+`WRITE_SNAPSHOTS=1 pytest tests/oracle` writes them again, and the commit shows the difference.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ BAD_INPUTS = (
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FixedJobs]:
-    with fixed_jobs(tmp_path_factory.mktemp("oracle")) as made:
-        yield made
+    with fixed_jobs(tmp_path_factory.mktemp("oracle")) as store_of_jobs:
+        yield store_of_jobs
 
 
 def assert_matches_snapshot(name: str, output: str) -> None:
@@ -105,13 +105,13 @@ def test_commands_print_the_same_about_a_job(jobs: FixedJobs, name: str) -> None
 
 
 def test_following_a_job_prints_the_same_lines(jobs: FixedJobs) -> None:
-    """Use jobs whose steps run one after the other."""
+    """The steps of these jobs run one after the other, so the order of the lines is fixed."""
     names = ("single", "brief", "failed", "retried", "partial", "schema", "cancelled")
     assert_matches_snapshot("watch", outputs(jobs, (f"watch {name}" for name in names)))
 
 
-def test_a_job_in_brief_is_the_same(jobs: FixedJobs) -> None:
-    """Use jobs with few handoffs. The brief view of a large job shows the longest handoffs."""
+def test_the_brief_view_of_a_job_is_the_same(jobs: FixedJobs) -> None:
+    """These jobs have few handoffs. The brief view of a large job shows only the longest handoffs."""
     names = ("single", "partial", "failed", "waiting")
     commands = [f"show {name} {option}" for name in names for option in ("", "--json")]
     assert_matches_snapshot("brief_views", outputs(jobs, commands))

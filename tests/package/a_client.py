@@ -15,7 +15,7 @@ QUESTION = "Compare Qdrant and pgvector"
 DOCUMENTS = {"notes.md": b"# Qdrant\n\nQdrant is a vector database.\n"}
 
 
-def by_thread(folder: Path) -> dict[str, Any]:
+def run_with_threads(folder: Path) -> dict[str, Any]:
     """Use the client for threads."""
     jobs = connect()
     job_id = jobs.submit(Request(QUESTION, documents=folder, limits=Limits(max_turns=60)))
@@ -25,7 +25,7 @@ def by_thread(folder: Path) -> dict[str, Any]:
     return {"events": events, "status": result.status, "answer": result.answer}
 
 
-async def by_event_loop() -> dict[str, Any]:
+async def run_with_asyncio() -> dict[str, Any]:
     """Use the client for asyncio."""
     async with connect_async() as jobs:
         job_id = await jobs.submit(Request(QUESTION, documents=DOCUMENTS))
@@ -36,5 +36,5 @@ async def by_event_loop() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    results = [by_thread(Path(sys.argv[1])), asyncio.run(by_event_loop())]
+    results = [run_with_threads(Path(sys.argv[1])), asyncio.run(run_with_asyncio())]
     print(json.dumps({"installed": handoff_queue.__file__, "results": results}))

@@ -35,7 +35,7 @@ from handoff_queue.testing import (
 
 
 def submit(jobs: Client, question: str, folder: Path, signature: Mapping[str, Any]) -> JobId:
-    """`signature`: a `celery.Signature` is a mapping."""
+    """Submit a job. `signature`: a `celery.Signature`, which is a mapping."""
     request = Request(
         question,
         documents=folder,
@@ -47,7 +47,7 @@ def submit(jobs: Client, question: str, folder: Path, signature: Mapping[str, An
 
 
 def status_of(jobs: Client, job_id: JobId) -> JobStatus | None:
-    """Follow a job to its end."""
+    """Follow a job to its end, and return its status."""
     recorded: Recorded
     for recorded in jobs.events(job_id):
         if isinstance(recorded.event, JobEnded):

@@ -20,7 +20,7 @@ from handoff_queue.shared.local.redis_server import PrivateRedis, find_server
 from tests.running_system import DOCUMENTS
 
 pytestmark = pytest.mark.slow
-THEIRS = ("shared", "supervisor", "workers", "chaos")
+PROJECT_PACKAGES = ("shared", "supervisor", "workers", "chaos")
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -59,18 +59,18 @@ class Project:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     folder = tmp_path_factory.mktemp("project")
-    for name in THEIRS:
+    for name in PROJECT_PACKAGES:
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("OWNER = 'the project'\n")
     (folder / "program.py").write_text(PROGRAM)
-    built = tmp_path_factory.mktemp("built")
-    environment = newest(built / "environment", build_wheel(built), "all")
+    build_folder = tmp_path_factory.mktemp("built")
+    environment = newest(build_folder / "environment", build_wheel(build_folder), "all")
     variables = {
         "PATH": f"{find_server().parent}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder),
         "PYTHONPATH": str(folder),
         "HANDOFF_OFFLINE": "true",
-        "HANDOFF_CACHE_DIR": str(built / "cache"),
+        "HANDOFF_CACHE_DIR": str(build_folder / "cache"),
     }
     return Project(folder, environment, variables)
 
@@ -96,42 +96,44 @@ def redis_url(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(scope="module")
-def of_the_client(project: Project, redis_url: str) -> dict[str, Any]:
+def client_output(project: Project, redis_url: str) -> dict[str, Any]:
     """Return the output of the project's program, which uses the Python client."""
-    done = project.run(
+    completed = project.run(
         "python", "-W", "error", "program.py", str(DOCUMENTS), HANDOFF_REDIS_URL=redis_url
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    printed: dict[str, Any] = json.loads(done.stdout)
+    assert (completed.returncode, completed.stderr) == (0, "")
+    printed: dict[str, Any] = json.loads(completed.stdout)
     return printed
 
 
 def test_both_celery_commands_run_a_job_from_the_python_client(
-    of_the_client: dict[str, Any],
+    client_output: dict[str, Any],
 ) -> None:
-    assert of_the_client["status"] == "ok"
+    assert client_output["status"] == "ok"
 
 
-def test_the_project_imports_its_own_packages(of_the_client: dict[str, Any]) -> None:
-    assert of_the_client["owners"] == ["the project"] * len(THEIRS)
+def test_the_project_imports_its_own_packages(client_output: dict[str, Any]) -> None:
+    assert client_output["owners"] == ["the project"] * len(PROJECT_PACKAGES)
 
 
 def test_handoff_trace_writes_its_page(
-    project: Project, redis_url: str, of_the_client: dict[str, Any]
+    project: Project, redis_url: str, client_output: dict[str, Any]
 ) -> None:
-    done = project.run(
-        "handoff", "trace", of_the_client["job_id"], "-o", "trace.html", HANDOFF_REDIS_URL=redis_url
+    completed = project.run(
+        "handoff", "trace", client_output["job_id"], "-o", "trace.html", HANDOFF_REDIS_URL=redis_url
     )
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert "<html" in (project.folder / "trace.html").read_text()
 
 
 def test_handoff_run_answers_a_question(project: Project) -> None:
-    done = project.run("handoff", "run", "Compare Qdrant and pgvector", "--docs", str(DOCUMENTS))
+    completed = project.run(
+        "handoff", "run", "Compare Qdrant and pgvector", "--docs", str(DOCUMENTS)
+    )
 
-    assert done.returncode == 0, done.stderr
-    assert "Qdrant" in done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert "Qdrant" in completed.stdout
 
 
 def test_the_wheel_has_one_top_level_package(project: Project) -> None:

@@ -1,4 +1,4 @@
-"""The installed wheel: with old and new dependencies, without extras, and with its types."""
+"""The installed wheel works with the oldest and newest dependencies, without extras, and with mypy."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SUPPORTED = {
     "oldest": {"celery": "5.5.0", "redis": "5.2.0", "pydantic": "2.12.0"},
     "newest": {"celery": "5.7", "redis": "8.1", "pydantic": "2.14"},
 }
-"""End -> package -> the start of its version."""
+"""End of the supported versions -> package -> start of its version."""
 MOST_PACKAGES = 40
 MOST_MEGABYTES = 45
 """Limits of the client's install, without bytecode. `handoff-queue[all]` has 84 packages, 87 MB."""
-WRONG = {
+TYPE_ERRORS = {
     'jobs.submit("a question")': "arg-type",
     "Request(text=3)": "arg-type",
     'Request("a question", priority="now")': "arg-type",
@@ -42,8 +42,8 @@ WRONG = {
     "jobs.rows(job_id)[0].key + 1": "operator",
     "later.submit(request).upper()": "attr-defined",
 }
-"""Wrong line -> the code of mypy's error."""
-WRONG_HEAD = """
+"""Line with a type error -> error code of mypy."""
+TYPE_ERRORS_HEAD = """
 from handoff_queue import AsyncClient, Client, JobId, Request
 
 def wrong(jobs: Client, later: AsyncClient, request: Request, job_id: JobId) -> None:
@@ -52,7 +52,7 @@ def wrong(jobs: Client, later: AsyncClient, request: Request, job_id: JobId) -> 
 
 @pytest.fixture(scope="module")
 def installs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Environment]:
-    """Return end -> an environment with the client's install only."""
+    """Return environments with only the client's install, by the end of the supported versions."""
     folder = tmp_path_factory.mktemp("installs")
     wheel = build_wheel(folder)
     with ThreadPoolExecutor() as threads:
@@ -70,7 +70,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
 def run_in(
     environment: Environment, *arguments: str, cwd: Path, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the environment's interpreter. It does not see this repository."""
+    """Run the environment's interpreter in isolated mode, without this repository."""
     return subprocess.run(
         [environment.python, "-I", *arguments],
         cwd=cwd,
@@ -108,7 +108,7 @@ def check_types(environment: Environment, program: Path) -> subprocess.Completed
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_the_environments_hold_the_versions_at_each_end(
+def test_the_environments_have_the_versions_at_each_end(
     installs: Mapping[str, Environment], end: str
 ) -> None:
     packages = installs[end].packages()
@@ -123,10 +123,10 @@ def test_a_client_submits_follows_and_reads_at_each_end_of_the_supported_version
 ) -> None:
     arguments = ("-W", "error", str(HERE / "a_client.py"), str(DOCUMENTS))
 
-    done = run_in(installs[end], *arguments, cwd=tmp_path, HANDOFF_REDIS_URL=system.redis_url)
+    completed = run_in(installs[end], *arguments, cwd=tmp_path, HANDOFF_REDIS_URL=system.redis_url)
 
-    assert done.stderr == ""
-    printed = json.loads(done.stdout)
+    assert completed.stderr == ""
+    printed = json.loads(completed.stdout)
     assert Path(printed["installed"]).is_relative_to(installs[end].folder)
     for result in printed["results"]:
         assert result["status"] == "ok"
@@ -146,9 +146,9 @@ def test_a_client_keeps_its_prefix_with_the_oldest_and_the_newest_supported_vers
     )
     url = f"{redis_url}?prefix=team"
 
-    done = run_in(installs[end], str(submit), cwd=tmp_path, HANDOFF_REDIS_URL=url)
+    completed = run_in(installs[end], str(submit), cwd=tmp_path, HANDOFF_REDIS_URL=url)
 
-    assert re.fullmatch("j-[0-9a-f]{12}\n", done.stdout), done.stderr
+    assert re.fullmatch("j-[0-9a-f]{12}\n", completed.stdout), completed.stderr
     with redis.Redis.from_url(redis_url, decode_responses=True) as store:
         keys = store.keys()
     assert keys
@@ -164,9 +164,9 @@ def test_a_client_refuses_the_certificate_of_another_host_at_each_end(
     tmp_path: Path,
     end: str,
 ) -> None:
-    """redis-py below 6 checks no name of a host unless it is told to."""
-    look = tmp_path / "look.py"
-    look.write_text(
+    """redis-py below 6 does not check the host name by default."""
+    program = tmp_path / "look.py"
+    program.write_text(
         "from handoff_queue.shared.types.errors import HandoffError\n"
         "from handoff_queue.supervisor.client.client import connect\n"
         "try:\n"
@@ -174,19 +174,19 @@ def test_a_client_refuses_the_certificate_of_another_host_at_each_end(
         "except HandoffError as error:\n"
         "    print(error)\n"
     )
-    certificate, key = a_certificate(tmp_path, "other", holds="DNS:other.example")
-    behind, port = urlsplit(redis_url), free_port()
-    doors = (str(certificate), str(key), f"{port}:{behind.port}")
-    command = [sys.executable, "-m", "tests.doubles.tls_proxy", *doors]
+    certificate, key = a_certificate(tmp_path, "other", alternative_name="DNS:other.example")
+    redis_address, port = urlsplit(redis_url), free_port()
+    proxy_arguments = (str(certificate), str(key), f"{port}:{redis_address.port}")
+    command = [sys.executable, "-m", "tests.doubles.tls_proxy", *proxy_arguments]
     environment = {"PYTHONPATH": str(ROOT)}
     processes.start(ChildSpec("door", command, environment, is_ready=partial(is_open, port)))
     processes.wait_until_ready()
     files = f"ssl_ca_certs={certificate}&ssl_certfile={certificate}&ssl_keyfile={key}"
-    url = f"rediss://:{behind.password}@localhost:{port}/0?{files}"
+    url = f"rediss://:{redis_address.password}@localhost:{port}/0?{files}"
 
-    checked = run_in(installs[end], str(look), cwd=tmp_path, HANDOFF_REDIS_URL=url)
+    checked = run_in(installs[end], str(program), cwd=tmp_path, HANDOFF_REDIS_URL=url)
     unchecked = f"{url}&ssl_check_hostname=false"
-    allowed = run_in(installs[end], str(look), cwd=tmp_path, HANDOFF_REDIS_URL=unchecked)
+    allowed = run_in(installs[end], str(program), cwd=tmp_path, HANDOFF_REDIS_URL=unchecked)
 
     assert "certificate" in checked.stdout
     assert checked.stderr == ""
@@ -219,7 +219,7 @@ def test_a_client_install_is_small(installs: Mapping[str, Environment], end: str
         ),
     ],
 )
-def test_a_command_without_its_extra_says_which_one_in_one_line(
+def test_a_command_without_its_extra_names_it_in_one_line(
     installs: Mapping[str, Environment], tmp_path: Path, command: str, line: str
 ) -> None:
     module, *arguments = command.split()
@@ -231,9 +231,13 @@ def test_a_command_without_its_extra_says_which_one_in_one_line(
     )
     program.write_text(f"from {name} import main\nmain()\n")
 
-    done = run_in(installs["newest"], str(program), *arguments, cwd=tmp_path)
+    completed = run_in(installs["newest"], str(program), *arguments, cwd=tmp_path)
 
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"handoff: {line}\n")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (
+        2,
+        "",
+        f"handoff: {line}\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -278,9 +282,9 @@ def test_a_request_that_needs_an_extra_is_refused_with_its_name(
         "    print(error)\n"
     )
 
-    done = run_in(installs["newest"], str(program), cwd=tmp_path, HANDOFF_REDIS_URL=redis_url)
+    completed = run_in(installs["newest"], str(program), cwd=tmp_path, HANDOFF_REDIS_URL=redis_url)
 
-    assert (done.stdout, done.stderr) == (f"{line}\n", "")
+    assert (completed.stdout, completed.stderr) == (f"{line}\n", "")
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -301,16 +305,16 @@ def test_a_wrong_call_is_an_error_for_mypy(
     installs: Mapping[str, Environment], tmp_path: Path
 ) -> None:
     program = tmp_path / "wrong.py"
-    program.write_text(WRONG_HEAD + "".join(f"    {line}\n" for line in WRONG))
-    first = len(WRONG_HEAD.splitlines()) + 1
+    program.write_text(TYPE_ERRORS_HEAD + "".join(f"    {line}\n" for line in TYPE_ERRORS))
+    first = len(TYPE_ERRORS_HEAD.splitlines()) + 1
 
     checked = check_types(installs["newest"], program)
 
     errors = re.findall(r"wrong\.py:(\d+): error: .*\[([a-z-]+)\]", checked.stdout)
     assert [(int(line), code) for line, code in errors] == [
-        (first + place, code) for place, code in enumerate(WRONG.values())
+        (first + index, code) for index, code in enumerate(TYPE_ERRORS.values())
     ]
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_has_the_marker_of_typed_packages() -> None:
     assert (ROOT / "handoff_queue" / "py.typed").is_file()

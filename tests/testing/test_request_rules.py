@@ -22,13 +22,13 @@ OBJECT = {"type": "object", "properties": {}, "additionalProperties": False}
 TOOL = {"name": "look", "description": "Looks.", "input_schema": OBJECT}
 
 
-def text(words: str = "Hello") -> Json:
-    return {"type": "text", "text": words}
+def text(content: str = "Hello") -> Json:
+    return {"type": "text", "text": content}
 
 
 def call(id_: Any = "toolu_1", name: Any = "look", arguments: Any = None) -> Json:
-    given = {} if arguments is None else arguments
-    return {"type": "tool_use", "id": id_, "name": name, "input": given}
+    input_ = {} if arguments is None else arguments
+    return {"type": "tool_use", "id": id_, "name": name, "input": input_}
 
 
 def result(id_: str = "toolu_1", **more: Any) -> Json:
@@ -56,7 +56,7 @@ def request(*messages: Json, **more: Any) -> Json:
     return {**base, "messages": list(messages) or [user(text())], **more}
 
 
-GOOD: Mapping[str, Json] = {
+VALID: Mapping[str, Json] = {
     "one question": request(),
     "a plain string": request({"role": "user", "content": "Hello"}),
     "neighbours of one role": request(user(text()), user(text())),
@@ -86,8 +86,8 @@ GOOD: Mapping[str, Json] = {
     "a tool name of 128 characters": request(tools=[{**TOOL, "name": "n" * 128}]),
 }
 
-DEEP = {"type": "object", "properties": {"größe": {"type": "string"}}}
-BAD: Mapping[str, tuple[Json, str]] = {
+UMLAUT_SCHEMA = {"type": "object", "properties": {"größe": {"type": "string"}}}
+INVALID: Mapping[str, tuple[Json, str]] = {
     "no object": ([], "must be a JSON object"),  # type: ignore[dict-item]
     "an unknown field": (request(temperature=0), "temperature: Extra inputs"),
     "no model": (request(model=""), "model: Field required"),
@@ -177,7 +177,7 @@ BAD: Mapping[str, tuple[Json, str]] = {
     "a tool name of 129 characters": (request(tools=[{**TOOL, "name": "n" * 129}]), "tools.0.name"),
     "a tool name with a dot": (request(tools=[{**TOOL, "name": "a.b"}]), "tools.0.name"),
     "a parameter with an umlaut": (
-        request(tools=[{**TOOL, "input_schema": DEEP}]),
+        request(tools=[{**TOOL, "input_schema": UMLAUT_SCHEMA}]),
         "Property keys should match pattern",
     ),
     "a schema without its type": (
@@ -235,18 +235,18 @@ BAD: Mapping[str, tuple[Json, str]] = {
 }
 
 
-@pytest.mark.parametrize("good", GOOD.values(), ids=GOOD)
-def test_a_good_request_breaks_no_rule(good: Json) -> None:
-    assert list(violations(deepcopy(good))) == []
+@pytest.mark.parametrize("valid", VALID.values(), ids=VALID)
+def test_a_good_request_breaks_no_rule(valid: Json) -> None:
+    assert list(violations(deepcopy(valid))) == []
 
 
-@pytest.mark.parametrize(("bad", "says"), BAD.values(), ids=BAD)
-def test_a_bad_request_breaks_a_rule_that_is_named(bad: Json, says: str) -> None:
-    assert any(says in line for line in violations(bad)), list(violations(bad))
+@pytest.mark.parametrize(("invalid", "message"), INVALID.values(), ids=INVALID)
+def test_a_bad_request_breaks_a_rule_that_is_named(invalid: Json, message: str) -> None:
+    assert any(message in line for line in violations(invalid)), list(violations(invalid))
 
 
 @pytest.mark.parametrize(
-    ("schema", "says"),
+    ("schema", "message"),
     [
         ({"type": "string", "maxLength": 3}, "keyword 'maxLength' is not supported"),
         ({"type": "string", "pattern": "a"}, "keyword 'pattern' is not supported"),
@@ -264,8 +264,8 @@ def test_a_bad_request_breaks_a_rule_that_is_named(bad: Json, says: str) -> None
         ),
     ],
 )
-def test_a_schema_outside_the_supported_subset_is_refused(schema: Json, says: str) -> None:
-    assert any(says in line for line in schema_violations("schema", schema))
+def test_a_schema_outside_the_supported_subset_is_refused(schema: Json, message: str) -> None:
+    assert any(message in line for line in schema_violations("schema", schema))
 
 
 def test_the_sdks_tool_schemas_stay_within_the_supported_subset() -> None:

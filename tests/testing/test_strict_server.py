@@ -20,7 +20,7 @@ HEADERS = {
     "x-api-key": "k",
     "content-type": "application/json",
 }
-GOOD: Json = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}]}
+VALID: Json = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}]}
 THINKING: Json = {"type": "thinking", "thinking": "Let me think."}
 CALL: Json = {"type": "tool_use", "id": "t", "name": "look", "input": {}}
 SEARCH: Json = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
@@ -28,28 +28,28 @@ HITS: Json = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [
 RESULT: Json = {"type": "tool_result", "tool_use_id": "t", "content": "found"}
 
 
-def sent(server: MessagesServer, request: Json, **headers: str) -> tuple[int, Json]:
-    """The status and the body of the server's answer."""
+def send(server: MessagesServer, request: Json, **headers: str) -> tuple[int, Json]:
+    """Send a request, and return the status and the body of the reply."""
     body = json.dumps(request).encode()
-    asked = urllib.request.Request(f"{server.url}/v1/messages", body, {**HEADERS, **headers})
+    http_request = urllib.request.Request(f"{server.url}/v1/messages", body, {**HEADERS, **headers})
     try:
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(http_request, timeout=10) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.load(error)
 
 
-def answered(*blocks: Json) -> Json:
-    """A request that sends these blocks back."""
+def with_reply(*blocks: Json) -> Json:
+    """Return a request whose conversation contains these blocks as the assistant's reply."""
     results = [RESULT] if any(block["type"] == "tool_use" for block in blocks) else []
     content = [*results, {"type": "text", "text": "Go on."}]
     messages = [
-        *GOOD["messages"],
+        *VALID["messages"],
         {"role": "assistant", "content": list(blocks)},
         {"role": "user", "content": content},
     ]
-    return {**GOOD, "messages": messages}
+    return {**VALID, "messages": messages}
 
 
 def test_a_refused_request_gets_the_apis_error_and_fails_the_test() -> None:
@@ -57,8 +57,8 @@ def test_a_refused_request_gets_the_apis_error_and_fails_the_test() -> None:
 
     def send_a_bad_request() -> None:
         with MessagesServer(lambda _: text_reply("x")) as server:
-            answers.append(sent(server, {**GOOD, "max_tokens": 0}))
-            assert server.requests == [], "the script is not asked"
+            answers.append(send(server, {**VALID, "max_tokens": 0}))
+            assert server.requests == [], "the script gets no invalid request"
 
     with pytest.raises(BrokenRules, match="max_tokens"):
         send_a_bad_request()
@@ -69,29 +69,29 @@ def test_a_refused_request_gets_the_apis_error_and_fails_the_test() -> None:
 
 def test_a_good_request_is_answered() -> None:
     with MessagesServer(lambda _: text_reply("x")) as server:
-        assert sent(server, GOOD)[0] == 200
+        assert send(server, VALID)[0] == 200
 
 
 def test_a_lenient_server_accepts_broken_rules() -> None:
     with MessagesServer(
         lambda _: text_reply("x"), lenient_because="a local server without checks"
     ) as server:
-        assert sent(server, {**GOOD, "max_tokens": 0})[0] == 200
+        assert send(server, {**VALID, "max_tokens": 0})[0] == 200
 
 
 def test_a_request_of_more_than_32_megabytes_is_refused() -> None:
     with MessagesServer(lambda _: text_reply("x")) as server:
-        assert sent(server, {**GOOD, "system": "x" * 33_600_000})[0] == 413
+        assert send(server, {**VALID, "system": "x" * 33_600_000})[0] == 413
         assert server.violations
         server.violations.clear()
 
 
-def test_thinking_that_was_changed_on_its_way_is_noticed_over_http() -> None:
+def test_changed_thinking_is_refused_over_http() -> None:
     with MessagesServer(lambda _: Reply(blocks=(THINKING, CALL))) as server:
-        thinking, call = sent(server, GOOD)[1]["content"]
+        thinking, call = send(server, VALID)[1]["content"]
         tools = [{"name": "look", "input_schema": {"type": "object"}}]
-        request = answered({**thinking, "thinking": "Let me sleep."}, call) | {"tools": tools}
-        assert sent(server, request)[0] == 400
+        request = with_reply({**thinking, "thinking": "Let me sleep."}, call) | {"tools": tools}
+        assert send(server, request)[0] == 400
         assert "Invalid `signature`" in server.violations[0]
         server.violations.clear()
 
@@ -105,11 +105,11 @@ def test_unchanged_thinking_is_accepted(signatures: Signatures) -> None:
     blocks = signatures.sign(
         (THINKING, {"type": "redacted_thinking", "data": "x"}, CALL), "tool_use"
     )
-    assert list(signatures.violations(answered(*blocks))) == []
+    assert list(signatures.violations(with_reply(*blocks))) == []
 
 
 @pytest.mark.parametrize("change", ["its words", "its signature", "its place", "an older one"])
-def test_thinking_that_was_changed_or_moved_is_noticed(signatures: Signatures, change: str) -> None:
+def test_changed_or_moved_thinking_is_a_violation(signatures: Signatures, change: str) -> None:
     text = {"type": "text", "text": "So."}
     first, middle, call = signatures.sign((THINKING, text, CALL), "tool_use")
     changed = {
@@ -121,27 +121,29 @@ def test_thinking_that_was_changed_or_moved_is_noticed(signatures: Signatures, c
             call,
         ),
     }[change]
-    assert any("Invalid `signature`" in line for line in signatures.violations(answered(*changed)))
+    assert any(
+        "Invalid `signature`" in line for line in signatures.violations(with_reply(*changed))
+    )
 
 
-def test_thinking_before_a_call_that_was_left_out_is_noticed(signatures: Signatures) -> None:
+def test_a_call_without_its_thinking_is_a_violation(signatures: Signatures) -> None:
     *_, call = signatures.sign((THINKING, CALL), "tool_use")
-    assert any("must be sent back" in line for line in signatures.violations(answered(call)))
+    assert any("must be sent back" in line for line in signatures.violations(with_reply(call)))
 
 
-def test_a_missing_thinking_block_is_noticed(signatures: Signatures) -> None:
+def test_a_missing_thinking_block_is_a_violation(signatures: Signatures) -> None:
     first, _, call = signatures.sign((THINKING, THINKING, CALL), "tool_use")
-    assert list(signatures.violations(answered(first, call)))
+    assert list(signatures.violations(with_reply(first, call)))
 
 
-def test_text_behind_a_paused_turn_is_noticed(signatures: Signatures) -> None:
+def test_text_after_a_paused_turn_is_a_violation(signatures: Signatures) -> None:
     blocks = signatures.sign((SEARCH, HITS), "pause_turn")
-    assert list(signatures.violations(answered(*blocks))) == [
+    assert list(signatures.violations(with_reply(*blocks))) == [
         "messages.2: nothing can follow a paused turn"
     ]
 
 
 def test_a_continued_paused_turn_is_accepted(signatures: Signatures) -> None:
     paused = signatures.sign((THINKING,), "pause_turn")
-    rest = signatures.sign(({"type": "text", "text": "So."},), "end_turn")
-    assert list(signatures.violations(answered(*paused, *rest))) == []
+    continued = signatures.sign(({"type": "text", "text": "So."},), "end_turn")
+    assert list(signatures.violations(with_reply(*paused, *continued))) == []

@@ -1,5 +1,6 @@
-"""Fixtures of the workers' tests: every opened database is closed, on every version of Python.
-Python itself warns only from 3.13.
+"""Fixtures of the workers' tests. A test fails if it leaves an SQLite connection open.
+
+Python warns about such connections only from version 3.13.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from handoff_queue.workers.index.index import DocumentIndex
 _opened: list[sqlite3.Connection] = []
 
 
-def _note(event: str, arguments: tuple[Any, ...]) -> None:
+def _record_connection(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "sqlite3.connect/handle":
         _opened.append(arguments[0])
 
 
-sys.addaudithook(_note)
+sys.addaudithook(_record_connection)
 
 
 def _is_open(connection: sqlite3.Connection) -> bool:
@@ -34,18 +35,18 @@ def _is_open(connection: sqlite3.Connection) -> bool:
 
 @pytest.fixture(autouse=True)
 def every_database_is_closed() -> Iterator[None]:
-    """Set up first, so that it checks last, after the fixtures that close databases."""
+    """Fail if the test leaves a database open. This fixture starts first and so checks last."""
     _opened.clear()
     yield
-    left, _opened[:] = [connection for connection in _opened if _is_open(connection)], []
-    for connection in left:
+    still_open, _opened[:] = [connection for connection in _opened if _is_open(connection)], []
+    for connection in still_open:
         connection.close()
-    assert not left, "a test left databases open: take `index` or `indexes`"
+    assert not still_open, "a test left databases open: take `index` or `indexes`"
 
 
 @pytest.fixture
 def indexes() -> Iterator[Callable[[Path], DocumentIndex]]:
-    """Makes indexes in any folder; they are closed with the test."""
+    """Yield a function that makes an index in a folder. The indexes close with the test."""
     made: list[DocumentIndex] = []
 
     def make(folder: Path) -> DocumentIndex:

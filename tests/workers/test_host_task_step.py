@@ -1,4 +1,4 @@
-"""A step that is a task of the host's own Celery app: its message, and its end."""
+"""A task of the user's own Celery app does a step: its message, its result and its failures."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ PASSWORD = "canary-of-a-host-7713"
 
 
 def host_tasks(url: str, **urls: str | None) -> HostTasks:
-    given = {"host_broker_url": url, "host_result_url": url, **urls}
-    settings = Settings.model_validate({"offline": True, **given})
+    urls_of_settings = {"host_broker_url": url, "host_result_url": url, **urls}
+    settings = Settings.model_validate({"offline": True, **urls_of_settings})
     return HostTasks(make_app("worker", url, settings, ()), settings)
 
 
@@ -43,41 +43,43 @@ def a_task_spec(**changes: Any) -> SpecialistSpec:
 
 
 def a_step(
-    url: str, spec: SpecialistSpec | None = None, *, schema: Any = None, **of_handoff: Any
+    url: str, spec: SpecialistSpec | None = None, *, schema: Any = None, **changes: Any
 ) -> HostTaskRunner:
-    before = a_result("before", {"article": "A-7"})
-    form = {"expected_output_format": schema} if schema else {}
-    handoff = a_handoff(context=(context_of(before),), **form, **of_handoff)
+    dependency = a_result("before", {"article": "A-7"})
+    format_of_output = {"expected_output_format": schema} if schema else {}
+    handoff = a_handoff(context=(context_of(dependency),), **format_of_output, **changes)
     sources = Sources(lambda _digest: "")
-    reading = EnvelopeFormat(handoff.step_id, handoff.expected_output_format, sources)
+    answer_format = EnvelopeFormat(handoff.step_id, handoff.expected_output_format, sources)
     return HostTaskRunner(
         host_tasks(url),
         handoff,
         spec or a_task_spec(),
-        LoadedPayloads({StepId("before"): before}),
+        LoadedPayloads({StepId("before"): dependency}),
         a_tool_context(),
-        reading,
+        answer_format,
         now=lambda: 1_000.0,
         wait=lambda _seconds: None,
     )
 
 
 def end(url: str, step: HostTaskRunner, value: Any, state: str = "SUCCESS") -> None:
-    """Store the end of the task, as the host's worker does it."""
+    """Store the result of the task, as the user's worker does."""
     host = Celery("host", backend=url, set_as_current=False)
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # Celery's own
+    with warnings.catch_warnings(
+        action="ignore", category=DeprecationWarning
+    ):  # A warning of Celery.
         host.backend.store_result(step.task_id, value, state)
     host.close()
 
 
 def messages(queues: Any) -> list[tuple[str, str, Any]]:
-    """Return the task id, the task and the argument of each message in the host's queue."""
-    found = []
+    """Return the task id, the task and the arguments of each message in the user's queue."""
+    calls = []
     for text in queues.lrange(QUEUE, 0, -1):
         message = json.loads(text)
         args, _kwargs, _embed = json.loads(base64.b64decode(message["body"]))
-        found.append((message["headers"]["id"], message["headers"]["task"], args))
-    return found
+        calls.append((message["headers"]["id"], message["headers"]["task"], args))
+    return calls
 
 
 def result_of(url: str, value: Any, *, schema: Any = None) -> HandoffResult:
@@ -125,7 +127,7 @@ def test_the_tasks_return_value_is_the_output(
 
 
 @pytest.mark.parametrize(
-    ("value", "schema", "words"),
+    ("value", "schema", "text"),
     [
         ("twelve", {"type": "integer"}, "does not match"),
         ("x" * MOST_RESULT_CHARS, None, "1,000,000 are taken"),
@@ -133,13 +135,13 @@ def test_the_tasks_return_value_is_the_output(
     ],
 )
 def test_a_value_that_no_result_can_hold_is_a_failed_step(
-    redis_url: str, queues: Any, value: Any, schema: Any, words: str
+    redis_url: str, queues: Any, value: Any, schema: Any, text: str
 ) -> None:
     result = result_of(redis_url, value, schema=schema)
     queues.delete(QUEUE)
 
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.INVALID_OUTPUT)
-    assert words in str(result.error)
+    assert text in str(result.error)
 
 
 def test_an_exception_is_a_failed_step_without_the_exceptions_text(
@@ -212,9 +214,9 @@ def sent_with_a_crash(url: str, queues: Any, step: HostTaskRunner) -> list[str]:
     turns.on_checkpoint = lambda _checkpoint: None
     end(url, step, "Twelve.")
     assert step.run(turns, None).output == "Twelve."
-    sent = [task_id for task_id, *_ in messages(queues)]
+    task_ids = [task_id for task_id, *_ in messages(queues)]
     queues.delete(QUEUE)
-    return sent
+    return task_ids
 
 
 def test_an_unrecorded_send_is_repeated_with_the_same_id(redis_url: str, queues: Any) -> None:
@@ -238,7 +240,7 @@ def test_a_task_that_is_not_safe_to_repeat_is_recorded_before_it_is_sent(redis_u
     assert [type(item) for item in turns.so_far()] == [ToolCallStarted]
 
 
-def test_a_step_that_may_have_no_effect_does_not_send_such_a_task(
+def test_a_step_without_the_right_to_effects_does_not_send_a_task_with_effects(
     redis_url: str, queues: Any
 ) -> None:
     step = a_step(redis_url, a_task_spec(repeatable=False), acts_with=())
@@ -249,7 +251,7 @@ def test_a_step_that_may_have_no_effect_does_not_send_such_a_task(
     assert messages(queues) == []
 
 
-def test_a_broker_that_is_away_is_a_failed_step_that_does_not_name_its_url() -> None:
+def test_an_unreachable_broker_is_a_failed_step_without_the_brokers_url() -> None:
     url = f"redis://:{PASSWORD}@127.0.0.1:1/0"
     step = a_step(url)
 
@@ -261,7 +263,7 @@ def test_a_broker_that_is_away_is_a_failed_step_that_does_not_name_its_url() -> 
     assert result.acted is None
 
 
-def test_a_result_backend_that_is_away_is_asked_again_until_the_time_is_over(
+def test_an_unreachable_result_backend_is_asked_again_until_the_deadline(
     redis_url: str, queues: Any
 ) -> None:
     ticks = iter(range(1_000, 2_000, 30))
@@ -279,7 +281,7 @@ def test_a_result_backend_that_is_away_is_asked_again_until_the_time_is_over(
 
 
 @pytest.mark.parametrize(
-    ("urls", "words"),
+    ("urls", "text"),
     [
         ({"host_broker_url": None}, "set HANDOFF_HOST_BROKER_URL"),
         ({"host_result_url": None}, "set HANDOFF_HOST_RESULT_URL"),
@@ -288,9 +290,9 @@ def test_a_result_backend_that_is_away_is_asked_again_until_the_time_is_over(
     ],
 )
 def test_a_worker_without_a_usable_host_names_the_setting_and_not_its_value(
-    redis_url: str, urls: dict[str, str | None], words: str
+    redis_url: str, urls: dict[str, str | None], text: str
 ) -> None:
-    with pytest.raises(UserError, match=words) as caught:
+    with pytest.raises(UserError, match=text) as caught:
         host_tasks(redis_url, **urls).check(a_task_spec())
 
     assert PASSWORD not in str(caught.value)
@@ -298,15 +300,17 @@ def test_a_worker_without_a_usable_host_names_the_setting_and_not_its_value(
 
 
 def test_the_task_comes_from_the_workers_own_file() -> None:
-    """A job planned with another file, or by an intruder in Redis, cannot choose the task."""
-    pinned = a_spec().model_copy(update={"celery_task": "shop.refund_all", "celery_queue": "money"})
-    own = a_task_spec(repeatable=False)
+    """A plan with another file, or from an intruder in Redis, cannot choose the task."""
+    job_spec = a_spec().model_copy(
+        update={"celery_task": "shop.refund_all", "celery_queue": "money"}
+    )
+    worker_spec = a_task_spec(repeatable=False)
 
-    granted = grant_spec(pinned, own)
+    granted = grant_spec(job_spec, worker_spec)
 
     assert (granted.celery_task, granted.celery_queue, granted.repeatable) == (
         "shop.stock",
         QUEUE,
         False,
     )
-    assert grant_spec(pinned, a_spec()).celery_task is None
+    assert grant_spec(job_spec, a_spec()).celery_task is None

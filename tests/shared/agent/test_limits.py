@@ -34,7 +34,7 @@ from handoff_queue.testing import Reply, text_reply, tool_call_reply
 from tests.doubles.agent_runs import Run, answers, running
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
-from tests.doubles.scripted_model import one_by_one
+from tests.doubles.scripted_model import replies_in_order
 
 LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
 
@@ -398,5 +398,5 @@ def test_an_interruption_passes_through_a_running_tool() -> None:
 
 
 def test_an_endless_script_never_exceeds_its_turns() -> None:
-    run = Run(one_by_one(text_reply("")), handoff=limited(max_turns=6))
+    run = Run(replies_in_order(text_reply("")), handoff=limited(max_turns=6))
     assert run.go().turns <= 6

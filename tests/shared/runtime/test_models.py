@@ -11,7 +11,7 @@ from handoff_queue.shared.types.errors import MissingCredentials, UserError
 from handoff_queue.shared.types.model import Model
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from tests.doubles.handoffs import a_spec
-from tests.doubles.scripted_model import ScriptedModel, one_by_one
+from tests.doubles.scripted_model import ScriptedModel, replies_in_order
 
 WITH_KEY = Settings(anthropic_api_key=SecretStr("sk-0123456789"))
 
@@ -31,7 +31,7 @@ def test_a_user_of_the_offline_model_calls_no_provider(
 
     def make(settings: Settings) -> Model:
         made.append(settings.is_offline)
-        return ScriptedModel(one_by_one())
+        return ScriptedModel(replies_in_order())
 
     models = Models(WITH_KEY, make)
     name = models.name_of(of_handoff, specialist(of_spec))

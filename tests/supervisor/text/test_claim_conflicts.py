@@ -222,7 +222,9 @@ def test_only_claims_about_the_same_thing_contradict_each_other(
     about: str, what: str, is_same: bool
 ) -> None:
     assert (
-        contradicts(a_claim("a.c1", "330", "m"), a_claim("b.c1", "5", "m", about=about, what=what))
+        contradicts(
+            a_claim("a.c1", "330", "m"), a_claim("b.c1", "5", "m", subject=about, attribute=what)
+        )
         is is_same
     )
 
@@ -249,7 +251,8 @@ def test_an_attribute_with_many_values_contradicts_itself_only_if_each_claims_to
     attribute: str, one: str, other: str, is_conflict: bool
 ) -> None:
     claims = [
-        a_claim(f"{name}.c1", value, what=attribute) for name, value in (("a", one), ("b", other))
+        a_claim(f"{name}.c1", value, attribute=attribute)
+        for name, value in (("a", one), ("b", other))
     ]
 
     assert contradicts(*claims) is is_conflict
@@ -269,8 +272,8 @@ def test_for_sums_a_part_of_a_year_is_another_period_than_the_year(
     attribute: str, date: str, is_conflict: bool
 ) -> None:
     part, whole = (
-        a_claim("a.c1", "300", what=attribute, date=date),
-        a_claim("b.c1", "1,300", what=attribute, date="2023"),
+        a_claim("a.c1", "300", attribute=attribute, date=date),
+        a_claim("b.c1", "1,300", attribute=attribute, date="2023"),
     )
 
     assert contradicts(part, whole) is is_conflict
@@ -287,7 +290,9 @@ def test_for_sums_a_part_of_a_year_is_another_period_than_the_year(
     ],
 )
 def test_these_are_the_same_attribute(one: str, other: str) -> None:
-    assert contradicts(a_claim("a.c1", "5", "kg", what=one), a_claim("b.c1", "9", "kg", what=other))
+    assert contradicts(
+        a_claim("a.c1", "5", "kg", attribute=one), a_claim("b.c1", "9", "kg", attribute=other)
+    )
 
 
 @given(st.integers(0, 23), st.integers(0, 59))
@@ -309,7 +314,7 @@ def test_all_claims_of_one_dispute_are_in_one_conflict_with_the_agreeing_claims(
         a_claim("a.c1", "330", "m"),
         a_claim("b.c1", "984", "ft"),
         a_claim("c.c1", "330", "m"),
-        a_claim("d.c1", "5", "kg", what="mass"),
+        a_claim("d.c1", "5", "kg", attribute="mass"),
     ]
     found, left_out = conflicts_in(claims)
 
@@ -331,7 +336,7 @@ def test_a_claim_without_structured_parts_is_not_compared() -> None:
 
 def test_claims_that_are_too_many_are_counted() -> None:
     many = [
-        a_claim(f"a.c{number}", str(number), "m", about=f"Tower {number}")
+        a_claim(f"a.c{number}", str(number), "m", subject=f"Tower {number}")
         for number in range(MOST_STATEMENTS + 3)
     ]
 

@@ -52,8 +52,8 @@ def test_a_veto_names_the_claim_the_fact_and_its_source() -> None:
         (a_claim("a.c1", "between 310 and 320", "m"), True),
         (a_claim("a.c1", "324", "m", date="March 2022"), True),
         (a_claim("a.c1", "312", "m", date="1889"), False),
-        (a_claim("a.c1", "324", "m", about="Tower of Pisa"), False),
-        (a_claim("a.c1", "324", "m", what="width"), False),
+        (a_claim("a.c1", "324", "m", subject="Tower of Pisa"), False),
+        (a_claim("a.c1", "324", "m", attribute="width"), False),
         (a_claim("a.c1", "324", "t"), False),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_claim_that_repeats_a_fact_is_never_vetoed(
 def test_a_claim_outside_the_table_is_not_vetoed(
     facts: list[KnownFact], value: str, unit: str | None
 ) -> None:
-    assert not is_vetoed(a_claim("a.c1", value, unit, about="Golden Gate Bridge"), *facts)
+    assert not is_vetoed(a_claim("a.c1", value, unit, subject="Golden Gate Bridge"), *facts)
 
 
 def test_facts_or_contradictions_over_the_limit_are_counted() -> None:

@@ -1,4 +1,4 @@
-"""Sets of documents with their texts, as a job would have them."""
+"""Documents of a job with their texts in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Library:
         return self._texts[digest]
 
     def add(self, text: str) -> None:
-        """A text that came later, as a fetched page does; the manifest stays."""
+        """Add a text without changing the manifest, as a fetched page does."""
         self._texts[digest_of(text)] = text
 
     def lose(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""The index survives what happens to files on a busy host."""
+"""The index survives damaged files, other programs' files, forks and kills."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIBRARY = Library(
 )
 
 
-def found(index: DocumentIndex, query: str = "word7") -> list[str]:
+def matches(index: DocumentIndex, query: str = "word7") -> list[str]:
     return [
         hit.source for hit in index.search(LIBRARY.manifest, query, text_of=LIBRARY.text_of).hits
     ]
@@ -43,7 +43,7 @@ def test_nothing_is_opened_before_the_first_search(tmp_path: Path) -> None:
     assert not (tmp_path / "never").exists()
 
 
-def test_a_foreign_file_is_left_alone_and_the_index_is_made_next_to_it(
+def test_another_programs_file_is_kept_and_the_index_is_made_next_to_it(
     tmp_path: Path, index: DocumentIndex
 ) -> None:
     (tmp_path / "documents").mkdir()
@@ -51,38 +51,38 @@ def test_a_foreign_file_is_left_alone_and_the_index_is_made_next_to_it(
         "This is somebody's shopping list, and no database at all." * 100
     )
 
-    assert found(index) == ["0007.md"]
+    assert matches(index) == ["0007.md"]
     assert files(tmp_path)[-1] == "v1-000001.sqlite"
 
 
 def test_another_programs_database_is_not_touched(tmp_path: Path, index: DocumentIndex) -> None:
     (tmp_path / "documents").mkdir()
-    theirs = sqlite3.connect(tmp_path / "documents" / "v1-000000.sqlite")
-    theirs.execute("CREATE TABLE theirs (x)")
-    theirs.close()
+    other_database = sqlite3.connect(tmp_path / "documents" / "v1-000000.sqlite")
+    other_database.execute("CREATE TABLE theirs (x)")
+    other_database.close()
 
-    assert found(index) == ["0007.md"]
+    assert matches(index) == ["0007.md"]
 
 
 def test_a_file_damaged_between_two_runs_is_replaced(tmp_path: Path) -> None:
     first = DocumentIndex(tmp_path)
-    found(first)
+    matches(first)
     first.close()
     file = tmp_path / "documents" / files(tmp_path)[-1]
     data = bytearray(file.read_bytes())
     data[4096:] = os.urandom(len(data) - 4096)
     file.write_bytes(data)
 
-    again = DocumentIndex(tmp_path)
-    assert found(again) == ["0007.md"]
-    again.close()
+    second = DocumentIndex(tmp_path)
+    assert matches(second) == ["0007.md"]
+    second.close()
 
 
 def test_a_leftover_index_is_deleted_once_no_process_uses_it(tmp_path: Path) -> None:
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "v1-000000.sqlite").write_text("no database at all" * 100)
     first = DocumentIndex(tmp_path)
-    found(first)
+    matches(first)
     first.close()
 
     assert files(tmp_path) == ["v1-000001.sqlite"]
@@ -92,27 +92,27 @@ def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(UserError, match="set HANDOFF_CACHE_DIR"):
-        found(DocumentIndex(tmp_path / "file"))
+        matches(DocumentIndex(tmp_path / "file"))
 
 
 def test_many_threads_search_and_fill_concurrently(index: DocumentIndex) -> None:
     with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda number: found(index, f"word{number}"), range(64)))
+        answers = list(pool.map(lambda number: matches(index, f"word{number}"), range(64)))
 
     assert answers == [[f"{number:04}.md"] for number in range(64)]
 
 
 def test_a_forked_process_opens_its_own_connections(index: DocumentIndex) -> None:
-    found(index)
+    matches(index)
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write_end, found(index)[0].encode())
+        os.write(write_end, matches(index)[0].encode())
         os._exit(0)
     os.waitpid(child, 0)
 
     assert os.read(read_end, 100) == b"0007.md"
-    assert found(index) == ["0007.md"]
+    assert matches(index) == ["0007.md"]
     os.close(read_end)
     os.close(write_end)
 
@@ -120,7 +120,7 @@ def test_a_forked_process_opens_its_own_connections(index: DocumentIndex) -> Non
 def _search_elsewhere(folder: str) -> list[str]:
     index = DocumentIndex(Path(folder))
     try:
-        return found(index)
+        return matches(index)
     finally:
         index.close()
 
@@ -152,7 +152,9 @@ DocumentIndex(Path(sys.argv[1])).search(LIBRARY.manifest, "word7", text_of=text_
 """
 
 
-def test_a_kill_in_the_middle_costs_one_batch(tmp_path: Path, index: DocumentIndex) -> None:
+def test_a_kill_during_the_filling_repeats_at_most_one_batch(
+    tmp_path: Path, index: DocumentIndex
+) -> None:
     killed = subprocess.run(
         [sys.executable, "-c", _FILL_AND_DIE, str(tmp_path)],
         check=False,
@@ -161,5 +163,5 @@ def test_a_kill_in_the_middle_costs_one_batch(tmp_path: Path, index: DocumentInd
     assert killed.returncode == -signal.SIGKILL
     before = len(LIBRARY.fetched)
 
-    assert found(index) == ["0007.md"]
+    assert matches(index) == ["0007.md"]
     assert len(LIBRARY.fetched) - before == 350

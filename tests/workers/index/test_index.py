@@ -1,4 +1,4 @@
-"""The results of a search, their order, and the errors that a search never makes."""
+"""A search finds the right passages in the right order."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def sources(
 
 
 def test_a_hit_is_verbatim_at_its_span(index: DocumentIndex) -> None:
-    found = index.search(CITIES.manifest, "seven hills", text_of=CITIES.text_of)
+    result = index.search(CITIES.manifest, "seven hills", text_of=CITIES.text_of)
 
-    hit = found.hits[0]
+    hit = result.hits[0]
     text = CITIES.text_of(
         next(
             document.digest for document in CITIES.manifest.documents if document.path == hit.source
@@ -43,7 +43,7 @@ def test_a_hit_is_verbatim_at_its_span(index: DocumentIndex) -> None:
     assert text[hit.start : hit.end] == hit.snippet
     assert "seven hills" in hit.snippet
     assert hit.score > 0
-    assert found.searched == 4
+    assert result.searched == 4
 
 
 def test_any_word_may_match_and_more_matches_rank_higher(index: DocumentIndex) -> None:
@@ -98,20 +98,22 @@ def test_scripts_without_spaces_are_found(index: DocumentIndex) -> None:
     assert sources(index, "日本の首都") == ["cities/tokyo.md"]
 
 
-def test_prefixes_and_misspelt_words_are_a_second_try(index: DocumentIndex) -> None:
+def test_a_search_without_exact_matches_finds_prefixes_and_misspelt_words(
+    index: DocumentIndex,
+) -> None:
     assert sources(index, "brid") == ["cities/paris.md"]
     assert sources(index, "Tibre")[0] in ("cities/rome.md", "notes.md")
 
 
 @pytest.mark.parametrize("query", ["", "   ", "xyzzyq", '"', "NOT", "?!"])
-def test_nothing_found_is_an_empty_list(index: DocumentIndex, query: str) -> None:
+def test_a_search_without_matches_gives_an_empty_list(index: DocumentIndex, query: str) -> None:
     assert sources(index, query) == []
 
 
-def test_an_empty_set_of_documents_is_searched_in_vain(index: DocumentIndex) -> None:
-    nothing = Library({})
+def test_a_search_without_documents_finds_nothing(index: DocumentIndex) -> None:
+    empty = Library({})
 
-    assert sources(index, "anything", nothing) == []
+    assert sources(index, "anything", empty) == []
 
 
 def test_documents_of_other_jobs_are_never_found(index: DocumentIndex) -> None:
@@ -127,23 +129,23 @@ def test_a_text_is_fetched_once_for_all_jobs_and_processes(
 ) -> None:
     first = Library({"a.md": "alpha", "b.md": "beta"})
     second = Library({"x.md": "alpha", "c.md": "gamma"})
-    elsewhere = DocumentIndex(tmp_path)
+    other_index = DocumentIndex(tmp_path)
 
     sources(index, "alpha", first)
-    assert sources(elsewhere, "alpha", second) == ["x.md"]
-    elsewhere.close()
+    assert sources(other_index, "alpha", second) == ["x.md"]
+    other_index.close()
 
     assert len(first.fetched) == 2
     assert len(second.fetched) == 1
 
 
 def test_a_document_under_two_paths_is_shown_once(index: DocumentIndex) -> None:
-    twice = Library({"a.md": "alpha", "b.md": "alpha"})
+    library = Library({"a.md": "alpha", "b.md": "alpha"})
 
-    assert sources(index, "alpha", twice) == ["a.md"]
+    assert sources(index, "alpha", library) == ["a.md"]
 
 
-def test_one_document_does_not_crowd_out_the_others(index: DocumentIndex) -> None:
+def test_one_document_does_not_fill_all_hits(index: DocumentIndex) -> None:
     long = "\n\n".join(f"## Part {number}\n\nwhale whale whale" for number in range(9))
     library = Library(
         {
@@ -159,11 +161,11 @@ def test_a_missing_text_is_named_and_the_rest_is_searched(index: DocumentIndex) 
     library = Library({"a.md": "alpha one", "b.md": "alpha two"})
     library.lose("b.md")
 
-    found = index.search(library.manifest, "alpha", text_of=library.text_of)
+    result = index.search(library.manifest, "alpha", text_of=library.text_of)
 
-    assert [hit.source for hit in found.hits] == ["a.md"]
-    assert found.searched == 1
-    assert found.missing == ("b.md",)
+    assert [hit.source for hit in result.hits] == ["a.md"]
+    assert result.searched == 1
+    assert result.missing == ("b.md",)
 
 
 def test_the_same_search_gives_the_same_answer_on_another_host(tmp_path: Path) -> None:
@@ -179,5 +181,5 @@ def test_the_same_search_gives_the_same_answer_on_another_host(tmp_path: Path) -
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.text())
-def test_any_text_can_be_asked(index: DocumentIndex, query: str) -> None:
+def test_any_text_is_a_valid_query(index: DocumentIndex, query: str) -> None:
     assert len(sources(index, query, limit=2)) <= 2

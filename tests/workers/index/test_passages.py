@@ -1,4 +1,4 @@
-"""Passages cover a text, in order, and end where sentences do."""
+"""Passages cover a text in order, and end between sentences."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_short_text_is_one_passage() -> None:
     assert text[passage.start : passage.end] == text.strip()
 
 
-def test_a_heading_begins_a_new_passage_and_is_remembered_with_the_title() -> None:
+def test_a_heading_begins_a_new_passage_which_keeps_it_and_the_title() -> None:
     text = "# Guide\n\nIntro.\n\n## Install\n\nRun it.\n"
 
     first, second = passages(text)
@@ -53,7 +53,7 @@ def test_a_long_paragraph_is_cut_between_sentences() -> None:
     assert all(piece.startswith("Sentence") and piece.endswith(".") for piece in pieces)
 
 
-def test_a_text_without_any_place_to_cut_is_cut_all_the_same() -> None:
+def test_a_text_without_sentences_is_cut_at_the_limit() -> None:
     assert [passage.end - passage.start for passage in passages("x" * 3_000)] == [
         MOST_CHARS,
         MOST_CHARS,

@@ -1,4 +1,4 @@
-"""Any text is a query, and no query is a programme."""
+"""Any text is a valid query, and no text is read as query syntax."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from handoff_queue.workers.index.queries import (
 
 
 @given(st.text())
-def test_no_text_breaks_the_query_language(text: str) -> None:
+def test_every_text_makes_a_valid_full_text_query(text: str) -> None:
     words = words_of(text)
-    with_index = sqlite3.connect(":memory:")
-    with_index.execute("CREATE VIRTUAL TABLE t USING fts5(body)")
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE VIRTUAL TABLE t USING fts5(body)")
 
     for expression in (any_of(words), any_beginning_with(words)):
         if expression:
-            found = with_index.execute("SELECT * FROM t WHERE t MATCH ?", (expression,))
-            assert found.fetchall() == []
-    with_index.close()
+            rows = connection.execute("SELECT * FROM t WHERE t MATCH ?", (expression,))
+            assert rows.fetchall() == []
+    connection.close()
 
 
-def test_operators_and_column_names_are_words_like_others() -> None:
+def test_operators_and_column_names_are_ordinary_words() -> None:
     assert words_of('body:"x" NEAR(y*) OR z^2') == ("body", "x", "near", "y", "z", "2")
 
 
-def test_stop_words_are_dropped_unless_there_is_nothing_else() -> None:
+def test_stop_words_are_dropped_unless_the_query_has_no_other_words() -> None:
     assert words_of("What is the price of it?") == ("price",)
     assert words_of("to be or not to be") == ("to", "be", "or", "not")
 
 
-def test_a_pasted_page_is_cut_to_a_long_question() -> None:
+def test_a_query_is_cut_to_the_maximum_number_of_words() -> None:
     assert len(words_of(" ".join(f"word{number}" for number in range(1_000)))) == MOST_WORDS
 
 

@@ -1,4 +1,4 @@
-"""The built-in specialists: all there, clean, and with no more rights than their job takes."""
+"""The built-in specialists are complete, pass the lint, and have only the tools that they need."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def test_the_built_in_specialists_match_the_manual() -> None:
     )
 
 
-def test_the_lint_has_nothing_to_say() -> None:
-    assert [str(remark) for remark in lint(SPECS.values())] == []
+def test_the_lint_has_no_findings() -> None:
+    assert [str(finding) for finding in lint(SPECS.values())] == []
 
 
-def test_descriptions_are_well_apart() -> None:
+def test_descriptions_do_not_overlap() -> None:
     assert max(similarity([spec.description for spec in SPECS.values()]).values()) < OVERLAP - 0.05
 
 
@@ -40,7 +40,7 @@ def test_every_file_is_named_after_its_specialist() -> None:
 
 
 @pytest.mark.parametrize("name", ADVISERS)
-def test_specialists_that_could_pass_for_advice_say_that_they_give_none(name: str) -> None:
+def test_specialists_in_advisory_fields_state_that_they_give_no_advice(name: str) -> None:
     assert (
         "not legal advice" in SPECS[name].description
         or "no investment advice" in SPECS[name].description

@@ -1,4 +1,4 @@
-"""A tool's context over documents in memory."""
+"""Call tools in a test, with documents in memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from handoff_queue.shared.types.message import digest_of
 from tests.workers.index.sets import Library
 
 
-class Desk:
-    """The documents and fetched pages of one handoff."""
+class ToolHarness:
+    """Context of a tool call, with the documents and the fetched pages of one handoff."""
 
     def __init__(self, texts: Mapping[str, str] | None = None, remaining_s: float = 60.0) -> None:
         self.library = Library(texts or {})
-        self.kept: dict[str, tuple[str, str]] = {}
+        self.kept_documents: dict[str, tuple[str, str]] = {}
         self.context = ToolContext(
             job_id=JobId("j-0123456789ab"),
             handoff_id=handoff_id("research", 1),
@@ -29,12 +29,12 @@ class Desk:
         )
 
     def _keep(self, source: str, media_type: str, text: str) -> Document:
-        self.kept[source] = (media_type, text)
+        self.kept_documents[source] = (media_type, text)
         self.library.add(text)
         return Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
 
     def call(self, tool: Tool, **arguments: object) -> str:
-        """The text that the tool returns."""
+        """Call the tool, and return its text."""
         output = self.output(tool, **arguments)
         assert not output.images
         return output.text
@@ -45,7 +45,7 @@ class Desk:
         return ToolOutput(output) if isinstance(output, str) else output
 
     def failure(self, tool: Tool, **arguments: object) -> str:
-        """The one line that a failing tool says."""
+        """Call the tool, and return the one line of its error."""
         with pytest.raises(ToolFailed) as caught:
             self.call(tool, **arguments)
         text = str(caught.value)

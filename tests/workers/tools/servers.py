@@ -1,4 +1,4 @@
-"""A web server of our own on loopback, under any names that a test likes."""
+"""A web server on loopback that answers for every host name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Page:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     hangs: bool = False
-    """Sends the head and then a byte of the body now and then, until the test is over."""
+    """Send the head, and then a byte of the body every 50 ms until the server stops."""
 
 
 @dataclass
@@ -31,18 +31,18 @@ class Server:
     """A running server, with its port and its received requests."""
 
     port: int
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
     """(Host header, path)"""
-    agents: list[Mapping[str, str]] = field(default_factory=list)
+    request_headers: list[Mapping[str, str]] = field(default_factory=list)
 
 
 def loopback_only(address: Address) -> bool:
-    """An address policy for tests, the opposite of the real policy."""
+    """Allow only 127.0.0.1: an address policy for tests."""
     return address == ip_address("127.0.0.1")
 
 
-def always_here(_host: str, _port: int) -> list[str]:
-    """Every name leads to this host."""
+def resolve_to_loopback(_host: str, _port: int) -> list[str]:
+    """Resolve every name to this machine."""
     return ["127.0.0.1"]
 
 
@@ -50,7 +50,7 @@ class _Quiet(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is no error here."""
+        """Ignore errors, such as a client that disconnects."""
 
 
 def _handler(
@@ -60,8 +60,8 @@ def _handler(
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            server.asked.append((self.headers["Host"], self.path))
-            server.agents.append(dict(self.headers))
+            server.requests.append((self.headers["Host"], self.path))
+            server.request_headers.append(dict(self.headers))
             page = pages.get(self.path, Page(status=404))
             self.send_response(page.status)
             for name, value in page.headers.items():
@@ -84,7 +84,7 @@ def _handler(
 def serving(
     pages: Mapping[str, Page], *, certificate: Path | None = None, key: Path | None = None
 ) -> Iterator[Server]:
-    """Serve until the block ends; with a certificate, over TLS."""
+    """Serve these pages until the end of the block. With a certificate, serve over TLS."""
     over = threading.Event()
     server = Server(port=0)
     with _Quiet(("127.0.0.1", 0), _handler(pages, server, over)) as running:

@@ -1,4 +1,4 @@
-"""No address of the worker's own network is public, in any notation."""
+"""Private and special addresses are refused in every notation."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def test_public_addresses_are_allowed(address: str) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_an_ipv4_address_is_never_reached_inside_an_ipv6_one(number: int) -> None:
-    for inside in (
+def test_an_ipv6_address_that_contains_an_ipv4_address_is_refused(number: int) -> None:
+    for address in (
         0xFFFF << 32 | number,
         number,
         (0x64FF9B << 96) | number,
         (0x2002 << 112) | (number << 80),
         (0x20010000 << 96) | number,
     ):
-        assert not is_public(IPv6Address(inside))
+        assert not is_public(IPv6Address(address))
 
 
 @given(st.ip_addresses())
@@ -64,18 +64,18 @@ def test_an_address_that_the_standard_library_calls_private_is_never_public(
     st.integers(0, 3),
 )
 def test_one_private_address_among_public_ones_blocks_the_host(
-    public: list[str], private: str, place: int
+    public: list[str], private: str, index: int
 ) -> None:
-    mixed = [*public[:place], private, *public[place:]]
+    mixed = [*public[:index], private, *public[index:]]
 
     with pytest.raises(AddressRefused):
         check_addresses("evil.example", 80, lambda _host, _port: mixed, is_public)
 
 
-@pytest.mark.parametrize("found", [[], ["nonsense"]])
-def test_a_host_without_a_usable_address_is_refused(found: list[str]) -> None:
+@pytest.mark.parametrize("addresses", [[], ["nonsense"]])
+def test_a_host_without_a_usable_address_is_refused(addresses: list[str]) -> None:
     with pytest.raises(AddressRefused):
-        check_addresses("odd.example", 80, lambda _host, _port: found, is_public)
+        check_addresses("odd.example", 80, lambda _host, _port: addresses, is_public)
 
 
 def test_public_addresses_are_given_in_the_resolvers_order() -> None:

@@ -1,4 +1,4 @@
-"""Pages come only from the public internet, for all names, redirects and name servers."""
+"""The tool `fetch_url` reads pages only from the public internet, also after redirects."""
 
 from __future__ import annotations
 
@@ -16,56 +16,58 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.workers.tools.fetch_url import MOST_CHARS, Web, fetch_url_tool
 from handoff_queue.workers.tools.pinned_http import Resolver
 from tests.shared.documents.building import pdf_saying
-from tests.workers.tools.contexts import Desk
-from tests.workers.tools.servers import Page, always_here, loopback_only, serving
+from tests.workers.tools.contexts import ToolHarness
+from tests.workers.tools.servers import Page, loopback_only, resolve_to_loopback, serving
 
 
 def tool(
-    resolver: Resolver = always_here, max_bytes: int = 100_000, max_seconds: float = 10.0
+    resolver: Resolver = resolve_to_loopback, max_bytes: int = 100_000, max_seconds: float = 10.0
 ) -> Tool:
     return fetch_url_tool(
         Web(resolver=resolver, policy=loopback_only, max_bytes=max_bytes, max_seconds=max_seconds)
     )
 
 
-def test_a_page_becomes_text_and_is_kept_to_be_cited() -> None:
-    desk = Desk()
+def test_a_page_becomes_text_and_is_kept_as_a_source() -> None:
+    harness = ToolHarness()
     with serving({"/a?b=1": Page("<title>T</title><p>Grüße</p>".encode())}) as server:
         url = f"http://site.example:{server.port}/a?b=1"
-        answer = json.loads(desk.call(tool(), url=f"{url}#part"))
+        answer = json.loads(harness.call(tool(), url=f"{url}#part"))
 
     assert answer == {"source": url, "offset": 0, "total_chars": 10, "text": "# T\n\nGrüße"}
-    assert desk.kept == {url: ("text/html", "# T\n\nGrüße")}
-    assert server.asked == [(f"site.example:{server.port}", "/a?b=1")]
+    assert harness.kept_documents == {url: ("text/html", "# T\n\nGrüße")}
+    assert server.requests == [(f"site.example:{server.port}", "/a?b=1")]
 
 
 def test_a_long_page_is_shown_in_part_and_kept_completely() -> None:
-    desk = Desk()
+    harness = ToolHarness()
     with serving({"/": Page(b"x" * 50_000, "text/plain")}) as server:
-        answer = json.loads(desk.call(tool(), url=f"http://site.example:{server.port}/"))
+        answer = json.loads(harness.call(tool(), url=f"http://site.example:{server.port}/"))
 
     assert answer["total_chars"] == 50_000
     assert len(answer["text"]) == MOST_CHARS
-    assert len(desk.kept[answer["source"]][1]) == 50_000
+    assert len(harness.kept_documents[answer["source"]][1]) == 50_000
 
 
 def test_a_long_page_is_read_on_without_fetching_it_again() -> None:
-    desk = Desk()
-    reading = tool()
+    harness = ToolHarness()
+    fetch = tool()
     text = "".join(chr(97 + position % 26) for position in range(MOST_CHARS + 5))
     with serving({"/": Page(text.encode(), "text/plain")}) as server:
         url = f"http://site.example:{server.port}/"
-        first = json.loads(desk.call(reading, url=url))
-        rest = json.loads(desk.call(reading, url=url, offset=MOST_CHARS))
+        first = json.loads(harness.call(fetch, url=url))
+        rest = json.loads(harness.call(fetch, url=url, offset=MOST_CHARS))
 
     assert first["text"] + rest["text"] == text
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_pdf_is_read() -> None:
     with serving({"/x.pdf": Page(pdf_saying("On paper"), "application/pdf")}) as server:
         assert (
-            json.loads(Desk().call(tool(), url=f"http://site.example:{server.port}/x.pdf"))["text"]
+            json.loads(ToolHarness().call(tool(), url=f"http://site.example:{server.port}/x.pdf"))[
+                "text"
+            ]
             == "On paper"
         )
 
@@ -74,7 +76,7 @@ def test_redirects_are_followed_and_the_last_address_is_the_source() -> None:
     with serving(
         {"/a": Page(status=302, headers={"Location": "/b"}), "/b": Page(b"<p>here</p>")}
     ) as server:
-        answer = json.loads(Desk().call(tool(), url=f"http://site.example:{server.port}/a"))
+        answer = json.loads(ToolHarness().call(tool(), url=f"http://site.example:{server.port}/a"))
 
     assert answer["source"].endswith("/b")
 
@@ -85,10 +87,10 @@ def test_more_than_five_redirects_are_too_many() -> None:
         for number in range(9)
     }
     with serving(pages) as server:
-        text = Desk().failure(tool(), url=f"http://site.example:{server.port}/0")
+        text = ToolHarness().failure(tool(), url=f"http://site.example:{server.port}/0")
 
     assert "more than 5 redirects" in text
-    assert len(server.asked) == 6
+    assert len(server.requests) == 6
 
 
 def test_a_redirect_to_a_private_address_is_refused_before_it_is_reached() -> None:
@@ -96,23 +98,23 @@ def test_a_redirect_to_a_private_address_is_refused_before_it_is_reached() -> No
         return ["127.0.0.1"] if host == "site.example" else ["10.0.0.1"]
 
     with serving({"/": Page(status=302, headers={"Location": "http://inside.example/"})}) as server:
-        text = Desk().failure(tool(resolver), url=f"http://site.example:{server.port}/")
+        text = ToolHarness().failure(tool(resolver), url=f"http://site.example:{server.port}/")
 
     assert text == "refused: inside.example is not on the public internet"
 
 
 def test_a_redirect_to_a_file_is_refused() -> None:
     with serving({"/": Page(status=302, headers={"Location": "file:///etc/passwd"})}) as server:
-        assert "only http:// and https://" in Desk().failure(
+        assert "only http:// and https://" in ToolHarness().failure(
             tool(), url=f"http://site.example:{server.port}/"
         )
 
 
-def test_a_name_is_resolved_once_so_a_second_answer_cannot_redirect() -> None:
+def test_a_host_name_is_resolved_once_for_check_and_connection() -> None:
     answers = [["127.0.0.1"], ["10.0.0.1"]]
     with serving({"/": Page(b"<p>safe</p>")}) as server:
         answer = json.loads(
-            Desk().call(
+            ToolHarness().call(
                 tool(lambda _host, _port: answers.pop(0)),
                 url=f"http://rebinding.example:{server.port}/",
             )
@@ -125,7 +127,7 @@ def test_a_name_is_resolved_once_so_a_second_answer_cannot_redirect() -> None:
 def test_each_hop_to_the_same_name_is_checked_again() -> None:
     answers = [["127.0.0.1"], ["10.0.0.1"]]
     with serving({"/": Page(status=302, headers={"Location": "/next"})}) as server:
-        text = Desk().failure(
+        text = ToolHarness().failure(
             tool(lambda _host, _port: answers.pop(0)),
             url=f"http://rebinding.example:{server.port}/",
         )
@@ -133,35 +135,39 @@ def test_each_hop_to_the_same_name_is_checked_again() -> None:
     assert "refused: rebinding.example" in text
 
 
-def test_a_page_larger_than_the_cap_is_given_up() -> None:
+def test_a_page_larger_than_the_limit_is_refused() -> None:
     with serving({"/": Page(b"x" * 200_000, "text/plain")}) as server:
-        assert "larger than 0.1 MB" in Desk().failure(
+        assert "larger than 0.1 MB" in ToolHarness().failure(
             tool(), url=f"http://site.example:{server.port}/"
         )
 
 
-def test_a_small_file_that_unpacks_to_a_large_one_is_given_up() -> None:
+def test_a_small_file_that_unpacks_to_a_large_file_is_refused() -> None:
     bomb = gzip.compress(b"x" * 50_000_000)
     with serving({"/": Page(bomb, "text/plain", headers={"Content-Encoding": "gzip"})}) as server:
-        assert "larger than 0.1 MB" in Desk().failure(
+        assert "larger than 0.1 MB" in ToolHarness().failure(
             tool(), url=f"http://site.example:{server.port}/"
         )
 
 
-def test_a_compressed_page_is_read_although_it_was_not_asked_for() -> None:
+def test_a_page_is_read_although_the_server_compressed_it_unasked() -> None:
     with serving(
         {"/": Page(gzip.compress(b"plain"), "text/plain", headers={"Content-Encoding": "gzip"})}
     ) as server:
         assert (
-            json.loads(Desk().call(tool(), url=f"http://site.example:{server.port}/"))["text"]
+            json.loads(ToolHarness().call(tool(), url=f"http://site.example:{server.port}/"))[
+                "text"
+            ]
             == "plain"
         )
 
 
-def test_a_server_that_drips_is_left_when_time_is_up() -> None:
+def test_a_slow_server_is_given_up_at_the_time_limit() -> None:
     started = time.monotonic()
     with serving({"/": Page(hangs=True)}) as server:
-        text = Desk().failure(tool(max_seconds=0.4), url=f"http://site.example:{server.port}/")
+        text = ToolHarness().failure(
+            tool(max_seconds=0.4), url=f"http://site.example:{server.port}/"
+        )
 
     assert "took too long" in text
     assert time.monotonic() - started < 5
@@ -169,7 +175,7 @@ def test_a_server_that_drips_is_left_when_time_is_up() -> None:
 
 def test_the_handoffs_deadline_is_a_limit_too() -> None:
     with serving({"/": Page(hangs=True)}) as server:
-        assert "took too long" in Desk(remaining_s=0.3).failure(
+        assert "took too long" in ToolHarness(remaining_s=0.3).failure(
             tool(), url=f"http://site.example:{server.port}/"
         )
 
@@ -177,36 +183,40 @@ def test_the_handoffs_deadline_is_a_limit_too() -> None:
 @pytest.mark.parametrize("content_type", ["image/png", "application/octet-stream", "video/mp4"])
 def test_a_non_text_page_is_refused(content_type: str) -> None:
     with serving({"/": Page(b"...", content_type)}) as server:
-        assert "cannot be read as text" in Desk().failure(
+        assert "cannot be read as text" in ToolHarness().failure(
             tool(), url=f"http://site.example:{server.port}/"
         )
 
 
 def test_an_error_of_the_server_is_reported() -> None:
     with serving({}) as server:
-        assert "answered 404" in Desk().failure(
+        assert "answered 404" in ToolHarness().failure(
             tool(), url=f"http://site.example:{server.port}/gone"
         )
 
 
-def test_a_page_made_by_scripts_says_so() -> None:
+def test_a_page_without_text_is_reported() -> None:
     with serving({"/": Page(b"<script>draw()</script>")}) as server:
-        assert "holds no text" in Desk().failure(tool(), url=f"http://site.example:{server.port}/")
+        assert "holds no text" in ToolHarness().failure(
+            tool(), url=f"http://site.example:{server.port}/"
+        )
 
 
 def test_a_closed_port_is_reported() -> None:
     with serving({}) as server:
         port = server.port
 
-    assert "does not answer" in Desk().failure(tool(), url=f"http://site.example:{port}/")
+    assert "does not answer" in ToolHarness().failure(tool(), url=f"http://site.example:{port}/")
 
 
-def test_no_secrets_travel_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_has_only_harmless_headers_and_uses_no_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     with serving({"/": Page(b"<p>x</p>")}) as server:
-        Desk().call(tool(), url=f"http://site.example:{server.port}/")
+        ToolHarness().call(tool(), url=f"http://site.example:{server.port}/")
 
-    assert {name.lower() for name in server.agents[0]} == {
+    assert {name.lower() for name in server.request_headers[0]} == {
         "host",
         "user-agent",
         "accept",
@@ -230,7 +240,7 @@ def test_no_secrets_travel_along(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_an_address_that_is_not_a_page_is_refused(url: str, reason: str) -> None:
-    text = Desk().failure(tool(), url=url)
+    text = ToolHarness().failure(tool(), url=url)
 
     assert reason in text
     assert "canary" not in text
@@ -251,14 +261,14 @@ def test_an_address_that_is_not_a_page_is_refused(url: str, reason: str) -> None
 )
 def test_the_real_tool_refuses_this_host_in_every_spelling(host: str) -> None:
     with serving({"/": Page(b"secret")}) as server:
-        text = Desk().failure(fetch_url_tool(), url=f"http://{host}:{server.port}/")
+        text = ToolHarness().failure(fetch_url_tool(), url=f"http://{host}:{server.port}/")
 
     assert "not on the public internet" in text
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
-def test_a_certificate_is_checked_against_the_name_that_was_asked_for(tmp_path: Path) -> None:
+def test_a_certificate_is_checked_against_the_requested_host_name(tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     command = [
         "openssl",
@@ -283,14 +293,16 @@ def test_a_certificate_is_checked_against_the_name_that_was_asked_for(tmp_path: 
         str(certificate),
     ]
     subprocess.run(command, check=True, capture_output=True)
-    trusting = ssl.create_default_context(cafile=str(certificate))
-    web = Web(resolver=always_here, policy=loopback_only, tls=trusting)
+    tls = ssl.create_default_context(cafile=str(certificate))
+    web = Web(resolver=resolve_to_loopback, policy=loopback_only, tls=tls)
 
     with serving({"/": Page(b"<p>over TLS</p>")}, certificate=certificate, key=key) as server:
         answer = json.loads(
-            Desk().call(fetch_url_tool(web), url=f"https://site.example:{server.port}/")
+            ToolHarness().call(fetch_url_tool(web), url=f"https://site.example:{server.port}/")
         )
-        refused = Desk().failure(fetch_url_tool(web), url=f"https://other.example:{server.port}/")
+        refused = ToolHarness().failure(
+            fetch_url_tool(web), url=f"https://other.example:{server.port}/"
+        )
 
     assert answer["text"] == "over TLS"
     assert "Hostname mismatch" in refused

@@ -1,4 +1,4 @@
-"""A worker's tools, by name."""
+"""The registry gives specialists their tools by name."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def test_web_search_is_the_providers_own_with_a_real_model(tmp_path: Path) -> No
 
 
 def test_the_users_folders_add_tools(tmp_path: Path) -> None:
-    own = write_tool(tmp_path / "own", "greet")
+    folder = write_tool(tmp_path / "own", "greet")
 
-    assert registry(tmp_path, own).names == tuple(sorted([*BUILT_IN, "greet"]))
+    assert registry(tmp_path, folder).names == tuple(sorted([*BUILT_IN, "greet"]))
 
 
 def test_a_built_in_name_is_reserved_even_where_it_is_not_offered(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The search tool's answers to the model."""
+"""Answers of the tool `search_documents` to the model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.search_documents import search_documents_tool
-from tests.workers.tools.contexts import Desk
+from tests.workers.tools.contexts import ToolHarness
 
 
 def test_hits_can_be_quoted_and_the_number_of_documents_is_stated(index: DocumentIndex) -> None:
-    desk = Desk({"a.md": "Whales sing.", "b.md": "Cats do not."})
+    harness = ToolHarness({"a.md": "Whales sing.", "b.md": "Cats do not."})
 
-    answer = json.loads(desk.call(search_documents_tool(index), query="whales"))
+    answer = json.loads(harness.call(search_documents_tool(index), query="whales"))
 
     assert answer["searched"] == 2
     (hit,) = answer["hits"]
@@ -27,17 +27,17 @@ def test_hits_can_be_quoted_and_the_number_of_documents_is_stated(index: Documen
 
 
 def test_a_number_as_text_is_understood_and_kept_within_bounds(index: DocumentIndex) -> None:
-    desk = Desk({f"{number}.md": f"whale {number}" for number in range(30)})
+    harness = ToolHarness({f"{number}.md": f"whale {number}" for number in range(30)})
     tool = search_documents_tool(index)
 
-    assert len(json.loads(desk.call(tool, query="whale", limit="3"))["hits"]) == 3
-    assert len(json.loads(desk.call(tool, query="whale", limit=1_000))["hits"]) == 20
+    assert len(json.loads(harness.call(tool, query="whale", limit="3"))["hits"]) == 3
+    assert len(json.loads(harness.call(tool, query="whale", limit=1_000))["hits"]) == 20
 
 
 def test_wrong_arguments_are_explained_without_repeating_them(index: DocumentIndex) -> None:
     tool = search_documents_tool(index)
 
-    assert Desk().failure(tool, words="canary") == (
+    assert ToolHarness().failure(tool, words="canary") == (
         "search_documents: wrong arguments: query: Field required; words: there is no such field"
     )
 
@@ -46,13 +46,13 @@ def test_an_index_that_cannot_be_opened_points_to_reading(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     tool = search_documents_tool(DocumentIndex(tmp_path / "file"))
 
-    assert "read_document instead" in Desk({"a.md": "text"}).failure(tool, query="text")
+    assert "read_document instead" in ToolHarness({"a.md": "text"}).failure(tool, query="text")
 
 
 def test_a_missing_text_is_named(index: DocumentIndex) -> None:
-    desk = Desk({"a.md": "whale one", "b.md": "whale two"})
-    desk.library.lose("b.md")
+    harness = ToolHarness({"a.md": "whale one", "b.md": "whale two"})
+    harness.library.lose("b.md")
 
-    answer = json.loads(desk.call(search_documents_tool(index), query="whale"))
+    answer = json.loads(harness.call(search_documents_tool(index), query="whale"))
 
     assert answer["not_searched"] == ["b.md"]

@@ -1,4 +1,4 @@
-"""A user's own tool is a typed function with a docstring, and nothing more."""
+"""A typed function with a docstring becomes a tool. Other code in the file is refused or ignored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.registry import BUILT_IN, build_registry
 from handoff_queue.workers.tools.tool_decorator import DEFAULT_TIMEOUT_S
 from handoff_queue.workers.tools.user_tools import find_installed_tools, load_tools
-from tests.workers.tools.contexts import Desk
+from tests.workers.tools.contexts import ToolHarness
 
 WEATHER = '''
 import os
@@ -68,44 +68,46 @@ def test_public_functions_of_a_file_become_tools(tmp_path: Path) -> None:
     assert weather.description.startswith("The weather of a city.")
     assert weather.input_schema["properties"]["city"]["type"] == "string"
     assert weather.input_schema["required"] == ["city"]
-    assert Desk().call(weather, city="Oslo", days=3) == "Oslo: rain for 3 days"
+    assert ToolHarness().call(weather, city="Oslo", days=3) == "Oslo: rain for 3 days"
 
 
 def test_half_a_surrogate_pair_in_a_tools_result_can_be_stored(tmp_path: Path) -> None:
-    """A file's name may hold half a surrogate pair."""
-    own = """
+    """A file name on disk may contain half a surrogate pair."""
+    source = """
         def names() -> str:
             \"\"\"All names.\"\"\"
             return b"caf\\xe9".decode("utf-8", "surrogateescape")
     """
     observed = result_of(
-        {"id": "t", "name": "names", "input": {}}, tools_of(tmp_path, own=own), Desk().context
+        {"id": "t", "name": "names", "input": {}},
+        tools_of(tmp_path, source=source),
+        ToolHarness().context,
     )
 
     assert (observed.text, observed.is_error) == ("caf\ufffd", False)
 
 
-def test_a_tool_is_repeatable_unless_it_says_otherwise(tmp_path: Path) -> None:
+def test_a_tool_is_repeatable_by_default(tmp_path: Path) -> None:
     tools = tools_of(tmp_path, weather=WEATHER)
 
     assert tools["weather"].repeatable
     assert not tools["report"].repeatable
 
 
-def test_a_tool_says_after_how_many_seconds_a_call_has_failed(tmp_path: Path) -> None:
-    own = "def f() -> str:\n    'Says.'\n    return ''\n"
+def test_a_tool_can_set_the_timeout_of_its_calls(tmp_path: Path) -> None:
+    source = "def f() -> str:\n    'Says.'\n    return ''\n"
 
-    assert tools_of(tmp_path, own=own)["f"].timeout_s == DEFAULT_TIMEOUT_S
-    assert tools_of(tmp_path, own=own + "f.timeout_s = 2\n")["f"].timeout_s == 2
+    assert tools_of(tmp_path, source=source)["f"].timeout_s == DEFAULT_TIMEOUT_S
+    assert tools_of(tmp_path, source=source + "f.timeout_s = 2\n")["f"].timeout_s == 2
 
 
 @pytest.mark.parametrize(
     "timeout_s", ["0", "-1", "3_601", "float('nan')", "float('inf')", "'5'", "True"]
 )
 def test_a_timeout_out_of_its_bounds_is_refused(tmp_path: Path, timeout_s: str) -> None:
-    own = f"def f() -> str:\n    'Says.'\n    return ''\nf.timeout_s = {timeout_s}\n"
+    source = f"def f() -> str:\n    'Says.'\n    return ''\nf.timeout_s = {timeout_s}\n"
 
-    assert refusal(tmp_path, t=own) == (
+    assert refusal(tmp_path, t=source) == (
         "t.py: tool f: ValueError: its timeout_s must be a number of seconds above 0 and up to 3600"
     )
 
@@ -115,7 +117,7 @@ def test_a_missing_secret_is_named_and_nothing_is_run(
 ) -> None:
     monkeypatch.delenv("WEATHER_TOKEN", raising=False)
 
-    text = Desk().failure(tools_of(tmp_path, weather=WEATHER)["report"], city="Oslo")
+    text = ToolHarness().failure(tools_of(tmp_path, weather=WEATHER)["report"], city="Oslo")
 
     assert text == "report is not set up: the worker's environment lacks WEATHER_TOKEN"
 
@@ -126,13 +128,11 @@ def test_a_secrets_value_never_leaves_the_tool(
     monkeypatch.setenv("WEATHER_TOKEN", 'canary-"7')
     report = tools_of(tmp_path, weather=WEATHER)["report"]
 
-    assert Desk().call(report, city="Oslo") == "reported with [WEATHER_TOKEN]"
-    assert Desk().failure(report, city="nowhere") == "refused with [WEATHER_TOKEN]"
+    assert ToolHarness().call(report, city="Oslo") == "reported with [WEATHER_TOKEN]"
+    assert ToolHarness().failure(report, city="nowhere") == "refused with [WEATHER_TOKEN]"
 
 
-def test_a_secret_inside_json_is_blacked_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_inside_json_is_redacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", 'ca"nary')
     text = '''
         import os
@@ -142,7 +142,7 @@ def test_a_secret_inside_json_is_blacked_out(
         leak.secrets = "TOKEN"
     '''
 
-    assert Desk().call(tools_of(tmp_path, leak=text)["leak"]) == '{"it": "[TOKEN]"}'
+    assert ToolHarness().call(tools_of(tmp_path, leak=text)["leak"]) == '{"it": "[TOKEN]"}'
 
 
 def test_the_model_gets_the_type_and_no_text_of_a_tools_error(tmp_path: Path) -> None:
@@ -157,13 +157,13 @@ def test_the_model_gets_the_type_and_no_text_of_a_tools_error(tmp_path: Path) ->
     '''
     fetch = tools_of(tmp_path, fetch=text)["fetch"]
 
-    def told(**arguments: object) -> str:
+    def message(**arguments: object) -> str:
         call = {"type": "tool_use", "id": "t", "name": "fetch", "input": arguments}
-        return result_of(call, {"fetch": fetch}, Desk().context).text
+        return result_of(call, {"fetch": fetch}, ToolHarness().context).text
 
-    assert told(a=1) == "fetch failed with OSError; try other arguments, or do without"
-    assert told(a=0) == "give an a above 0"
-    assert told(a="x").startswith("fetch: bad arguments at $.a")
+    assert message(a=1) == "fetch failed with OSError; try other arguments, or do without"
+    assert message(a=0) == "give an a above 0"
+    assert message(a="x").startswith("fetch: bad arguments at $.a")
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,10 @@ def test_the_model_gets_the_type_and_no_text_of_a_tools_error(tmp_path: Path) ->
     ],
 )
 def test_a_broken_file_is_named_with_its_error(tmp_path: Path, text: str, reason: str) -> None:
-    found = refusal(tmp_path, t=text)
+    message = refusal(tmp_path, t=text)
 
-    assert found.startswith("t.py")
-    assert reason in found
+    assert message.startswith("t.py")
+    assert reason in message
 
 
 KINDS = '''
@@ -235,7 +235,7 @@ same = cached
 def test_functions_behind_decorators_and_marked_callables_are_tools(tmp_path: Path) -> None:
     tools = tools_of(tmp_path, kinds=KINDS)
 
-    assert {name: Desk().call(tool, item="tea") for name, tool in tools.items()} == {
+    assert {name: ToolHarness().call(tool, item="tea") for name, tool in tools.items()} == {
         "asked": "tea in default",
         "cached": "tea in any",
         "of_class": "tea in _Shop",
@@ -244,7 +244,7 @@ def test_functions_behind_decorators_and_marked_callables_are_tools(tmp_path: Pa
     }
 
 
-def test_a_tool_that_takes_a_name_of_ours_is_refused(tmp_path: Path) -> None:
+def test_a_tool_with_the_name_of_a_built_in_tool_is_refused(tmp_path: Path) -> None:
     for name in (*BUILT_IN, READ_RESULT):
         (tmp_path / "t.py").write_text(f"def {name}() -> str:\n    'Says.'\n    return ''\n")
         with pytest.raises(InvalidTool, match="is the name of a built-in tool"):
@@ -264,7 +264,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     assert "no such folder of tools" in refusal(tmp_path / "nowhere")
 
 
-def test_files_with_a_leading_underscore_are_left_alone(tmp_path: Path) -> None:
+def test_files_with_a_leading_underscore_are_ignored(tmp_path: Path) -> None:
     assert tools_of(tmp_path, _draft="raise RuntimeError") == {}
 
 
@@ -323,7 +323,7 @@ def test_a_name_inside_a_parameter_may_have_any_letters(tmp_path: Path) -> None:
     assert "measure" in tools_of(tmp_path, sizes=text)
 
 
-def test_a_suffix_in_capitals_is_loaded(tmp_path: Path) -> None:
+def test_a_file_with_the_suffix_in_capitals_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "WEATHER.PY").write_text(WEATHER)
 
     assert [tool.name for tool in load_tools(tmp_path)] == ["report", "weather"]

@@ -28,7 +28,7 @@ from handoff_queue.shared.agent.tool import Tool, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_values import MOST_IMAGES
 from handoff_queue.shared.providers.anthropic.tool_schemas import tool_from
 from handoff_queue.shared.types.errors import InvalidTool
-from tests.workers.tools.contexts import Desk
+from tests.workers.tools.contexts import ToolHarness
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -56,7 +56,7 @@ class Words(str, enum.Enum):  # noqa: UP042 - the older form, which users still 
 
 
 class Scalar:
-    """As numpy's."""
+    """Scalar with the method `tolist`, as in numpy."""
 
     def tolist(self) -> int:
         return 7
@@ -68,16 +68,16 @@ class Pair(NamedTuple):
 
 
 class Opaque:
-    """Says nothing of itself."""
+    """Object that cannot be written as JSON."""
 
 
-class Spoken:
+class WithText:
     def __str__(self) -> str:
         return "spoken"
 
 
 class Picture:
-    """As Pillow's."""
+    """Image with the interface of Pillow."""
 
     size, mode = (1, 1), "RGB"
 
@@ -92,7 +92,7 @@ def rows_of_sqlite() -> list[sqlite3.Row]:
         return connection.execute("select 1 as id, 'x' as name").fetchall()
 
 
-def returns(value: object) -> Tool:
+def tool_returning(value: object) -> Tool:
     def give() -> object:
         """Give it."""
         return value
@@ -100,12 +100,12 @@ def returns(value: object) -> Tool:
     return tool_from(give)
 
 
-def shown(value: object) -> ToolOutput:
-    return Desk().output(returns(value))
+def output_of(value: object) -> ToolOutput:
+    return ToolHarness().output(tool_returning(value))
 
 
 def failure(value: object) -> str:
-    return Desk().failure(returns(value))
+    return ToolHarness().failure(tool_returning(value))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def failure(value: object) -> str:
         (Words.YES, "yes"),
         (Colour.RED, "red"),
         (b"caf\xc3\xa9", "café"),
-        (Spoken(), '"spoken"'),
+        (WithText(), '"spoken"'),
         (None, "null"),
         (math.nan, "null"),
         ({"a": [math.inf, -math.inf]}, '{"a": [null, null]}'),
@@ -137,53 +137,53 @@ def failure(value: object) -> str:
     ],
 )
 def test_a_value_is_text_or_json(value: object, text: str) -> None:
-    output = shown(value)
+    output = output_of(value)
 
     assert (output.text, output.images) == (text, ())
     assert "NaN" not in output.text
 
 
-def holds_itself() -> list[object]:
+def recursive_list() -> list[object]:
     value: list[object] = []
     value += [value, value]
     return value
 
 
-async def later() -> str:
+async def coroutine() -> str:
     return "later"
 
 
-def generated() -> Iterator[int]:
+def generator() -> Iterator[int]:
     yield 1
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
+    ("value", "reason"),
     [
         (Opaque(), "returned a Opaque, which cannot be written as JSON"),
         ([Opaque()], "returned a Opaque, which cannot be written as JSON"),
         (len, "cannot be written as JSON"),
-        (holds_itself(), "cannot be written as JSON"),
+        (recursive_list(), "cannot be written as JSON"),
         (b"\xff\x00", "returned 2 bytes that are neither UTF-8 text nor a PNG"),
-        (generated(), "returned a generator"),
+        (generator(), "returned a generator"),
         ([map(str, [1])], "returned a map"),
         (PNG[:12], "the image/png that it returned is broken"),
         ([PNG] * (MOST_IMAGES + 1), f"at most {MOST_IMAGES} can be shown"),
     ],
 )
-def test_a_value_that_cannot_be_shown_is_a_failed_call(value: object, why: str) -> None:
+def test_a_value_that_cannot_be_shown_is_a_failed_call(value: object, reason: str) -> None:
     text = failure(value)
 
-    assert why in text
+    assert reason in text
     assert " object at 0x" not in text
 
 
 def test_a_coroutine_inside_of_another_value_is_a_failed_call() -> None:
     def give() -> object:
         """Give it."""
-        return [later()]
+        return [coroutine()]
 
-    assert "returned a coroutine inside of another value" in Desk().failure(tool_from(give))
+    assert "returned a coroutine inside of another value" in ToolHarness().failure(tool_from(give))
 
 
 def test_an_async_generator_is_a_failed_call() -> None:
@@ -195,19 +195,19 @@ def test_an_async_generator_is_a_failed_call() -> None:
 
         return numbers()
 
-    assert "returned a async_generator" in Desk().failure(tool_from(give))
+    assert "returned a async_generator" in ToolHarness().failure(tool_from(give))
 
 
 @pytest.mark.parametrize("value", [PNG, bytearray(PNG), memoryview(PNG), Picture(), GIF])
-def test_an_image_is_an_image(value: object) -> None:
-    output = shown(value)
+def test_an_image_value_is_shown_as_an_image(value: object) -> None:
+    output = output_of(value)
 
     assert output.text == "[image 1]"
     assert [imagesize.get(BytesIO(image.data)) for image in output.images] == [(1, 1)]
 
 
-def test_an_image_in_a_container_is_an_image_next_to_the_json() -> None:
-    output = shown({"chart": PNG, "of": [Picture(), "sales"]})
+def test_an_image_in_a_container_is_shown_next_to_the_json() -> None:
+    output = output_of({"chart": PNG, "of": [Picture(), "sales"]})
 
     assert output.text == '{"chart": "[image 1]", "of": ["[image 2]", "sales"]}'
     assert [image.media_type for image in output.images] == ["image/png", "image/png"]
@@ -264,11 +264,11 @@ class Shop:
     ids=["plain", "wrapped", "wrapped twice", "classmethod", "method", "partial"],
 )
 def test_an_async_tool_is_run_to_its_end(function: Callable[..., Any]) -> None:
-    assert Desk().call(tool_from(function, name="ask"), city="Oslo") == '{"city": "Oslo"}'
+    assert ToolHarness().call(tool_from(function, name="ask"), city="Oslo") == '{"city": "Oslo"}'
 
 
 def test_an_object_that_can_be_called_is_a_tool() -> None:
-    assert Desk().call(tool_from(Shop(), name="ask"), city="Oslo") == '{"city": "Oslo"}'
+    assert ToolHarness().call(tool_from(Shop(), name="ask"), city="Oslo") == '{"city": "Oslo"}'
 
 
 def test_the_model_does_not_see_the_bound_arguments_of_a_partial() -> None:
@@ -279,11 +279,11 @@ def test_the_model_does_not_see_the_bound_arguments_of_a_partial() -> None:
     tool = tool_from(functools.partial(price, region="eu"), name="price_eu")
 
     assert list(tool.input_schema["properties"]) == ["item"]
-    assert Desk().call(tool, item="tea") == "tea in eu"
+    assert ToolHarness().call(tool, item="tea") == "tea in eu"
 
 
 def test_a_generator_is_refused_at_load() -> None:
-    for function in (generated, functools.partial(generated)):
+    for function in (generator, functools.partial(generator)):
         with pytest.raises(InvalidTool, match="not be a generator"):
             tool_from(function, name="generated")
 
@@ -293,4 +293,4 @@ def test_a_failing_tool_reports_its_own_message() -> None:
         """Give it."""
         raise ToolFailed("not today")
 
-    assert Desk().failure(tool_from(give)) == "not today"
+    assert ToolHarness().failure(tool_from(give)) == "not today"
