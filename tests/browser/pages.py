@@ -7,10 +7,10 @@ from pathlib import Path
 from handoff_queue.supervisor.client.report import report_of
 from handoff_queue.supervisor.tracing.page import TracedJob, page_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
-from tests.supervisor.tracing.records import Ran
+from tests.supervisor.tracing.job_record_builder import JobRecordBuilder
 
 
-def write_page(builder: Ran, to: Path, **reported: object) -> Path:
+def write_page(builder: JobRecordBuilder, to: Path, **reported: object) -> Path:
     """Write the trace page of a job to a file. `reported`: changed fields of the job's report."""
     record = builder.record()
     to.write_text(

@@ -15,7 +15,7 @@ from handoff_queue.supervisor.client.client import Request
 from tests.browser.driver import Browser
 from tests.browser.pages import write_page
 from tests.running_system import DOCUMENTS, ROOT, running_system
-from tests.supervisor.tracing.records import JOB, Ran
+from tests.supervisor.tracing.job_record_builder import JOB, JobRecordBuilder
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 REQUEST = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
@@ -98,7 +98,7 @@ def test_a_search_and_the_critical_path_filter_stay_active(
 def test_consecutive_attempts_are_one_path_with_a_written_count(
     window: Browser, tmp_path: Path, attempts: int, text: str
 ) -> None:
-    builder = Ran()
+    builder = JobRecordBuilder()
     for n in range(attempts):
         builder.step("a", (3 * n, 3 * n, 3 * n + 3), attempt=n + 1)
 
@@ -111,9 +111,9 @@ def test_consecutive_attempts_are_one_path_with_a_written_count(
 def test_lost_processes_their_gaps_and_their_successors_are_shown_separately(
     window: Browser, tmp_path: Path
 ) -> None:
-    builder = Ran()
+    builder = JobRecordBuilder()
     builder.step("a", (0, 0, 30))
-    builder.left("a", (0, 6, ClaimEnd.LOST), (9, 12, ClaimEnd.BACK), again_at=21)
+    builder.past_claims("a", (0, 6, ClaimEnd.LOST), (9, 12, ClaimEnd.BACK), last_claim_at=21)
     window.resize(*DESKTOP)
     window.open(write_page(builder, tmp_path / "lost.html"))
 
@@ -150,7 +150,7 @@ def test_hundreds_of_equal_chains_are_one_box_for_each_link(
     window: Browser, tmp_path: Path
 ) -> None:
     """Each row has a second step that depends on its first step."""
-    builder = Ran()
+    builder = JobRecordBuilder()
     builder.role("planner", (0, 0, 1))
     for n in range(300):
         builder.step(f"check_{n}", (1, 1, 2))
@@ -173,9 +173,9 @@ def test_hundreds_of_equal_chains_are_one_box_for_each_link(
 
 
 def test_the_page_marks_figures_that_are_upper_bounds(window: Browser, tmp_path: Path) -> None:
-    builder = Ran()
+    builder = JobRecordBuilder()
     builder.step("a", (0, 0, 1))
-    builder.cut("a", calls=1, tokens=100)
+    builder.cut_calls("a", calls=1, tokens=100)
 
     window.open(write_page(builder, tmp_path / "cut.html"))
 
@@ -215,7 +215,7 @@ def test_the_page_is_dark_if_the_reader_prefers_that(window: Browser, trace_page
 
 
 def test_a_models_text_is_shown_verbatim_and_runs_nothing(window: Browser, tmp_path: Path) -> None:
-    builder = Ran(HOSTILE)
+    builder = JobRecordBuilder(HOSTILE)
     builder.role("planner", (0, 0, 1), task=HOSTILE, output=HOSTILE, notes=(HOSTILE,))
     window.open(write_page(builder, tmp_path / "hostile.html"))
 
@@ -228,7 +228,7 @@ def test_a_models_text_is_shown_verbatim_and_runs_nothing(window: Browser, tmp_p
 
 def many_contracts_page(to: Path) -> Path:
     """Write the page of a job with 1,000 handoffs whose long names differ only in a number."""
-    builder = Ran()
+    builder = JobRecordBuilder()
     builder.role("planner", (0, 0, 1))
     for n in range(1_000):
         began = 1 + n % 75
@@ -310,7 +310,7 @@ def test_a_handoff_is_found_by_the_words_of_its_task(window: Browser, tmp_path: 
 def test_a_duration_never_shows_60_seconds_or_60_minutes(
     window: Browser, tmp_path: Path, seconds: float, text: str
 ) -> None:
-    builder = Ran()
+    builder = JobRecordBuilder()
     builder.step("a", (0, 0, seconds))
 
     window.open(write_page(builder, tmp_path / "time.html"))
@@ -321,7 +321,7 @@ def test_a_duration_never_shows_60_seconds_or_60_minutes(
 def test_a_thousand_handoffs_are_shown_and_clickable_within_seconds(
     window: Browser, tmp_path: Path
 ) -> None:
-    builder = Ran()
+    builder = JobRecordBuilder()
     builder.role("planner", (0, 0, 1))
     for n in range(1_000):
         builder.step(f"s{n}", (1, 1 + n % 50, 3 + n % 50), output="It is so. " * 200)

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from tests.browser.driver import Browser
 from tests.browser.pages import write_page
 from tests.running_system import ROOT
-from tests.supervisor.tracing.records import JOB, Ran
+from tests.supervisor.tracing.job_record_builder import JOB, JobRecordBuilder
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 DESKTOP, PHONE = (1280, 900), (390, 844)
@@ -35,7 +35,7 @@ def cited(n: int, name: str, quote: str) -> dict[str, Any]:
 
 def rows_job(to: Path) -> Path:
     """Write the page of a job with 145 rows and one failure. Its last step starts 10 hours later."""
-    builder = Ran()
+    builder = JobRecordBuilder()
     builder.role("planner", (0, 0, 3))
     for n in range(1, ROWS + 1):
         began = 4 + n % 12
@@ -130,7 +130,7 @@ def test_a_night_without_work_is_hidden_until_the_user_shows_it(
 
 
 def test_a_wait_in_a_queue_is_hidden_as_idle_time(window: Browser, tmp_path: Path) -> None:
-    builder = Ran()
+    builder = JobRecordBuilder()
     builder.step("a", (0, HOURS, HOURS + 5))
     window.open(write_page(builder, tmp_path / "queued.html"))
 

@@ -10,7 +10,7 @@ from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.supervisor.quoting.quote_history import quote_as_json
 from tests.browser.driver import Browser
 from tests.browser.pages import write_page
-from tests.supervisor.tracing.records import Ran
+from tests.supervisor.tracing.job_record_builder import JobRecordBuilder
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -32,7 +32,7 @@ def estimate(likely: float) -> Estimate:
 def test_the_page_shows_the_known_parts_of_a_quote(
     window: Browser, tmp_path: Path, quote: Quote, text: str
 ) -> None:
-    builder = Ran()
+    builder = JobRecordBuilder()
     builder.step("a", (0, 0, 3))
 
     window.open(write_page(builder, tmp_path / "quoted.html", quote=quote_as_json(quote)))

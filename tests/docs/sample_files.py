@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.docs.pages import ROOT
 from tests.docs.samples import of_page
-from tests.shared.documents.building import pdf_saying
+from tests.shared.documents.sample_files import pdf_with
 
 SHOWN = {
     "our-specialists/orders.md": ("docs/how-to/add-a-specialist.md", "markdown", "name: orders"),
@@ -56,7 +56,7 @@ def write_sample_files(folder: Path) -> None:
         _write(folder / name, of_page(page, language, words))
     for name, text in OWN.items():
         _write(folder / name, text)
-    (folder / "contract.pdf").write_bytes(pdf_saying(DEADLINE))
+    (folder / "contract.pdf").write_bytes(pdf_with(DEADLINE))
     for path in (ROOT / "examples").iterdir():
         if path.is_dir():
             (folder / "examples" / path.name).symlink_to(path)

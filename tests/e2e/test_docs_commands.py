@@ -39,7 +39,7 @@ from tests.docs.sample_files import JOBS, write_sample_files
 from tests.docs.samples import Sample, TypedCommand, calls, samples, typed_commands
 from tests.e2e.commands import Handoff, interrupt
 from tests.e2e.test_docs_samples import TRANSCRIPTS, generalized
-from tests.running_system import SUPERVISOR, RunningSystem, over, running_system
+from tests.running_system import SUPERVISOR, RunningSystem, model_environment, running_system
 from tests.waiting import wait_until
 
 RUN_HERE = {".", "celery", "cp", "handoff", "jq"}
@@ -237,7 +237,7 @@ class Reader:
         }
         variables = {name: addresses.get(name, value) for name, value in command.environment}
         if words[1] == "run" and "--specialists" in words:
-            return variables | over(self.model, HANDOFF_MODE="auto")
+            return variables | model_environment(self.model, HANDOFF_MODE="auto")
         if words[1] != "up":
             variables["HANDOFF_REDIS_URL"] = self.system.redis_url
         return {"HANDOFF_MODE": "single", "COLUMNS": "200"} | variables

@@ -13,7 +13,12 @@ from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 from handoff_queue.testing import Json, MessagesServer, Reply, result_reply
 from tests.running_system import ALL_SPECIALISTS, model_environment, running_system
-from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
+from tests.supervisor.workflows.workflow_files import (
+    ROW_STEP,
+    UNREVIEWED,
+    make_workflow,
+    numbered_rows,
+)
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -37,7 +42,9 @@ def issue_times(jobs: Client, job_id: JobId) -> list[float]:
 def test_a_small_job_is_issued_between_the_slices_of_a_large_job(tmp_path: Path) -> None:
     """The supervisor has one slot, so the times in the journals give the order of its work."""
     large = Request(
-        "Look at them all.", workflow=workflow(tmp_path, A_ROW, UNREVIEWED), items=rows(ROWS)
+        "Look at them all.",
+        workflow=make_workflow(tmp_path, ROW_STEP, UNREVIEWED),
+        items=numbered_rows(ROWS),
     )
     with (
         MessagesServer(model) as server,

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from handoff_queue.shared.providers.offline.citations import markers_in, unmarked_statements
-from tests.shared.providers.offline.asking_the_model import EXAMPLES, Job, Library, run_job
+from tests.shared.providers.offline.offline_requests import EXAMPLES, Job, Library, run_job
 
 FIRST_REQUEST = (
     "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"

@@ -12,7 +12,7 @@ from tests.doubles.served_model import model_at
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Script], tuple[AnthropicModel, MessagesServer]]]:
-    """Start a server with a script; gives the model that talks to it."""
+    """Yield a function that starts a server with a script, and returns a model connected to it."""
     with ExitStack() as stack:
 
         def start(script: Script) -> tuple[AnthropicModel, MessagesServer]:

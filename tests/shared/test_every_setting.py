@@ -1,4 +1,4 @@
-"""Every setting has bounds, and refuses a bad value in one line that does not show the value."""
+"""Every setting has bounds. An invalid value is refused in one line that does not show the value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELDS = {
     str(field.validation_alias or f"HANDOFF_{name.upper()}"): (name, field)
     for name, field in Settings.model_fields.items()
 }
-BESIDE = (
+OTHER_VARIABLES = (
     "ANTHROPIC_BEDROCK_BASE_URL",
     "ANTHROPIC_CUSTOM_HEADERS",
     "ANTHROPIC_FOUNDRY_API_KEY",
@@ -30,7 +30,7 @@ BESIDE = (
     "HTTPS_PROXY",
     "https_proxy",
 )
-"""Variables that are checked with the settings and are no fields."""
+"""Variables that are validated with the settings but are not fields."""
 BAD_VALUES = {
     "too long": CANARY * 20_000,
     "a line break": f"{CANARY}\n{CANARY}",
@@ -56,7 +56,7 @@ def refusal() -> UserError:
 
 
 @pytest.mark.parametrize("kind", BAD_VALUES)
-@pytest.mark.parametrize("variable", [*FIELDS, *BESIDE])
+@pytest.mark.parametrize("variable", [*FIELDS, *OTHER_VARIABLES])
 def test_a_value_that_no_setting_can_have_is_refused_in_one_line_that_names_the_variable(
     monkeypatch: pytest.MonkeyPatch, variable: str, kind: str
 ) -> None:
@@ -71,7 +71,7 @@ def test_a_value_that_no_setting_can_have_is_refused_in_one_line_that_names_the_
 
 
 @pytest.mark.parametrize("kind", BAD_VALUES)
-@pytest.mark.parametrize("variable", [*FIELDS, *BESIDE])
+@pytest.mark.parametrize("variable", [*FIELDS, *OTHER_VARIABLES])
 def test_the_error_and_its_cause_contain_no_part_of_a_refused_value(
     monkeypatch: pytest.MonkeyPatch, variable: str, kind: str
 ) -> None:

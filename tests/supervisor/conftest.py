@@ -1,4 +1,4 @@
-"""What tests of the supervisor share."""
+"""Fixtures of the supervisor's tests."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.supervisor.shell import SETTINGS, Shell
 
 @pytest.fixture
 def jobs(redis_url: str) -> Iterator[Client]:
-    made = client.connect(redis_url, Settings(offline=True))
-    yield made
-    made.store.connection.close()
+    connected = client.connect(redis_url, Settings(offline=True))
+    yield connected
+    connected.store.connection.close()
 
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    """A supervisor in this process, and the served specialists."""
-    made = Shell(
+    """Yield a supervisor in this process. Three specialists are announced."""
+    supervisor = Shell(
         redis_url,
         make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
-    made.serve("researcher", "writer", "generalist")
-    yield made
-    made.close()
+    supervisor.serve("researcher", "writer", "generalist")
+    yield supervisor
+    supervisor.close()

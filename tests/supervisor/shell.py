@@ -1,5 +1,6 @@
-"""A supervisor's parts in this process, on a real store, with the offline model; the test
-does the specialists' work by hand.
+"""A supervisor in this process, on a real store and with the offline model.
+
+The test does the work of the specialists.
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ SETTINGS = Settings(offline=True)
 
 
 class DyingDispatcher(Dispatcher):
-    """A dispatcher that publishes until the test lets its process die between its commit and its
-    messages.
+    """Dispatcher that kills its process when the test sets a flag.
+
+    `dies`: between a commit and the publication of its messages.
     """
 
     dies = False
     dies_waking = False
-    """Also dies between a write and the wake-up for it."""
+    """Kill the process between a write and the wake-up for it."""
 
     def publish_group(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> None:
         if self.dies:
@@ -66,13 +68,13 @@ class DyingDispatcher(Dispatcher):
 
 @dataclass(slots=True)
 class Shell:
-    """One supervisor process's parts; `another()` is a second one on the same Redis."""
+    """The parts of one supervisor process. `another()` returns a second one on the same Redis."""
 
     url: str
     app: Celery
     drain: Drain = field(default_factory=Drain)
     end_broker: str | None = None
-    """The broker of a host's own Celery app."""
+    """URL of the broker of a host's own Celery app."""
     store: Store = field(init=False)
     dispatcher: DyingDispatcher = field(init=False)
     attempts: Attempts = field(init=False)
@@ -106,20 +108,20 @@ class Shell:
         self.jobs = Client(self.store, SETTINGS)
 
     def fact_checker(self, state: JobState) -> SpecialistSpec:
-        """Return the fact checker's spec as the supervisor sees it."""
+        """Return the fact checker's spec that the supervisor uses."""
         return DecisionRecorder(self.store, PayloadCache(self.store)).fact_checker(state)
 
     def another(self) -> Shell:
         return Shell(self.url, self.app)
 
     def serve(self, *names: str) -> None:
-        """A worker announces these specialists."""
+        """Announce a worker with these specialists."""
         specs = tuple(a_spec(name=name) for name in names)
         self._announced = Announcement(worker="w1", specialists=specs, slots=4, model="offline")
         self.store.presence.announce(self._announced)
 
     def leave(self) -> None:
-        """Withdraw the announcement of that worker."""
+        """Withdraw the worker's announcement."""
         self.store.presence.withdraw(self._announced)
 
     def submit(self, limits: JobLimits | None = None) -> JobId:
@@ -157,10 +159,9 @@ class Shell:
         output: JsonValue = "",
         stop_reason: StopReason = StopReason.DEFECT,
     ) -> None:
-        """Run one handoff as a worker does. `output`: its result, if the test needs a particular
-        result.
+        """Finish one handoff as a worker does.
 
-        `stop_reason`: why the agent loop failed.
+        `output` is the result's output; by default a sentence. `stop_reason` applies to a failure.
         """
         text = self.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)

@@ -1,4 +1,4 @@
-"""A supervisor stops when asked, in every state."""
+"""A supervisor that gets a signal during its build stops after the build."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from handoff_queue.supervisor.assembly import QUEUES, _LazySupervisor
 def test_a_signal_during_the_build_of_the_supervisor_takes_effect_afterwards(
     redis_url: str,
 ) -> None:
-    """The handler runs on the thread that builds, which holds the lock."""
+    """The handler runs on the building thread, which holds the lock."""
     settings = Settings(lease_s=3_600, redis_url=redis_url)
     supervisor = _LazySupervisor(
         make_app("supervisor", redis_url, settings, QUEUES), settings, model_from

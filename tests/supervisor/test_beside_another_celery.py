@@ -99,23 +99,23 @@ def host_process(code: str, **environment: str) -> dict[str, Any]:
 def test_a_hosts_tasks_reach_its_own_queue_and_our_jobs_are_submitted(
     store: Store, redis_url: str, order: str
 ) -> None:
-    said = host_process(ORDERS[order], HOST_REDIS_URL=redis_url, HANDOFF_REDIS_URL=redis_url)
+    report = host_process(ORDERS[order], HOST_REDIS_URL=redis_url, HANDOFF_REDIS_URL=redis_url)
 
-    assert set(said["current"]) == {"host"}
-    assert said["transport"] == "kombu.transport.redis"
+    assert set(report["current"]) == {"host"}
+    assert report["transport"] == "kombu.transport.redis"
     with redis.Redis.from_url(redis_url) as client:
         names = [json.loads(text)["headers"]["task"] for text in client.lrange("celery", 0, -1)]
     assert names == ["host.note"] * 2
-    assert submissions_queued(store) == [said["job"]]
+    assert submissions_queued(store) == [report["job"]]
 
 
 def test_a_host_process_with_celery_variables_submits_to_our_redis(
     store: Store, redis_url: str
 ) -> None:
-    """The variables are the host's: its app obeys them, and ours does not."""
+    """The host's app uses these variables. Our app ignores them."""
     nowhere = "redis://127.0.0.1:1/0"
 
-    said = host_process(
+    report = host_process(
         "host = host_app(); job = submit(); assert host.conf.broker_url == os.environ['CELERY_BROKER_URL']",
         HOST_REDIS_URL=nowhere,
         HANDOFF_REDIS_URL=redis_url,
@@ -125,18 +125,18 @@ def test_a_host_process_with_celery_variables_submits_to_our_redis(
         CELERY_RESULT_BACKEND=nowhere,
     )
 
-    assert submissions_queued(store) == [said["job"]]
+    assert submissions_queued(store) == [report["job"]]
 
 
 def test_our_client_never_asks_for_the_current_app(store: Store, redis_url: str) -> None:
     """With C_STRICT_APP set, Celery raises an error if code asks for the current app."""
     code = "print(json.dumps({'job': submit()})); sys.exit()\n"
 
-    said = host_process(
+    report = host_process(
         code, HOST_REDIS_URL=redis_url, HANDOFF_REDIS_URL=redis_url, C_STRICT_APP="1"
     )
 
-    assert submissions_queued(store) == [said["job"]]
+    assert submissions_queued(store) == [report["job"]]
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,11 @@ def test_a_variable_that_configures_a_hosts_celery_does_not_reach_our_app(
         "job = submit(); del os.environ[NAME]; celery._state.default_app = None; host = host_app()"
     )
 
-    said = host_process(
+    report = host_process(
         code.replace("NAME", repr(name)),
         HOST_REDIS_URL=redis_url,
         HANDOFF_REDIS_URL=redis_url,
         **{name: value},
     )
 
-    assert submissions_queued(store) == [said["job"]]
+    assert submissions_queued(store) == [report["job"]]

@@ -1,4 +1,4 @@
-"""The exact briefs of the assessor and the synthesizer. They contain no history of the job."""
+"""The briefs of the assessor and the synthesizer are exact and hold no history of the job."""
 
 from __future__ import annotations
 
@@ -45,32 +45,32 @@ FALLBACK = "<fallback>Say exactly what is missing, and give what you have.</fall
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(
+    supervisor = Shell(
         redis_url,
         make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
-    made.serve("researcher", "writer")
-    yield made
-    made.close()
+    supervisor.serve("researcher", "writer")
+    yield supervisor
+    supervisor.close()
 
 
 @pytest.fixture
 def job_id(shell: Shell, tmp_path: Path) -> JobId:
-    """A job that has ended."""
+    """Return a job that has ended."""
     (tmp_path / "views.yaml").write_text(WORKFLOW)
     job_id = shell.jobs.submit(
         Request(REQUEST, workflow=read_workflow(str(tmp_path / "views.yaml")))
     )
     shell.advance(job_id)
-    while out := shell.open(job_id):
-        for event in out:
+    while open_handoffs := shell.open(job_id):
+        for event in open_handoffs:
             shell.do(job_id, event, output=FINDS[event.step_id])
         shell.advance(job_id)
     return job_id
 
 
-def asked_of(shell: Shell, job_id: JobId, role: str) -> str:
-    """Return the role's first message without its instructions."""
+def prompt_of(shell: Shell, job_id: JobId, role: str) -> str:
+    """Return the first message to the role, without its instructions."""
     event = next(
         event
         for event in shell.events(job_id)
@@ -79,9 +79,10 @@ def asked_of(shell: Shell, job_id: JobId, role: str) -> str:
     handoff = AgentHandoff.from_json(
         shell.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
     )
-    texts = shell.store.payloads.get(job_id, [one.result.digest for one in handoff.context])
+    texts = shell.store.payloads.get(job_id, [result.result.digest for result in handoff.context])
     results = {
-        one.step_id: HandoffResult.from_json(texts[one.result.digest]) for one in handoff.context
+        result.step_id: HandoffResult.from_json(texts[result.result.digest])
+        for result in handoff.context
     }
     assert (handoff.feedback, handoff.artifacts) == ((), ())
     (block,) = opening_of(
@@ -90,7 +91,7 @@ def asked_of(shell: Shell, job_id: JobId, role: str) -> str:
     return str(block["text"])
 
 
-def message(job: str, lists: dict[str, list[dict[str, object]]], *steps: str) -> str:
+def expected_prompt(job: str, lists: dict[str, list[dict[str, object]]], *steps: str) -> str:
     listed = (
         line for name, items in lists.items() for line in (f"{name}:", *map(json.dumps, items))
     )
@@ -107,9 +108,10 @@ def test_the_assessors_context_holds_rubric_plan_request_and_results_and_nothing
 ) -> None:
     job = "Judge the results of round 1 against the request below (work may be sent back 2 more times)."
     rubric: list[dict[str, object]] = [
-        {"criterion": one.name, "means": one.means} for one in DEFAULT_RUBRIC.criteria
+        {"criterion": criterion.name, "means": criterion.means}
+        for criterion in DEFAULT_RUBRIC.criteria
     ]
-    assert asked_of(shell, job_id, "assessor") == message(
+    assert prompt_of(shell, job_id, "assessor") == expected_prompt(
         job, {"Rubric": rubric, "Plan": PLAN}, "find", "pro", "con"
     )
 
@@ -118,4 +120,6 @@ def test_the_synthesizers_context_holds_plan_request_and_last_results_and_nothin
     shell: Shell, job_id: JobId
 ) -> None:
     job = "Write one answer to the request below from the results of these steps."
-    assert asked_of(shell, job_id, "synthesizer") == message(job, {"Plan": PLAN}, "pro", "con")
+    assert prompt_of(shell, job_id, "synthesizer") == expected_prompt(
+        job, {"Plan": PLAN}, "pro", "con"
+    )

@@ -19,9 +19,9 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.roles.replanner import PatchFormat
 from tests.doubles.handoffs import a_spec
 from tests.doubles.simulated_job import SimulatedJob, a_plan
-from tests.supervisor.engine.test_child_jobs import children
+from tests.supervisor.engine.test_child_jobs import child_ids_of
 from tests.supervisor.shell import Shell
-from tests.supervisor.workflows.writing import UNREVIEWED, workflow
+from tests.supervisor.workflows.workflow_files import UNREVIEWED, make_workflow
 
 LABEL = {
     "type": "object",
@@ -31,7 +31,7 @@ LABEL = {
 }
 
 
-def a_classifier(**changes: Any) -> SpecialistSpec:
+def classifier_spec(**changes: Any) -> SpecialistSpec:
     return a_spec(name="classifier").model_copy(update={"output_schema": LABEL, **changes})
 
 
@@ -46,23 +46,23 @@ def handoff_to(stand_in: SpecialistSpec, contract: SpecialistSpec) -> AgentHando
 
 
 def test_a_stand_in_answers_in_the_schema_of_the_planned_specialist() -> None:
-    handoff = handoff_to(a_spec(name="generalist"), a_classifier())
+    handoff = handoff_to(a_spec(name="generalist"), classifier_spec())
     assert handoff.expected_output_format == LABEL
 
 
-@pytest.mark.parametrize(("own", "planned", "lowest"), [(None, 0.5, 0.5), (0.1, 0.5, 0.1)])
+@pytest.mark.parametrize(("own_limit", "planned", "lowest"), [(None, 0.5, 0.5), (0.1, 0.5, 0.1)])
 def test_a_stand_in_may_spend_no_more_than_the_planned_specialist(
-    own: float | None, planned: float, lowest: float
+    own_limit: float | None, planned: float, lowest: float
 ) -> None:
-    stand_in = a_spec(name="generalist").model_copy(update={"max_usd": own})
-    handoff = handoff_to(stand_in, a_classifier(max_usd=planned, max_seconds=60))
+    stand_in = a_spec(name="generalist").model_copy(update={"max_usd": own_limit})
+    handoff = handoff_to(stand_in, classifier_spec(max_usd=planned, max_seconds=60))
     assert handoff.limits.max_microusd == int(lowest * 1_000_000)
     assert handoff.limits.max_seconds == 60
 
 
 def test_a_substitute_gets_no_effects_that_the_planned_specialist_does_not_have() -> None:
     stand_in = a_spec("send_mail", name="generalist")
-    assert handoff_to(stand_in, a_classifier(tools=("now",))).acts_with == ("now",)
+    assert handoff_to(stand_in, classifier_spec(tools=("now",))).acts_with == ("now",)
     assert handoff_to(stand_in, stand_in).acts_with is None
 
 
@@ -83,8 +83,8 @@ def serve(shell: Shell, *specs: SpecialistSpec) -> None:
 
 
 def test_a_row_that_the_generalist_takes_keeps_its_schema(shell: Shell, tmp_path: Path) -> None:
-    serve(shell, a_classifier(), a_spec(name="generalist"))
-    flow = workflow(tmp_path, "id: sort, specialist: classifier, task: Sort it.", UNREVIEWED)
+    serve(shell, classifier_spec(), a_spec(name="generalist"))
+    flow = make_workflow(tmp_path, "id: sort, specialist: classifier, task: Sort it.", UNREVIEWED)
     job_id = shell.jobs.submit(Request("Sort it.", workflow=flow))
     for _ in range(4):
         shell.advance(job_id)
@@ -92,8 +92,8 @@ def test_a_row_that_the_generalist_takes_keeps_its_schema(shell: Shell, tmp_path
             shell.do(job_id, event, ResultStatus.FAILED, stop_reason=StopReason.INVALID_OUTPUT)
 
     given = handoffs_of(shell, job_id, "sort")
-    assert [one.assigned_to for one in given] == [*["classifier"] * 3, "generalist"]
-    assert [one.expected_output_format for one in given] == [LABEL] * 4
+    assert [handoff.assigned_to for handoff in given] == [*["classifier"] * 3, "generalist"]
+    assert [handoff.expected_output_format for handoff in given] == [LABEL] * 4
     shell.advance(job_id)
     assert shell.jobs.standing(job_id).status is JobStatus.FAILED, "and is no answer"
 
@@ -101,11 +101,11 @@ def test_a_row_that_the_generalist_takes_keeps_its_schema(shell: Shell, tmp_path
 def test_a_team_that_does_the_last_step_answers_in_the_schema_of_the_job(
     shell: Shell, tmp_path: Path
 ) -> None:
-    flow = workflow(tmp_path, "id: team, specialist: supervisor, task: Sort it.", UNREVIEWED)
+    flow = make_workflow(tmp_path, "id: team, specialist: supervisor, task: Sort it.", UNREVIEWED)
     job_id = shell.jobs.submit(Request("Sort it.", workflow=flow, answer_schema=LABEL))
     shell.advance(job_id)
 
-    (child,) = children(shell, job_id)
+    (child,) = child_ids_of(shell, job_id)
     first = shell.events(child)[0]
     assert isinstance(first, JobSubmitted)
     assert first.answer_schema is not None
@@ -118,10 +118,10 @@ def test_a_step_that_the_replanner_gives_to_another_specialist_keeps_its_contrac
     plan = Plan(steps=(before,))
     reading = PatchFormat(("classifier", "generalist", "writer"), (StepId("sort"),), 4, plan, {})
 
-    for whom in ("generalist", "writer"):
+    for specialist in ("generalist", "writer"):
         patch = reading.read_calls(
-            [{"name": "change_step", "input": {"step": "sort", "specialist": whom}}],
+            [{"name": "change_step", "input": {"step": "sort", "specialist": specialist}}],
             last_try=True,
         )
         (changed,) = Patch.of(patch.output).change
-        assert (changed.specialist, changed.contract_of) == (whom, "classifier")
+        assert (changed.specialist, changed.contract_of) == (specialist, "classifier")

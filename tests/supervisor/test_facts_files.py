@@ -1,5 +1,5 @@
-"""A user's table of facts is read whole, or refused with a line for each thing that is wrong;
-a SQLite file gets to run nothing.
+"""A user's table of facts is read completely, or refused with one line per error. Reading a SQLite
+file executes nothing from it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_columns_are_found_by_the_names_that_the_user_gives(tmp_path: Path) -> N
     )
 
 
-def test_a_table_of_sqlite_says_the_same_as_a_text_file(tmp_path: Path) -> None:
+def test_a_sqlite_table_gives_the_same_facts_as_a_text_file(tmp_path: Path) -> None:
     rows = [
         ("Eiffel Tower", "height", 330, "m", "2022", "survey.pdf"),
         ("Louvre", "visitors", 8.7e6, None, None, None),
@@ -92,7 +92,7 @@ def test_every_cell_of_sqlite_is_read_unchanged(
     )
 
     assert [
-        (one.subject, one.attribute, one.value) for one in read_facts(file, table="facts").facts
+        (fact.subject, fact.attribute, fact.value) for fact in read_facts(file, table="facts").facts
     ] == rows
 
 
@@ -127,7 +127,7 @@ def test_the_first_of_many_errors_are_reported_and_the_others_counted(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("subject,attribute\na,b\n", "has no column 'value': name the column of the value"),
         (CSV, "holds no facts"),
@@ -137,12 +137,12 @@ def test_the_first_of_many_errors_are_reported_and_the_others_counted(tmp_path: 
         ("x" * (MOST_BYTES + 1), "larger than"),
     ],
 )
-def test_an_invalid_table_of_facts_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    assert said in refusal(written(tmp_path, text))
+def test_an_invalid_table_of_facts_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    assert message in refusal(written(tmp_path, text))
 
 
 @pytest.mark.parametrize(
-    ("columns", "table", "said"),
+    ("columns", "table", "message"),
     [
         ({"subjekt": "a"}, None, "a fact has no 'subjekt'"),
         ({"unit": "units"}, None, "has no column 'units'"),
@@ -150,9 +150,9 @@ def test_an_invalid_table_of_facts_is_refused(tmp_path: Path, text: str, said: s
     ],
 )
 def test_names_that_do_not_fit_are_refused(
-    tmp_path: Path, columns: Mapping[str, str] | None, table: str | None, said: str
+    tmp_path: Path, columns: Mapping[str, str] | None, table: str | None, message: str
 ) -> None:
-    assert said in refusal(written(tmp_path, CSV + "a,b,1,,,\n"), columns, table)
+    assert message in refusal(written(tmp_path, CSV + "a,b,1,,,\n"), columns, table)
 
 
 def test_a_missing_file_or_a_file_without_a_table_is_refused(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_missing_file_or_a_file_without_a_table_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("statement", "columns", "table", "said"),
+    ("statement", "columns", "table", "message"),
     [
         ("SELECT 1", None, None, "is a SQLite file: name its table"),
         ("SELECT 1", None, "nope", "'nope' is not a plain table"),
@@ -202,17 +202,21 @@ def test_a_missing_file_or_a_file_without_a_table_is_refused(tmp_path: Path) -> 
     ],
 )
 def test_a_sqlite_file_gives_columns_of_one_plain_table_and_nothing_else(
-    tmp_path: Path, statement: str, columns: Mapping[str, str] | None, table: str | None, said: str
+    tmp_path: Path,
+    statement: str,
+    columns: Mapping[str, str] | None,
+    table: str | None,
+    message: str,
 ) -> None:
     file = a_database(tmp_path / "facts.db", statement, rows=[TOWER])
     before = file.read_bytes()
 
-    assert said in refusal(file, columns, table)
+    assert message in refusal(file, columns, table)
     assert file.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["facts.db"]
 
 
-def test_a_table_of_more_rows_than_are_taken_is_not_read_to_its_end(tmp_path: Path) -> None:
+def test_a_table_over_the_row_limit_is_not_read_to_its_end(tmp_path: Path) -> None:
     assert "has more than" in refusal(
         a_database(tmp_path / "facts.db", rows=[TOWER] * (MOST_FACTS + 5)), table="facts"
     )

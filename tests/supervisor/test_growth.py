@@ -18,17 +18,22 @@ from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUP
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import Workflow
 from tests.supervisor.shell import SETTINGS, Shell
-from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
+from tests.supervisor.workflows.workflow_files import (
+    ROW_STEP,
+    UNREVIEWED,
+    make_workflow,
+    numbered_rows,
+)
 
 FEW, MANY = 20, 200
-RESULTS_A_LOOK = 10
-LOOKS = 10
+RESULTS_PER_EVALUATION = 10
+EVALUATIONS = 10
 FAN_IN = f"""
-    {A_ROW}
+    {ROW_STEP}
     id: sum, specialist: researcher, depends_on: [look], task: Sum it up.
 """
 IN_PAIRS = f"""
-    {A_ROW}
+    {ROW_STEP}
     id: tell, specialist: researcher, for_each: rows, depends_on: [look], task: 'Tell of {{name}}.'
 """
 
@@ -44,16 +49,16 @@ class Cost:
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(
+    supervisor = Shell(
         redis_url,
         make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
-    made.serve("researcher")
-    yield made
-    made.close()
+    supervisor.serve("researcher")
+    yield supervisor
+    supervisor.close()
 
 
-def counted(shell: Shell) -> tuple[int, int, int]:
+def redis_counters(shell: Shell) -> tuple[int, int, int]:
     stats = shell.store.connection.redis.info("stats")
     return (
         stats["total_commands_processed"],
@@ -62,22 +67,24 @@ def counted(shell: Shell) -> tuple[int, int, int]:
     )
 
 
-def cost_of(shell: Shell, asked: Workflow, count: int) -> Cost:
-    """Run a job with this number of rows to its end, with an evaluation after every few results."""
-    job_id = shell.jobs.submit(Request("Look at them all.", workflow=asked, items=rows(count)))
-    spent = [look(shell, job_id)]
+def cost_of(shell: Shell, definition: Workflow, count: int) -> Cost:
+    """Run a job with `count` rows to its end, with an evaluation after every few results."""
+    job_id = shell.jobs.submit(
+        Request("Look at them all.", workflow=definition, items=numbered_rows(count))
+    )
+    spent = [cost_of_evaluation(shell, job_id)]
     while open_now := shell.open(job_id):
-        for event in open_now[:RESULTS_A_LOOK]:
+        for event in open_now[:RESULTS_PER_EVALUATION]:
             shell.do(job_id, event)
-        spent.append(look(shell, job_id))
+        spent.append(cost_of_evaluation(shell, job_id))
     assert shell.jobs.standing(job_id).status.ended
     return Cost(*(sum(each) / count for each in zip(*spent, strict=True)))
 
 
-def look(shell: Shell, job_id: JobId) -> tuple[int, ...]:
-    before = counted(shell)
+def cost_of_evaluation(shell: Shell, job_id: JobId) -> tuple[int, ...]:
+    before = redis_counters(shell)
     shell.advance(job_id)
-    return tuple(after - was for after, was in zip(counted(shell), before, strict=True))
+    return tuple(after - was for after, was in zip(redis_counters(shell), before, strict=True))
 
 
 @pytest.mark.slow
@@ -85,22 +92,24 @@ def look(shell: Shell, job_id: JobId) -> tuple[int, ...]:
 def test_a_row_of_200_costs_the_same_as_a_row_of_20(
     shell: Shell, tmp_path: Path, steps: str
 ) -> None:
-    asked = workflow(tmp_path, steps, UNREVIEWED)
-    cost_of(shell, asked, FEW)  # connections, scripts
+    definition = make_workflow(tmp_path, steps, UNREVIEWED)
+    cost_of(shell, definition, FEW)  # opens the connections and loads the scripts
 
-    few, many = cost_of(shell, asked, FEW), cost_of(shell, asked, MANY)
+    few, many = cost_of(shell, definition, FEW), cost_of(shell, definition, MANY)
 
     assert many.commands <= 1.2 * few.commands
     assert many.bytes_in <= 1.2 * few.bytes_in
     assert many.bytes_out <= 1.2 * few.bytes_out
 
 
-def calls_of_looks(shell: Shell, asked: Workflow, count: int) -> int:
-    """Return the function calls of evaluations of a job with this number of rows, each after one
+def calls_of_evaluations(shell: Shell, definition: Workflow, count: int) -> int:
+    """Return the function calls of several evaluations of a job with `count` rows, each after one
     result.
     """
     job_id, calls = (
-        shell.jobs.submit(Request("Look at them all.", workflow=asked, items=rows(count))),
+        shell.jobs.submit(
+            Request("Look at them all.", workflow=definition, items=numbered_rows(count))
+        ),
         0,
     )
     shell.advance(job_id)
@@ -109,7 +118,7 @@ def calls_of_looks(shell: Shell, asked: Workflow, count: int) -> int:
         nonlocal calls
         calls += event == "call"
 
-    for event in shell.open(job_id)[:LOOKS]:
+    for event in shell.open(job_id)[:EVALUATIONS]:
         shell.do(job_id, event)
         sys.setprofile(note)
         try:
@@ -126,9 +135,12 @@ def test_an_evaluation_after_one_result_does_the_same_work_with_200_rows_as_with
     """A loop over all steps, or over all open steps, would call a function for each step in every
     evaluation.
     """
-    asked = workflow(tmp_path, steps, UNREVIEWED)
-    calls_of_looks(shell, asked, FEW)  # connections, scripts
+    definition = make_workflow(tmp_path, steps, UNREVIEWED)
+    calls_of_evaluations(shell, definition, FEW)  # opens the connections and loads the scripts
 
-    few, many = calls_of_looks(shell, asked, FEW), calls_of_looks(shell, asked, MANY)
+    few, many = (
+        calls_of_evaluations(shell, definition, FEW),
+        calls_of_evaluations(shell, definition, MANY),
+    )
 
     assert many <= 1.1 * few

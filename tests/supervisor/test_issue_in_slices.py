@@ -1,6 +1,4 @@
-"""A step for each of many rows: the steps are issued in slices, and other jobs get their turn
-between two slices.
-"""
+"""The steps of many rows are issued in slices, with turns for other jobs between two slices."""
 
 from __future__ import annotations
 
@@ -20,36 +18,41 @@ from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUP
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 from tests.supervisor.shell import SETTINGS, Shell
-from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
+from tests.supervisor.workflows.workflow_files import (
+    ROW_STEP,
+    UNREVIEWED,
+    make_workflow,
+    numbered_rows,
+)
 
-MORE = 3
+ROWS_LEFT = 3
 
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(
+    supervisor = Shell(
         redis_url,
         make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
-    made.serve("researcher")
-    yield made
-    made.close()
+    supervisor.serve("researcher")
+    yield supervisor
+    supervisor.close()
 
 
 @pytest.fixture
 def job_id(shell: Shell, tmp_path: Path) -> JobId:
-    """A job with one row more than two slices hold, after the first evaluation."""
-    asked = Request(
+    """Return a job after its first evaluation. It has `ROWS_LEFT` rows more than one slice holds."""
+    request = Request(
         "Look at them all.",
-        workflow=workflow(tmp_path, A_ROW, UNREVIEWED),
-        items=rows(MOST_IN_A_SLICE + MORE),
+        workflow=make_workflow(tmp_path, ROW_STEP, UNREVIEWED),
+        items=numbered_rows(MOST_IN_A_SLICE + ROWS_LEFT),
     )
-    made = shell.jobs.submit(asked)
-    shell.advance(made)
-    return made
+    submitted = shell.jobs.submit(request)
+    shell.advance(submitted)
+    return submitted
 
 
-def handed_out(shell: Shell, job_id: JobId) -> int:
+def issued_count(shell: Shell, job_id: JobId) -> int:
     return shell.kinds(job_id).count("handoff_issued")
 
 
@@ -58,20 +61,24 @@ def test_one_evaluation_issues_a_slice_and_leaves_the_rest_to_a_later_wake_up(
 ) -> None:
     redis = shell.store.connection.redis
 
-    assert (handed_out(shell, job_id), redis.llen("researcher"), redis.llen(SUPERVISOR_QUEUE)) == (
+    assert (
+        issued_count(shell, job_id),
+        redis.llen("researcher"),
+        redis.llen(SUPERVISOR_QUEUE),
+    ) == (
         MOST_IN_A_SLICE,
         MOST_IN_A_SLICE,
         1,
     )
     shell.advance(job_id)
-    assert (handed_out(shell, job_id), redis.llen("researcher")) == (
-        MOST_IN_A_SLICE + MORE,
-        MOST_IN_A_SLICE + MORE,
+    assert (issued_count(shell, job_id), redis.llen("researcher")) == (
+        MOST_IN_A_SLICE + ROWS_LEFT,
+        MOST_IN_A_SLICE + ROWS_LEFT,
     )
     assert redis.llen(SUPERVISOR_QUEUE) == 1, "nothing is left, and nobody is woken for it"
 
 
-def test_should_that_wake_up_be_lost_the_job_is_due_soon(shell: Shell, job_id: JobId) -> None:
+def test_a_job_with_unissued_steps_is_due_soon(shell: Shell, job_id: JobId) -> None:
     now = shell.store.connection.now()
 
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) / 1000 <= now + LOST_AFTER_S
@@ -82,21 +89,21 @@ def test_should_that_wake_up_be_lost_the_job_is_due_soon(shell: Shell, job_id: J
 def test_concurrent_evaluations_issue_each_step_once(shell: Shell, job_id: JobId) -> None:
     others = [shell.another() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda one: one.advance(job_id), others))
+        list(pool.map(lambda supervisor: supervisor.advance(job_id), others))
     shell.advance(job_id)
 
     attempts = Counter(
         event.handoff_id for event in shell.events(job_id) if isinstance(event, HandoffIssued)
     )
-    assert (len(attempts), set(attempts.values())) == (MOST_IN_A_SLICE + MORE, {1})
-    assert shell.store.connection.redis.llen("researcher") == MOST_IN_A_SLICE + MORE
+    assert (len(attempts), set(attempts.values())) == (MOST_IN_A_SLICE + ROWS_LEFT, {1})
+    assert shell.store.connection.redis.llen("researcher") == MOST_IN_A_SLICE + ROWS_LEFT
 
 
 def test_a_supervisor_that_reads_thousands_of_results_reads_each_only_once(
     shell: Shell, job_id: JobId
 ) -> None:
     """Each evaluation reads only the new events."""
-    for event in shell.open(job_id)[:MORE]:
+    for event in shell.open(job_id)[:ROWS_LEFT]:
         shell.do(job_id, event)
     shell.advance(job_id)
     sent = shell.store.connection.redis.info("stats")["total_net_output_bytes"]

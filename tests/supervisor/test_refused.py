@@ -1,4 +1,4 @@
-"""Requests that the client or Redis refuses: one line each, and no leftovers."""
+"""A refused request gives a one-line error and leaves nothing in Redis."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from handoff_queue.supervisor.client.client import Client, Request
 
 @pytest.mark.parametrize("tenant", ["", " "])
 def test_a_tenant_without_a_name_is_refused(jobs: Client, tenant: str) -> None:
-    """Its jobs would be paid from the default tenant's day."""
+    """The jobs of an unnamed tenant would count against the daily budget of the default tenant."""
     with pytest.raises(UserError, match="the tenant is empty: name one, or leave it out"):
         jobs.submit(Request("Compare.", tenant=tenant))
 
 
 @pytest.mark.parametrize("tenant", ["two\nlines", "b" * 101])
-def test_a_tenant_that_no_list_could_show_is_refused(jobs: Client, tenant: str) -> None:
+def test_a_tenant_name_that_is_not_one_short_line_is_refused(jobs: Client, tenant: str) -> None:
     with pytest.raises(UserError, match="one line of at most 100 characters"):
         jobs.submit(Request("Compare.", tenant=tenant))
 
 
-def test_a_job_that_redis_refuses_was_not_enqueued_and_its_user_knows(
+def test_a_job_that_redis_refuses_is_not_enqueued_and_the_client_raises(
     jobs: Client,
 ) -> None:
     redis = jobs.store.connection.redis

@@ -1,6 +1,4 @@
-"""Replies to streamed calls over real sockets: a connection that has brought one whole brings
-the next one too.
-"""
+"""A connection that delivered one streamed reply completely is reused for the next call."""
 
 from __future__ import annotations
 
@@ -30,18 +28,18 @@ def ignore(_pulse: Pulse) -> None:
 
 
 @contextmanager
-def asking(server: RawServer) -> Iterator[AnthropicModel]:
+def model_of(server: RawServer) -> Iterator[AnthropicModel]:
     with server, model_at(server.url) as model:
         yield model
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is that the tests run on."""
+def long_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise the time that a connection has to come to rest, so that slow machines pass."""
     monkeypatch.setattr("handoff_queue.shared.providers.anthropic.model.REST_WITHIN_S", 10)
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("long_rest")
 @pytest.mark.parametrize("rest", ["", PING, ": a comment\n" * 100])
 def test_five_streamed_calls_are_one_connection(rest: str) -> None:
     def talk(conversation: Conversation) -> None:
@@ -49,18 +47,18 @@ def test_five_streamed_calls_are_one_connection(rest: str) -> None:
             for part in (HEADERS, chunk(START), chunk(STOP), *([chunk(rest)] if rest else []), END):
                 conversation.say(part)
 
-    with asking(server := RawServer(talk)) as model:
+    with model_of(server := RawServer(talk)) as model:
         assert [model.reply(CALL, ignore).usage.output_tokens for _ in range(5)] == [2] * 5
         assert server.accepted == 1
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("long_rest")
 def test_threads_that_call_one_after_another_share_the_connection() -> None:
     def talk(conversation: Conversation) -> None:
         while conversation.request():
             conversation.say(HEADERS + chunk(START) + chunk(STOP) + END)
 
-    with asking(server := RawServer(talk)) as model:
+    with model_of(server := RawServer(talk)) as model:
         for _ in range(5):
             thread = threading.Thread(target=model.reply, args=(CALL, ignore))
             thread.start()
@@ -79,7 +77,7 @@ def test_the_model_does_not_wait_for_data_after_a_complete_reply(rest: bytes) ->
                 conversation.say(rest)
 
     server = RawServer(talk)
-    with asking(server) as model:
+    with model_of(server) as model:
         for _ in range(2):
             assert model.reply(CALL, ignore).stop_reason == "end_turn"
         assert server.accepted == 2
@@ -99,7 +97,7 @@ def test_the_rest_of_a_reply_that_was_left_is_not_waited_for() -> None:
             raise Cancelled("by the user")
 
     left = threading.Semaphore(0)
-    with asking(server := RawServer(talk)) as model:
+    with model_of(server := RawServer(talk)) as model:
         with pytest.raises(Cancelled):
             model.reply(CALL, cancel)
         assert left.acquire(timeout=10), "the server has said no more until then"
@@ -116,7 +114,7 @@ def test_a_caller_that_leaves_before_any_answer_closes_the_connection_at_once() 
     def cancel(_pulse: Pulse) -> None:
         raise Cancelled("by the user")
 
-    with asking(server := RawServer(talk)) as model:
+    with model_of(server := RawServer(talk)) as model:
         with pytest.raises(Cancelled):
             model.reply(CALL, cancel)
         assert server.left.wait(10), "long before its time-out"
@@ -132,7 +130,7 @@ def test_a_closed_model_leaves_no_caller_waiting() -> None:
         if pulse.usage.input_tokens:
             model.close()
 
-    with asking(server := RawServer(talk)) as model, pytest.raises(ModelUnreachable):
+    with model_of(server := RawServer(talk)) as model, pytest.raises(ModelUnreachable):
         model.reply(CALL, close)
 
 
@@ -150,9 +148,10 @@ def test_a_hundred_replies_of_two_models_at_once_are_read_by_one_thread() -> Non
 
     reading: list[str] = []
     all_have_begun = threading.Barrier(100, action=note)
-    with asking(RawServer(talk)) as one, asking(RawServer(talk)) as other:
+    with model_of(RawServer(talk)) as first_model, model_of(RawServer(talk)) as second_model:
         callers = [
-            threading.Thread(target=model.reply, args=(CALL, ignore)) for model in (one, other) * 50
+            threading.Thread(target=model.reply, args=(CALL, ignore))
+            for model in (first_model, second_model) * 50
         ]
         for thread in callers:
             thread.start()

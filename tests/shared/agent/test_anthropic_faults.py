@@ -1,5 +1,5 @@
-"""A model's server that keeps a connection and says nothing of use: a call ends in time, and
-takes its connection with it.
+"""A call ends in time if the model's server keeps the connection and sends nothing useful. The
+connection is closed.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def ignore(_pulse: Pulse) -> None:
 
 
 @contextmanager
-def asking(server: RawServer) -> Iterator[AnthropicModel]:
+def model_of(server: RawServer) -> Iterator[AnthropicModel]:
     with server, model_at(server.url) as model:
         yield model
 
 
-def never_useful(data: bytes, every_s: float = 0.05) -> RawServer:
-    """Begins a reply, then says this for ever."""
+def useless_server(data: bytes, every_s: float = 0.05) -> RawServer:
+    """Return a server that starts a reply and then repeats `data` forever."""
 
     def talk(conversation: Conversation) -> None:
         conversation.request()
@@ -65,8 +65,8 @@ def never_useful(data: bytes, every_s: float = 0.05) -> RawServer:
     [chunk(PING), chunk("x"), chunk(": a comment\n")],
     ids=["pings", "a trickle", "comments"],
 )
-def test_a_reply_that_makes_no_progress_ends_and_its_connection_with_it(data: bytes) -> None:
-    with asking(server := never_useful(data)) as model:
+def test_a_reply_without_progress_ends_and_its_connection_is_closed(data: bytes) -> None:
+    with model_of(server := useless_server(data)) as model:
         with pytest.raises(ModelUnreachable, match="no progress") as raised:
             model.reply(CALL, ignore)
         assert not isinstance(raised.value, NeverSent), "what was generated may have been paid"
@@ -83,8 +83,8 @@ def test_a_slow_reply_that_makes_progress_is_waited_for() -> None:
             raise Cancelled("it was slow, and went on for longer than any silence")
 
     with (
-        asking(
-            never_useful(chunk(f"event: content_block_delta\ndata: {delta}\n\n"), every_s=0.2)
+        model_of(
+            useless_server(chunk(f"event: content_block_delta\ndata: {delta}\n\n"), every_s=0.2)
         ) as model,
         pytest.raises(Cancelled),
     ):
@@ -102,7 +102,7 @@ def test_a_caller_that_leaves_a_silent_reply_closes_the_connection_at_once() -> 
         if pulse.usage.input_tokens:
             raise Cancelled("by the user")
 
-    with asking(server := RawServer(talk)) as model:
+    with model_of(server := RawServer(talk)) as model:
         with pytest.raises(Cancelled):
             model.reply(replace(CALL, progress_s=60), cancel)
         assert server.left.wait(10), "long before its time-out"
@@ -112,12 +112,12 @@ def test_a_connection_that_died_silently_costs_one_timeout_and_is_not_reused() -
     def talk(conversation: Conversation) -> None:
         while conversation.request():
             if conversation.number == 1 and is_dead.is_set():
-                server.over.wait()  # Half open: the connection takes requests and never answers.
+                server.over.wait()  # half open: the connection takes requests and never answers
                 return
             conversation.say(REPLY)
 
     is_dead = threading.Event()
-    with asking(server := RawServer(talk)) as model:
+    with model_of(server := RawServer(talk)) as model:
         model.reply(CALL, ignore)
         is_dead.set()
         with pytest.raises(ModelUnreachable):
@@ -134,7 +134,7 @@ def test_a_connection_that_the_server_closed_is_not_reused() -> None:
         closed.release()
 
     closed = threading.Semaphore(0)
-    with asking(server := RawServer(talk)) as model:
+    with model_of(server := RawServer(talk)) as model:
         for _ in range(3):
             model.reply(CALL, ignore)
             assert closed.acquire(timeout=10)
@@ -149,7 +149,7 @@ def test_a_connection_that_is_reset_in_the_middle_is_unreachable() -> None:
             socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
         )
 
-    with asking(RawServer(talk)) as model, pytest.raises(ModelUnreachable):
+    with model_of(RawServer(talk)) as model, pytest.raises(ModelUnreachable):
         model.reply(CALL, ignore)
 
 
@@ -162,7 +162,7 @@ def test_an_unanswered_request_may_have_been_paid(linger_s: int | None) -> None:
                 socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", linger_s, 0)
             )
 
-    with asking(RawServer(talk)) as model, pytest.raises(ModelUnreachable) as raised:
+    with model_of(RawServer(talk)) as model, pytest.raises(ModelUnreachable) as raised:
         model.reply(CALL, ignore)
     assert not isinstance(raised.value, NeverSent)
 
@@ -177,7 +177,7 @@ def test_an_answer_that_is_no_http_is_unreachable() -> None:
         conversation.request()
         conversation.say(b"220 mail.example ESMTP\r\n")
 
-    with asking(RawServer(talk)) as model, pytest.raises(ModelUnreachable):
+    with model_of(RawServer(talk)) as model, pytest.raises(ModelUnreachable):
         model.reply(CALL, ignore)
 
 
@@ -185,11 +185,12 @@ def test_a_complete_reply_is_returned_even_if_the_caller_wants_to_leave() -> Non
     def talk(conversation: Conversation) -> None:
         conversation.request()
         conversation.say(HEADERS + chunk(START + STOP))
-        server.over.wait()  # the body has no end, for which the reply is kept back a moment
+        # the body has no end, so the client waits a moment before it returns the reply
+        server.over.wait()
 
     def cancel_at_the_end(pulse: Pulse) -> None:
         if pulse.is_usage_final:
             raise Cancelled("by the user")
 
-    with asking(server := RawServer(talk)) as model:
+    with model_of(server := RawServer(talk)) as model:
         assert model.reply(CALL, cancel_at_the_end).stop_reason == "end_turn"

@@ -1,4 +1,4 @@
-"""No schema and no value keeps a validation busy for long."""
+"""The time of a validation is bounded for every schema and value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema, probl
 from tests.refusals import refusal_of
 
 MOST_S = 20.0
-"""Processor seconds. The limit of a validation is 4 s; without a limit, each case takes minutes."""
+"""Bound in seconds of processor time. A validation stops after 4 s. Without a limit, each case
+takes minutes.
+"""
 
 
 def doubled(keyword: str, levels: int = 30) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def test_definitions_that_refer_twice_to_the_next_in_conditions_are_refused() ->
 
 
 def test_parts_for_different_values_do_not_count_together() -> None:
-    """A definition that refers twice to the next from properties expands no validation."""
+    """A definition whose properties refer twice to the next definition does not multiply the work."""
     definitions: dict[str, Any] = {
         f"d{level}": {
             "properties": {
@@ -140,7 +142,7 @@ def test_messages_that_contain_the_whole_value_do_not_fill_the_memory() -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 20_000_000  # bytes: 200 whole messages have 200 MB
+    assert peak < 20_000_000  # bytes: 200 complete messages would take 200 MB
 
 
 def test_a_problem_of_a_long_value_still_names_the_rule() -> None:

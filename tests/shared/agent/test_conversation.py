@@ -33,8 +33,8 @@ def replied(*blocks: dict[str, Any], stop_reason: str = "end_turn") -> ModelRepl
     )
 
 
-def text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
+def text(content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content}
 
 
 def call(name: str, arguments: Any = None) -> dict[str, Any]:
@@ -61,12 +61,12 @@ checkpoints: st.SearchStrategy[Checkpoint] = st.one_of(
 def test_roles_alternate_and_no_message_is_empty(items: list[Checkpoint]) -> None:
     messages = TALK.plus(*items).messages
     assert messages[0]["role"] == "user"
-    assert all(one["role"] != other["role"] for one, other in pairwise(messages))
+    assert all(message["role"] != other["role"] for message, other in pairwise(messages))
     assert all(message["content"] for message in messages)
 
 
 @given(st.lists(checkpoints, max_size=12))
-def test_rendering_changes_nothing(items: list[Checkpoint]) -> None:
+def test_rendering_does_not_change_the_conversation(items: list[Checkpoint]) -> None:
     talk = TALK.plus(*items)
     assert talk.messages == talk.messages
     assert OPENING == {"role": "user", "content": [{"type": "text", "text": "task"}]}
@@ -112,7 +112,7 @@ def test_a_reply_with_calls_is_open_until_all_are_answered() -> None:
     )
 
 
-def test_failed_calls_are_turns_too() -> None:
+def test_failed_calls_count_as_turns() -> None:
     talk = TALK.plus(
         replied(text("x")),
         ModelCallFailed(error="cut", usage=Usage(output_tokens=5)),

@@ -1,5 +1,5 @@
-"""Replies that are only a decision: the loop does not run their tool calls, and joins all calls of
-a reply. An error in the calls costs one turn.
+"""The loop does not run tool calls that are a decision. It joins the calls of a reply, and an error
+costs one turn.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ def _later(_arguments: dict[str, Any], _context: ToolContext) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Choosing:
-    """Takes `choose(what)`, but nothing that is wrong."""
+class ChoiceFormat:
+    """Answer format whose answer is calls of `choose(what)`. It refuses a call with the value
+    "wrong".
+    """
 
     schema: Mapping[str, Any]
 
@@ -46,45 +48,47 @@ class Choosing:
         return AcceptedAnswer(ResultStatus.OK, ", ".join(chosen))
 
 
-CHOOSING = Choosing({"type": "object"})
+CHOICE_FORMAT = ChoiceFormat({"type": "object"})
 
 
-def choosing(*what: str, **rest: Any) -> Reply:
-    return tool_call_reply(*(("choose", {"what": one}) for one in what), **rest)
+def choice_reply(*values: str, **rest: Any) -> Reply:
+    return tool_call_reply(*(("choose", {"what": value}) for value in values), **rest)
 
 
-def deciding(*replies: Reply, **rest: Any) -> Run:
-    return running(*replies, reading=CHOOSING, **rest)
+def run_with_choices(*replies: Reply, **rest: Any) -> Run:
+    return running(*replies, reading=CHOICE_FORMAT, **rest)
 
 
 def test_all_calls_of_a_reply_are_the_answer_in_one_turn() -> None:
-    run = deciding(choosing("a", "b"))
+    run = run_with_choices(choice_reply("a", "b"))
     result = run.go()
 
     assert (result.output, result.turns, result.stop_reason) == ("a, b", 1, StopReason.FINISHED)
     assert [tool["name"] for tool in run.calls[0].tools] == ["choose"]
 
 
-def test_an_answer_in_words_counts_too() -> None:
-    assert deciding(json_reply({"choose": "nothing"})).go().output == '{"choose": "nothing"}'
+def test_a_decision_in_text_is_accepted() -> None:
+    assert (
+        run_with_choices(json_reply({"choose": "nothing"})).go().output == '{"choose": "nothing"}'
+    )
 
 
 def test_an_error_in_the_calls_is_reported_once_and_every_call_has_a_result() -> None:
-    run = deciding(choosing("a", "wrong"), choosing("b"))
+    run = run_with_choices(choice_reply("a", "wrong"), choice_reply("b"))
     result = run.go()
 
-    told = run.calls[1].messages[-1]["content"]
-    assert [(block["type"], block.get("is_error")) for block in told] == [
+    content = run.calls[1].messages[-1]["content"]
+    assert [(block["type"], block.get("is_error")) for block in content] == [
         ("tool_result", True),
         ("tool_result", True),
         ("text", None),
     ]
-    assert "wrong is none of them" in told[-1]["text"]
+    assert "wrong is none of them" in content[-1]["text"]
     assert (result.output, result.turns) == ("b", 2)
 
 
 def test_wrong_twice_is_a_failure() -> None:
-    result = deciding(choosing("wrong"), choosing("wrong"), choosing("a")).go()
+    result = run_with_choices(choice_reply("wrong"), choice_reply("wrong"), choice_reply("a")).go()
 
     assert (result.status, result.stop_reason, result.error) == (
         ResultStatus.FAILED,
@@ -94,11 +98,11 @@ def test_wrong_twice_is_a_failure() -> None:
     assert result.turns == 2
 
 
-def test_a_decision_next_to_other_calls_decides_nothing_yet() -> None:
+def test_a_decision_next_to_other_calls_is_not_accepted_yet() -> None:
     look = a_tool("look", lambda _arguments: "it is sound")
-    run = deciding(
+    run = run_with_choices(
         tool_call_reply(("look", {"q": "x"}), ("choose", {"what": "a"})),
-        choosing("b"),
+        choice_reply("b"),
         tools=(look,),
     )
     result = run.go()
@@ -111,21 +115,21 @@ def test_a_decision_next_to_other_calls_decides_nothing_yet() -> None:
 
 
 def test_calls_that_were_cut_off_are_asked_for_again() -> None:
-    run = deciding(_cut("a"), choosing("b"))
+    run = run_with_choices(_cut_reply("a"), choice_reply("b"))
 
     assert run.go().output == "b"
     assert "cut off" in run.calls[1].messages[-1]["content"][-1]["text"]
 
 
-def _cut(what: str) -> Reply:
+def _cut_reply(value: str) -> Reply:
     return Reply(
-        blocks=({"type": "tool_use", "id": "toolu_1", "name": "choose", "input": {"what": what}},),
+        blocks=({"type": "tool_use", "id": "toolu_1", "name": "choose", "input": {"what": value}},),
         stop_reason="max_tokens",
     )
 
 
-def test_on_its_last_turn_it_can_still_call() -> None:
-    run = deciding(choosing("a"), handoff=a_handoff(limits=HandoffLimits(max_turns=1)))
+def test_a_decision_can_be_called_on_the_last_turn() -> None:
+    run = run_with_choices(choice_reply("a"), handoff=a_handoff(limits=HandoffLimits(max_turns=1)))
 
     assert run.go().output == "a"
     assert run.calls[0].may_call_tools
@@ -133,7 +137,7 @@ def test_on_its_last_turn_it_can_still_call() -> None:
 
 def test_a_paid_decision_is_read_by_the_next_claim() -> None:
     turns = MemoryCheckpoints()
-    deciding(choosing("a"), turns=turns).go()
-    again = deciding(turns=turns)
+    run_with_choices(choice_reply("a"), turns=turns).go()
+    again = run_with_choices(turns=turns)
 
     assert (again.go().output, again.calls) == ("a", [])

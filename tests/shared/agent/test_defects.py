@@ -1,4 +1,4 @@
-"""A handoff has a result after every defect in our own code."""
+"""A handoff has a result after every defect in our code."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_checkpoint_that_cannot_be_read_is_a_failed_result(saved: bytes) -> No
 
 
 @pytest.mark.parametrize("error", [Draining("stop"), StoreUnavailable("away")])
-def test_an_interruption_and_a_store_that_is_away_pass_through(error: HandoffError) -> None:
+def test_an_interruption_and_an_unavailable_store_are_not_caught(error: HandoffError) -> None:
     def crash(_checkpoint: object) -> None:
         raise error
 

@@ -31,7 +31,7 @@ FORM: dict[str, Any] = {
         [{"name": ""}, {"name": "string", "sold": False}],
     ],
 )
-def test_blanks_and_the_schemas_own_words_are_no_content(output: JsonValue) -> None:
+def test_blanks_and_words_of_the_schema_are_no_content(output: JsonValue) -> None:
     assert is_empty_form(output, FORM)
 
 
@@ -56,5 +56,5 @@ def test_one_word_a_figure_a_choice_or_a_form_without_texts_is_content(output: J
     assert not is_empty_form(output, FORM)
 
 
-def test_a_broken_schema_has_no_words() -> None:
+def test_a_broken_schema_contributes_no_words() -> None:
     assert not is_empty_form({"a": "b"}, {"type": ["object", 7], "properties": [1], "enum": 3})

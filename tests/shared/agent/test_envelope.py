@@ -40,9 +40,9 @@ def a_claim(quote: str, source: str = "qdrant.md", claim_id: str = "c1") -> dict
 
 
 def test_claims_and_markers_are_qualified_with_the_step() -> None:
-    found = read(envelope("In Rust [c1]."))
-    assert found.output == "In Rust [find.c1]."
-    assert [claim.id for claim in found.claims] == ["find.c1"]
+    answer = read(envelope("In Rust [c1]."))
+    assert answer.output == "In Rust [find.c1]."
+    assert [claim.id for claim in answer.claims] == ["find.c1"]
 
 
 def test_a_quote_becomes_a_checked_citation_of_the_documents_own_characters() -> None:
@@ -54,23 +54,23 @@ def test_a_quote_becomes_a_checked_citation_of_the_documents_own_characters() ->
 
 
 def test_claims_of_other_steps_that_the_output_points_to_are_carried_over() -> None:
-    found = read(envelope("In Rust [c1], the other in Go [other.c1]."))
-    assert [claim.id for claim in found.claims] == ["find.c1", "other.c1"]
+    answer = read(envelope("In Rust [c1], the other in Go [other.c1]."))
+    assert [claim.id for claim in answer.claims] == ["find.c1", "other.c1"]
 
 
-def test_claims_of_other_steps_that_it_does_not_point_to_are_left_out() -> None:
+def test_claims_of_other_steps_without_a_marker_in_the_output_are_omitted() -> None:
     assert [claim.id for claim in read(envelope()).claims] == ["find.c1"]
 
 
 def test_a_claim_of_another_step_that_is_restated_keeps_its_own_sources() -> None:
-    found = read(
+    answer = read(
         envelope("[other.c1]", claims=[a_claim("It is written in Rust.", claim_id="other.c1")])
     )
-    assert found.claims == (ELSEWHERE,)
+    assert answer.claims == (ELSEWHERE,)
 
 
 def test_a_claim_of_another_step_that_is_restated_is_carried_over_without_a_marker() -> None:
-    found = read(
+    answer = read(
         envelope(
             claims=[
                 a_claim("It is written in Rust."),
@@ -78,21 +78,21 @@ def test_a_claim_of_another_step_that_is_restated_is_carried_over_without_a_mark
             ]
         )
     )
-    assert (found.claims[1], found.notes) == (ELSEWHERE, ())
+    assert (answer.claims[1], answer.notes) == (ELSEWHERE, ())
 
 
-def test_several_markers_in_one_bracket_are_taken_apart() -> None:
+def test_several_markers_in_one_bracket_are_separated() -> None:
     assert read(envelope("Both [c1, other.c1].")).output == "Both [find.c1][other.c1]."
 
 
 def test_markers_are_renamed_wherever_the_output_holds_text() -> None:
     reading = EnvelopeFormat(STEP, {"type": "object"}, Sources(TEXT_OF, MANIFEST))
-    found = reading.read(json.dumps(envelope({"rows": [{"a": "x [c1]"}], "n": 1})), last_try=False)
-    assert found.output == {"rows": [{"a": "x [find.c1]"}], "n": 1}
+    answer = reading.read(json.dumps(envelope({"rows": [{"a": "x [c1]"}], "n": 1})), last_try=False)
+    assert answer.output == {"rows": [{"a": "x [find.c1]"}], "n": 1}
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (envelope(claims=[a_claim("written in Go")]), "this quote is not in"),
         (envelope(claims=[a_claim("x", source="nowhere.md")]), "there is no source"),
@@ -114,10 +114,10 @@ def test_markers_are_renamed_wherever_the_output_holds_text() -> None:
         (envelope(claims=[{**a_claim("Rust"), "text": "x" * 100_001}]), "longer than 100000"),
     ],
 )
-def test_the_required_repair_is_named(value: dict[str, Any], said: str) -> None:
+def test_the_required_repair_is_named(value: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidAnswer) as caught:
         read(value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,11 @@ def test_the_required_repair_is_named(value: dict[str, Any], said: str) -> None:
 def test_on_the_last_try_unproven_claims_are_dropped_and_the_result_is_partial(
     value: dict[str, Any],
 ) -> None:
-    found = read(value, last_try=True)
-    assert found.notes
-    assert all(claim.sources == () for claim in found.claims)
-    assert "c7" not in str(found.output)
-    assert (found.status, found.error) == (
+    answer = read(value, last_try=True)
+    assert answer.notes
+    assert all(claim.sources == () for claim in answer.claims)
+    assert "c7" not in str(answer.output)
+    assert (answer.status, answer.error) == (
         ResultStatus.PARTIAL,
         "nothing in it has a source that could be checked",
     )
@@ -141,28 +141,28 @@ def test_one_proven_claim_among_unproven_claims_is_enough_to_be_ok() -> None:
     value = envelope(
         claims=[a_claim("It is written in Rust."), a_claim("written in Go", claim_id="c2")]
     )
-    found = read(value, last_try=True)
-    assert (found.status, found.error, len(found.notes)) == (ResultStatus.OK, None, 1)
+    answer = read(value, last_try=True)
+    assert (answer.status, answer.error, len(answer.notes)) == (ResultStatus.OK, None, 1)
 
 
 def test_an_answer_that_never_meant_to_cite_is_ok_without_sources() -> None:
-    found = read(envelope("Queues fill and drain.", claims=[]))
-    assert (found.status, found.error, found.claims) == (ResultStatus.OK, None, ())
+    answer = read(envelope("Queues fill and drain.", claims=[]))
+    assert (answer.status, answer.error, answer.claims) == (ResultStatus.OK, None, ())
 
 
-@pytest.mark.parametrize("said", [{"needs": "the prices"}, {"problem": "the prices"}])
+@pytest.mark.parametrize("fields", [{"needs": "the prices"}, {"problem": "the prices"}])
 def test_a_result_that_is_ok_with_missing_parts_becomes_partial(
-    said: dict[str, str],
+    fields: dict[str, str],
 ) -> None:
-    found = read(envelope(**said), last_try=True)
-    assert found.status is ResultStatus.PARTIAL
-    assert "the prices" in str(found.error)
+    answer = read(envelope(**fields), last_try=True)
+    assert answer.status is ResultStatus.PARTIAL
+    assert "the prices" in str(answer.error)
 
 
-@pytest.mark.parametrize("nothing", ["", " ", "none", "None.", "N/A", "null", "-"])
-def test_needs_and_problems_with_the_text_none_count_as_none(nothing: str) -> None:
-    found = read(envelope(needs=nothing, problem=nothing))
-    assert (found.status, found.needs, found.error) == (ResultStatus.OK, None, None)
+@pytest.mark.parametrize("empty", ["", " ", "none", "None.", "N/A", "null", "-"])
+def test_needs_and_problems_with_the_text_none_count_as_none(empty: str) -> None:
+    answer = read(envelope(needs=empty, problem=empty))
+    assert (answer.status, answer.needs, answer.error) == (ResultStatus.OK, None, None)
 
 
 def test_a_form_without_content_costs_a_turn_and_then_is_partial() -> None:
@@ -178,12 +178,12 @@ def test_a_form_without_content_costs_a_turn_and_then_is_partial() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " \n", "x" * 100_001])
-def test_a_claim_that_says_nothing_or_too_much_is_dropped_with_a_note(text: str) -> None:
+def test_an_empty_or_too_long_claim_is_dropped_with_a_note(text: str) -> None:
     value = envelope("In Rust [c1].", claims=[{**a_claim("It is written in Rust."), "text": text}])
-    for found in (read(value, last_try=True), READING.salvage(json.dumps(value))):
-        assert found is not None
-        assert (found.output, found.claims) == ("In Rust .", ())
-        assert found.notes[0].startswith("dropped: c1: its text")
+    for answer in (read(value, last_try=True), READING.salvage(json.dumps(value))):
+        assert answer is not None
+        assert (answer.output, answer.claims) == ("In Rust .", ())
+        assert answer.notes[0].startswith("dropped: c1: its text")
 
 
 def test_a_source_may_be_named_by_the_end_of_its_path() -> None:
@@ -214,10 +214,10 @@ def test_pages_that_were_fetched_during_the_handoff_can_be_cited() -> None:
     )
     sources = Sources(lambda _digest: "A page.", fetched=lambda: (page,))
     reading = EnvelopeFormat(STEP, {"type": "string"}, sources)
-    found = reading.read(
+    answer = reading.read(
         json.dumps(envelope(claims=[a_claim("A page.", "https://example.org/")])), last_try=False
     )
-    assert found.claims[0].sources[0].source == "https://example.org/"
+    assert answer.claims[0].sources[0].source == "https://example.org/"
 
 
 def test_an_out_of_range_confidence_is_clamped() -> None:
@@ -225,7 +225,7 @@ def test_an_out_of_range_confidence_is_clamped() -> None:
     assert read(envelope(confidence=-1)).confidence == 0.0
 
 
-def test_a_bare_output_is_taken_on_the_last_try() -> None:
+def test_a_bare_output_is_accepted_on_the_last_try() -> None:
     reading = EnvelopeFormat(
         STEP, {"type": "object", "required": ["n"]}, Sources(TEXT_OF, MANIFEST)
     )
@@ -236,13 +236,13 @@ def test_a_truncated_envelope_is_salvaged_with_its_complete_claims() -> None:
     text = json.dumps(
         envelope(claims=[a_claim("It is written in Rust."), a_claim("x", claim_id="c2")])
     )
-    found = READING.salvage(text[: text.index('"c2"') + 3])
-    assert found is not None
-    assert (found.status, found.output) == (
+    answer = READING.salvage(text[: text.index('"c2"') + 3])
+    assert answer is not None
+    assert (answer.status, answer.output) == (
         ResultStatus.PARTIAL,
         "It is written in Rust [find.c1].",
     )
-    assert [claim.id for claim in found.claims] == ["find.c1"]
+    assert [claim.id for claim in answer.claims] == ["find.c1"]
 
 
 def test_nothing_is_salvaged_from_an_empty_text() -> None:

@@ -1,4 +1,4 @@
-"""Images in a conversation: image blocks of tool results, within the limits of a conversation."""
+"""Tool results may hold images, within the limits of a conversation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def conversation(*results: ToolObserved) -> Conversation:
     return Conversation({"role": "user", "content": [{"type": "text", "text": "Go."}]}, results)
 
 
-def test_an_image_is_a_block_behind_the_text_of_its_result_also_after_it_was_stored() -> None:
+def test_an_image_block_follows_the_text_of_its_result_also_after_storage() -> None:
     stored = checkpoint_adapter.validate_json(result(image()).to_json())
     assert isinstance(stored, ToolObserved)
 

@@ -27,14 +27,14 @@ def test_a_bare_object_is_itself(value: dict[str, object]) -> None:
 
 
 @given(objects)
-def test_a_fenced_object_amid_prose_is_found(value: dict[str, object]) -> None:
+def test_an_object_in_a_code_fence_within_prose_is_found(value: dict[str, object]) -> None:
     assert (
         json_object_in(f"Here you are:\n```json\n{json.dumps(value, indent=1)}\n```\nEnjoy.")
         == value
     )
 
 
-def test_the_largest_object_amid_prose_is_taken() -> None:
+def test_the_largest_object_within_prose_is_used() -> None:
     assert json_object_in(
         'As {"a": 1} shows, the answer is {"output": "x", "claims": []}. Good.'
     ) == {"output": "x", "claims": []}
@@ -54,9 +54,9 @@ def test_a_lone_surrogate_becomes_something_that_can_be_stored() -> None:
 
 @given(st.text())
 def test_any_text_is_read_without_an_error(text: str) -> None:
-    found = json_object_in(text)
+    parsed = json_object_in(text)
 
-    assert found is None or isinstance(json.dumps(found), str)
+    assert parsed is None or isinstance(json.dumps(parsed), str)
     assert draft_in(text) in ("", (partial_object_in(text) or {}).get("output"))
 
 
@@ -80,7 +80,7 @@ def test_an_object_inside_a_truncated_object_is_not_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("I would rather not.", "plain text (19 characters)"),
         ('{"output": "It is', "JSON that is broken or cut off"),
@@ -99,8 +99,8 @@ def test_an_object_inside_a_truncated_object_is_not_the_answer() -> None:
         ),
     ],
 )
-def test_a_value_in_place_of_an_object_is_named_and_not_quoted(text: str, said: str) -> None:
-    assert describe_text(text) == said
+def test_a_value_in_place_of_an_object_is_named_and_not_quoted(text: str, message: str) -> None:
+    assert describe_text(text) == message
 
 
 MISTAKES = [
@@ -142,7 +142,7 @@ def test_raw_characters_and_trailing_commas_change_no_value(
         assert json_object_in(wrapping.replace("{}", f"{{{pairs},}}", 1)) == value
 
 
-def test_code_in_fences_inside_the_answer_stays_in_it() -> None:
+def test_code_fences_inside_the_answer_are_kept() -> None:
     text = '```json\n{"output": "Run:\n```python\nprint({})\n```\nDone."}\n```'
     assert json_object_in(text) == {"output": "Run:\n```python\nprint({})\n```\nDone."}
 

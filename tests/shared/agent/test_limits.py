@@ -1,6 +1,4 @@
-"""The loop at its limits: turns, tokens, time, money, a failing model, an interruption. It always
-returns a result.
-"""
+"""The loop returns a result at every limit: turns, tokens, time, money, errors and interruptions."""
 
 from __future__ import annotations
 
@@ -131,7 +129,7 @@ def test_an_unproven_quote_on_the_last_turn_is_dropped_with_a_note() -> None:
     assert "this quote is not in" in result.notes[0]
 
 
-def test_the_token_limit_makes_the_turn_the_last_one_before_it_is_too_late() -> None:
+def test_near_the_token_limit_the_next_turn_is_the_last() -> None:
     thirsty = tool_call_reply(
         ("look", {"q": "a"}), usage={"input_tokens": 4_000, "output_tokens": 100}
     )
@@ -258,7 +256,7 @@ def test_a_reply_without_usage_is_booked_at_the_maximum(
     )
 
 
-def test_a_reply_that_says_its_input_alone_is_booked_at_the_longest_answer() -> None:
+def test_a_reply_without_output_usage_is_charged_for_the_longest_answer() -> None:
     turns = MemoryCheckpoints()
     result = running(
         replace(answers(), usage={"input_tokens": 9, "output_tokens": 0}), turns=turns
@@ -276,7 +274,7 @@ def test_an_unknown_price_stays_unknown() -> None:
     assert run.turns.reserved[0].microusd is None
 
 
-def test_a_busy_model_is_waited_for_and_costs_a_turn_but_nothing_else() -> None:
+def test_a_wait_for_a_busy_model_costs_only_a_turn() -> None:
     run = running(ModelBusy("later", status=429, retry_after_s=4), answers())
     result = run.go()
     assert (result.status, result.turns, result.usage.total_tokens) == (ResultStatus.OK, 2, 120)
@@ -310,7 +308,7 @@ def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> 
         (Unsendable("the certificate was refused"), False),
     ],
 )
-def test_a_call_that_may_have_been_generated_behind_an_error_is_settled_at_the_worst_case(
+def test_a_failed_call_that_may_have_generated_output_is_settled_at_the_worst_case(
     error: ModelError, is_paid: bool
 ) -> None:
     run = running(error, handoff=limited(max_turns=1))
@@ -321,7 +319,7 @@ def test_a_call_that_may_have_been_generated_behind_an_error_is_settled_at_the_w
 
 @dataclass(slots=True)
 class CutModel:
-    """A stream that breaks after one pulse, every time."""
+    """Model whose stream always breaks after one pulse."""
 
     pulse: Pulse
 
@@ -340,7 +338,7 @@ def test_a_cut_stream_is_settled_at_its_last_reported_usage(output: int, is_fina
     assert result.usage.cut_calls == (0 if is_final else 1)
 
 
-def test_a_cut_search_is_settled_at_the_worst_case_of_its_input_too() -> None:
+def test_a_cut_call_with_a_search_is_settled_at_the_worst_case_of_its_input() -> None:
     param = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
     search = Tool("web_search", "Searches.", {}, None, server_param=param)
     pulse = Pulse("text", Usage(input_tokens=100, output_tokens=1))
@@ -349,7 +347,7 @@ def test_a_cut_search_is_settled_at_the_worst_case_of_its_input_too() -> None:
     assert result.usage.input_tokens >= run.turns.reserved[0].input_tokens > 60_000
 
 
-def test_a_model_that_stays_away_is_given_up() -> None:
+def test_a_model_that_stays_unavailable_ends_the_handoff() -> None:
     result = running(ModelBusy("overloaded", status=529), handoff=limited(max_turns=50)).go()
     assert (result.status, result.stop_reason, result.turns) == (
         ResultStatus.FAILED,

@@ -1,4 +1,4 @@
-"""The loop: turns, tool calls, repairs, and the result at a limit."""
+"""The agent loop makes turns, runs tool calls, requests repairs and returns a result."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_no_other_reply_waits_for_slow_work(reply: Reply, tools: tuple[Tool, ...
     assert run.turns.waiting == []
 
 
-def test_tool_results_go_back_to_the_model() -> None:
+def test_tool_results_are_sent_to_the_model() -> None:
     run = running(tool_call_reply(("look", {"q": "rust"})), answers(), tools=(LOOK,))
     result = run.go()
     assert last_message(run)[0]["content"] == "found rust"
@@ -111,7 +111,7 @@ def test_results_keep_the_order_of_their_calls_at_any_speed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (("look", {"q": 1}), "bad arguments"),
         (("look", {}), "'q' is a required property"),
@@ -122,7 +122,7 @@ def test_results_keep_the_order_of_their_calls_at_any_speed() -> None:
     ],
 )
 def test_an_invalid_call_is_an_observation_of_one_line(
-    call: tuple[str, dict[str, Any]], said: str
+    call: tuple[str, dict[str, Any]], message: str
 ) -> None:
     def breaks(_arguments: dict[str, Any]) -> str:
         raise ValueError("a secret\nin two lines")
@@ -142,7 +142,7 @@ def test_an_invalid_call_is_an_observation_of_one_line(
     assert run.go().status is ResultStatus.OK
     block = last_message(run)[0]
     assert block["is_error"] is True
-    assert said in block["content"]
+    assert message in block["content"]
     assert "secret" not in block["content"]
     assert "\n" not in block["content"]
 
@@ -183,7 +183,7 @@ def test_prose_that_is_never_repaired_is_kept_as_a_partial_result() -> None:
     assert result.turns == 2
 
 
-def test_an_answer_that_only_says_it_is_done_fails_after_one_repair() -> None:
+def test_an_answer_without_content_fails_after_one_repair() -> None:
     result = running(answers("I completed the task.")).go()
     assert (result.status, result.stop_reason, result.turns) == (
         ResultStatus.FAILED,
@@ -274,7 +274,7 @@ def test_a_pause_without_a_search_does_not_end_the_conversation_with_the_model()
     assert run.calls[-1].messages[-1]["role"] == "user"
 
 
-def test_a_refusal_is_a_failure_that_says_so() -> None:
+def test_a_refusal_of_the_model_is_a_failure_with_that_reason() -> None:
     result = running(text_reply("I can't help with that.", stop_reason="refusal")).go()
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.REFUSED)
 

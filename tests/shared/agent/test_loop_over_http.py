@@ -1,4 +1,4 @@
-"""The whole slice: loop, adapter, HTTP, server-sent events."""
+"""The agent loop works over HTTP with the adapter and server-sent events."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from tests.doubles.served_model import model_at
 LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
 
 
-def served(script: Script) -> tuple[HandoffResult, Run, MessagesServer]:
+def model_for(script: Script) -> tuple[HandoffResult, Run, MessagesServer]:
     run = running(text_reply("never used"), tools=(LOOK,))
     with MessagesServer(script) as server, model_at(server.url) as run.model:
         return run.go(), run, server
 
 
 def test_a_tool_call_and_an_answer() -> None:
-    result, _, server = served(in_turn(tool_call_reply(("look", {"q": "rust"})), answers()))
+    result, _, server = model_for(in_turn(tool_call_reply(("look", {"q": "rust"})), answers()))
     assert result.status is ResultStatus.OK
     assert result.turns == len(server.requests) == 2
     assert server.requests[1]["messages"][2]["content"][0]["content"] == "found rust"
 
 
-def test_an_answer_in_a_fence_amid_prose_is_read() -> None:
+def test_an_answer_in_a_code_fence_within_prose_is_read() -> None:
     text = f"Sure! Here is the answer:\n```json\n{json.dumps(envelope())}\n```\nAnything else?"
-    assert served(in_turn(text_reply(text)))[0].status is ResultStatus.OK
+    assert model_for(in_turn(text_reply(text)))[0].status is ResultStatus.OK
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_an_answer_in_a_fence_amid_prose_is_read() -> None:
     ids=["429", "500", "529", "cut", "garbage", "empty", "truncated", "nothing", "done"],
 )
 def test_trouble_that_passes_costs_one_turn(trouble: Reply) -> None:
-    result, _, server = served(in_turn(trouble, answers()))
+    result, _, server = model_for(in_turn(trouble, answers()))
     assert result.status is ResultStatus.OK
     assert result.turns == len(server.requests) == 2
 
@@ -84,7 +84,7 @@ def test_trouble_that_passes_costs_one_turn(trouble: Reply) -> None:
 def test_trouble_that_stays_is_a_failure_with_a_reason(
     trouble: Reply, reason: StopReason, requests: int
 ) -> None:
-    result, _, server = served(in_turn(trouble))
+    result, _, server = model_for(in_turn(trouble))
     assert (result.status, result.stop_reason, len(server.requests)) == (
         ResultStatus.FAILED,
         reason,
@@ -94,8 +94,8 @@ def test_trouble_that_stays_is_a_failure_with_a_reason(
     assert "canary" not in result.to_json()
 
 
-def test_nonsense_that_validates_is_a_result_and_nothing_is_claimed_for_it() -> None:
-    result, _, _ = served(in_turn(json_reply(envelope("Lorem ipsum dolor.", claims=[]))))
+def test_valid_nonsense_is_a_result_without_claims() -> None:
+    result, _, _ = model_for(in_turn(json_reply(envelope("Lorem ipsum dolor.", claims=[]))))
     assert result.status is ResultStatus.OK
     assert result.claims == ()
 
@@ -113,7 +113,7 @@ def test_nonsense_that_validates_is_a_result_and_nothing_is_claimed_for_it() -> 
     ],
 )
 def test_an_answer_that_a_server_has_not_enforced_costs_no_turn(mistake: dict[str, object]) -> None:
-    result, _, server = served(in_turn(json_reply({**envelope(), **mistake})))
+    result, _, server = model_for(in_turn(json_reply({**envelope(), **mistake})))
     assert result.status is ResultStatus.OK
     assert len(server.requests) == 1
 
@@ -135,18 +135,18 @@ def test_an_answer_that_a_server_has_not_enforced_costs_no_turn(mistake: dict[st
 )
 def test_a_synonym_of_a_status_is_that_status(status: str, expected: ResultStatus) -> None:
     reply = json_reply(envelope(status=status, problem="No file.", needs="The file."))
-    assert served(in_turn(reply))[0].status is expected
+    assert model_for(in_turn(reply))[0].status is expected
 
 
 def test_raw_line_breaks_and_lone_backslashes_cost_no_turn() -> None:
     text = '{"status": "done", "output": "Line one.\nC:\\dir", "claims": null,}'
-    result, _, server = served(in_turn(text_reply(text)))
+    result, _, server = model_for(in_turn(text_reply(text)))
     assert (result.status, result.output) == (ResultStatus.OK, "Line one.\nC:\\dir")
     assert len(server.requests) == 1
 
 
 def as_data_lines(reply: Reply) -> Reply:
-    """The same reply as a stream without `event:` lines, as some servers send it."""
+    """Return the reply as a stream without `event:` lines, as some servers send it."""
     events = stream_events(replace(reply, model="m"))
     lines = [f"data: {json.dumps(event)}\n\n" for event in events]
     return replace(reply, raw_events=(*lines, "data: [DONE]\n\n"), cut_after_events=0)
@@ -154,7 +154,7 @@ def as_data_lines(reply: Reply) -> Reply:
 
 def test_a_stream_without_event_lines_is_read() -> None:
     replies = (as_data_lines(tool_call_reply(("look", {"q": "rust"}))), as_data_lines(answers()))
-    result, _, server = served(in_turn(*replies))
+    result, _, server = model_for(in_turn(*replies))
     assert result.status is ResultStatus.OK
     assert len(server.requests) == 2
 
@@ -178,7 +178,7 @@ def test_an_error_with_status_200_is_reported_and_costs_nothing(
 ) -> None:
     as_event = Reply(raw_events=(f"data: {json.dumps(error)}\n\n",), cut_after_events=0)
     reply = Reply(body=json.dumps(error)) if as_json else as_event
-    result, _, server = served(in_turn(reply))
+    result, _, server = model_for(in_turn(reply))
 
     assert result.stop_reason is StopReason.MODEL_ERROR
     assert "model not loaded" in (result.error or "")
@@ -189,7 +189,7 @@ def test_an_error_with_status_200_is_reported_and_costs_nothing(
 @pytest.mark.parametrize("kind", ["api_error", "overloaded_error", "unavailable_error", "timeout"])
 def test_an_error_with_status_200_that_may_pass_costs_one_turn(kind: str) -> None:
     error = {"error": {"type": kind, "message": "Loading the model."}}
-    result, _, server = served(in_turn(Reply(body=json.dumps(error)), answers()))
+    result, _, server = model_for(in_turn(Reply(body=json.dumps(error)), answers()))
     assert result.status is ResultStatus.OK
     assert len(server.requests) == 2
 
@@ -205,6 +205,6 @@ def test_an_error_with_status_200_that_may_pass_costs_one_turn(kind: str) -> Non
 )
 def test_an_error_is_reported_for_every_content_type(kind: str, start: str) -> None:
     body = start + json.dumps({"error": {"message": "model not loaded"}})
-    result, _, server = served(in_turn(Reply(body=body, headers={"content-type": kind})))
+    result, _, server = model_for(in_turn(Reply(body=body, headers={"content-type": kind})))
     assert "model not loaded" in (result.error or "")
     assert len(server.requests) == 1

@@ -1,4 +1,4 @@
-"""A process makes as many calls at once as it has slots."""
+"""A process makes as many concurrent calls as it has slots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALL_TIMEOUT_S = 240
 
 
 def replies_at_once(calls: int) -> int:
-    """Make this number of calls at once, each in its own thread, and return the number of replies."""
+    """Make this many concurrent calls, each in its own thread. Return the number of replies."""
     call = ModelCall(
         model="m",
         system="",
@@ -42,7 +42,7 @@ def replies_at_once(calls: int) -> int:
         model.close()
 
 
-def test_no_slot_waits_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_slot_gets_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     allow_files()
     with gathering_server(CALLS) as url:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)

@@ -35,7 +35,7 @@ def test_an_unknown_model_has_no_price() -> None:
     assert PRICES.cost_microusd(Usage(input_tokens=1), "llama-of-mine") is None
 
 
-def test_an_unknown_model_can_be_priced_as_another() -> None:
+def test_an_unknown_model_can_have_the_price_of_another_model() -> None:
     assert (
         Prices(price_as="claude-opus-5-5").cost_microusd(
             Usage(input_tokens=1_000_000), "llama-of-mine"

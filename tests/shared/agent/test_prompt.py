@@ -46,10 +46,10 @@ def given_results(*results: HandoffResult) -> LoadedPayloads:
 
 
 def test_the_system_prompt_is_the_same_for_every_handoff_of_a_specialist() -> None:
-    one = opening_of(a_handoff(), a_spec(), LoadedPayloads())
+    opening = opening_of(a_handoff(), a_spec(), LoadedPayloads())
     other = opening_of(a_handoff(task_description="Something else."), a_spec(), given_results())
-    assert one.system == other.system
-    assert one.system.startswith(a_spec().instructions)
+    assert opening.system == other.system
+    assert opening.system.startswith(a_spec().instructions)
 
 
 def test_a_roles_prompt_does_not_mention_the_envelope() -> None:
@@ -58,7 +58,7 @@ def test_a_roles_prompt_does_not_mention_the_envelope() -> None:
     )
 
 
-def test_task_and_fallback_stand_in_their_tags() -> None:
+def test_task_and_fallback_are_in_their_tags() -> None:
     text = message_of(LoadedPayloads())
     assert "<task>Find what Qdrant is written in.</task>" in text
     assert "<fallback>Say exactly what is missing, and give what you have.</fallback>" in text
@@ -81,7 +81,7 @@ def test_a_result_is_shown_with_its_claims_and_without_its_author() -> None:
     assert "secret-model" not in text
 
 
-def test_a_failed_result_says_why() -> None:
+def test_a_failed_result_is_shown_with_its_reason() -> None:
     result = a_result(output=None, status=ResultStatus.FAILED, error="no documents")
     assert 'status="failed"' in message_of(given_results(result))
     assert '"problem": "no documents"' in message_of(given_results(result))
@@ -112,12 +112,12 @@ def test_feedback_comes_with_the_text_it_refers_to() -> None:
 def test_only_the_newest_previous_result_is_pasted() -> None:
     results = [a_result("find", f"Try {n}. " + "x" * MOST_PASTED_CHARS) for n in range(5)]
     previous = {digest_of(result.to_json()): result for result in results}
-    said = [
+    texts = [
         Feedback(author="assessor", text=f"Mend {n}.", previous=BlobRef(digest=digest, size=1))
         for n, digest in enumerate(previous)
     ]
     text = message_of(
-        LoadedPayloads(previous=previous), feedback=(*said, Feedback(author="user", text="Go on."))
+        LoadedPayloads(previous=previous), feedback=(*texts, Feedback(author="user", text="Go on."))
     )
     assert len(text) < MOST_PASTED_CHARS + 2_000
     assert text.count("<previous>") == 1
@@ -169,7 +169,7 @@ def test_a_result_too_large_to_paste_is_shown_in_part_and_can_be_read_on() -> No
         {"step": "before", "offset": 10**9},
     ],
 )
-def test_reading_on_where_nothing_is_says_so(arguments: dict[str, object]) -> None:
+def test_reading_on_past_the_end_of_a_result_is_an_error(arguments: dict[str, object]) -> None:
     result = a_result(output="x" * 100_000)
     tool = opening_of(
         a_handoff(context=(context_of(result),)), a_spec(), given_results(result)
@@ -179,7 +179,7 @@ def test_reading_on_where_nothing_is_says_so(arguments: dict[str, object]) -> No
         tool.run(arguments, a_tool_context())
 
 
-def test_many_results_share_the_room() -> None:
+def test_many_results_share_the_space_of_the_prompt() -> None:
     results = [a_result(f"s{n}", "x" * 100_000) for n in range(20)]
     text = message_of(given_results(*results))
     assert len(text) < 20 * (MOST_PASTED_CHARS // 20 + 300) + 2_000
@@ -209,7 +209,7 @@ def test_of_thousands_of_results_the_prompt_shows_a_part_and_names_the_rest_as_r
         read({"step": "nobody", "offset": 0}, a_tool_context())
 
 
-def test_the_room_for_results_is_counted_in_bytes_so_that_other_scripts_fit_too() -> None:
+def test_the_space_for_results_is_counted_in_bytes() -> None:
     text = message_of(given_results(*[a_result(f"s{n}", "数" * 100_000) for n in range(500)]))
     assert len(text.encode()) < MOST_SHOWN_BYTES + 10_000
 

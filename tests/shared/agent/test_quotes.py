@@ -29,26 +29,26 @@ def quoted(quote: str, text: str) -> str | None:
 
 @given(words, words, words, spaces, spaces)
 def test_a_quote_is_found_with_any_white_space(
-    before: list[str], quote: list[str], after: list[str], one: str, other: str
+    before: list[str], quote: list[str], after: list[str], first_gap: str, second_gap: str
 ) -> None:
-    text = one.join([*before, *quote, *after])
-    span = quoted(other.join(quote), text)
+    text = first_gap.join([*before, *quote, *after])
+    span = quoted(second_gap.join(quote), text)
     assert span is not None
-    assert span.split() == other.join(quote).split()
+    assert span.split() == second_gap.join(quote).split()
 
 
 @given(words, words, st.sampled_from(["NFC", "NFD", "NFKC", "NFKD"]), st.booleans())
 def test_a_quote_is_found_in_every_normal_form(
     quote: list[str], around: list[str], form: Literal["NFC", "NFD", "NFKC", "NFKD"], is_text: bool
 ) -> None:
-    text, wanted = " ".join([*around, *quote, *around]), " ".join(quote)
+    text, searched = " ".join([*around, *quote, *around]), " ".join(quote)
     if is_text:
         text = unicodedata.normalize(form, text)
     else:
-        wanted = unicodedata.normalize(form, wanted)
-    span = quoted(wanted, text)
+        searched = unicodedata.normalize(form, searched)
+    span = quoted(searched, text)
     assert span is not None
-    assert unicodedata.normalize("NFKC", span) == unicodedata.normalize("NFKC", wanted)
+    assert unicodedata.normalize("NFKC", span) == unicodedata.normalize("NFKC", searched)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_span_has_the_letters_and_digits_of_the_quote(text: str, quote: str) -
     span = quoted(quote, text)
     if span is not None:
         assert letters(quote).replace("u", "") in letters(span)
-        assert len(letters(span).replace("u", "")) <= len(letters(quote)) + 2  # "ﬁ" stays whole
+        assert len(letters(span).replace("u", "")) <= len(letters(quote)) + 2  # "ﬁ" is not split
 
 
 @given(st.lists(noise, max_size=30).map("".join), st.data())

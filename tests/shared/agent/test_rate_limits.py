@@ -1,4 +1,4 @@
-"""The loop and the pace of its calls: it reports each rate limit, and waits as long as it must."""
+"""The loop reports each rate limit and waits until its next call is allowed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ HEADERS = {
 }
 
 
-def paced(*replies: object, held_s: float = 0.0, **rest: object) -> Run:
-    """Return a run under a rate limit, with its own clock. `held_s`: seconds before the first call."""
+def rate_limited_run(*replies: object, held_s: float = 0.0, **rest: object) -> Run:
+    """Return a run under a rate limit, with its own clock. Its first call must wait `held_s`
+    seconds.
+    """
     clock = Clock()
     pace = MemoryRateLimiter(
         now=clock.now,
@@ -50,7 +52,7 @@ def test_headers_become_limits() -> None:
     "wrong",
     [{}, {"limit": "50"}, {"limit": "0", "remaining": "0"}, {"limit": "many", "remaining": "-1"}],
 )
-def test_headers_that_make_no_sense_say_nothing(wrong: dict[str, str]) -> None:
+def test_invalid_rate_limit_headers_are_ignored(wrong: dict[str, str]) -> None:
     assert (
         limits_of({f"anthropic-ratelimit-requests-{name}": value for name, value in wrong.items()})
         == NOTHING_SAID
@@ -58,7 +60,7 @@ def test_headers_that_make_no_sense_say_nothing(wrong: dict[str, str]) -> None:
 
 
 def test_the_servers_rate_limits_are_reported() -> None:
-    run = paced(answers())
+    run = rate_limited_run(answers())
     with (
         MessagesServer(in_turn(replace(answers(), headers=HEADERS))) as server,
         model_at(server.url) as run.model,
@@ -67,8 +69,8 @@ def test_the_servers_rate_limits_are_reported() -> None:
     assert run.turns.pace.requests == Allowance(50, 49)
 
 
-def test_a_refusal_over_http_holds_back_the_lane_for_as_long_as_the_server_says() -> None:
-    run = paced(answers())
+def test_a_refusal_over_http_delays_the_lane_for_the_time_that_the_server_names() -> None:
+    run = rate_limited_run(answers())
     with (
         MessagesServer(in_turn(error_reply(429, retry_after="7"), answers())) as server,
         model_at(server.url) as run.model,
@@ -79,7 +81,7 @@ def test_a_refusal_over_http_holds_back_the_lane_for_as_long_as_the_server_says(
 
 
 def test_the_rate_limits_in_a_refusal_are_reported() -> None:
-    run = paced(answers())
+    run = rate_limited_run(answers())
     refusal = error_reply(429, retry_after="7")
     with (
         MessagesServer(
@@ -92,7 +94,7 @@ def test_the_rate_limits_in_a_refusal_are_reported() -> None:
 
 
 def test_a_wait_is_visible_and_counts_down() -> None:
-    run = paced(answers(), held_s=12)
+    run = rate_limited_run(answers(), held_s=12)
     assert run.go().status is ResultStatus.OK
     shown = list(
         dict.fromkeys(doing for doing, _ in run.turns.beats if doing.startswith("waiting"))
@@ -101,14 +103,16 @@ def test_a_wait_is_visible_and_counts_down() -> None:
 
 
 def test_a_wait_ends_at_the_deadline() -> None:
-    run = paced(answers(), held_s=15, handoff=a_handoff(limits=HandoffLimits(deadline=1_005.0)))
+    run = rate_limited_run(
+        answers(), held_s=15, handoff=a_handoff(limits=HandoffLimits(deadline=1_005.0))
+    )
     assert run.go().stop_reason is StopReason.DEADLINE
     assert sum(run.clock.waited) == pytest.approx(5, abs=0.5)
     assert run.calls == []
 
 
 def test_an_interruption_passes_through_a_wait_for_the_provider() -> None:
-    run = paced(answers(), held_s=12)
+    run = rate_limited_run(answers(), held_s=12)
 
     def cancel(doing: str) -> None:
         if doing == "waiting 9 s: rate limit":
@@ -120,7 +124,7 @@ def test_an_interruption_passes_through_a_wait_for_the_provider() -> None:
 
 
 def test_a_refused_schema_delays_no_other_call() -> None:
-    run = paced(
+    run = rate_limited_run(
         SchemaRejected("trying without strict schemas", status=400, retry_after_s=0), answers()
     )
     assert run.go().status is ResultStatus.OK
@@ -128,13 +132,13 @@ def test_a_refused_schema_delays_no_other_call() -> None:
 
 
 def test_a_rejected_call_delays_no_other_call() -> None:
-    run = paced(ModelRejected("the key was refused (401)", status=401))
+    run = rate_limited_run(ModelRejected("the key was refused (401)", status=401))
     run.go()
     assert run.turns.pace.strikes == 0
 
 
 def test_a_handoff_with_a_long_wait_is_parked_and_returns_slightly_early() -> None:
-    run = paced(answers(), held_s=100)
+    run = rate_limited_run(answers(), held_s=100)
     with pytest.raises(Deferred) as parked:
         run.go()
     assert parked.value.seconds == pytest.approx(90)
@@ -144,7 +148,7 @@ def test_a_handoff_with_a_long_wait_is_parked_and_returns_slightly_early() -> No
 
 def test_a_handoff_is_parked_for_at_most_its_time_or_two_minutes() -> None:
     for deadline, seconds in ((1_040.0, 40), (None, 120)):
-        run = paced(
+        run = rate_limited_run(
             answers(), held_s=600, handoff=a_handoff(limits=HandoffLimits(deadline=deadline))
         )
         with pytest.raises(Deferred) as parked:

@@ -1,5 +1,5 @@
-"""A handoff whose process dies at any point continues elsewhere with the same conversation, and
-pays for nothing twice.
+"""A handoff whose process dies continues elsewhere with the same conversation, and pays for no call
+twice.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ REPLIES = (
 )
 
 
-class Died(BaseException):
-    """SIGKILL, as far as a test can."""
+class ProcessKilled(BaseException):
+    """Stand for the death of the process by SIGKILL."""
 
 
-def start(turns: MemoryCheckpoints, ran: list[str]) -> Run:
+def resumed_run(turns: MemoryCheckpoints, ran: list[str]) -> Run:
     """Return a run that continues from the stored turns. The model answers by the number of replies
     in the conversation.
     """
 
     def reply(call: Any) -> Reply:
-        said = sum(message["role"] == "assistant" for message in call.messages)
-        return REPLIES[said]
+        reply_count = sum(message["role"] == "assistant" for message in call.messages)
+        return REPLIES[reply_count]
 
     def note(arguments: dict[str, Any]) -> str:
         ran.append(arguments["q"])
@@ -56,7 +56,7 @@ def without_usage(result: HandoffResult) -> HandoffResult:
 
 
 def uninterrupted() -> tuple[HandoffResult, Run]:
-    run = start(MemoryCheckpoints(), [])
+    run = resumed_run(MemoryCheckpoints(), [])
     return run.go(), run
 
 
@@ -74,12 +74,12 @@ def test_a_death_after_any_checkpoint_costs_no_result(survived: int) -> None:
 
     def die(_checkpoint: Checkpoint) -> None:
         if len(turns.saved) == survived:
-            raise Died
+            raise ProcessKilled
 
     turns.on_checkpoint = die
-    with pytest.raises(Died):
-        start(turns, ran).go()
-    resumed = start(turns.again(), ran)
+    with pytest.raises(ProcessKilled):
+        resumed_run(turns, ran).go()
+    resumed = resumed_run(turns.again(), ran)
     result = resumed.go()
     assert result.status is ResultStatus.OK
     assert without_usage(result) == without_usage(expected)
@@ -96,7 +96,7 @@ def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_knows() -> None
         ToolCallStarted(tool_use_id="t1"),
     )
     ran: list[str] = []
-    resumed = start(turns.again(), ran)
+    resumed = resumed_run(turns.again(), ran)
     resumed.go()
     assert ran == []
     assert resumed.turns.so_far()[2] == ToolObserved(
@@ -104,7 +104,7 @@ def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_knows() -> None
     )
 
 
-def test_a_call_that_the_model_repeats_after_an_interruption_is_not_run_either() -> None:
+def test_an_unsafe_call_that_the_model_repeats_after_an_interruption_is_not_run() -> None:
     turns = MemoryCheckpoints()
     call = {"type": "tool_use", "id": "t1", "name": "once", "input": {"q": "b"}}
     turns.checkpoint(
@@ -119,7 +119,7 @@ def test_a_call_that_the_model_repeats_after_an_interruption_is_not_run_either()
         ),
     )
     ran: list[str] = []
-    resumed = start(turns.again(), ran)
+    resumed = resumed_run(turns.again(), ran)
     result = resumed.go()
 
     assert ran == ["c"], "other arguments are another effect"
@@ -135,11 +135,11 @@ def test_a_result_says_whether_a_tool_that_is_not_safe_to_repeat_may_have_run() 
 
 def test_a_final_answer_that_was_checkpointed_is_read_without_another_call() -> None:
     _, run = uninterrupted()
-    again = start(run.turns.again(), [])
+    again = resumed_run(run.turns.again(), [])
     assert again.go().status is ResultStatus.OK
     assert again.calls == []
 
 
 def test_turns_of_earlier_claims_count() -> None:
     expected, run = uninterrupted()
-    assert start(run.turns.again(), []).go().turns == expected.turns == 3
+    assert resumed_run(run.turns.again(), []).go().turns == expected.turns == 3

@@ -55,7 +55,7 @@ def test_delays_grow() -> None:
     assert len(set(delays)) == len(delays)
 
 
-def test_a_reason_is_a_few_words() -> None:
+def test_a_retry_reason_is_short() -> None:
     assert reason_of(ModelBusy("x", status=429)) == "rate limit"
     assert reason_of(ModelBusy("x", status=529)) == "overloaded"
     assert reason_of(SchemaRejected("x", status=400)) == "schema refused"

@@ -10,7 +10,7 @@ from handoff_queue.shared.providers.anthropic.request import strict
 from tests.refusals import refusal_of
 
 
-def test_a_problem_is_one_line_that_says_where() -> None:
+def test_a_problem_is_one_line_with_its_place() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     assert problem_with({"a": "x\ny"}, schema) == "$.a: 'x\\ny' is not of type 'integer'"
     assert problem_with({"a": 1}, schema) is None
@@ -26,13 +26,13 @@ def test_a_problem_is_one_line_that_says_where() -> None:
         {"properties": 7},
     ],
 )
-def test_a_broken_schema_says_so_and_nothing_is_fetched(schema: dict[str, Any]) -> None:
+def test_a_broken_schema_is_reported_and_no_reference_is_fetched(schema: dict[str, Any]) -> None:
     with pytest.raises(BrokenSchema):
         problem_with({"a": "text"} if "properties" in schema else "text", schema)
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "message"),
     [
         ({"type": "nothing"}, "is not a JSON Schema .* at type"),
         ({"items": [{"type": "string"}]}, "is not a JSON Schema"),
@@ -60,10 +60,8 @@ def test_a_broken_schema_says_so_and_nothing_is_fetched(schema: dict[str, Any]) 
         (["a"], "must be a mapping of JSON values"),
     ],
 )
-def test_a_schema_that_nothing_can_be_checked_against_is_refused_beforehand(
-    schema: object, said: str
-) -> None:
-    with pytest.raises(BrokenSchema, match=said) as refused:
+def test_an_unusable_schema_is_refused_before_the_run(schema: object, message: str) -> None:
+    with pytest.raises(BrokenSchema, match=message) as refused:
         check_schema(schema)
     assert "\n" not in str(refused.value)
 
@@ -212,7 +210,7 @@ def test_a_schema_that_strictness_would_change_is_not_enforced(schema: dict[str,
     assert strict(schema) is None
 
 
-def test_the_schema_that_is_given_stays_as_it_is() -> None:
+def test_the_given_schema_is_not_changed() -> None:
     schema = {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}
     strict(schema)
     assert schema == {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}

@@ -1,5 +1,5 @@
-"""Replies that break the Messages API: the loop reads the valid parts. An invalid part is a
-temporary error of the server.
+"""The loop reads the valid parts of a reply that breaks the Messages API. An invalid part is a
+temporary error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from handoff_queue.shared.types.checkpoints import ModelReplied
 from handoff_queue.shared.types.errors import ModelBusy, ModelUnreachable
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID
 from handoff_queue.testing import Reply, error_reply, in_turn, text_reply
-from tests.shared.agent.serving import CALL, Serve, error_of, ignore
+from tests.shared.agent.scripted_server import CALL, Serve, ignore, model_error_of
 
 
 def delta(text: Any) -> dict[str, Any]:
@@ -43,18 +43,18 @@ def streams(*events: dict[str, Any]) -> Reply:
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
-def test_arguments_that_no_json_can_hold_stay_text(serve: Serve, number: str) -> None:
-    """The model hears that the values are invalid. The values could not be sent back as numbers."""
-    said = f'{{"a": {number}}}'
+def test_arguments_that_are_no_json_numbers_stay_text(serve: Serve, number: str) -> None:
+    """The model is told that the values are invalid. They could not be sent back as numbers."""
+    arguments = f'{{"a": {number}}}'
     model, _ = serve(
         in_turn(
             Reply(
-                blocks=({"type": "tool_use", "id": "t", "name": "look", "input": said},),
+                blocks=({"type": "tool_use", "id": "t", "name": "look", "input": arguments},),
                 stop_reason="tool_use",
             )
         )
     )
-    assert model.reply(CALL, ignore).content[0]["input"] == said
+    assert model.reply(CALL, ignore).content[0]["input"] == arguments
 
 
 def test_a_split_surrogate_pair_is_joined_again(serve: Serve) -> None:
@@ -97,7 +97,7 @@ def test_half_a_character_in_a_reply_can_be_stored(serve: Serve, block: dict[str
 
 
 def test_half_a_character_in_an_error_can_be_stored(serve: Serve) -> None:
-    assert str(error_of(serve, error_reply(422, "half \ud83d of it"))).encode()
+    assert str(model_error_of(serve, error_reply(422, "half \ud83d of it"))).encode()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_half_a_character_in_an_error_can_be_stored(serve: Serve) -> None:
 def test_a_non_text_block_in_place_of_text_is_a_server_error(
     serve: Serve, garbage: tuple[dict[str, Any], ...]
 ) -> None:
-    assert isinstance(error_of(serve, streams(*garbage)), ModelUnreachable)
+    assert isinstance(model_error_of(serve, streams(*garbage)), ModelUnreachable)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_missing_usage_counts_as_zero(serve: Serve, usage: object) -> None:
 def test_a_block_with_invalid_json_is_a_server_error(serve: Serve, number: str) -> None:
     block = f'{{"type": "tool_use", "id": "t", "name": "look", "input": {{"a": {number}}}}}'
     event = f'event: content_block_start\ndata: {{"type": "content_block_start", "index": 0, "content_block": {block}}}\n\n'
-    assert isinstance(error_of(serve, text_reply("x", raw_events=(event,))), ModelUnreachable)
+    assert isinstance(model_error_of(serve, text_reply("x", raw_events=(event,))), ModelUnreachable)
 
 
 @pytest.mark.parametrize("count", [True, -1, "7", 10**30, 1.5])
@@ -162,13 +162,13 @@ def test_an_invalid_token_count_counts_as_zero(serve: Serve, count: object) -> N
 
 def test_an_error_in_a_reply_is_reported_by_its_type(serve: Serve) -> None:
     body = json.dumps({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})
-    assert isinstance(error_of(serve, Reply(body=body)), ModelBusy)
+    assert isinstance(model_error_of(serve, Reply(body=body)), ModelBusy)
 
 
 @pytest.mark.parametrize(
     ("depth", "is_understood"), [(90, True), (150, False), (240, False), (300, False)]
 )
-def test_arguments_go_back_to_the_model_or_go_too_deep_to_be_understood(
+def test_arguments_are_sent_back_to_the_model_unless_they_are_nested_too_deeply(
     serve: Serve, depth: int, is_understood: bool
 ) -> None:
     deep: dict[str, Any] = {}

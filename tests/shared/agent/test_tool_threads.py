@@ -1,6 +1,4 @@
-"""Tool calls run in parallel in a bounded number of threads. Each call ends in a result, also when
-the tool fails.
-"""
+"""Tool calls run in parallel in a bounded number of threads. Each call ends in a result."""
 
 from __future__ import annotations
 
@@ -23,11 +21,11 @@ from tests.doubles.handoffs import a_tool, a_tool_context
 from tests.waiting import wait_until
 
 
-class OfTheirOwn(BaseException):
-    """What no `except Exception` catches."""
+class UncaughtByExceptException(BaseException):
+    """Exception that no `except Exception` catches."""
 
 
-class Wordless(ToolFailed):
+class FailureWithoutText(ToolFailed):
     def __str__(self) -> str:
         raise SystemExit("no words")
 
@@ -38,7 +36,7 @@ def fails_forever(_arguments: dict[str, Any]) -> str:
 
 @pytest.fixture
 def hanging() -> Iterator[Callable[[dict[str, Any]], str]]:
-    """A tool's function that returns when the test ends."""
+    """Yield a tool's function that returns only when the test ends."""
     is_over = threading.Event()
 
     def hang(_arguments: dict[str, Any]) -> str:
@@ -69,9 +67,9 @@ def results(tool: Tool, count: int = 1) -> list[ToolObserved]:
         KeyboardInterrupt(),
         GeneratorExit(),
         asyncio.CancelledError(),
-        OfTheirOwn("x"),
+        UncaughtByExceptException("x"),
         MemoryError(),
-        Wordless(),
+        FailureWithoutText(),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -86,7 +84,7 @@ def test_every_error_of_a_tool_is_a_failed_call_of_one_line(error: BaseException
 
     assert result.status is ResultStatus.OK
     (block,) = run.calls[-1].messages[-1]["content"]
-    kind = "SystemExit" if isinstance(error, Wordless) else type(error).__name__
+    kind = "SystemExit" if isinstance(error, FailureWithoutText) else type(error).__name__
     assert block["content"] == f"breaks failed with {kind}; try other arguments, or do without"
     assert block["is_error"] is True
 
@@ -98,7 +96,7 @@ def test_endless_recursion_is_a_failed_call() -> None:
     assert "RecursionError" in result.text
 
 
-def test_no_more_calls_run_at_once_than_may() -> None:
+def test_the_number_of_concurrent_tool_calls_is_bounded() -> None:
     at_work, most, lock, full = 0, 0, threading.Lock(), threading.Barrier(MOST_AT_ONCE)
 
     def counts(_arguments: dict[str, Any]) -> str:
@@ -123,13 +121,13 @@ def test_of_thousands_of_calls_in_a_reply_the_first_run_and_each_has_a_result() 
         return "found"
 
     before = threading.active_count()
-    asked = tool_call_reply(*(("look", {"q": str(n)}) for n in range(5_000)))
-    run = running(asked, answers(), tools=(a_tool("look", look),))
+    reply = tool_call_reply(*(("look", {"q": str(n)}) for n in range(5_000)))
+    run = running(reply, answers(), tools=(a_tool("look", look),))
     run.go()
 
-    told = [block["content"] for block in run.calls[-1].messages[-1]["content"]]
+    contents = [block["content"] for block in run.calls[-1].messages[-1]["content"]]
     assert sorted(ran, key=int) == [str(n) for n in range(MOST_CALLS)]
-    assert told == ["found"] * MOST_CALLS + [TOO_MANY_CALLS] * (5_000 - MOST_CALLS)
+    assert contents == ["found"] * MOST_CALLS + [TOO_MANY_CALLS] * (5_000 - MOST_CALLS)
     wait_until(lambda: threading.active_count() <= before, what="the end of the tools' threads")
 
 
@@ -148,7 +146,7 @@ def test_a_tool_that_does_not_return_in_its_time_is_a_failed_call(
     assert block["content"].startswith("hangs did not return within 0.01 s")
 
 
-def test_a_tool_that_never_returns_is_called_no_more_when_many_of_its_calls_hang(
+def test_a_tool_with_many_hanging_calls_is_not_called_again(
     hanging: Callable[[dict[str, Any]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tool_threads, "_LEFT_BEHIND", tool_threads._LeftBehind())
@@ -159,7 +157,7 @@ def test_a_tool_that_never_returns_is_called_no_more_when_many_of_its_calls_hang
     assert "hangs was not run" in result.text
 
 
-def test_a_call_that_its_handoff_has_left_counts_as_left_behind(
+def test_a_call_of_an_ended_handoff_counts_as_abandoned(
     hanging: Callable[[dict[str, Any]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_behind = tool_threads._LeftBehind()

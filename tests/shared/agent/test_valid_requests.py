@@ -49,7 +49,7 @@ def test_results_come_first_in_the_order_of_their_calls_and_text_comes_last() ->
     assert blocks[-1]["text"] == LAST_TURN
 
 
-def test_nothing_follows_a_paused_turn() -> None:
+def test_no_message_follows_a_paused_turn() -> None:
     paused = Reply(blocks=(TEXT, SEARCH), stop_reason="pause_turn")
     result, requests = run(paused, answers(), max_turns=2)
 
@@ -61,8 +61,8 @@ def test_nothing_follows_a_paused_turn() -> None:
 
 def test_only_results_follow_a_call_next_to_an_unfinished_search() -> None:
     first = Reply(blocks=(SEARCH, call("a")), stop_reason="tool_use")
-    found = Reply(blocks=(HITS, *answers().blocks))
-    result, requests = run(first, found, max_turns=2)
+    reply = Reply(blocks=(HITS, *answers().blocks))
+    result, requests = run(first, reply, max_turns=2)
 
     assert result.status is ResultStatus.OK
     assert [block["type"] for block in requests[1]["messages"][-1]["content"]] == ["tool_result"]
@@ -108,8 +108,8 @@ def test_calls_of_a_specialist_without_tools_are_defined() -> None:
     assert requests[1]["tool_choice"] == {"type": "none"}
 
 
-class Died(BaseException):
-    """The end of a process."""
+class ProcessKilled(BaseException):
+    """Stand for the death of the process."""
 
 
 def test_ids_stay_unique_when_another_worker_continues() -> None:
@@ -118,12 +118,12 @@ def test_ids_stay_unique_when_another_worker_continues() -> None:
 
     def die_at_the_first_result(_: object) -> None:
         if len(turns.saved) == 1:
-            raise Died
+            raise ProcessKilled
 
     turns.on_checkpoint = die_at_the_first_result
     script = in_turn(reply, reply, answers())
     with MessagesServer(script) as server, model_at(server.url) as model:
-        with pytest.raises(Died):
+        with pytest.raises(ProcessKilled):
             Run(lambda _: answers(), tools=(LOOK,), model=model, turns=turns).go()
         again = Run(lambda _: answers(), tools=(LOOK,), model=model, turns=turns.again())
         assert again.go().status is ResultStatus.OK
@@ -147,8 +147,8 @@ pieces = st.one_of(texts.map(lambda block: [block]), own_calls.map(lambda block:
 
 @st.composite
 def replies(draw: st.DrawFn) -> Reply:
-    """A reply of any blocks, with a stop reason that fits them. Only a turn with a provider's
-    tool is ever paused.
+    """Generate a reply of any blocks, with a stop reason that fits. Only turns with a provider's
+    tool pause.
     """
     blocks = [dict(THINKING)] if draw(st.booleans()) else []
     for piece in draw(st.lists(pieces, max_size=5)):

@@ -1,4 +1,4 @@
-"""Servers that do not speak the Messages API: the error names each and shows its reply."""
+"""The error for a server that does not speak the Messages API names the server and shows its reply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from handoff_queue.shared.types.errors import ModelBusy, ModelRejected, ModelUnreachable
 from handoff_queue.testing import Reply
-from tests.shared.agent.serving import Serve, error_of
+from tests.shared.agent.scripted_server import Serve, model_error_of
 
 ELSEWHERE = "http://127.0.0.1:1/v1/messages"
 
@@ -18,14 +18,14 @@ ELSEWHERE = "http://127.0.0.1:1/v1/messages"
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("location", [ELSEWHERE, "/v1/messages"])
 def test_a_redirect_is_reported_and_not_followed(serve: Serve, status: int, location: str) -> None:
-    error = error_of(serve, Reply(status=status, body="", headers={"location": location}))
+    error = model_error_of(serve, Reply(status=status, body="", headers={"location": location}))
     assert isinstance(error, ModelRejected)
     assert f"redirects to another address ({status}): set ANTHROPIC_BASE_URL" in str(error)
 
 
-def test_a_web_page_is_reported_as_temporary_trouble(serve: Serve) -> None:
+def test_a_web_page_as_a_reply_is_reported_as_an_unreachable_model(serve: Serve) -> None:
     page = Reply(body="<html>Sign in</html>", headers={"content-type": "text/html; charset=utf-8"})
-    error = error_of(serve, page)
+    error = model_error_of(serve, page)
     assert isinstance(error, ModelUnreachable)
     assert "a web page came in place of the model's answer: check ANTHROPIC_BASE_URL" in str(error)
 
@@ -45,22 +45,22 @@ def test_a_web_page_is_reported_as_temporary_trouble(serve: Serve) -> None:
 def test_a_servers_error_text_is_shown_from_any_field(
     serve: Serve, status: int, body: dict[str, object]
 ) -> None:
-    error = error_of(serve, Reply(status=status, body=json.dumps(body)))
+    error = model_error_of(serve, Reply(status=status, body=json.dumps(body)))
     assert isinstance(error, ModelRejected)
     assert str(error).endswith(": model not loaded")
 
 
 @pytest.mark.parametrize(("in_s", "least_s", "most_s"), [(3_600, 3_000, 3_600), (-3_600, 0, 0)])
-def test_a_wait_that_is_given_as_a_date_is_kept(
+def test_a_retry_after_header_may_be_a_date(
     serve: Serve, in_s: int, least_s: float, most_s: float
 ) -> None:
     at = format_datetime(datetime.now(UTC) + timedelta(seconds=in_s), usegmt=True)
-    error = error_of(serve, Reply(status=529, body="{}", headers={"retry-after": at}))
+    error = model_error_of(serve, Reply(status=529, body="{}", headers={"retry-after": at}))
     assert isinstance(error, ModelBusy)
     assert error.retry_after_s is not None
     assert least_s <= error.retry_after_s <= most_s
 
 
 def test_an_invalid_retry_after_is_not_reported(serve: Serve) -> None:
-    error = error_of(serve, Reply(status=529, body="{}", headers={"retry-after": "soon"}))
+    error = model_error_of(serve, Reply(status=529, body="{}", headers={"retry-after": "soon"}))
     assert error.retry_after_s is None

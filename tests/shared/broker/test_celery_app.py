@@ -1,6 +1,4 @@
-"""The settings hold where it matters: at the publisher, in a running worker, and for every
-kind of URL.
-"""
+"""The settings apply to the publisher, to a running worker and to every kind of URL."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from handoff_queue.shared.types.names import UNROUTED_QUEUE
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
-WORKER_APP = "tests.shared.celery_app_in_a_worker"
+WORKER_APP = "tests.shared.minimal_celery_app"
 
 
 def test_publishing_to_an_undeclared_queue_is_an_error(redis_url: str) -> None:
@@ -77,7 +75,7 @@ def test_building_an_app_connects_to_nothing() -> None:
         ("sentinel://h:1/0?ssl=true&ssl_cert_reqs=none", "none", ssl.CERT_NONE),
     ],
 )
-def test_certificates_are_checked_for_messages_and_results_unless_the_url_says_no(
+def test_certificates_are_checked_unless_the_url_disables_the_check(
     url: str, kind: str, checks: ssl.VerifyMode
 ) -> None:
     app = make_app("t", url, Settings(), [])
@@ -88,7 +86,7 @@ def test_certificates_are_checked_for_messages_and_results_unless_the_url_says_n
 
 
 def test_each_of_several_sentinels_gets_the_credentials_and_the_primarys_name() -> None:
-    """Celery goes from one URL to the next, and takes nothing along."""
+    """Celery tries one URL after another, and copies no option from one URL to the next."""
     app = make_app(
         "t", "sentinel://me:p%40ss@a:1/3?master_name=main;sentinel://[::1]", Settings(), []
     )
@@ -103,14 +101,14 @@ def test_a_processs_description_of_its_connection_holds_no_password() -> None:
         "t", "sentinel://:canary-1@a:1/0?sentinel_password=canary-2;sentinel://b", Settings(), []
     )
 
-    told = app.connection_for_read().info()
+    description = app.connection_for_read().info()
 
-    assert told["transport_options"]["master_name"] == "mymaster"
-    assert "canary-2" not in repr(told)
+    assert description["transport_options"]["master_name"] == "mymaster"
+    assert "canary-2" not in repr(description)
 
 
 @pytest.mark.slow
-def test_a_plain_celery_worker_runs_threads_without_gossip_and_says_when_it_is_ready(
+def test_a_plain_celery_worker_uses_threads_without_gossip_and_reports_that_it_is_ready(
     redis_url: str, processes: Processes
 ) -> None:
     command = [sys.executable, "-m", "celery", "-A", WORKER_APP, "worker", "-Q", "known"]
@@ -133,21 +131,21 @@ def test_a_plain_celery_worker_runs_threads_without_gossip_and_says_when_it_is_r
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fails", "said", "code"),
+    ("fails", "message", "code"),
     [
         ("by a person", "\nhandoff: TWO lines\n", UserError.exit_code),
         ("by a defect", '"event": "cannot begin"', 1),
     ],
 )
 def test_a_process_that_cannot_begin_its_work_ends(
-    redis_url: str, fails: str, said: str, code: int
+    redis_url: str, fails: str, message: str, code: int
 ) -> None:
     command = [
         sys.executable,
         "-m",
         "celery",
         "-A",
-        "tests.shared.celery_app_that_cannot_begin",
+        "tests.shared.celery_app_failing_at_start",
         "worker",
         "-Q",
         "known",
@@ -158,16 +156,16 @@ def test_a_process_that_cannot_begin_its_work_ends(
         "PYTHONPATH": str(ROOT),
         "FAILS": fails,
     }
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
 
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert (process.returncode, message in process.stderr) == (code, True), process.stderr
 
 
 @pytest.mark.parametrize("url", ["redis://h:1/0", "rediss://h:1/0", "sentinel://h:1/0"])
 def test_a_channel_with_a_closed_connection_fails_like_a_connection(url: str) -> None:
-    """Celery reconnects after this error. Without a connection, nothing can be sent."""
+    """Celery reconnects after this error."""
     connection = make_app("t", url, Settings(), []).connection()
     transport = connection.transport
     channel = object.__new__(transport.Channel)

@@ -1,5 +1,5 @@
-"""The results of a chord's parts are in the store. The last part sends the chord's body, and Celery
-counts nothing.
+"""The last part of a chord sends the chord's body. The store holds the results, and Celery counts
+nothing.
 """
 
 from __future__ import annotations
@@ -32,53 +32,53 @@ def app(redis_url: str) -> Iterator[Celery]:
 
 
 class Task:
-    """The parts of a Celery task that know its message."""
+    """The parts of a Celery task that the backend reads."""
 
     def __init__(self, chord: Any = None) -> None:
         body = json.loads(json.dumps(signature_of(wake_up(JOB, task_id=f"{JOB}:g1:fan-in"))))
         self.request = Context(id=f"{JOB}:a.1", group=f"{JOB}:g1", chord=chord or body)
 
 
-def part_returns(app: Celery, task: Task) -> None:
+def finish_part(app: Celery, task: Task) -> None:
     app.backend.mark_as_done(task.request.id, "ok", request=task.request, store_result=False)
 
 
-def queued(store: Store) -> list[str]:
+def queued_ids(store: Store) -> list[str]:
     return [
         json.loads(frame.rstrip())["headers"]["id"]
         for frame in store.connection.redis.lrange(SUPERVISOR_QUEUE, 0, -1)
     ]
 
 
-def test_the_body_leaves_behind_the_last_part(app: Celery, store: Store) -> None:
+def test_the_last_part_sends_the_chords_body(app: Celery, store: Store) -> None:
     task = Task()
     tell_parts_left(task, 0)
-    part_returns(app, task)
+    finish_part(app, task)
 
-    assert queued(store) == [f"{JOB}:g1:fan-in"]
+    assert queued_ids(store) == [f"{JOB}:g1:fan-in"]
 
 
 @pytest.mark.parametrize("left", [2, 1, -1])
-def test_behind_a_part_that_is_not_the_last_it_does_not(
+def test_an_earlier_part_does_not_send_the_chords_body(
     left: int, app: Celery, store: Store
 ) -> None:
     task = Task()
     tell_parts_left(task, left)
-    part_returns(app, task)
+    finish_part(app, task)
 
-    assert queued(store) == []
+    assert queued_ids(store) == []
 
 
 def test_no_body_is_sent_for_a_task_that_the_store_does_not_know(app: Celery, store: Store) -> None:
-    part_returns(app, Task())
+    finish_part(app, Task())
 
-    assert queued(store) == []
+    assert queued_ids(store) == []
 
 
-def test_a_part_leaves_nothing_else_in_redis(app: Celery, store: Store) -> None:
+def test_a_part_leaves_no_other_key_in_redis(app: Celery, store: Store) -> None:
     task = Task()
     tell_parts_left(task, 1)
-    part_returns(app, task)
+    finish_part(app, task)
 
     assert store.connection.redis.keys("celery*") == []
 
@@ -86,9 +86,9 @@ def test_a_part_leaves_nothing_else_in_redis(app: Celery, store: Store) -> None:
 def test_an_invalid_body_ends_no_task(app: Celery, store: Store) -> None:
     task = Task(chord={"task": 7, "options": 3})
     tell_parts_left(task, 0)
-    part_returns(app, task)
+    finish_part(app, task)
 
-    assert queued(store) == []
+    assert queued_ids(store) == []
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""A worker that skips a queue for a while polls Redis often, because a blocked read covers a fixed
-list of queues.
+"""A worker that skips a queue polls Redis often, because a blocking read covers a fixed list of
+queues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ USUAL_S = 1
 
 @pytest.fixture
 def consumer(redis_url: str) -> Iterator[Any]:
-    """Celery's consumer of a just connected worker, on two queues."""
+    """Yield the consumer of a Celery worker that has just connected, on two queues."""
     app: Celery = make_app("test", redis_url, Settings(), ["one", "two"])
     consumer = WorkController(app=app, hostname="test@here", pool_cls="solo").consumer
     with app.connection_for_read() as connection:
@@ -31,7 +31,7 @@ def consumer(redis_url: str) -> Iterator[Any]:
     app.close()
 
 
-def taking(
+def attach_control(
     consumer: Any, may_take: Callable[[str], bool], *, in_a_hurry: bool = True
 ) -> ConsumptionControl:
     taking = ConsumptionControl()
@@ -40,38 +40,38 @@ def taking(
     return taking
 
 
-def waits_s(consumer: Any) -> float:
+def poll_interval_s(consumer: Any) -> float:
     """Return the seconds that the consumer waits for a message before it polls Redis again."""
     return float(consumer.task_consumer.channel.brpop_timeout)
 
 
 def test_a_consumer_of_all_its_queues_waits_as_long_as_a_stock_celery_worker(consumer: Any) -> None:
-    taking(consumer, bool)
+    attach_control(consumer, bool)
 
-    assert waits_s(consumer) == USUAL_S
+    assert poll_interval_s(consumer) == USUAL_S
 
 
 def test_a_consumer_with_a_skipped_queue_polls_again_soon(consumer: Any) -> None:
-    taking(consumer, lambda queue: queue != "two")
+    attach_control(consumer, lambda queue: queue != "two")
 
-    assert waits_s(consumer) == LOOK_AGAIN_S
+    assert poll_interval_s(consumer) == LOOK_AGAIN_S
     assert not consumer.task_consumer.consuming_from("two")
 
 
 def test_without_urgency_the_consumer_does_not_poll_often(consumer: Any) -> None:
-    taking(consumer, lambda queue: queue != "two", in_a_hurry=False)
+    attach_control(consumer, lambda queue: queue != "two", in_a_hurry=False)
 
-    assert waits_s(consumer) == USUAL_S
+    assert poll_interval_s(consumer) == USUAL_S
     assert not consumer.task_consumer.consuming_from("two")
 
 
-def test_when_it_takes_from_all_again_it_waits_as_before(consumer: Any) -> None:
+def test_a_consumer_of_all_queues_again_waits_as_long_as_before(consumer: Any) -> None:
     left_out = {"two"}
-    changing = taking(consumer, lambda queue: queue not in left_out)
-    assert waits_s(consumer) == LOOK_AGAIN_S
+    changing = attach_control(consumer, lambda queue: queue not in left_out)
+    assert poll_interval_s(consumer) == LOOK_AGAIN_S
     left_out.clear()
     changing.changed()
     consumer.perform_pending_operations()
 
-    assert waits_s(consumer) == USUAL_S
+    assert poll_interval_s(consumer) == USUAL_S
     assert consumer.task_consumer.consuming_from("two")

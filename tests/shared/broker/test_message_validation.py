@@ -1,4 +1,4 @@
-"""Invalid bytes are wrapped in a valid message. A valid message stays the same, byte for byte."""
+"""Invalid bytes are wrapped in a valid message. A valid message stays unchanged, byte for byte."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_kombu_makes_a_message_with_the_original_bytes_from_any_bytes(frame: byt
 HALF = "\ud83d"
 
 
-def a_frame(**properties: Any) -> dict[str, Any]:
+def message_with(**properties: Any) -> dict[str, Any]:
     info = {"exchange": "", "routing_key": "writer"}
     return {
         "body": "",
@@ -76,10 +76,10 @@ def a_frame(**properties: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "value",
     [
-        a_frame(delivery_tag=HALF),
-        a_frame(delivery_info={"exchange": HALF, "routing_key": "writer"}),
-        a_frame(delivery_info={"exchange": "", "routing_key": HALF}),
-        a_frame() | {"headers": {FOR: f"j-{HALF}"}},
+        message_with(delivery_tag=HALF),
+        message_with(delivery_info={"exchange": HALF, "routing_key": "writer"}),
+        message_with(delivery_info={"exchange": "", "routing_key": HALF}),
+        message_with() | {"headers": {FOR: f"j-{HALF}"}},
     ],
 )
 @pytest.mark.parametrize("is_escaped", [True, False])
@@ -88,12 +88,15 @@ def test_bytes_that_redis_cannot_repeat_are_no_message(
 ) -> None:
     frame = json.dumps(value, ensure_ascii=is_escaped).encode("utf-8", "surrogatepass")
 
-    assert problem_with(a_frame()) is None
+    assert problem_with(message_with()) is None
     assert "unreadable" in deliverable(frame, "writer")["headers"]
 
 
 def test_a_message_that_is_not_utf_8_is_invalid() -> None:
-    assert "unreadable" in deliverable(json.dumps(a_frame()).encode("utf-16"), "writer")["headers"]
+    assert (
+        "unreadable"
+        in deliverable(json.dumps(message_with()).encode("utf-16"), "writer")["headers"]
+    )
 
 
 @given(value=JSON)
@@ -118,8 +121,8 @@ def test_no_value_is_more_than_a_problem(value: object) -> None:
     ],
 )
 def test_a_reason_is_one_short_line(headers: dict[str, object]) -> None:
-    said = problem_with_task({"task": [1] * 500, **headers}, "x" * 500, "utf-8")
+    reason = problem_with_task({"task": [1] * 500, **headers}, "x" * 500, "utf-8")
 
-    assert said
-    assert len(said) < 300
-    assert "\n" not in said
+    assert reason
+    assert len(reason) < 300
+    assert "\n" not in reason

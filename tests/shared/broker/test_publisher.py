@@ -39,12 +39,12 @@ def app(redis_url: str) -> Iterator[Celery]:
     app.close()
 
 
-def a_wake_up() -> TaskMessage:
+def wake_up_message() -> TaskMessage:
     return wake_up(JobId(JOB))
 
 
-def sent_by_celery(app: Celery, message: TaskMessage) -> None:
-    """The same call, by `send_task`."""
+def send_with_celery(app: Celery, message: TaskMessage) -> None:
+    """Send the same message with Celery's `send_task`."""
     part = message.part
     chord = (
         {"group_id": part.group_id, "group_index": part.index, "chord": part.body} if part else {}
@@ -81,40 +81,40 @@ def test_a_message_equals_celerys_own_message(
     def send() -> None:
         publish_each(app, [message])
         publish(app, message)
-        sent_by_celery(app, message)
+        send_with_celery(app, message)
 
     if is_within_a_task:
         app.task(send, name="sends", shared=False).apply(task_id="a-wake-up", throw=True)
     else:
         send()
 
-    theirs, *ours = (json.loads(frame) for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1))
+    celerys, *ours = (json.loads(frame) for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1))
     for name in ("argsrepr", "kwargsrepr"):
-        theirs["properties"].pop(name)  # sent twice
-    assert len({one["properties"].pop("delivery_tag") for one in (theirs, *ours)}) == 3
-    assert [json.dumps(one) for one in ours] == [json.dumps(theirs)] * 2
-    assert theirs["headers"]["parent_id"] == ("a-wake-up" if is_within_a_task else None)
+        celerys["properties"].pop(name)  # Celery sends this property twice
+    assert len({message["properties"].pop("delivery_tag") for message in (celerys, *ours)}) == 3
+    assert [json.dumps(message) for message in ours] == [json.dumps(celerys)] * 2
+    assert celerys["headers"]["parent_id"] == ("a-wake-up" if is_within_a_task else None)
 
 
 def test_the_body_of_a_chord_is_the_signature_that_celery_would_write(app: Celery) -> None:
     message = wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in")
-    how = {
+    options = {
         "argsrepr": message.shown,
         "headers": {FOR: JOB},
         "ignore_result": True,
         "kwargsrepr": "{}",
         "declare": (),
     }
-    theirs = app.signature(
+    celerys = app.signature(
         message.task,
         message.args,
         immutable=True,
         queue=message.queue,
         task_id=message.task_id,
-        **how,
+        **options,
     )
 
-    assert signature_of(message) == dict(theirs)
+    assert signature_of(message) == dict(celerys)
     assert message_in(json.loads(json.dumps(signature_of(message)))) == message
 
 
@@ -136,7 +136,7 @@ def test_the_headers_of_tracing_are_sent_with_the_message(app: Celery, queues: A
         headers["traceparent"] = "00-1-2-01"
 
     signals.before_task_publish.connect(before)
-    publish(app, a_wake_up())
+    publish(app, wake_up_message())
     signals.before_task_publish.disconnect(before)
 
     assert [
@@ -153,12 +153,12 @@ def test_an_undeclared_queue_is_refused(app: Celery) -> None:
 def test_a_send_without_a_reply_in_time_is_not_repeated(redis_url: str, queues: Any) -> None:
     app = make_app("test", redis_url, Settings(), [SUPERVISOR_QUEUE])
     app.conf.broker_transport_options = {**app.conf.broker_transport_options, "socket_timeout": 0.2}
-    publish(app, a_wake_up())
+    publish(app, wake_up_message())
     before = queues.info("stats")["total_connections_received"]
 
     queues.client_pause(1_000)
     with pytest.raises(OperationalError, match="has not said in time"):
-        publish(app, a_wake_up())
+        publish(app, wake_up_message())
 
     assert queues.info("stats")["total_connections_received"] == before
     app.close()
@@ -174,7 +174,7 @@ def test_a_repeated_send_has_a_new_delivery_tag(
         **app.conf.broker_transport_options,
         "health_check_interval": 1,
     }  # with a separate connection pool
-    publish(app, a_wake_up())
+    publish(app, wake_up_message())
 
     assert not (armed / f"publish.{SUPERVISOR_QUEUE}.after").exists()
     first, again = (
@@ -186,14 +186,14 @@ def test_a_repeated_send_has_a_new_delivery_tag(
 
 
 @contextmanager
-def _signals_in(found: list[tuple[str, str]]) -> Iterator[None]:
+def _signals_in(signals_sent: list[tuple[str, str]]) -> Iterator[None]:
     """Collect the publish signals that tracing uses."""
 
     def before(headers: dict[str, Any], **_: Any) -> None:
-        found.append(("before", headers["id"]))
+        signals_sent.append(("before", headers["id"]))
 
     def after(headers: dict[str, Any], **_: Any) -> None:
-        found.append(("after", headers["id"]))
+        signals_sent.append(("after", headers["id"]))
 
     signals.before_task_publish.connect(before)
     signals.after_task_publish.connect(after)

@@ -1,4 +1,4 @@
-"""Every task ends in a way that Celery's pools handle, and the process notices a lost slot."""
+"""Every task ends in a way that Celery's pools support, and the process detects a lost slot."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from handoff_queue.shared.broker.task_outcome import register
 from handoff_queue.shared.types.errors import StoreUnavailable
 
 
-class OfTheirOwn(BaseException):
-    """What no `except Exception` catches."""
+class UncaughtByExceptException(BaseException):
+    """Exception that no `except Exception` catches."""
 
 
 @pytest.fixture
@@ -27,7 +27,13 @@ def app() -> Celery:
 
 @pytest.mark.parametrize(
     "error",
-    [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), OfTheirOwn()],
+    [
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        asyncio.CancelledError(),
+        UncaughtByExceptException(),
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_celery_is_notified_of_every_end_of_a_task(app: Celery, error: BaseException) -> None:
@@ -67,7 +73,7 @@ THREADS: Any = SimpleNamespace(uses_semaphore=False)
 
 @pytest.fixture
 def request_of_t1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Celery counts the task `t1` as running."""
+    """Let Celery count the task `t1` as running."""
     monkeypatch.setattr(worker_state, "active_requests", [SimpleNamespace(id="t1")])
 
 

@@ -1,4 +1,4 @@
-"""What kombu and Celery do for every message and every event, done less often."""
+"""The transport does less often what kombu and Celery do for every message and every event."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from handoff_queue.shared.types.names import RESERVED
 
 
 class CountingDispatcher:
-    """Celery's event dispatcher as far as the consumer knows it."""
+    """The methods of Celery's event dispatcher that the consumer calls. It counts the flushes."""
 
     def __init__(self) -> None:
         self.flushed = 0
@@ -68,14 +68,15 @@ def test_no_specialist_can_have_a_queue_in_the_place_of_a_key_of_the_broker(key:
 
 def test_celerys_own_queue_and_exchanges_are_no_names_for_a_specialist() -> None:
     conf = make_app("test", "redis://127.0.0.1:1/0", Settings(), ["known"]).conf
-    theirs = {
+    celerys_names = {
         conf.task_default_queue,
         conf.task_default_exchange or "celery",
         conf.event_exchange,
         conf.control_exchange,
     }
     assert all(
-        name in RESERVED or not re.search(NAME_PATTERN, name) for name in {*theirs, "celery.pidbox"}
+        name in RESERVED or not re.search(NAME_PATTERN, name)
+        for name in {*celerys_names, "celery.pidbox"}
     )
 
 
@@ -178,7 +179,7 @@ def test_a_channel_that_has_a_new_pool_has_a_new_client(redis_url: str) -> None:
 
 @pytest.fixture
 def channel(redis_url: str) -> Iterator[Any]:
-    """A channel of a queue with two messages taken and one message left."""
+    """Yield a channel that has taken two of three messages in its queue."""
     app = make_app("test", redis_url, Settings(), ["known"])
     for name in ("first", "second", "third"):
         app.send_task(name, queue="known", declare=())
@@ -189,8 +190,8 @@ def channel(redis_url: str) -> Iterator[Any]:
     app.close()
 
 
-def waiting(server: Any) -> list[str]:
-    """Return the messages in the queue, the next one to be taken first."""
+def waiting_messages(server: Any) -> list[str]:
+    """Return the messages in the queue, next message first."""
     return [
         json.loads(message)["headers"]["task"]
         for message in reversed(server.lrange("known", 0, -1))
@@ -201,13 +202,13 @@ def test_redis_gets_no_command_for_taken_or_finished_messages(channel: Any, serv
     channel.basic_ack(channel.taken[0].delivery_tag)
 
     assert not server.exists(channel.unacked_key, channel.unacked_index_key)
-    assert waiting(server) == ["third"]
+    assert waiting_messages(server) == ["third"]
 
 
-def test_a_requeued_message_goes_behind_waiting_messages(channel: Any, server: Any) -> None:
+def test_a_requeued_message_is_last_in_its_queue(channel: Any, server: Any) -> None:
     channel.basic_reject(channel.taken[0].delivery_tag, requeue=True)
 
-    assert waiting(server) == ["third", "first"]
+    assert waiting_messages(server) == ["third", "first"]
 
 
 def test_an_unfinished_message_returns_to_the_front_when_its_channel_closes(
@@ -216,7 +217,7 @@ def test_an_unfinished_message_returns_to_the_front_when_its_channel_closes(
     channel.basic_ack(channel.taken[0].delivery_tag)
     channel.close()
 
-    assert waiting(server) == ["second", "third"]
+    assert waiting_messages(server) == ["second", "third"]
 
 
 def test_an_acknowledgement_after_the_channels_end_restores_nothing(
@@ -226,7 +227,7 @@ def test_an_acknowledgement_after_the_channels_end_restores_nothing(
     channel.qos.reject(channel.taken[0].delivery_tag, requeue=True)
     channel.qos.ack(channel.taken[1].delivery_tag)
 
-    assert sorted(waiting(server)) == ["first", "second", "third"]
+    assert sorted(waiting_messages(server)) == ["first", "second", "third"]
 
 
 def test_a_process_takes_no_more_messages_than_it_may_hold(channel: Any) -> None:
@@ -239,7 +240,7 @@ def test_a_process_takes_no_more_messages_than_it_may_hold(channel: Any) -> None
 
 
 class CountingHub(Hub):  # type: ignore[misc]
-    """An event loop that counts how often it was given a socket to watch."""
+    """Event loop that counts how often a reader is added."""
 
     given = 0
 
@@ -248,17 +249,21 @@ class CountingHub(Hub):  # type: ignore[misc]
         return super().add_reader(*args)
 
 
-def test_an_event_loop_is_given_a_socket_once_and_again_when_it_is_another(redis_url: str) -> None:
-    app, hub, seen = make_app("test", redis_url, Settings(), ["known"]), CountingHub(), list[Any]()
+def test_an_event_loop_gets_each_socket_once(redis_url: str) -> None:
+    app, hub, sockets = (
+        make_app("test", redis_url, Settings(), ["known"]),
+        CountingHub(),
+        list[Any](),
+    )
     with (
         app.connection_for_read() as connection,
-        app.amqp.TaskConsumer(connection, on_message=seen.append) as consumer,
+        app.amqp.TaskConsumer(connection, on_message=sockets.append) as consumer,
     ):
         connection.transport.register_with_event_loop(connection.transport, hub)
         given = []
         for count in range(1, 4):
             app.send_task("t", queue="known", declare=())
-            while len(seen) < count:
+            while len(sockets) < count:
                 hub.run_once()
             given.append(hub.given)
             if count == 2:
@@ -275,7 +280,7 @@ def test_sentinels_are_asked_by_their_own_transport() -> None:
     assert isinstance(app.connection_for_read().transport, SentinelTransport)
 
 
-def test_a_tls_broker_is_reached_over_the_same_transport() -> None:
+def test_a_tls_broker_uses_the_same_transport() -> None:
     connection = make_app("t", "rediss://h:1/0", Settings(), []).connection_for_read()
 
     assert isinstance(connection.transport, Transport)

@@ -1,4 +1,4 @@
-"""Endless threads do not keep a process alive after its work."""
+"""A worker process exits although threads of its tasks never end."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def test_a_process_ends_without_its_threads_and_with_its_exit_code(leaves_behind
     assert exit_code_of(leaves_behind, 3) == 3
 
 
-def test_a_process_without_such_threads_ends_as_ever() -> None:
+def test_a_process_without_endless_threads_exits_normally() -> None:
     assert exit_code_of("", 3) == 0

@@ -1,4 +1,4 @@
-"""Bytes become text, or are refused; never garbled."""
+"""Bytes become the right text, or are refused."""
 
 from __future__ import annotations
 

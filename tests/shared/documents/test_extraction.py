@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.documents.decoding import DocumentRefused
 from handoff_queue.shared.documents.extraction import extract
-from tests.shared.documents.building import pdf_saying
+from tests.shared.documents.sample_files import pdf_with
 
 
 def test_markdown_stays_as_it_is() -> None:
@@ -20,7 +20,7 @@ def test_html_loses_its_markup_in_the_charset_that_it_declares() -> None:
 
 
 def test_a_pdf_is_recognized_by_its_first_bytes_under_any_name() -> None:
-    assert extract(pdf_saying("in disguise"), "text/plain") == "in disguise"
+    assert extract(pdf_with("in disguise"), "text/plain") == "in disguise"
 
 
 def test_a_kind_that_cannot_be_read_is_refused() -> None:

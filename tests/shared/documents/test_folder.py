@@ -1,4 +1,4 @@
-"""A folder becomes a manifest and texts, or one line that a person can act on."""
+"""A folder becomes a manifest and texts, or one line of error that names the remedy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from handoff_queue.shared.documents.folder import read_folder
 from handoff_queue.shared.types.errors import InvalidDocuments
 from handoff_queue.shared.types.message import digest_of
-from tests.shared.documents.building import pdf_saying, write_locked_pdf, write_scanned_pdf
+from tests.shared.documents.sample_files import pdf_with, write_locked_pdf, write_scanned_pdf
 
 BINARY = bytes(range(256)) * 4
 
 
-def complaint_about(folder: Path, **limits: int) -> str:
+def refusal(folder: Path, **limits: int) -> str:
     with pytest.raises(InvalidDocuments) as caught:
         read_folder(folder, strict=True, **limits)
     text = str(caught.value)
@@ -30,16 +30,16 @@ def test_every_kind_of_document_is_read_in_order_of_path(tmp_path: Path) -> None
     (tmp_path / "b.md").write_text("# Title\n\nBody.\n")
     (tmp_path / "sub" / "a.py").write_text("print('hi')\n")
     (tmp_path / "c.html").write_text("<title>Page</title><p>Hello <b>there</b></p>")
-    (tmp_path / "d.pdf").write_bytes(pdf_saying("Portable words"))
+    (tmp_path / "d.pdf").write_bytes(pdf_with("Portable words"))
     (tmp_path / "e.csv").write_text("a,b\n1,2\n")
 
     reading = read_folder(tmp_path)
 
-    found = [
+    documents = [
         (document.path, document.media_type, reading.texts[document.digest])
         for document in reading.manifest.documents
     ]
-    assert found == [
+    assert documents == [
         ("b.md", "text/markdown", "# Title\n\nBody.\n"),
         ("c.html", "text/html", "# Page\n\nHello there"),
         ("d.pdf", "application/pdf", "Portable words"),
@@ -99,24 +99,24 @@ def test_empty_files_are_left_out_with_a_note(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    assert "no such folder of documents" in complaint_about(tmp_path / "nowhere")
+    assert "no such folder of documents" in refusal(tmp_path / "nowhere")
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    assert "holds no files" in complaint_about(tmp_path)
+    assert "holds no files" in refusal(tmp_path)
 
 
 def test_a_folder_of_nothing_but_empty_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.md").touch()
 
-    assert "a.md is empty" in complaint_about(tmp_path)
+    assert "a.md is empty" in refusal(tmp_path)
 
 
 def test_a_binary_file_is_named_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("text")
     (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + BINARY)
 
-    text = complaint_about(tmp_path)
+    text = refusal(tmp_path)
 
     assert text.startswith("logo.png is binary, not text: image files cannot be read: move it out")
     assert "--strict-docs" in text
@@ -125,7 +125,7 @@ def test_a_binary_file_is_named_with_a_remedy(tmp_path: Path) -> None:
 def test_an_office_file_gets_a_conversion_hint(tmp_path: Path) -> None:
     (tmp_path / "report.docx").write_bytes(b"PK\x03\x04" + BINARY)
 
-    assert "save it as PDF, Markdown or plain text" in complaint_about(tmp_path)
+    assert "save it as PDF, Markdown or plain text" in refusal(tmp_path)
 
 
 def test_a_huge_file_is_refused_by_its_size_without_being_read(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_huge_file_is_refused_by_its_size_without_being_read(tmp_path: Path) -
         file.truncate(200_000_000)
 
     started = time.monotonic()
-    text = complaint_about(tmp_path)
+    text = refusal(tmp_path)
 
     assert "huge.txt has 200.0 MB, more than 20.0 MB" in text
     assert time.monotonic() - started < 1
@@ -142,14 +142,14 @@ def test_a_huge_file_is_refused_by_its_size_without_being_read(tmp_path: Path) -
 def test_a_broken_pdf_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.pdf").write_bytes(b"%PDF-1.4 nonsense")
 
-    assert "x.pdf is a broken PDF" in complaint_about(tmp_path)
+    assert "x.pdf is a broken PDF" in refusal(tmp_path)
 
 
 def test_a_locked_pdf_and_a_scanned_pdf_have_different_errors(tmp_path: Path) -> None:
     write_locked_pdf(tmp_path / "locked.pdf")
     write_scanned_pdf(tmp_path / "scan.pdf")
 
-    text = complaint_about(tmp_path)
+    text = refusal(tmp_path)
 
     assert "locked.pdf is a PDF with a password" in text
     assert "scan.pdf is a PDF without text (scanned?)" in text
@@ -163,7 +163,7 @@ def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_followed(tmp_path
     assert len(read_folder(tmp_path / "docs").manifest.documents) == 2
     (tmp_path / "docs" / "out.md").symlink_to(tmp_path / "outside.md")
 
-    assert complaint_about(tmp_path / "docs").startswith("out.md is a link out of the folder")
+    assert refusal(tmp_path / "docs").startswith("out.md is a link out of the folder")
 
 
 def test_a_link_to_a_folder_outside_is_refused_and_to_one_inside_is_passed_over(
@@ -177,7 +177,7 @@ def test_a_link_to_a_folder_outside_is_refused_and_to_one_inside_is_passed_over(
     ]
     (tmp_path / "docs" / "up").symlink_to(tmp_path)
 
-    assert "up is a link out of the folder" in complaint_about(tmp_path / "docs")
+    assert "up is a link out of the folder" in refusal(tmp_path / "docs")
 
 
 def test_broken_links_loops_and_pipes_are_named_and_nothing_hangs(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_broken_links_loops_and_pipes_are_named_and_nothing_hangs(tmp_path: Path
     (tmp_path / "loop.md").symlink_to("loop.md")
     os.mkfifo(tmp_path / "pipe")
 
-    text = complaint_about(tmp_path)
+    text = refusal(tmp_path)
 
     assert "gone.md is a broken link" in text
     assert "loop.md is a broken link" in text
@@ -196,7 +196,7 @@ def test_too_many_files_are_refused_before_all_are_walked(tmp_path: Path) -> Non
     for number in range(6):
         (tmp_path / f"{number}.md").write_text("text")
 
-    assert "more than 5 files" in complaint_about(tmp_path, max_documents=5)
+    assert "more than 5 files" in refusal(tmp_path, max_documents=5)
 
 
 def test_several_bad_files_are_listed_in_one_line_the_first_few_by_name(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_several_bad_files_are_listed_in_one_line_the_first_few_by_name(tmp_path
     for number in range(8):
         (tmp_path / f"bad{number}.md").write_bytes(BINARY)
 
-    text = complaint_about(tmp_path)
+    text = refusal(tmp_path)
 
     assert text.startswith(f"8 of 9 files in {tmp_path} cannot be read: bad0.md is binary")
     assert "bad4.md" in text
@@ -242,14 +242,14 @@ def test_names_that_are_not_utf8_or_hold_controls_do_not_break_the_line(tmp_path
     (tmp_path / "a\nb\x1b[31m.md").write_bytes(BINARY)
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.md")).write_text("text")
 
-    text = complaint_about(tmp_path)
+    text = refusal(tmp_path)
 
     assert "\x1b" not in text
     assert "has a name that is not UTF-8" in text
 
 
 def test_unreadable_files_and_folders_are_named() -> None:
-    """Run as the user `nobody` if we are root, because root can read everything."""
+    """Root can read every file, so the test runs as the user `nobody` if it is root."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -260,7 +260,7 @@ def test_unreadable_files_and_folders_are_named() -> None:
         if user == 0:
             os.seteuid(65_534)
         try:
-            text = complaint_about(folder)
+            text = refusal(folder)
         finally:
             os.seteuid(user)
             (folder / "sub").chmod(0o755)

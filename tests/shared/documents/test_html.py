@@ -1,4 +1,4 @@
-"""Pages become text with headings, paragraphs, items and rows in place."""
+"""HTML pages become text with their headings, paragraphs, list items and rows in order."""
 
 from __future__ import annotations
 

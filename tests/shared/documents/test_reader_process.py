@@ -1,4 +1,4 @@
-"""A separate process reads heavy files. A file that kills its reader harms no other file."""
+"""A separate process reads heavy files, so a file that kills its reader harms no other file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from handoff_queue.shared.documents.decoding import DocumentRefused
 from handoff_queue.shared.documents.media_types import HTML, PDF
 from handoff_queue.shared.documents.reader_process import HeavyFile, text_elsewhere, texts_elsewhere
-from tests.shared.documents.building import pdf_saying
+from tests.shared.documents.sample_files import pdf_with
 
 
 def test_a_pdf_in_memory_is_read() -> None:
-    assert text_elsewhere(pdf_saying("Hello from memory"), PDF) == "Hello from memory"
+    assert text_elsewhere(pdf_with("Hello from memory"), PDF) == "Hello from memory"
 
 
 def test_a_broken_one_in_memory_is_refused() -> None:
@@ -22,9 +22,9 @@ def test_a_broken_one_in_memory_is_refused() -> None:
 
 
 def test_outcomes_keep_the_order_of_the_files(tmp_path: Path) -> None:
-    (tmp_path / "1.pdf").write_bytes(pdf_saying("first"))
+    (tmp_path / "1.pdf").write_bytes(pdf_with("first"))
     (tmp_path / "2.pdf").write_bytes(b"junk")
-    (tmp_path / "3.pdf").write_bytes(pdf_saying("third"))
+    (tmp_path / "3.pdf").write_bytes(pdf_with("third"))
 
     outcomes = list(
         texts_elsewhere([HeavyFile(str(tmp_path / f"{number}.pdf"), PDF) for number in (1, 2, 3)])
@@ -39,7 +39,7 @@ def test_a_slow_file_is_given_up_and_the_next_is_read(tmp_path: Path) -> None:
 
     slow = tmp_path / "slow.pdf"
     slow.write_bytes(_with_very_long_page())
-    (tmp_path / "next.pdf").write_bytes(pdf_saying("next"))
+    (tmp_path / "next.pdf").write_bytes(pdf_with("next"))
 
     outcomes = list(
         texts_elsewhere(
@@ -53,8 +53,8 @@ def test_a_slow_file_is_given_up_and_the_next_is_read(tmp_path: Path) -> None:
 
 
 def _with_very_long_page() -> bytes:
-    """A page of some millions of operators."""
-    return pdf_saying(") Tj (".join("ab" for _ in range(1_500_000)))
+    """Return a PDF whose page has millions of operators."""
+    return pdf_with(") Tj (".join("ab" for _ in range(1_500_000)))
 
 
 def test_no_files_need_no_process() -> None:

@@ -1,4 +1,4 @@
-"""A forked process behaves like a process that was started from nothing: each test runs on both."""
+"""A forked process behaves like a newly started process. Each test runs with both."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
-TELLS = """
+REPORTING_MODULE = """
 import json, os, signal, sys, threading
-told = {"argv": sys.argv, "name": __name__, "main": sys.modules["__main__"].__name__, "file": __file__, "folder": os.getcwd(),
-        "environment": dict(os.environ), "leads": os.getsid(0) == os.getpid(), "threads": threading.active_count(),
-        "hears": [signal.getsignal(n) is signal.SIG_DFL for n in (signal.SIGTERM, signal.SIGCHLD)] + [not signal.pthread_sigmask(0, ())],
+report = {"argv": sys.argv, "name": __name__, "main": sys.modules["__main__"].__name__, "file": __file__, "folder": os.getcwd(),
+        "environment": dict(os.environ), "leads_session": os.getsid(0) == os.getpid(), "threads": threading.active_count(),
+        "default_signals": [signal.getsignal(n) is signal.SIG_DFL for n in (signal.SIGTERM, signal.SIGCHLD)]
+        + [not signal.pthread_sigmask(0, ())],
         "open": sorted(int(n) for n in os.listdir("/proc/self/fd") if n != str(max(map(int, os.listdir("/proc/self/fd"))))),
-        "first": sys.path[0], "said": sys.stdin.read()}
-print(json.dumps(told))
+        "first": sys.path[0], "stdin": sys.stdin.read()}
+print(json.dumps(report))
 print("an error", file=sys.stderr)
 """
-ENDS = {
+ENDINGS = {
     "by itself": ("pass", 0),
     "with a code": ("import sys; sys.exit(7)", 7),
     "with words": ("import sys; sys.exit('so it is')", 1),
@@ -52,8 +53,8 @@ ENDS = {
     ),
 }
 
-HERE = {**os.environ, "PYTHONPATH": str(ROOT)}
-WAITS = """
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+WAITING_MODULE = """
 import os, pathlib, signal
 pathlib.Path(os.environ["HANDOFF_READY_FILE"]).touch()
 print(os.getppid(), flush=True)
@@ -65,23 +66,23 @@ Start = Callable[..., Process]
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[ForkServer]:
-    with ForkServer(["json", "tempfile"], HERE) as running:
+def shared_fork_server() -> Iterator[ForkServer]:
+    with ForkServer(["json", "tempfile"], ENVIRONMENT) as running:
         yield running
 
 
 @pytest.fixture(params=["forked", "of its own"])
-def start(request: pytest.FixtureRequest, nursery: ForkServer, tmp_path: Path) -> Start:
-    """Run the module `told` with these arguments in its folder. Its output goes to files."""
+def start(request: pytest.FixtureRequest, shared_fork_server: ForkServer, tmp_path: Path) -> Start:
+    """Return a function that runs code as a module in a new process. Its output goes to files."""
 
     def forked(
         code: str, *arguments: str, options: tuple[str, ...] = (), stdin: str = "", **more: str
     ) -> Process:
-        (tmp_path / "told.py").write_text(code)
+        (tmp_path / "reporter.py").write_text(code)
         (tmp_path / "in").write_text(stdin)
         command, environment = (
-            [sys.executable, *options, "-m", "told", *arguments],
-            {**_of_the_interpreter(), **more},
+            [sys.executable, *options, "-m", "reporter", *arguments],
+            {**_interpreter_environment(), **more},
         )
         with (
             (tmp_path / "in").open() as given,
@@ -97,25 +98,25 @@ def start(request: pytest.FixtureRequest, nursery: ForkServer, tmp_path: Path) -
                     env=environment,
                     cwd=tmp_path,
                     start_new_session=True,
-                    preexec_fn=_hears,  # noqa: PLW1509 (it only sets a signal)
+                    preexec_fn=_restore_sigint,  # noqa: PLW1509 (it only sets a signal)
                 )
-            assert nursery.can_fork(command, environment)
+            assert shared_fork_server.can_fork(command, environment)
             streams = {"errors": err.fileno(), "stdin": given.fileno()}
-            return nursery.fork(
+            return shared_fork_server.fork(
                 command, environment, out.fileno(), **streams, folder=tmp_path, leads_session=True
             )
 
     return forked
 
 
-def _hears() -> None:
+def _restore_sigint() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _of_the_interpreter() -> dict[str, str]:
+def _interpreter_environment() -> dict[str, str]:
     return {
         name: value
-        for name, value in HERE.items()
+        for name, value in ENVIRONMENT.items()
         if name.startswith(("PYTHON", "LANG", "LC_", "TERM", "PATH"))
     }
 
@@ -123,28 +124,28 @@ def _of_the_interpreter() -> dict[str, str]:
 def test_a_forked_process_has_separate_arguments_environment_folder_and_streams(
     start: Start, tmp_path: Path
 ) -> None:
-    process = start(TELLS, "-A", "an app", stdin="come in", HANDOFF_OWN="1")
+    process = start(REPORTING_MODULE, "-A", "an app", stdin="come in", HANDOFF_OWN="1")
 
     assert process.wait(20) == 0
-    told = json.loads((tmp_path / "out").read_text())
+    reported = json.loads((tmp_path / "out").read_text())
     assert (tmp_path / "err").read_text() == "an error\n"
-    assert told["argv"] == [str(tmp_path / "told.py"), "-A", "an app"]
-    assert (told["name"], told["main"], told["file"]) == (
+    assert reported["argv"] == [str(tmp_path / "reporter.py"), "-A", "an app"]
+    assert (reported["name"], reported["main"], reported["file"]) == (
         "__main__",
         "__main__",
-        str(tmp_path / "told.py"),
+        str(tmp_path / "reporter.py"),
     )
-    assert told["folder"] == told["first"] == str(tmp_path)
-    assert {**told["environment"], "LC_CTYPE": ""} == {
-        **_of_the_interpreter(),
+    assert reported["folder"] == reported["first"] == str(tmp_path)
+    assert {**reported["environment"], "LC_CTYPE": ""} == {
+        **_interpreter_environment(),
         "HANDOFF_OWN": "1",
         "LC_CTYPE": "",
     }
-    assert told["leads"]
-    assert told["threads"] == 1
-    assert all(told["hears"])
-    assert told["open"] == [0, 1, 2]
-    assert told["said"] == "come in"
+    assert reported["leads_session"]
+    assert reported["threads"] == 1
+    assert all(reported["default_signals"])
+    assert reported["open"] == [0, 1, 2]
+    assert reported["stdin"] == "come in"
 
 
 def test_a_forked_python_obeys_the_safe_path_option(start: Start, tmp_path: Path) -> None:
@@ -152,9 +153,9 @@ def test_a_forked_python_obeys_the_safe_path_option(start: Start, tmp_path: Path
     assert "No module named" in (tmp_path / "err").read_text()
 
 
-@pytest.mark.parametrize("how", ENDS)
-def test_its_exit_code_says_how_it_ended(start: Start, how: str) -> None:
-    code, exit_code = ENDS[how]
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_exit_code_of_a_forked_process_tells_its_end(start: Start, ending: str) -> None:
+    code, exit_code = ENDINGS[ending]
 
     assert start(code).wait(20) == exit_code
 
@@ -179,18 +180,18 @@ def test_no_child_outlives_the_fork_server_and_its_pending_children_are_known_as
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
-    with ForkServer([], HERE) as nursery, (tmp_path / "out").open("wb") as out:
-        process = nursery.fork(command, HERE, out.fileno())
+    with ForkServer([], ENVIRONMENT) as shared_fork_server, (tmp_path / "out").open("wb") as out:
+        process = shared_fork_server.fork(command, ENVIRONMENT, out.fileno())
         pid = process.begun()
 
     assert process.wait(20) == -signal.SIGKILL
     wait_until(lambda: is_gone(pid), what="the end of the child")
 
 
-def test_an_orphaned_child_is_killed(nursery: ForkServer, tmp_path: Path) -> None:
+def test_an_orphaned_child_is_killed(shared_fork_server: ForkServer, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
     with (tmp_path / "out").open("wb") as out:
-        process = nursery.fork(command, HERE, out.fileno())
+        process = shared_fork_server.fork(command, ENVIRONMENT, out.fileno())
     pid = process.begun()
 
     del process
@@ -199,15 +200,20 @@ def test_an_orphaned_child_is_killed(nursery: ForkServer, tmp_path: Path) -> Non
 
 
 def test_a_child_that_is_cancelled_before_its_begin_never_begins(tmp_path: Path) -> None:
-    (tmp_path / "told.py").write_text("import pathlib, time\npathlib.Path('begun').touch()")
+    (tmp_path / "reporter.py").write_text("import pathlib, time\npathlib.Path('begun').touch()")
     with (
-        ForkServer(["handoff_queue.supervisor.assembly"], HERE) as nursery,
+        ForkServer(["handoff_queue.supervisor.assembly"], ENVIRONMENT) as shared_fork_server,
         (tmp_path / "out").open("wb") as out,
     ):
-        process = nursery.fork([sys.executable, "-m", "told"], HERE, out.fileno(), folder=tmp_path)
+        process = shared_fork_server.fork(
+            [sys.executable, "-m", "reporter"], ENVIRONMENT, out.fileno(), folder=tmp_path
+        )
         process.send_signal(signal.SIGTERM)
-        behind = nursery.fork(
-            [sys.executable, "-m", "json.tool", os.devnull], HERE, out.fileno(), folder=tmp_path
+        behind = shared_fork_server.fork(
+            [sys.executable, "-m", "json.tool", os.devnull],
+            ENVIRONMENT,
+            out.fileno(),
+            folder=tmp_path,
         )
 
         assert process.wait(20) == -signal.SIGKILL
@@ -230,23 +236,26 @@ def test_a_child_that_is_cancelled_before_its_begin_never_begins(tmp_path: Path)
     ],
 )
 def test_an_unforkable_command_is_not_forked(
-    nursery: ForkServer, command: list[str], more: dict[str, str]
+    shared_fork_server: ForkServer, command: list[str], more: dict[str, str]
 ) -> None:
-    assert not nursery.can_fork(command, {**HERE, **more})
+    assert not shared_fork_server.can_fork(command, {**ENVIRONMENT, **more})
 
 
-def test_an_unknown_module_is_refused(nursery: ForkServer) -> None:
+def test_an_unknown_module_is_refused(shared_fork_server: ForkServer) -> None:
     with pytest.raises(ValueError, match="not `python -m MODULE`"):
-        nursery.fork(["redis-server"], {}, 1)
+        shared_fork_server.fork(["redis-server"], {}, 1)
 
 
 def test_processes_fork_where_possible_and_restart_the_fork_server(
-    tmp_path: Path, nursery: ForkServer
+    tmp_path: Path, shared_fork_server: ForkServer
 ) -> None:
-    (tmp_path / "told.py").write_text(WAITS)
+    (tmp_path / "reporter.py").write_text(WAITING_MODULE)
     here = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
-    with ForkServer([], {**os.environ, **here}) as own, Processes(tmp_path, own) as processes:
-        processes.start(ChildSpec("one", [sys.executable, "-m", "told"], here))
+    with (
+        ForkServer([], {**os.environ, **here}) as fork_server,
+        Processes(tmp_path, fork_server) as processes,
+    ):
+        processes.start(ChildSpec("one", [sys.executable, "-m", "reporter"], here))
         processes.wait_until_ready()
         first = processes.pids()["one"]
         os.kill(first, signal.SIGKILL)
@@ -256,26 +265,34 @@ def test_processes_fork_where_possible_and_restart_the_fork_server(
         processes.wait_until_ready()
 
         assert processes.ever() == {first: "one", second: "one"}
-        assert {int(line) for line in processes.log_of("one").read_text().split()} == {own.pid}
+        assert {int(line) for line in processes.log_of("one").read_text().split()} == {
+            fork_server.pid
+        }
     assert is_gone(first)
     assert is_gone(second)
 
 
 def test_without_a_fork_server_processes_start_cold(tmp_path: Path) -> None:
-    (tmp_path / "told.py").write_text(WAITS)
+    (tmp_path / "reporter.py").write_text(WAITING_MODULE)
     here = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
-    with ForkServer([], {**os.environ, **here}) as own, Processes(tmp_path, own) as processes:
-        processes.start(ChildSpec("one", [sys.executable, "-m", "told"], here))
+    with (
+        ForkServer([], {**os.environ, **here}) as fork_server,
+        Processes(tmp_path, fork_server) as processes,
+    ):
+        processes.start(ChildSpec("one", [sys.executable, "-m", "reporter"], here))
         processes.wait_until_ready()
-        os.kill(own.pid, signal.SIGKILL)
+        os.kill(fork_server.pid, signal.SIGKILL)
         wait_until(
             lambda: len(processes.log_of("one").read_text().split()) == 2, what="another process"
         )
 
-        assert processes.log_of("one").read_text().split() == [str(own.pid), str(os.getpid())]
+        assert processes.log_of("one").read_text().split() == [
+            str(fork_server.pid),
+            str(os.getpid()),
+        ]
 
 
-def test_a_child_that_says_it_is_hopeless_is_not_started_again(processes: Processes) -> None:
+def test_a_child_that_reports_a_permanent_error_is_not_restarted(processes: Processes) -> None:
     processes.start(
         ChildSpec(
             "bad", [sys.executable, "-c", "print('so it is'); raise SystemExit(2)"], hopeless=2

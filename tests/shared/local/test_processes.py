@@ -1,4 +1,4 @@
-"""Real processes: started, started again, ended, and never left behind."""
+"""Child processes are started, restarted and ended, and none outlives its parent."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from handoff_queue.shared.local.processes import (
 )
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.types.errors import UserError
-from tests.shared.local.a_parent import DEAF
+from tests.shared.local.parent_process import UNSTOPPABLE
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
-PROMISED_S = 5.0
-"""No process outlives a killed parent longer than this."""
+MOST_ORPHAN_S = 5.0
+"""Maximum time in seconds that a process outlives a killed parent."""
 
 
 def is_gone(pid: int) -> bool:
-    """Return whether the process has ended. A zombie counts as ended: it holds nothing."""
+    """Return whether the process has ended. A zombie counts as ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -48,7 +48,7 @@ def waiting_child(name: str) -> ChildSpec:
 
 
 def test_no_process_outlives_a_killed_parent(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.shared.local.a_parent", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.shared.local.parent_process", str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pids: dict[str, int] = json.loads(parent.stdout.readline())
@@ -59,7 +59,7 @@ def test_no_process_outlives_a_killed_parent(tmp_path: Path) -> None:
 
         wait_until(
             lambda: all(map(is_gone, pids.values())),
-            timeout_s=PROMISED_S,
+            timeout_s=MOST_ORPHAN_S,
             what="the end of the children",
         )
 
@@ -70,8 +70,8 @@ def test_no_process_outlives_a_killed_parent(tmp_path: Path) -> None:
 
 
 def test_without_the_kernels_help_a_watcher_ends_orphans(tmp_path: Path) -> None:
-    """The fallback for other systems, run here by pretending to be on one."""
-    child = f"import os, pathlib; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); {DEAF}"
+    """The test uses the fallback for systems without the kernel's signal."""
+    child = f"import os, pathlib; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); {UNSTOPPABLE}"
     pretend = f"import runpy, sys; sys.platform = 'other'; runpy.run_path({leash.__file__!r}, run_name='__main__')"
     parent_code = (
         "import os, subprocess, sys;"
@@ -89,11 +89,11 @@ def test_without_the_kernels_help_a_watcher_ends_orphans(tmp_path: Path) -> None
         parent.send_signal(signal.SIGKILL)
         parent.wait()
 
-        wait_until(lambda: is_gone(pid), timeout_s=PROMISED_S, what="the end of the child")
+        wait_until(lambda: is_gone(pid), timeout_s=MOST_ORPHAN_S, what="the end of the child")
 
 
 def test_a_child_that_was_started_in_a_short_lived_thread_stays(processes: Processes) -> None:
-    """The kernel's signal fires when the starting *thread* ends; a web backend starts things
+    """The kernel sends its signal when the starting *thread* ends. A web backend starts processes
     in threads.
     """
     starter = threading.Thread(target=processes.start, args=(waiting_child("one"),))
@@ -151,12 +151,12 @@ def test_a_child_is_broken_after_too_many_deaths_unless_it_is_killed_on_purpose(
     is_hunted: bool,
 ) -> None:
     deaths = RestartLimiter(is_hunted=is_hunted)
-    found = []
+    reported = []
     for second in range(MOST_RESTARTS + 1):
         deaths.one_more(float(second))
-        found.append(deaths.too_many)
+        reported.append(deaths.too_many)
 
-    assert found == [False] * MOST_RESTARTS + [not is_hunted]
+    assert reported == [False] * MOST_RESTARTS + [not is_hunted]
 
 
 def test_a_program_that_does_not_exist_is_one_clear_line(processes: Processes) -> None:
@@ -183,7 +183,7 @@ def test_stopping_kills_unresponsive_processes_and_ends_the_store_last(tmp_path:
     processes = Processes(tmp_path)
     processes.start(ChildSpec("store", [sys.executable, "-c", tells, "store"], ends_last=True))
     processes.start(ChildSpec("worker", [sys.executable, "-c", tells, "worker"]))
-    processes.start(ChildSpec("deaf", [sys.executable, "-c", DEAF], is_ready=lambda: True))
+    processes.start(ChildSpec("deaf", [sys.executable, "-c", UNSTOPPABLE], is_ready=lambda: True))
     processes.wait_until_ready()
     pids = processes.pids()
 
@@ -193,5 +193,5 @@ def test_stopping_kills_unresponsive_processes_and_ends_the_store_last(tmp_path:
     assert order.read_text() == "worker store "
 
 
-def test_importing_the_leash_as_a_module_runs_nothing() -> None:
+def test_importing_the_watcher_module_runs_nothing() -> None:
     assert runpy.run_path(leash.__file__)["guarded_command"](["a"], 7)[-2:] == ["7", "a"]

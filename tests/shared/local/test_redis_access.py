@@ -1,6 +1,4 @@
-"""Port and password that stay: kept for their owner's eyes only, and taken again where that is
-possible.
-"""
+"""The private Redis keeps its port and password. Only the owner can read the password."""
 
 from __future__ import annotations
 
@@ -69,7 +67,7 @@ def test_without_a_file_there_is_no_access(file: Path) -> None:
     assert read_access(file) is None
 
 
-def test_a_port_that_is_taken_is_changed_and_the_password_stays() -> None:
+def test_a_port_in_use_is_replaced_and_the_password_stays() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

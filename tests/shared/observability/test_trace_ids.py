@@ -65,7 +65,7 @@ def test_without_a_usable_trace_header_the_job_is_the_root_of_a_trace_from_its_i
     assert place.trace_id != place_of(CHILD, lambda _: StoredTrace()).trace_id
 
 
-def test_ids_stay_as_they_are_for_processes_of_other_versions_derive_the_same() -> None:
+def test_trace_ids_are_the_same_in_all_versions() -> None:
     assert (
         f"{place_of(JOB, lambda _: StoredTrace()).trace_id:032x}"
         == "a9a315d1616b49efcea16289a6ca232d"

@@ -1,6 +1,4 @@
-"""However an attempt goes wrong, its handoff ends: with a result that says why, and not by
-being tried for ever.
-"""
+"""Every attempt ends its handoff with a result that names the reason, and never retries forever."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ def a_model(_settings: Settings) -> Model:
 
 @pytest.fixture(autouse=True)
 def at_info(caplog: pytest.LogCaptureFixture) -> None:
-    """Log at the level of a process."""
+    """Set the log level of a process."""
     caplog.set_level(logging.INFO)
 
 
@@ -73,14 +71,14 @@ def attempts(store: Store, redis_url: str) -> Iterator[Attempts]:
     leases.stop()
 
 
-def handed_out(
+def stored_handoff(
     store: Store,
     limits: HandoffLimits | None = None,
     spec: SpecialistSpec | None = None,
     context: tuple[ContextResult, ...] = (),
     **of_job: int,
 ) -> AgentHandoff:
-    """Return a handoff that the store knows, with its specialist."""
+    """Return a handoff that is stored with its specialist and its job."""
     job_id = a_job(store, **of_job)
     text = (spec or a_spec()).to_json()
     handoff = a_handoff(
@@ -111,12 +109,15 @@ def handed_out(
     return handoff
 
 
-def fit(
-    handoff: AgentHandoff, _spec: SpecialistSpec, loaded: LoadedPayloads, books: JobDocuments
+def set_up_agent(
+    handoff: AgentHandoff, _spec: SpecialistSpec, loaded: LoadedPayloads, documents: JobDocuments
 ) -> AgentSetup:
     return AgentSetup(
         EnvelopeFormat(
-            handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims()
+            handoff.step_id,
+            handoff.expected_output_format,
+            documents.sources,
+            loaded.known_claims(),
         )
     )
 
@@ -128,9 +129,9 @@ def result_of(ended: AttemptOutcome) -> HandoffResult:
 
 
 def test_an_attempt_ends_with_the_models_answer(store: Store, attempts: Attempts) -> None:
-    handoff = handed_out(store)
+    handoff = stored_handoff(store)
 
-    assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).output == "Rust."
+    assert result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent)).output == "Rust."
 
 
 def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
@@ -145,12 +146,12 @@ def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
     leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
     models = Models(SETTINGS, lambda _: ScriptedModel(script))
     attempts = Attempts(store, SETTINGS, "w1", leases, PayloadCache(store), models)
-    handoff = handed_out(store, spec=a_spec("orders"))
+    handoff = stored_handoff(store, spec=a_spec("orders"))
 
     def with_tool(
-        handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, books: JobDocuments
+        handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, documents: JobDocuments
     ) -> AgentSetup:
-        return replace(fit(handoff, spec, loaded, books), tools=(orders,))
+        return replace(set_up_agent(handoff, spec, loaded, documents), tools=(orders,))
 
     result = result_of(attempts.attempt(handoff.to_json(), handoff, with_tool))
     leases.stop()
@@ -166,19 +167,19 @@ def test_an_attempt_leaves_no_work_to_the_garbage_collector(
     """A collection stops all threads, and until then the texts of the model's calls would stay in
     memory.
     """
-    handoffs = [handed_out(store) for _ in range(2)]
+    handoffs = [stored_handoff(store) for _ in range(2)]
     # builds the objects that later attempts share
-    attempts.attempt(handoffs[0].to_json(), handoffs[0], fit)
+    attempts.attempt(handoffs[0].to_json(), handoffs[0], set_up_agent)
     gc.collect()
     gc.disable()
     try:
-        attempts.attempt(handoffs[1].to_json(), handoffs[1], fit)
+        attempts.attempt(handoffs[1].to_json(), handoffs[1], set_up_agent)
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         left = {
-            type(one).__qualname__
-            for one in gc.garbage
-            if type(one).__module__.startswith("shared.")
+            type(left_over).__qualname__
+            for left_over in gc.garbage
+            if type(left_over).__module__.startswith("shared.")
         }
     finally:
         gc.set_debug(0)
@@ -192,11 +193,11 @@ def test_one_log_line_gives_the_outcome_and_the_cost(
     store: Store, attempts: Attempts, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    handoff = handed_out(store)
+    handoff = stored_handoff(store)
     with capture_logs() as lines:
-        used = result_of(attempts.attempt(handoff.to_json(), handoff, fit)).usage
+        used = result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent)).usage
 
-    (line,) = (one for one in lines if one["event"] == "handoff finished")
+    (line,) = (entry for entry in lines if entry["event"] == "handoff finished")
     assert (line["specialist"], line["status"], line["stop_reason"], line["turns"]) == (
         "researcher",
         "ok",
@@ -224,13 +225,13 @@ def test_the_log_line_of_a_failure_gives_its_kind_without_the_models_text(
     failing = Attempts(
         store, SETTINGS, "w1", leases, PayloadCache(store), Models(SETTINGS, lambda _: model)
     )
-    handoff = handed_out(store)
+    handoff = stored_handoff(store)
     store.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
     with capture_logs() as lines:
-        failing.attempt(handoff.to_json(), handoff, fit)
+        failing.attempt(handoff.to_json(), handoff, set_up_agent)
     leases.stop()
 
-    (line,) = (one for one in lines if one["event"] == "handoff finished")
+    (line,) = (entry for entry in lines if entry["event"] == "handoff finished")
     assert (line["status"], line["why"]) == ("failed", why)
     assert "vault" not in str(lines)
 
@@ -239,11 +240,11 @@ def test_a_handoff_that_waits_for_budget_ends_at_the_deadline(
     store: Store, attempts: Attempts
 ) -> None:
     late = store.connection.now() + 0.3
-    handoff = handed_out(store, HandoffLimits(deadline=late), max_turns=1)
+    handoff = stored_handoff(store, HandoffLimits(deadline=late), max_turns=1)
     store.connection.redis.hset(keys.job(handoff.job_id), "reserved_turns", 1)
 
     assert (
-        result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason
+        result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent)).stop_reason
         is StopReason.DEADLINE
     )
 
@@ -251,14 +252,14 @@ def test_a_handoff_that_waits_for_budget_ends_at_the_deadline(
 def test_the_seconds_that_a_handoff_may_take_run_from_its_first_claim(
     store: Store, attempts: Attempts
 ) -> None:
-    handoff = handed_out(store, HandoffLimits(max_seconds=60))
+    handoff = stored_handoff(store, HandoffLimits(max_seconds=60))
     a_minute_ago = int(store.connection.now() * 1000) - 60_000
     store.connection.redis.hset(
         keys.handoff(handoff.job_id, handoff.handoff_id), "started_at", a_minute_ago
     )
 
     assert (
-        result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason
+        result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent)).stop_reason
         is StopReason.DEADLINE
     )
 
@@ -270,13 +271,13 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("stored", UNREADABLE)
-def test_checkpoints_that_cannot_be_read_end_it_with_the_reason(
+def test_unreadable_checkpoints_end_the_handoff_with_the_reason(
     store: Store, attempts: Attempts, stored: bytes
 ) -> None:
-    handoff = handed_out(store)
+    handoff = stored_handoff(store)
     store.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
 
-    result = result_of(attempts.attempt(handoff.to_json(), handoff, fit))
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent))
 
     assert result.status is ResultStatus.FAILED
     assert "checkpoints of its earlier claims cannot be read" in (result.error or "")
@@ -286,14 +287,14 @@ def test_checkpoints_that_cannot_be_read_end_it_with_the_reason(
 def test_a_handoff_with_too_many_claims_ends_regardless_of_its_checkpoints(
     store: Store, attempts: Attempts, stored: bytes
 ) -> None:
-    handoff = handed_out(store)
+    handoff = stored_handoff(store)
     store.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
     store.connection.redis.hset(
         keys.handoff(handoff.job_id, handoff.handoff_id), "claims", MAX_CLAIMS
     )
 
     assert (
-        result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason
+        result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent)).stop_reason
         is StopReason.TOO_MANY_CLAIMS
     )
 
@@ -302,16 +303,16 @@ def test_a_handoff_with_too_many_claims_ends_regardless_of_its_checkpoints(
 def test_a_result_says_that_a_tool_with_effects_may_have_run_under_an_earlier_claim(
     store: Store, attempts: Attempts, claims: int
 ) -> None:
-    handoff = handed_out(store)
+    handoff = stored_handoff(store)
     turns = keys.turns(handoff.job_id, handoff.handoff_id)
     store.connection.redis.rpush(turns, pack(ToolCallStarted(tool_use_id="t1").to_json()))
     store.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
 
-    assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).acted
+    assert result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent)).acted
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (InvalidTool("tool grep takes a name twice"), "tool grep takes a name twice"),
         (MissingCredentials("there is no key: set ANTHROPIC_API_KEY"), "set ANTHROPIC_API_KEY"),
@@ -320,9 +321,9 @@ def test_a_result_says_that_a_tool_with_effects_may_have_run_under_an_earlier_cl
     ids=["a tool", "no key", "a defect"],
 )
 def test_an_error_before_the_claim_ends_the_handoff_with_its_reason_and_no_secret(
-    store: Store, attempts: Attempts, error: Exception, said: str
+    store: Store, attempts: Attempts, error: Exception, message: str
 ) -> None:
-    handoff = handed_out(store)
+    handoff = stored_handoff(store)
 
     def cannot_fit(*_: object) -> AgentSetup:
         raise error
@@ -330,14 +331,14 @@ def test_an_error_before_the_claim_ends_the_handoff_with_its_reason_and_no_secre
     result = result_of(attempts.attempt(handoff.to_json(), handoff, cannot_fit))
 
     assert result.status is ResultStatus.FAILED
-    assert said in (result.error or "")
+    assert message in (result.error or "")
     assert "sk-secret" not in result.to_json()
 
 
-def test_without_a_store_nothing_begins_and_the_message_is_returned(
+def test_without_a_store_no_attempt_starts_and_the_message_is_handed_back(
     store: Store, attempts: Attempts
 ) -> None:
-    handoff = handed_out(store)
+    handoff = stored_handoff(store)
 
     def is_away(*_: object) -> AgentSetup:
         raise StoreUnavailable("Redis cannot be reached")
@@ -350,29 +351,29 @@ def test_without_a_store_nothing_begins_and_the_message_is_returned(
 def test_a_defect_after_an_answer_ends_the_handoff_as_failed(
     store: Store, attempts: Attempts, defects: int
 ) -> None:
-    handoff = handed_out(store)
-    seen: list[HandoffResult] = []
+    handoff = stored_handoff(store)
+    results: list[HandoffResult] = []
 
     def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
-        seen.append(result)
-        if len(seen) <= defects:
+        results.append(result)
+        if len(results) <= defects:
             raise KeyError("sk-secret")
         return Consequences(payloads=("what follows from a failed one",))
 
-    result = result_of(attempts.attempt(handoff.to_json(), handoff, fit, conclude))
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent, conclude))
 
-    assert [one.status for one in seen] == [ResultStatus.OK, ResultStatus.FAILED]
+    assert [result.status for result in results] == [ResultStatus.OK, ResultStatus.FAILED]
     assert result.status is ResultStatus.FAILED
     assert "KeyError" in (result.error or "")
     assert "sk-secret" not in result.to_json()
     assert result.turns == 1
 
 
-def test_threads_that_ask_at_once_share_one_model(attempts: Attempts) -> None:
-    made, together = [], threading.Barrier(4)
+def test_concurrent_threads_share_one_model(attempts: Attempts) -> None:
+    models_made, together = [], threading.Barrier(4)
 
     def make(_settings: Settings) -> Model:
-        made.append(1)
+        models_made.append(1)
         with suppress(threading.BrokenBarrierError):
             others.wait(0.2)
         return ScriptedModel(replies_in_order(answers()))
@@ -386,20 +387,20 @@ def test_threads_that_ask_at_once_share_one_model(attempts: Attempts) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         models = list(pool.map(ask, range(4)))
-    assert len(made) == 1
+    assert len(models_made) == 1
     assert len(set(map(id, models))) == 1
 
 
 def test_a_paid_reply_is_stored_if_the_store_fails_before_the_result(
     store: Store, attempts: Attempts
 ) -> None:
-    handoff = handed_out(store)
+    handoff = stored_handoff(store)
 
     def is_away(*_: object) -> Consequences:
         raise StoreUnavailable("for a moment")
 
     with pytest.raises(StoreUnavailable):
-        attempts.attempt(handoff.to_json(), handoff, fit, is_away)
+        attempts.attempt(handoff.to_json(), handoff, set_up_agent, is_away)
 
     assert store.connection.redis.llen(keys.turns(handoff.job_id, handoff.handoff_id)) == 1
 
@@ -407,8 +408,8 @@ def test_a_paid_reply_is_stored_if_the_store_fails_before_the_result(
 def test_an_error_before_the_run_is_logged_for_its_handoff(
     store: Store, attempts: Attempts
 ) -> None:
-    """Also while another handoff ends, and this handoff is prepared to continue the job."""
-    handoff = handed_out(store)
+    """The log context of another handoff does not apply."""
+    handoff = stored_handoff(store)
 
     def breaks(*_: object) -> AgentSetup:
         raise RuntimeError
@@ -425,11 +426,11 @@ def test_an_error_before_the_run_is_logged_for_its_handoff(
 def test_a_poisoned_spec_ends_the_handoff_as_failed_and_runs_nothing(
     store: Store, attempts: Attempts
 ) -> None:
-    handoff = handed_out(store)
+    handoff = stored_handoff(store)
     poisoned = a_spec().model_copy(update={"tools": ("fetch_url",)}).to_json()
     store.connection.redis.hset(keys.blobs(handoff.job_id), handoff.specialist, pack(poisoned))
 
-    result = result_of(attempts.attempt(handoff.to_json(), handoff, fit))
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent))
 
     assert (result.status, result.turns) == (ResultStatus.FAILED, 0)
     assert "does not match its digest" in (result.error or "")
@@ -439,19 +440,19 @@ def test_a_result_that_cannot_be_read_counts_as_failed_for_the_step_that_depends
     store: Store, attempts: Attempts
 ) -> None:
     missing = ContextResult(step_id=StepId("earlier"), result=ref("not stored"))
-    handoff = handed_out(store, context=(missing,))
+    handoff = stored_handoff(store, context=(missing,))
     loaded_results: list[HandoffResult] = []
 
     def notes_results(
-        handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, books: JobDocuments
+        handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, documents: JobDocuments
     ) -> AgentSetup:
         loaded_results.extend(loaded.results.values())
-        return fit(handoff, spec, loaded, books)
+        return set_up_agent(handoff, spec, loaded, documents)
 
     result = result_of(attempts.attempt(handoff.to_json(), handoff, notes_results))
 
     assert result.status is ResultStatus.OK
-    assert [(one.status, one.error) for one in loaded_results] == [
+    assert [(loaded_result.status, loaded_result.error) for loaded_result in loaded_results] == [
         (ResultStatus.FAILED, RESULT_UNREADABLE)
     ]
 
@@ -459,16 +460,16 @@ def test_a_result_that_cannot_be_read_counts_as_failed_for_the_step_that_depends
 def test_an_agent_is_fitted_with_no_more_than_the_file_of_its_process_names(
     store: Store, attempts: Attempts
 ) -> None:
-    handoff = handed_out(store, spec=a_spec("fetch_url", "now"))
+    handoff = stored_handoff(store, spec=a_spec("fetch_url", "now"))
     fitted_with = []
 
     def notes_tools(
-        handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, books: JobDocuments
+        handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, documents: JobDocuments
     ) -> AgentSetup:
         fitted_with.append(spec.tools)
-        return fit(handoff, spec, loaded, books)
+        return set_up_agent(handoff, spec, loaded, documents)
 
-    own = a_spec("now")
-    attempts.attempt(handoff.to_json(), handoff, notes_tools, own=own)
+    own_spec = a_spec("now")
+    attempts.attempt(handoff.to_json(), handoff, notes_tools, own=own_spec)
 
     assert fitted_with == [("now",)]

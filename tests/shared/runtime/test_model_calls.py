@@ -1,4 +1,4 @@
-"""A process records the outcome of its newest model calls, by model."""
+"""A process records the outcome of its newest calls for each model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from handoff_queue.shared.types.usage import NOTHING_USED
 
 
 @dataclass
-class OneOutcome:
-    """A model that ends each call in the same way."""
+class FixedOutcomeModel:
+    """Model that ends each call with the same outcome."""
 
     outcome: ModelReply | Exception
 
@@ -31,7 +31,7 @@ REPLY = ModelReply(content=(), stop_reason="end_turn", usage=NOTHING_USED, model
 
 def call(log: ModelCallLog, outcome: ModelReply | Exception, model: str = "m") -> None:
     request = ModelCall(model=model, system="", messages=(), max_output_tokens=1)
-    recorded = RecordedModel(OneOutcome(outcome), log)
+    recorded = RecordedModel(FixedOutcomeModel(outcome), log)
     if isinstance(outcome, Exception):
         with pytest.raises(type(outcome)):
             recorded.reply(request, lambda _pulse: None)
@@ -64,7 +64,7 @@ def test_a_call_that_succeeds_clears_the_failures_before_it() -> None:
     assert (calls.failures, calls.error, calls.succeeded_at) == (0, "", 5.0)
 
 
-def test_a_call_that_this_side_cuts_says_nothing_about_the_server() -> None:
+def test_a_call_that_the_client_cuts_is_no_failure_of_the_server() -> None:
     log = ModelCallLog()
 
     call(log, LimitReached("deadline"))

@@ -1,4 +1,4 @@
-"""One name decides the client of a handoff, and whether rate limits count its calls."""
+"""The model name of a handoff determines its client, and whether rate limits apply."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def specialist(model: str | None) -> SpecialistSpec:
 def test_a_user_of_the_offline_model_calls_no_provider(
     of_handoff: str | None, of_spec: str | None
 ) -> None:
-    made: list[bool] = []
+    created: list[bool] = []
 
     def make(settings: Settings) -> Model:
-        made.append(settings.is_offline)
+        created.append(settings.is_offline)
         return ScriptedModel(replies_in_order())
 
     models = Models(WITH_KEY, make)
     name = models.name_of(of_handoff, specialist(of_spec))
     models.of(name)
 
-    assert (name, made, models.lane_of(name)) == (OFFLINE_MODEL, [True], None)
+    assert (name, created, models.lane_of(name)) == (OFFLINE_MODEL, [True], None)
 
 
 def test_a_handoffs_model_overrides_its_specialists_model() -> None:

@@ -1,4 +1,4 @@
-"""The set-up of a process, which runs once."""
+"""A process is set up once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from handoff_queue.shared.runtime.process import allow_files
 
 
 def test_a_process_raises_its_limit_of_open_files_to_the_maximum() -> None:
-    """1,024 is what most systems begin with."""
+    """Most systems start a process with a limit of 1,024 open files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     said = (
         "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, r.getrlimit(r.RLIMIT_NOFILE)[1]))"
@@ -27,7 +27,7 @@ def test_a_process_raises_its_limit_of_open_files_to_the_maximum() -> None:
     ]
 
 
-def test_if_the_system_refuses_more_files_a_line_says_so_and_the_process_continues(
+def test_a_process_logs_a_refused_file_limit_and_continues(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuses(_which: int, _limits: tuple[int, int]) -> None:

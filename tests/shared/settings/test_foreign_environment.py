@@ -1,5 +1,5 @@
-"""No environment variable of another program changes how our processes run, and a release of
-Celery cannot add one unnoticed.
+"""No environment variable of another program changes our processes. The test fails if a new Celery
+release reads another variable.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ IGNORED_BY_OUR_APPS = {
     "SKIP_CHECKS",
 }
 HARMLESS = {
-    "APP",  # -A is on the command line
+    "APP",  # the command line has -A
     "C_FORCE_ROOT",  # only for pickle, which our apps refuse
     "ITERM_PROFILE",
-    "MULTIPROCESSING_FORKING_DISABLE",  # set, not read
+    "MULTIPROCESSING_FORKING_DISABLE",  # Celery sets this variable and does not read it
     "NO_COLOR",
-    "NUMBER_OF_PROCESSORS",  # Windows
+    "NUMBER_OF_PROCESSORS",  # Windows only
     "TERM",
 }
 OTHER_TRANSPORTS_AND_TEST_TOOLS = re.compile(

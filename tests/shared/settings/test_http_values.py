@@ -79,7 +79,7 @@ def test_an_address_that_no_request_can_be_sent_to_is_refused(url: str) -> None:
         "http://team:p%40ss@gateway_1:80",
     ],
 )
-def test_an_address_of_a_server_is_taken(url: str) -> None:
+def test_a_valid_server_address_is_accepted(url: str) -> None:
     assert refusal_of(check_server_url, url) is None
 
 

@@ -1,4 +1,4 @@
-"""Optional packages: the content of each extra, and the error for a missing package."""
+"""Each extra installs its packages, and the error for a missing package names the extra."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def names_of(requirements: list[str]) -> set[str]:
 
 
 def declared_in(extra: str) -> set[str]:
-    """Return the distributions of an extra that the base install lacks, with those of the
-    extras that it includes.
-    """
+    """Return the distributions of an extra and its included extras, without the base install."""
     requirements = DECLARED["optional-dependencies"][extra]
     names = names_of(requirements) - names_of(DECLARED["dependencies"]) - {OWN}
     for requirement in requirements:
@@ -54,7 +52,7 @@ def test_the_extra_all_has_every_other_extra() -> None:
 
 @pytest.fixture
 def without_anthropic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let imports of a package of the extra `worker` fail, as Python marks it."""
+    """Let imports of `anthropic` fail as if the extra `worker` were not installed."""
     monkeypatch.setitem(sys.modules, "anthropic", None)
     load_command.cache_clear()
 
@@ -77,7 +75,7 @@ def test_a_command_without_processes_needs_no_package_of_a_worker() -> None:
 
 
 @pytest.mark.usefixtures("without_anthropic")
-def test_a_package_that_a_command_misses_on_its_way_is_named_in_one_line(
+def test_a_package_that_a_command_lacks_later_is_named_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit) as ended:

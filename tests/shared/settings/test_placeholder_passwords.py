@@ -1,4 +1,4 @@
-"""Server processes refuse placeholders in place of secrets, and never repeat them."""
+"""Server processes refuse placeholders for secrets and do not repeat the value."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PLACEHOLDERS = [
     "admin123", "flower", "handoff", "example-password", "placeholder", "xxxxxxxx", "...",
     "********", "0000", "1234", "TODO",
 ]  # fmt: skip
-"""Values of examples, of this project and of others."""
+"""Placeholders from examples of this project and other projects."""
 
 
 @pytest.mark.parametrize("text", PLACEHOLDERS)
-def test_a_placeholder_is_known_by_its_words(text: str) -> None:
+def test_a_placeholder_is_recognized_by_its_words(text: str) -> None:
     assert is_placeholder(text)
 
 

@@ -1,4 +1,4 @@
-"""A port that a server cannot use is named in one line, with the advice of the caller."""
+"""The error for an unusable port is one line with the caller's advice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from handoff_queue.shared.settings.ports import check_port, free_port, is_free, 
 from handoff_queue.shared.types.errors import UserError
 
 
-def test_a_port_on_which_another_process_listens_is_taken() -> None:
+def test_a_port_with_another_listening_process_is_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
 
@@ -22,7 +22,7 @@ def test_a_port_on_which_another_process_listens_is_taken() -> None:
             check_port(port, "use --port")
 
 
-def test_a_port_that_another_process_has_on_all_addresses_is_taken() -> None:
+def test_a_port_that_another_process_has_on_all_addresses_is_in_use() -> None:
     with socket.create_server(("0.0.0.0", 0)) as other:
         assert not is_free(other.getsockname()[1])
 
@@ -34,7 +34,7 @@ def test_a_free_port_is_free() -> None:
     check_port(port, "use --port")
 
 
-def test_a_port_that_needs_more_rights_is_not_called_taken() -> None:
+def test_a_port_that_needs_more_rights_is_not_reported_as_in_use() -> None:
     line = str(unusable_port(80, PermissionError(errno.EACCES, "Permission denied"), "use --port"))
 
     assert line == "port 80 cannot be used (Permission denied): use --port"

@@ -1,6 +1,4 @@
-"""One URL gives the address of Redis to every part. The error for an invalid URL shows no part of
-the URL.
-"""
+"""All parts use the address of one Redis URL. The error for an invalid URL does not show the URL."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ def test_missing_parts_of_a_url_have_the_defaults_of_redis_tools() -> None:
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
-def test_user_and_password_may_hold_anything_that_is_percent_encoded(
-    user: str, password: str
-) -> None:
+def test_user_and_password_may_hold_any_percent_encoded_text(user: str, password: str) -> None:
     found = read_address(f"redis://{quote(user, safe='')}:{quote(password, safe='')}@h:1/2")
 
     assert (found.username, found.password, found.hosts, found.database) == (
@@ -49,7 +45,7 @@ def test_tls_means_that_certificates_are_checked() -> None:
     }
 
 
-def test_sentinels_are_asked_as_their_own_options_say_once_each_and_not_for_long() -> None:
+def test_each_sentinel_is_asked_once_with_its_own_options_and_a_short_timeout() -> None:
     address = read_address(
         "sentinel://:p@a/0?master_name=m&ssl=true&ssl_ca_certs=/ca&sentinel_username=u&sentinel_password=s;sentinel://b"
     )

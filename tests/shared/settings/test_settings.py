@@ -1,4 +1,4 @@
-"""Settings out of the environment: lists of folders, and complaints that name the variable."""
+"""Settings are read from the environment, and errors name the variable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_folders_are_separated_as_in_path(monkeypatch: pytest.MonkeyPatch) -> No
     assert load_settings().tools_dirs == (Path("/srv/tools"), Path("mine"))
 
 
-def test_a_json_list_of_folders_is_understood_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_may_be_a_json_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HANDOFF_SPECIALISTS_DIRS", '["/srv/with:colon"]')
     assert load_settings().specialists_dirs == (Path("/srv/with:colon"),)
 
@@ -94,12 +94,12 @@ def test_an_invalid_redis_url_is_refused_without_any_part_of_the_url(
         "sentinel://:p@a:26379/0?master_name=m;sentinel://b:26379",
     ],
 )
-def test_a_url_of_a_redis_is_taken(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def test_a_redis_url_is_accepted(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("HANDOFF_REDIS_URL", url)
     assert load_settings().redis_url is not None
 
 
-def test_a_list_that_is_no_json_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_json_list_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HANDOFF_TOOLS_DIRS", "[/srv/tools")
     with pytest.raises(UserError, match="HANDOFF_TOOLS_DIRS"):
         load_settings()
@@ -122,9 +122,7 @@ def test_an_invalid_broker_url_is_refused_without_any_part_of_the_url(
 @pytest.mark.parametrize(
     "url", ["redis://:pw@h:6379/0", "amqp://u:pw@h//", "sqs://", "sentinel://h:26379/0"]
 )
-def test_a_url_of_a_broker_is_taken_and_not_shown(
-    monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
+def test_a_broker_url_is_accepted_and_not_shown(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("HANDOFF_ON_END_BROKER_URL", url)
     settings = load_settings()
 
@@ -161,7 +159,7 @@ def test_a_number_outside_its_bounds_is_refused_in_one_line(
 
 @pytest.mark.parametrize("value", ["canary\n", "canary\r\n", " canary", "can\nary", "canarý"])
 @pytest.mark.parametrize("variable", SECRETS)
-def test_a_secret_that_no_header_can_hold_is_refused_and_not_shown(
+def test_a_secret_that_is_invalid_in_a_header_is_refused_and_not_shown(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)

@@ -1,5 +1,5 @@
-"""The lint: its warnings, and its threshold, which separates reworded descriptions from different
-specialties.
+"""The lint warns about weak specialists. Its threshold separates reworded descriptions from
+different ones.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ BUILT_INS = load_specialists(BUILT_IN)
 
 
 def nearest(description: str) -> tuple[float, str]:
-    """The built-in specialist that a further description is nearest to."""
+    """Return the similarity and the name of the most similar built-in specialist."""
     known = list(BUILT_INS.values())
-    found = similarity([*(one.description for one in known), description])
+    found = similarity([*(specialist.description for specialist in known), description])
     return max((cosine, known[a].name) for (a, b), cosine in found.items() if b == len(known))
 
 

@@ -1,4 +1,4 @@
-"""Reading specialists' files: the accepted files, and a one-line error for each other file."""
+"""A specialist's file is read, or refused with a one-line error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def front(
     return f"---\nname: {name}\ndescription: {description}\n{fields}---\n{BODY}\n"
 
 
-def written(folder: Path, text: str, name: str = "counter.md") -> Path:
+def write_specialist(folder: Path, text: str, name: str = "counter.md") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
@@ -39,7 +39,7 @@ def refusal(path: Path, tools: tuple[str, ...] | None = None) -> str:
 
 def test_a_file_becomes_a_spec_with_its_body_as_instructions(tmp_path: Path) -> None:
     fields = "model: claude-haiku-5-5\ntier: capable\ntools: [now]\nmax_turns: 3\nmax_output_tokens: 500\noutput_schema:\n  type: integer\n"
-    spec = read_specialist(written(tmp_path, front(fields)), tools={"now"})
+    spec = read_specialist(write_specialist(tmp_path, front(fields)), tools={"now"})
     assert (spec.name, spec.model, spec.tier, spec.tools) == (
         "counter",
         "claude-haiku-5-5",
@@ -56,11 +56,14 @@ def test_a_file_becomes_a_spec_with_its_body_as_instructions(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("time", ["90", "90s", "1m30s", "1.5m"])
 def test_the_longest_time_of_a_handoff_may_have_units(tmp_path: Path, time: str) -> None:
-    assert read_specialist(written(tmp_path, front(f"max_seconds: {time}\n"))).max_seconds == 90
+    assert (
+        read_specialist(write_specialist(tmp_path, front(f"max_seconds: {time}\n"))).max_seconds
+        == 90
+    )
 
 
 def test_missing_fields_have_defaults_and_no_tools(tmp_path: Path) -> None:
-    spec = read_specialist(written(tmp_path, front()))
+    spec = read_specialist(write_specialist(tmp_path, front()))
     assert (spec.model, spec.tier, spec.tools, spec.output_schema) == (
         None,
         Tier.CHEAP,
@@ -79,7 +82,7 @@ def test_missing_fields_have_defaults_and_no_tools(tmp_path: Path) -> None:
     ],
 )
 def test_tools_may_be_a_list_or_names_with_commas(tmp_path: Path, tools: str) -> None:
-    assert read_specialist(written(tmp_path, front(f"tools: {tools}\n"))).tools == (
+    assert read_specialist(write_specialist(tmp_path, front(f"tools: {tools}\n"))).tools == (
         "now",
         "read_document",
     )
@@ -97,7 +100,7 @@ def test_tools_may_be_a_list_or_names_with_commas(tmp_path: Path, tools: str) ->
 def test_the_model_aliases_of_subagent_files_mean_a_tier(
     tmp_path: Path, alias: str, tier: Tier
 ) -> None:
-    spec = read_specialist(written(tmp_path, front(f"model: {alias}\n")))
+    spec = read_specialist(write_specialist(tmp_path, front(f"model: {alias}\n")))
     assert (spec.model, spec.tier) == (None, tier)
 
 
@@ -188,16 +191,16 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
 def test_an_error_is_one_line_with_file_line_and_remedy(
     tmp_path: Path, text: str, expected: str
 ) -> None:
-    assert refusal(written(tmp_path, text)).startswith(expected)
+    assert refusal(write_specialist(tmp_path, text)).startswith(expected)
 
 
 def test_an_unknown_tool_is_named_with_the_nearest_that_exists(tmp_path: Path) -> None:
-    path = written(tmp_path, front("tools: search_document\n"))
+    path = write_specialist(tmp_path, front("tools: search_document\n"))
     assert (
         refusal(path, ("search_documents", "now"))
         == ":4: tools: there is no tool search_document; did you mean search_documents?"
     )
-    far = written(tmp_path, front("tools: Bash\n"))
+    far = write_specialist(tmp_path, front("tools: Bash\n"))
     assert (
         refusal(far, ("now",))
         == ":4: tools: there is no tool Bash; add its file with --tools DIR (there are: now)"
@@ -205,13 +208,13 @@ def test_an_unknown_tool_is_named_with_the_nearest_that_exists(tmp_path: Path) -
 
 
 def test_everything_that_is_wrong_with_a_file_is_named_with_its_line(tmp_path: Path) -> None:
-    path = written(
+    path = write_specialist(
         tmp_path,
         front("max_turns: 0\ntier: huge\ntools: [nwo, ls]\ncolour: red\n", name="Word Counter"),
     )
 
     told = refusal(path, ("now",)).split("; counter.md")
-    assert [one.split(": ")[:2] for one in told] == [
+    assert [problem.split(": ")[:2] for problem in told] == [
         [":2", "name"],
         [":4", "max_turns"],
         [":5", "tier"],
@@ -223,7 +226,7 @@ def test_everything_that_is_wrong_with_a_file_is_named_with_its_line(tmp_path: P
 
 @pytest.mark.parametrize("name", RESERVED)
 def test_no_specialist_takes_a_name_of_the_system(tmp_path: Path, name: str) -> None:
-    assert "is reserved" in refusal(written(tmp_path, front(name=name)))
+    assert "is reserved" in refusal(write_specialist(tmp_path, front(name=name)))
 
 
 def test_binary_and_missing_files_are_refused(tmp_path: Path) -> None:
@@ -231,23 +234,28 @@ def test_binary_and_missing_files_are_refused(tmp_path: Path) -> None:
     junk.write_bytes(b"---\nname: \xff\xfe")
     assert "is not UTF-8 text (byte 10); save it as UTF-8" in refusal(junk)
     assert "cannot be read (No such file or directory)" in refusal(tmp_path / "none.md")
-    assert "larger than 200,000 bytes" in refusal(written(tmp_path, front() + "x" * 200_000))
+    assert "larger than 200,000 bytes" in refusal(
+        write_specialist(tmp_path, front() + "x" * 200_000)
+    )
 
 
 def test_a_later_folder_overrides_an_earlier_one_by_name(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     ours.mkdir()
     theirs.mkdir()
-    written(ours, front())
-    written(ours, front(name="adder"), "adder.md")
-    written(theirs, front("max_turns: 2\n"), "my-own.md")
+    write_specialist(ours, front())
+    write_specialist(ours, front(name="adder"), "adder.md")
+    write_specialist(theirs, front("max_turns: 2\n"), "my-own.md")
     found = load_specialists(ours, theirs)
     assert list(found) == ["adder", "counter"]
     assert found["counter"].max_turns == 2
 
 
 def test_a_name_twice_within_a_folder_is_refused_with_both_files(tmp_path: Path) -> None:
-    first, second = written(tmp_path, front(), "a.md"), written(tmp_path, front(), "b.md")
+    first, second = (
+        write_specialist(tmp_path, front(), "a.md"),
+        write_specialist(tmp_path, front(), "b.md"),
+    )
     with pytest.raises(InvalidSpecialist) as refused:
         load_specialists(tmp_path)
     assert (
@@ -257,8 +265,8 @@ def test_a_name_twice_within_a_folder_is_refused_with_both_files(tmp_path: Path)
 
 
 def test_a_readme_and_hidden_files_are_no_specialists(tmp_path: Path) -> None:
-    written(tmp_path, "# About this folder", "README.md")
-    written(tmp_path, "junk", ".hidden.md")
+    write_specialist(tmp_path, "# About this folder", "README.md")
+    write_specialist(tmp_path, "junk", ".hidden.md")
     assert load_specialists(tmp_path) == {}
 
 
@@ -274,6 +282,6 @@ def test_a_pipe_is_not_a_specialist_and_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_suffix_in_capitals_is_read(tmp_path: Path) -> None:
-    written(tmp_path, front(), "COUNTER.MD")
+    write_specialist(tmp_path, front(), "COUNTER.MD")
 
     assert list(load_specialists(tmp_path)) == ["counter"]

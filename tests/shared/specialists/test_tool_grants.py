@@ -1,4 +1,4 @@
-"""A message from Redis may narrow an agent's tools, and never add a tool."""
+"""A message from Redis may remove an agent's tools but never add one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the store share: a job with a handoff out."""
+"""Fixtures of the store's tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ONE = HandoffId("find.1")
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """A job with the handoff `ONE` out."""
+    """Return a job whose handoff `ONE` is issued."""
     job_id = a_job(store)
     issue(store, job_id, ONE)
     return job_id

@@ -1,5 +1,5 @@
-"""A job's budget holds over all processes. A call reserves its worst case, and settles its real
-cost afterwards.
+"""A call reserves its worst case in the job's budget, over all processes, and settles its real
+cost.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def test_a_call_waits_for_other_reservations_at_most_until_its_deadline(store: S
             first.checkpoint(replied(100, 20, 5))
 
 
-def test_a_waiting_call_hears_that_others_have_used_the_budget(store: Store) -> None:
+def test_a_waiting_call_is_refused_once_others_have_used_the_budget(store: Store) -> None:
     _, first, second = two_claims(store, max_tokens=1_000)
     first.reserve(WORST)
 
@@ -151,7 +151,7 @@ def test_a_call_that_was_in_the_air_when_its_handoff_was_dropped_is_paid_at_its_
 
 
 @pytest.mark.parametrize("end", ["killed", "dropped", "released", "cut"])
-def test_a_worst_case_payment_is_kept_apart_from_measured_costs(store: Store, end: str) -> None:
+def test_worst_case_costs_are_separate_from_measured_costs(store: Store, end: str) -> None:
     job_id, first, _ = two_claims(store)
     first.reserve(WORST)
     first.checkpoint(replied(100, 20, 5))
@@ -182,14 +182,19 @@ def test_a_worst_case_payment_is_kept_apart_from_measured_costs(store: Store, en
         store.jobs.standings([job_id])[0],
         store.jobs.handoffs(job_id, [first.handoff_id])[first.handoff_id],
     )
-    for one in (job, handoff):
-        assert (one.turns, one.input_tokens, one.output_tokens, one.cost_microusd) == (
+    for account in (job, handoff):
+        assert (
+            account.turns,
+            account.input_tokens,
+            account.output_tokens,
+            account.cost_microusd,
+        ) == (
             2,
             600,
             120,
             55,
         )
-        assert (one.cut_calls, one.cut_tokens, one.cut_microusd) == (1, 600, 50)
+        assert (account.cut_calls, account.cut_tokens, account.cut_microusd) == (1, 600, 50)
 
 
 def test_a_measured_cost_is_no_upper_bound(store: Store) -> None:
@@ -213,7 +218,7 @@ def test_a_call_that_was_cut_at_a_deploy_is_paid_at_its_worst(store: Store) -> N
 
 
 @pytest.mark.parametrize("end", ["release", "finish"])
-def test_a_call_that_was_set_aside_with_the_claim_and_never_made_costs_nothing(
+def test_a_call_reserved_with_the_claim_and_never_made_costs_nothing(
     store: Store, end: str
 ) -> None:
     job_id = a_job(store, max_tokens=10_000)
@@ -226,7 +231,7 @@ def test_a_call_that_was_set_aside_with_the_claim_and_never_made_costs_nothing(
     assert not any(accounts(store, job_id).values())
 
 
-def test_the_first_call_is_set_aside_once(store: Store) -> None:
+def test_the_first_call_is_reserved_once(store: Store) -> None:
     job_id = a_job(store, max_tokens=10_000)
     issue(store, job_id, "find.1")
     first = claim(store, job_id, "find.1", first=WORST)
@@ -256,7 +261,7 @@ def test_a_call_of_unknown_price_is_flagged_and_never_counts_as_free(store: Stor
     assert nothing_reserved(store, job_id)
 
 
-def test_a_call_of_unknown_price_that_was_killed_is_flagged_too(store: Store) -> None:
+def test_a_killed_call_of_unknown_price_is_flagged(store: Store) -> None:
     job_id, first, _ = two_claims(store)
     first.reserve(WorstCase(500, 100, None))
     expire_lease(store, first)
@@ -314,5 +319,8 @@ def test_a_handoff_knows_its_own_share(store: Store) -> None:
         claimed.reserve(WORST)
         claimed.checkpoint(replied(100, 20, 5))
 
-    found = store.jobs.handoffs(job_id, [HandoffId("find.1"), HandoffId("look.1")])
-    assert [(one.turns, one.input_tokens) for one in found.values()] == [(2, 200), (1, 100)]
+    standings = store.jobs.handoffs(job_id, [HandoffId("find.1"), HandoffId("look.1")])
+    assert [(standing.turns, standing.input_tokens) for standing in standings.values()] == [
+        (2, 200),
+        (1, 100),
+    ]

@@ -1,6 +1,4 @@
-"""The accounts of budgets balance at every level after any sequence of calls, and no cap is
-overspent by a cent.
-"""
+"""The budget accounts balance at every level after any sequence of calls, and no limit is exceeded."""
 
 from __future__ import annotations
 
@@ -43,17 +41,18 @@ PARENTS = {3: 0, 4: 3}
 TEAM = HandoffId("team.1")
 HANDOFFS = ("a.1", "b.1", "c.1")
 NAMES = [(job, handoff) for job in range(len(TENANTS)) for handoff in HANDOFFS]
-OF_HANDOFF = {"max_usd": 200}
-OF_JOB = {"max_turns": 12, "max_tokens": 3_000, "max_usd": 300}
-OF_TENANT = {"max_tokens": 4_000, "max_usd": 450}
-OF_DAY = {"max_tokens": 6_000, "max_usd": 600}
+HANDOFF_LIMITS = {"max_usd": 200}
+JOB_LIMITS = {"max_turns": 12, "max_tokens": 3_000, "max_usd": 300}
+TENANT_LIMITS = {"max_tokens": 4_000, "max_usd": 450}
+DAY_LIMITS = {"max_tokens": 6_000, "max_usd": 600}
 CALLS = st.builds(WorstCase, st.integers(0, 900), st.integers(0, 300), st.integers(0, 120))
 Name = tuple[int, str]
 
 
-class Books(RuleBasedStateMachine):
-    """Handoffs of several jobs and tenants reserve, settle, die, are released, dropped and finished
-    in any order.
+class BudgetMachine(RuleBasedStateMachine):
+    """Random reservations, settlements, deaths, releases, drops and ends of handoffs.
+
+    The handoffs belong to several jobs and tenants.
     """
 
     store: Store
@@ -66,7 +65,10 @@ class Books(RuleBasedStateMachine):
             self.day, *(keys.day(self.number, tenant) for tenant in TENANTS)
         )
         caps = DailyCaps(
-            OF_DAY["max_tokens"], OF_DAY["max_usd"], OF_TENANT["max_tokens"], OF_TENANT["max_usd"]
+            DAY_LIMITS["max_tokens"],
+            DAY_LIMITS["max_usd"],
+            TENANT_LIMITS["max_tokens"],
+            TENANT_LIMITS["max_usd"],
         )
         self.store.daily_budgets.set_caps(caps)
         self.jobs: list[JobId] = []
@@ -74,8 +76,8 @@ class Books(RuleBasedStateMachine):
             above = (self.jobs[PARENTS[number]], TEAM) if number in PARENTS else None
             if above:
                 issue_to_a_child(self.store, *above)
-            self.jobs.append(a_job(self.store, tenant, above, **OF_JOB))
-            issue(self.store, self.jobs[-1], *HANDOFFS, max_microusd=OF_HANDOFF["max_usd"])
+            self.jobs.append(a_job(self.store, tenant, above, **JOB_LIMITS))
+            issue(self.store, self.jobs[-1], *HANDOFFS, max_microusd=HANDOFF_LIMITS["max_usd"])
         self.running: dict[Name, Claim] = {}
         self.in_the_air: dict[Name, WorstCase] = {}
         self.unsettled: set[Name] = set()
@@ -100,21 +102,21 @@ class Books(RuleBasedStateMachine):
         if name in self.in_the_air:
             return
         never = self.never(name, worst)
-        said = full_verdict(self.running[name], worst)
-        if said[0] == b"ok":
+        verdict = full_verdict(self.running[name], worst)
+        if verdict[0] == b"ok":
             self.in_the_air[name] = worst
             assert never == []
-        elif said[0] == b"wait":
+        elif verdict[0] == b"wait":
             assert self.in_the_air or self.unsettled, "nobody is there to wait for"
             assert never == []
         else:
-            assert (said[0], [said[1].decode(), said[2].decode()]) in [
+            assert (verdict[0], [verdict[1].decode(), verdict[2].decode()]) in [
                 (b"limit", each) for each in never
             ]
             has_begun = _spent(self.read()[keys.handoff(self.jobs[name[0]], HandoffId(name[1]))])[
                 "max_turns"
             ]
-            if said[1] in (b"tenant", b"installation") and not has_begun:
+            if verdict[1] in (b"tenant", b"installation") and not has_begun:
                 assert self.store.daily_budgets.spent_up(TENANTS[name[0]]), (
                     "a job that could not begin would be taken"
                 )
@@ -133,26 +135,26 @@ class Books(RuleBasedStateMachine):
         self.running[name].checkpoint(replied(tokens_in, tokens_out, microusd, stop_reason))
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data(), how=st.sampled_from(["die", "release", "finish", "drop"]))
-    def end(self, data: st.DataObject, how: str) -> None:
+    @rule(data=st.data(), ending=st.sampled_from(["die", "release", "finish", "drop"]))
+    def end(self, data: st.DataObject, ending: str) -> None:
         name = data.draw(st.sampled_from(sorted(self.running)))
         claimed = self.running.pop(name)
         was_in_the_air = self.in_the_air.pop(name, None) is not None
-        if how == "die":
+        if ending == "die":
             if was_in_the_air:
                 self.unsettled.add(name)
             expire_lease(self.store, claimed)
             return
-        if how == "release":
+        if ending == "release":
             claimed.release()
-        elif how == "finish":
+        elif ending == "finish":
             assert finish(claimed) is not None
         else:
             self.drop(claimed.job_id, claimed.handoff_id)
 
     @rule()
     def sweep(self) -> None:
-        """The calls of dead processes are settled at their worst case."""
+        """Settle the calls of dead processes at their worst case."""
         self.store.jobs.sweep()
         self.unsettled.clear()
 
@@ -216,7 +218,7 @@ class Books(RuleBasedStateMachine):
             }
 
     def teardown(self) -> None:
-        """At the end, nothing is reserved."""
+        """Check that nothing is reserved at the end."""
         if not hasattr(self, "jobs"):
             return
         for job_id in self.jobs:
@@ -236,7 +238,7 @@ class Books(RuleBasedStateMachine):
 
     def never(self, name: Name, worst: WorstCase) -> list[list[str]]:
         """Return the levels and limits that cannot allow this call, even after all refunds."""
-        asked = {
+        call_cost = {
             "max_turns": 1,
             "max_tokens": worst.input_tokens + worst.output_tokens,
             "max_usd": worst.microusd or 0,
@@ -248,30 +250,35 @@ class Books(RuleBasedStateMachine):
             [level, limit]
             for level, (key, limits) in zip(names, levels, strict=True)
             for limit, most in limits.items()
-            if _spent(now[key])[limit] + asked[limit] > most
+            if _spent(now[key])[limit] + call_cost[limit] > most
         ]
 
     def levels(self, job: int, handoff: str) -> list[tuple[str, dict[str, int]]]:
-        """The keys and limits of a handoff, its job and those above it, its tenant's day and
-        the day.
+        """Return the keys and limits of a handoff, its job and the job's ancestors, its tenant's
+        day and the day.
         """
         tenant, jobs = TENANTS[job], [job]
         while jobs[-1] in PARENTS:
             jobs.append(PARENTS[jobs[-1]])
-        own = (keys.handoff(self.jobs[job], HandoffId(handoff)), OF_HANDOFF)
-        of_jobs = [(keys.job(self.jobs[one]), OF_JOB) for one in jobs]
-        return [own, *of_jobs, (keys.day(self.number, tenant), OF_TENANT), (self.day, OF_DAY)]
+        own_level = (keys.handoff(self.jobs[job], HandoffId(handoff)), HANDOFF_LIMITS)
+        of_jobs = [(keys.job(self.jobs[job_index]), JOB_LIMITS) for job_index in jobs]
+        return [
+            own_level,
+            *of_jobs,
+            (keys.day(self.number, tenant), TENANT_LIMITS),
+            (self.day, DAY_LIMITS),
+        ]
 
     def read(self) -> dict[str, dict[str, int]]:
         """Return all accounts, read in one round trip."""
         teams = [keys.handoff(self.jobs[parent], TEAM) for parent in PARENTS.values()]
-        wanted = list(
+        names = list(
             dict.fromkeys([*teams, *(key for name in NAMES for key, _ in self.levels(*name))])
         )
         pipe = self.store.connection.redis.pipeline(transaction=False)
-        for key in wanted:
+        for key in names:
             pipe.hgetall(key)
-        return {key: _figures(book) for key, book in zip(wanted, pipe.execute(), strict=True)}
+        return {key: _figures(book) for key, book in zip(names, pipe.execute(), strict=True)}
 
 
 def _figures(book: dict[bytes, bytes]) -> dict[str, int]:
@@ -290,7 +297,7 @@ def _spent(book: dict[str, int]) -> dict[str, int]:
 def test_the_accounts_balance_and_no_limit_is_exceeded_after_any_sequence(
     store: Store,
 ) -> None:
-    class OnThisStore(Books):
+    class OnThisStore(BudgetMachine):
         pass
 
     OnThisStore.store = store

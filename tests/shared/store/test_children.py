@@ -1,6 +1,4 @@
-"""A child job does a handoff of its parent: it begins once, counts at every level, stops with its
-ancestors, and reports once.
-"""
+"""A child job runs a handoff of its parent, counts at every level, and reports once."""
 
 from __future__ import annotations
 
@@ -34,8 +32,11 @@ TEAM, ONE = HandoffId("team.1"), HandoffId("find.1")
 CALL = WorstCase(100, 50, 10)
 
 
-def a_tree(store: Store, **limits: int) -> tuple[JobId, JobId, JobId]:
-    """A job, its child, and the child of that, which has a handoff out. `limits`: of the outermost."""
+def job_tree(store: Store, **limits: int) -> tuple[JobId, JobId, JobId]:
+    """Return a job, its child and its grandchild. The grandchild has an issued handoff.
+
+    `limits` are those of the first job.
+    """
     job_id = a_job(store, **limits)
     issue_to_a_child(store, job_id, TEAM)
     child = a_job(store, "default", (job_id, TEAM))
@@ -45,7 +46,9 @@ def a_tree(store: Store, **limits: int) -> tuple[JobId, JobId, JobId]:
     return job_id, child, grandchild
 
 
-def drop(store: Store, job_id: JobId, *handoff_ids: HandoffId, status: str = "cancelled") -> None:
+def drop_handoffs(
+    store: Store, job_id: JobId, *handoff_ids: HandoffId, status: str = "cancelled"
+) -> None:
     version = version_of(store, job_id)
     fields = {"status": status}
     store.journal.commit(
@@ -70,13 +73,13 @@ def test_a_handoff_gets_one_child_after_any_number_of_begins(store: Store) -> No
     assert everything(store) == before
 
 
-@pytest.mark.parametrize("how", ["dropped", "done", "cancelled", "deleted"])
-def test_no_child_begins_for_an_unwanted_handoff(store: Store, how: str) -> None:
+@pytest.mark.parametrize("ending", ["dropped", "done", "cancelled", "deleted"])
+def test_no_child_begins_for_an_unwanted_handoff(store: Store, ending: str) -> None:
     job_id = a_job(store)
     child = issue_to_a_child(store, job_id, TEAM)
-    match how:
+    match ending:
         case "dropped":
-            drop(store, job_id, TEAM)
+            drop_handoffs(store, job_id, TEAM)
         case "done":
             store.connection.redis.hset(keys.handoff(job_id, TEAM), "state", "done")
         case "cancelled":
@@ -92,7 +95,7 @@ def test_no_child_begins_for_an_unwanted_handoff(store: Store, how: str) -> None
 
 
 def test_a_childs_spending_counts_at_every_level_above_it(store: Store) -> None:
-    tree = a_tree(store)
+    tree = job_tree(store)
     claimed = granted(store, tree[2], ONE)
 
     claimed.reserve(CALL)
@@ -105,14 +108,16 @@ def test_a_childs_spending_counts_at_every_level_above_it(store: Store) -> None:
         store.jobs.handoffs(tree[0], [TEAM])[TEAM],
         store.jobs.handoffs(tree[1], [TEAM])[TEAM],
     )
-    assert [(one.turns, one.input_tokens, one.cost_microusd) for one in of_handoffs] == [
+    assert [
+        (account.turns, account.input_tokens, account.cost_microusd) for account in of_handoffs
+    ] == [
         (1, 80, 7),
         (1, 80, 7),
     ]
 
 
 def test_no_child_spends_more_than_its_ancestors_have(store: Store) -> None:
-    _, _, grandchild = a_tree(store, max_turns=1)
+    _, _, grandchild = job_tree(store, max_turns=1)
     claimed = granted(store, grandchild, ONE)
 
     claimed.reserve(CALL)
@@ -122,7 +127,7 @@ def test_no_child_spends_more_than_its_ancestors_have(store: Store) -> None:
 
 
 def test_a_jobs_closing_reserve_is_kept_from_its_children(store: Store) -> None:
-    job_id, _, grandchild = a_tree(store, max_turns=2, keep_turns=1)
+    job_id, _, grandchild = job_tree(store, max_turns=2, keep_turns=1)
     issue(store, job_id, "assessor.1", role="assessor", group=None)
     claimed = granted(store, grandchild, ONE)
     claimed.reserve(CALL)
@@ -133,7 +138,7 @@ def test_a_jobs_closing_reserve_is_kept_from_its_children(store: Store) -> None:
 
 
 def test_a_cancel_reaches_the_calls_of_all_children_within_a_turn(store: Store) -> None:
-    job_id, _, grandchild = a_tree(store)
+    job_id, _, grandchild = job_tree(store)
     claimed = granted(store, grandchild, ONE)
 
     store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
@@ -145,13 +150,13 @@ def test_a_cancel_reaches_the_calls_of_all_children_within_a_turn(store: Store) 
 
 
 def test_a_child_is_cancelled_with_its_dropped_handoff(store: Store) -> None:
-    job_id, child, grandchild = a_tree(store)
+    job_id, child, grandchild = job_tree(store)
     store.journal.set_due(child, None, version_of(store, child), "supervisor")
 
-    drop(store, job_id, TEAM)
+    drop_handoffs(store, job_id, TEAM)
 
-    said = store.journal.read(child)[-1].event
-    assert said == CancelRequested(by=job_id)
+    last_event = store.journal.read(child)[-1].event
+    assert last_event == CancelRequested(by=job_id)
     assert store.jobs.standings([child])[0].cancelled
     assert child in store.jobs.sweep().due, (
         "its supervisor is woken, and drops the grandchild in its turn"
@@ -159,18 +164,18 @@ def test_a_child_is_cancelled_with_its_dropped_handoff(store: Store) -> None:
     assert not store.jobs.standings([grandchild])[0].cancelled
 
 
-def test_a_child_that_has_ended_is_left_as_it_is(store: Store) -> None:
-    job_id, child, _ = a_tree(store)
-    drop(store, child, TEAM, status=JobStatus.FAILED)
+def test_an_ended_child_is_not_changed(store: Store) -> None:
+    job_id, child, _ = job_tree(store)
+    drop_handoffs(store, child, TEAM, status=JobStatus.FAILED)
     version = version_of(store, child)
 
-    drop(store, job_id, TEAM)
+    drop_handoffs(store, job_id, TEAM)
 
     assert version_of(store, child) == version
 
 
-def test_a_parent_hears_about_the_end_once(store: Store) -> None:
-    job_id, child, _ = a_tree(store)
+def test_the_end_of_a_child_is_reported_to_its_parent_once(store: Store) -> None:
+    job_id, child, _ = job_tree(store)
     claimed = store.claims.of_child(job_id, TEAM, child)
     result = result_of(claimed)
 
@@ -178,30 +183,33 @@ def test_a_parent_hears_about_the_end_once(store: Store) -> None:
     again = ended(store.claims.of_child(job_id, TEAM, child), result)
 
     assert first == again
-    assert sum(isinstance(one.event, HandoffFinished) for one in store.journal.read(job_id)) == 1
+    assert (
+        sum(isinstance(recorded.event, HandoffFinished) for recorded in store.journal.read(job_id))
+        == 1
+    )
     with pytest.raises(LeaseLost):
         ended(store.claims.of_child(job_id, TEAM, JobId("j-0123456789ab")), result)
 
 
 def test_a_call_in_the_air_of_a_dropped_grandchild_is_booked_at_every_level(store: Store) -> None:
-    tree = a_tree(store)
+    tree = job_tree(store)
     granted(store, tree[2], ONE).reserve(CALL)
 
-    drop(store, tree[0], TEAM)
-    drop(store, tree[1], TEAM)
-    drop(store, tree[2], ONE)
+    drop_handoffs(store, tree[0], TEAM)
+    drop_handoffs(store, tree[1], TEAM)
+    drop_handoffs(store, tree[2], ONE)
 
     assert all(nothing_reserved(store, job_id) for job_id in tree)
     assert [accounts(store, job_id)["cut_calls"] for job_id in tree] == [1, 1, 1]
 
 
 def test_a_child_lives_as_long_as_its_parent_and_is_in_no_list(store: Store) -> None:
-    tree = a_tree(store)
+    tree = job_tree(store)
     redis = store.connection.redis
     for job_id in tree[1:]:
         redis.expire(keys.job(job_id), 60)
 
-    drop(store, tree[0])
+    drop_handoffs(store, tree[0])
 
     assert all(redis.pttl(keys.job(job_id)) > 60_000 for job_id in tree)
     assert store.jobs.newest(10) == [tree[0]]
@@ -213,7 +221,7 @@ def test_a_child_lives_as_long_as_its_parent_and_is_in_no_list(store: Store) -> 
 def test_a_deleted_parent_does_not_come_back_with_its_childs_spending(
     store: Store,
 ) -> None:
-    job_id, child, grandchild = a_tree(store)
+    job_id, child, grandchild = job_tree(store)
     claimed = granted(store, grandchild, ONE)
     claimed.reserve(CALL)
 

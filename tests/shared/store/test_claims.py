@@ -1,5 +1,5 @@
-"""A claim is the exclusive right to run a handoff while its lease lasts; its fence keeps out
-whoever had it before.
+"""A claim is the exclusive right to run a handoff during a lease. Its fence refuses earlier
+holders.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ ONE = HandoffId("find.1")
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """A job with two handoffs out."""
+    """Return a job with two issued handoffs."""
     job_id = a_job(store)
     issue(store, job_id, "find.1", "look.1")
     return job_id
 
 
-def drop(store: Store, job_id: JobId, *handoff_ids: str) -> None:
+def drop_handoff(store: Store, job_id: JobId, *handoff_ids: str) -> None:
     dropped = [HandoffId(handoff_id) for handoff_id in handoff_ids]
     store.journal.commit(
         Commit(
@@ -69,7 +69,7 @@ def test_one_of_many_concurrent_claimants_gets_the_handoff(store: Store, job_id:
     assert verdicts == [ClaimVerdict.BUSY] * 7 + [ClaimVerdict.GRANTED]
 
 
-def test_while_the_lease_lasts_it_is_busy(store: Store, job_id: JobId) -> None:
+def test_a_handoff_is_busy_during_its_lease(store: Store, job_id: JobId) -> None:
     granted(store, job_id, "find.1")
 
     assert claim(store, job_id, "find.1", "w2").verdict is ClaimVerdict.BUSY
@@ -82,7 +82,7 @@ def test_an_ended_handoff_is_a_duplicate(store: Store, job_id: JobId) -> None:
 
 
 def test_an_unwanted_handoff_is_a_duplicate(store: Store, job_id: JobId) -> None:
-    drop(store, job_id, "find.1")
+    drop_handoff(store, job_id, "find.1")
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.DUPLICATE
 

@@ -32,34 +32,34 @@ def decision(store: Store, job_id: JobId) -> Commit:
     )
 
 
-def wanted(job_id: JobId) -> ClaimRequest:
+def claim_request(job_id: JobId) -> ClaimRequest:
     return ClaimRequest(
         job_id, ROLE, digest_of(text_of(ROLE)), "supervisor:1", WorstCase(10, 10, 0)
     )
 
 
 def test_an_issued_handoff_is_claimed_with_its_decision(store: Store, job_id: JobId) -> None:
-    recorded, claimed = store.claims.commit_and_claim(decision(store, job_id), wanted(job_id))
+    recorded, claimed = store.claims.commit_and_claim(
+        decision(store, job_id), claim_request(job_id)
+    )
 
-    assert [one.event.type for one in recorded] == ["handoff_issued"]
+    assert [item.event.type for item in recorded] == ["handoff_issued"]
     assert (claimed.verdict, claimed.reserved) == (ClaimVerdict.GRANTED, True)
     assert store.jobs.handoffs(job_id, [ROLE])[ROLE].worker == "supervisor:1"
     assert claim(store, job_id, ROLE, "supervisor:2").verdict is ClaimVerdict.BUSY
 
 
-def test_a_late_decision_claims_nothing(store: Store, job_id: JobId) -> None:
+def test_an_overtaken_decision_claims_nothing(store: Store, job_id: JobId) -> None:
     late = replace(decision(store, job_id), expected=0)
 
     with pytest.raises(VersionConflict):
-        store.claims.commit_and_claim(late, wanted(job_id))
+        store.claims.commit_and_claim(late, claim_request(job_id))
 
     assert store.jobs.handoffs(job_id, [ROLE]) == {}
 
 
-def test_a_claim_of_something_else_leaves_the_decision_as_it_is(
-    store: Store, job_id: JobId
-) -> None:
-    forged = replace(wanted(job_id), digest=digest_of("something else"))
+def test_a_refused_claim_does_not_undo_the_decision(store: Store, job_id: JobId) -> None:
+    forged = replace(claim_request(job_id), digest=digest_of("something else"))
 
     recorded, claimed = store.claims.commit_and_claim(decision(store, job_id), forged)
 

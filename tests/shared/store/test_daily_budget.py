@@ -1,5 +1,5 @@
-"""The day of a tenant and the day of the installation are above a job. Their caps hold over all
-jobs, and a call belongs to the day of its start.
+"""The daily caps of a tenant and of the installation hold over all jobs. A call counts on the day
+of its start.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ WORST = WorstCase(500, 100, 50)
 DAY_MS = 86_400_000
 
 
-def a_claim(
-    store: Store, tenant: str = "default", max_microusd: int | None = None, **books: int
+def claim_of(
+    store: Store, tenant: str = "default", max_microusd: int | None = None, **limits: int
 ) -> Claim:
-    job_id = a_job(store, tenant, **books)
+    job_id = a_job(store, tenant, **limits)
     issue(store, job_id, "find.1", max_microusd=max_microusd)
     return granted(store, job_id, "find.1")
 
 
-def day(store: Store, tenant: str | None = None, days_ago: int = 0) -> dict[str, int]:
+def day_account(store: Store, tenant: str | None = None, days_ago: int = 0) -> dict[str, int]:
     key = f"handoff:day:{int(store.connection.now() * 1000) // DAY_MS - days_ago}" + (
         f":{tenant}" if tenant else ""
     )
@@ -49,7 +49,7 @@ def test_a_cap_of_the_day_holds_over_all_jobs_and_is_named(
     store: Store, caps: DailyCaps, level: str, limit: str
 ) -> None:
     store.daily_budgets.set_caps(caps)
-    first, second = a_claim(store), a_claim(store)
+    first, second = claim_of(store), claim_of(store)
     first.reserve(WORST)
     assert verdict(second, WORST) == b"wait", "others' reservations may come back"
     first.checkpoint(replied(500, 100, 50))
@@ -60,25 +60,29 @@ def test_a_cap_of_the_day_holds_over_all_jobs_and_is_named(
     assert (reached.value.level, reached.value.limit) == (level, limit)
 
 
-def test_a_tenant_that_has_spent_its_day_takes_nothing_from_another(store: Store) -> None:
+def test_a_tenant_with_a_spent_day_does_not_affect_other_tenants(store: Store) -> None:
     store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=50))
     for tenant in ("ours", "theirs"):
-        a_claim(store, tenant).reserve(WORST)
+        claim_of(store, tenant).reserve(WORST)
 
-    assert verdict(a_claim(store, "ours"), WORST) == b"wait"
+    assert verdict(claim_of(store, "ours"), WORST) == b"wait"
 
 
 def test_a_reservation_holds_at_all_levels_or_at_none(store: Store) -> None:
     store.daily_budgets.set_caps(DailyCaps(tenant_day_tokens=700))
-    first, second = a_claim(store, "ours"), a_claim(store, "ours")
+    first, second = claim_of(store, "ours"), claim_of(store, "ours")
     first.reserve(WORST)
     assert verdict(second, WORST) == b"wait"
 
-    assert day(store)["reserved_tokens"] == day(store, "ours")["reserved_tokens"] == 600
+    assert (
+        day_account(store)["reserved_tokens"]
+        == day_account(store, "ours")["reserved_tokens"]
+        == 600
+    )
     first.checkpoint(replied(100, 20, 5))
     finish(first)
-    assert day(store)["reserved_tokens"] == day(store, "ours")["reserved_usd"] == 0
-    assert day(store)["usd"] == day(store, "ours")["usd"] == 5
+    assert day_account(store)["reserved_tokens"] == day_account(store, "ours")["reserved_usd"] == 0
+    assert day_account(store)["usd"] == day_account(store, "ours")["usd"] == 5
 
 
 def test_a_handoffs_cost_limit_holds_for_it_alone_over_all_its_claims(store: Store) -> None:
@@ -96,24 +100,27 @@ def test_a_handoffs_cost_limit_holds_for_it_alone_over_all_its_claims(store: Sto
     granted(store, job_id, "look.1").reserve(WORST)
 
 
-def test_a_call_made_before_midnight_and_over_after_it_is_booked_where_it_was_set_aside(
+def test_a_call_over_midnight_is_charged_to_the_day_of_its_reservation(
     store: Store,
 ) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_usd=60))
-    first = a_claim(store)
+    first = claim_of(store)
     first.reserve(WORST)
-    it_is_the_next_day(store, first)
+    move_to_yesterday(store, first)
 
     first.checkpoint(replied(100, 20, 5))
     finish(first)
 
-    assert (day(store, days_ago=1)["usd"], day(store, days_ago=1)["reserved_usd"]) == (5, 0)
-    assert day(store).get("usd", 0) == 0
-    a_claim(store).reserve(WORST)
+    assert (
+        day_account(store, days_ago=1)["usd"],
+        day_account(store, days_ago=1)["reserved_usd"],
+    ) == (5, 0)
+    assert day_account(store).get("usd", 0) == 0
+    claim_of(store).reserve(WORST)
 
 
-def it_is_the_next_day(store: Store, claimed: Claim) -> None:
-    """Move the reservations of today to yesterday, because a test cannot set Redis's clock."""
+def move_to_yesterday(store: Store, claimed: Claim) -> None:
+    """Move the reservations of today to yesterday, because a test cannot set the clock of Redis."""
     redis: Any = store.connection.redis
     today = int(store.connection.now() * 1000) // DAY_MS
     for of in ("", ":default"):
@@ -122,7 +129,7 @@ def it_is_the_next_day(store: Store, claimed: Claim) -> None:
 
 
 def test_the_accounts_of_a_day_expire(store: Store) -> None:
-    first = a_claim(store, "ours")
+    first = claim_of(store, "ours")
     first.reserve(WORST)
     first.checkpoint(replied())
 
@@ -134,7 +141,7 @@ def test_the_accounts_of_a_day_expire(store: Store) -> None:
 
 def test_caps_hold_until_they_are_set_again(store: Store) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_usd=10))
-    claimed = a_claim(store)
+    claimed = claim_of(store)
     assert verdict(claimed, WORST) == b"max_usd"
     store.daily_budgets.set_caps(DailyCaps(day_tokens=10**6))
 
@@ -144,21 +151,21 @@ def test_caps_hold_until_they_are_set_again(store: Store) -> None:
 def test_a_spent_cap_is_named_with_the_time_of_its_renewal(store: Store) -> None:
     assert store.daily_budgets.spent_up("ours") is None
     store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=5, day_tokens=10**6))
-    claimed = a_claim(store, "ours")
+    claimed = claim_of(store, "ours")
     claimed.reserve(WorstCase(1, 1, 5))
     assert store.daily_budgets.spent_up("ours") is None, "set aside is not spent"
     claimed.checkpoint(replied(1, 1, 5))
     finish(claimed)
 
-    said = store.daily_budgets.spent_up("ours") or ""
-    assert said.startswith(
+    message = store.daily_budgets.spent_up("ours") or ""
+    assert message.startswith(
         "the budget of tenant ours for today is spent ($5e-06 of $5e-06); there is more at 00:00 UTC, in "
     )
     assert store.daily_budgets.spent_up("theirs") is None
 
 
 @pytest.mark.parametrize(
-    ("caps", "more", "said"),
+    ("caps", "more", "message"),
     [
         (
             DailyCaps(day_usd=99),
@@ -172,19 +179,19 @@ def test_a_spent_cap_is_named_with_the_time_of_its_renewal(store: Store) -> None
         ),
     ],
 )
-def test_a_cap_under_which_nothing_can_begin_is_spent_until_it_is_raised(
-    store: Store, caps: DailyCaps, more: DailyCaps, said: str
+def test_a_cap_that_is_too_low_for_any_call_counts_as_spent_until_it_is_raised(
+    store: Store, caps: DailyCaps, more: DailyCaps, message: str
 ) -> None:
     store.daily_budgets.set_caps(caps)
-    first = a_claim(store, "ours")
+    first = claim_of(store, "ours")
     first.reserve(WORST)
     first.checkpoint(replied(100, 20, 50))
     assert store.daily_budgets.spent_up("ours") is None, "nobody has asked for more than is left"
-    second = a_claim(store, "ours")
+    second = claim_of(store, "ours")
 
     assert {verdict(second, WORST) for _ in range(2)} <= {b"max_usd", b"max_tokens"}
 
-    assert said in (store.daily_budgets.spent_up("ours") or "")
+    assert message in (store.daily_budgets.spent_up("ours") or "")
     assert all(
         store.connection.redis.pttl(key) > 0
         for key in store.connection.redis.scan_iter("handoff:day:*")
@@ -194,16 +201,16 @@ def test_a_cap_under_which_nothing_can_begin_is_spent_until_it_is_raised(
     second.reserve(WORST)
 
 
-def test_the_smallest_amount_that_could_not_begin_counts_while_it_is_too_large(
+def test_the_smallest_refused_amount_counts_while_it_is_too_large(
     store: Store,
 ) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_usd=99))
     for microusd in (300, 200, 250):
-        assert verdict(a_claim(store), WorstCase(1, 1, microusd)) == b"max_usd"
+        assert verdict(claim_of(store), WorstCase(1, 1, microusd)) == b"max_usd"
     assert store.daily_budgets.today("ours").installation.needed_microusd == 200
 
     store.daily_budgets.set_caps(DailyCaps(day_usd=220))
-    assert verdict(a_claim(store), WorstCase(1, 1, 250)) == b"max_usd"
+    assert verdict(claim_of(store), WorstCase(1, 1, 250)) == b"max_usd"
 
     assert store.daily_budgets.today("ours").installation.needed_microusd == 250
     assert store.daily_budgets.spent_up("ours"), (
@@ -211,11 +218,11 @@ def test_the_smallest_amount_that_could_not_begin_counts_while_it_is_too_large(
     )
 
 
-def test_late_calls_and_closing_calls_do_not_count_as_the_needs_of_a_new_job(
+def test_late_calls_and_closing_calls_do_not_count_as_the_cost_of_a_new_job(
     store: Store,
 ) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_usd=99))
-    late, job_id = a_claim(store), a_job(store)
+    late, job_id = claim_of(store), a_job(store)
     late.reserve(WORST)
     late.checkpoint(replied(100, 20, 5))
     issue(store, job_id, "assessor.1", role="assessor", group=None)
@@ -227,28 +234,30 @@ def test_late_calls_and_closing_calls_do_not_count_as_the_needs_of_a_new_job(
 
 def test_a_call_that_waits_for_other_reservations_uses_no_day_budget(store: Store) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_usd=99))
-    a_claim(store).reserve(WORST)
-    assert verdict(a_claim(store), WORST) == b"wait"
+    claim_of(store).reserve(WORST)
+    assert verdict(claim_of(store), WORST) == b"wait"
 
     assert store.daily_budgets.spent_up("ours") is None
 
 
 @pytest.mark.parametrize(
-    ("role", "said"), [("researcher", b"max_turns"), ("assessor", b"ok"), ("synthesizer", b"ok")]
+    ("role", "reason"), [("researcher", b"max_turns"), ("assessor", b"ok"), ("synthesizer", b"ok")]
 )
-def test_the_closing_reserve_is_for_the_closing_roles(store: Store, role: str, said: bytes) -> None:
+def test_the_closing_reserve_is_for_the_closing_roles(
+    store: Store, role: str, reason: bytes
+) -> None:
     job_id = a_job(store, max_turns=2, keep_turns=1)
     issue(store, job_id, "find.1", "look.1", role=role)
     first = granted(store, job_id, "find.1")
     first.reserve(WORST)
     first.checkpoint(replied())
 
-    assert verdict(granted(store, job_id, "look.1"), WORST) == said
+    assert verdict(granted(store, job_id, "look.1"), WORST) == reason
 
 
 def test_the_spent_amount_is_shown_next_to_the_limit(store: Store) -> None:
     store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=500_000, day_tokens=10**6))
-    claimed = a_claim(store, "ours")
+    claimed = claim_of(store, "ours")
     claimed.reserve(WORST)
     claimed.checkpoint(replied(1_000, 200, 50))
     today = store.daily_budgets.today("ours")

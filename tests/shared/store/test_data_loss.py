@@ -44,9 +44,7 @@ def test_a_claim_with_lost_checkpoints_adds_none_after_the_gap(store: Store, job
 
 
 def redis_time(store: Store) -> float:
-    """As the scripts see it: `Connection.now` is off by up to half of the round trip in which
-    it asked.
-    """
+    """Return the time of Redis. `Connection.now` differs by up to half a round trip."""
     seconds, micros = store.connection.redis.time()
     return float(seconds) + float(micros) / 1e6
 

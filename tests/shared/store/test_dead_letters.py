@@ -1,4 +1,4 @@
-"""Dead letters: newest first, found by a name that stays, dropped one at a time or all at once."""
+"""Dead letters are listed newest first, and dropped by their names or all together."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_letter_keeps_its_name_when_others_arrive(store: Store) -> None:
     assert len(set(names)) == 2
 
 
-def test_one_letter_is_dropped_and_the_others_stay(store: Store) -> None:
+def test_a_single_letter_can_be_dropped(store: Store) -> None:
     for body in ("one", "two", "three"):
         store.dead_letters.add("researcher", "no handoff", body)
     second = store.dead_letters.newest()[1]
@@ -64,7 +64,7 @@ def test_all_letters_are_dropped(store: Store) -> None:
     assert store.dead_letters.newest() == []
 
 
-def test_a_letter_is_cut_and_says_how_long_the_message_was(store: Store) -> None:
+def test_a_long_letter_is_cut_and_states_the_length_of_the_message(store: Store) -> None:
     store.dead_letters.add("writer", "not JSON", "x" * 5_000_000)
 
     (letter,) = store.dead_letters.newest()
@@ -86,9 +86,10 @@ def test_half_a_surrogate_pair_is_kept_as_escaped_text(store: Store) -> None:
 FUTURE = HandoffId("find.1")
 
 
-def a_future_handoff(store: Store, task: str = "") -> tuple[JobId, str]:
-    """Issued by a newer version: this one cannot read its message, which was published and
-    taken a while ago.
+def unreadable_handoff(store: Store, task: str = "") -> tuple[JobId, str]:
+    """Store a handoff that a newer version issued, which this version cannot read.
+
+    It was published and taken a minute ago. Return its job and its text.
     """
     job_id = a_job(store)
     text = json.dumps(
@@ -100,10 +101,10 @@ def a_future_handoff(store: Store, task: str = "") -> tuple[JobId, str]:
     return job_id, text
 
 
-def test_a_handoff_of_another_version_is_left_to_it_and_later_to_a_person(
+def test_a_handoff_of_another_version_is_left_to_that_version_and_later_becomes_a_dead_letter(
     store: Store,
 ) -> None:
-    job_id, text = a_future_handoff(store)
+    job_id, text = unreadable_handoff(store)
 
     assert not store.dead_letters.unread(QUEUE, "schema_version: 2", text)
     assert store.dead_letters.newest() == []
@@ -120,7 +121,7 @@ def test_a_handoff_of_another_version_is_left_to_it_and_later_to_a_person(
 def test_the_dead_letter_exists_even_if_its_finder_fails_afterwards(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, text = a_future_handoff(store)
+    _, text = unreadable_handoff(store)
     (tmp_path / "script.keep_unread.after").write_text("drop")
     monkeypatch.setenv(failpoints.FAILPOINTS, str(tmp_path))
     failpoints.folder.cache_clear()
@@ -136,7 +137,7 @@ def test_the_dead_letter_exists_even_if_its_finder_fails_afterwards(
 
 
 def test_a_worker_that_knows_the_version_may_claim_at_any_time(store: Store) -> None:
-    job_id, text = a_future_handoff(store)
+    job_id, text = unreadable_handoff(store)
     store.dead_letters.unread(QUEUE, "schema_version: 2", text)
 
     claimed = store.claims.claim(ClaimRequest(job_id, FUTURE, digest_of(text), "w2"))
@@ -152,7 +153,7 @@ def test_a_worker_that_knows_the_version_may_claim_at_any_time(store: Store) -> 
 def test_a_retried_letter_is_found_by_the_next_sweep(
     store: Store, redis_url: str, around: str
 ) -> None:
-    job_id, text = a_future_handoff(store)
+    job_id, text = unreadable_handoff(store)
     jobs = client.connect(redis_url, Settings(offline=True))
     store.dead_letters.unread(
         QUEUE,
@@ -169,9 +170,11 @@ def test_a_retried_letter_is_found_by_the_next_sweep(
     jobs.store.connection.close()
 
 
-def test_a_long_handoff_is_tried_again_as_well(store: Store, redis_url: str) -> None:
-    """The dead letter may be cut short: the store holds the whole handoff."""
-    job_id, text = a_future_handoff(store, "long " * MOST_BODY_CHARS)
+def test_a_retry_of_a_long_dead_letter_uses_the_complete_handoff(
+    store: Store, redis_url: str
+) -> None:
+    """The dead letter may be truncated. The store holds the complete handoff."""
+    job_id, text = unreadable_handoff(store, "long " * MOST_BODY_CHARS)
     store.dead_letters.unread(QUEUE, "schema_version: 2", text, patience_s=0)
     jobs = client.connect(redis_url, Settings(offline=True))
     jobs.requeue_dead(store.dead_letters.newest()[0])
@@ -181,7 +184,7 @@ def test_a_long_handoff_is_tried_again_as_well(store: Store, redis_url: str) -> 
 
 
 def test_an_unwanted_or_invalid_message_cannot_be_retried(store: Store, redis_url: str) -> None:
-    job_id, text = a_future_handoff(store)
+    job_id, text = unreadable_handoff(store)
     jobs = client.connect(redis_url, Settings(offline=True))
     stranger = json.dumps({"job_id": "j-000000000000", "handoff_id": "a.1"})
     for body, why in (

@@ -1,5 +1,5 @@
-"""The end of a handoff, the decision on its result and the claim of the next handoff are one step.
-The end is stored even if the decision is refused.
+"""The end of a handoff, the decision on its result and the next claim are one step. A refused
+decision does not lose the end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LOOK = "0123456789abcdef"
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """A job with an open planner and an open step."""
+    """Return a job with an open planner and an open step."""
     job_id = a_job(store, max_turns=10)
     issue(store, job_id, STEP)
     issue(store, job_id, FIRST, role="planner", group=None)
@@ -50,22 +50,22 @@ def job_id(store: Store) -> JobId:
 
 
 @pytest.fixture
-def held(store: Store, job_id: JobId) -> Claim:
-    """The claim of the planner, whose model has answered."""
-    wanted = ClaimRequest(job_id, FIRST, digest_of(text_of(FIRST)), "supervisor:1", look=LOOK)
-    made = store.claims.claim(wanted)
-    made.reserve(WorstCase(10, 10, 0))
-    made.checkpoint(replied(), may_wait=True)
-    return made
+def planner_claim(store: Store, job_id: JobId) -> Claim:
+    """Return the claim of the planner after the model's reply."""
+    request = ClaimRequest(job_id, FIRST, digest_of(text_of(FIRST)), "supervisor:1", look=LOOK)
+    claimed = store.claims.claim(request)
+    claimed.reserve(WorstCase(10, 10, 0))
+    claimed.checkpoint(replied(), may_wait=True)
+    return claimed
 
 
-def end_of(held: Claim) -> FinishRequest:
-    result = result_of(held)
-    return held.end(result, (finished(result),))
+def end_of(planner_claim: Claim) -> FinishRequest:
+    result = result_of(planner_claim)
+    return planner_claim.end(result, (finished(result),))
 
 
-def next_role(store: Store, job_id: JobId) -> Commit:
-    """A decision on the version before the end."""
+def next_decision(store: Store, job_id: JobId) -> Commit:
+    """Return a decision on the version before the planner's end."""
     return Commit(
         job_id=job_id,
         expected=version_in(store, job_id),
@@ -74,42 +74,54 @@ def next_role(store: Store, job_id: JobId) -> Commit:
     )
 
 
-def wanted(job_id: JobId) -> ClaimRequest:
+def next_claim(job_id: JobId) -> ClaimRequest:
     return ClaimRequest(
         job_id, NEXT, digest_of(text_of(NEXT)), "supervisor:1", WorstCase(10, 10, 0)
     )
 
 
-def followed(store: Store, held: Claim) -> FinishedWithCommit:
+def end_and_continue(store: Store, planner_claim: Claim) -> FinishedWithCommit:
     return store.claims.end_and_commit(
-        held, end_of(held), next_role(store, held.job_id), wanted(held.job_id)
+        planner_claim,
+        end_of(planner_claim),
+        next_decision(store, planner_claim.job_id),
+        next_claim(planner_claim.job_id),
     )
 
 
-def kinds(store: Store, job_id: JobId) -> list[str]:
-    return [one.event.type for one in store.journal.read(job_id, 3)]
+def event_types(store: Store, job_id: JobId) -> list[str]:
+    return [recorded.event.type for recorded in store.journal.read(job_id, 3)]
 
 
-def test_both_events_are_in_the_journal_in_order(store: Store, job_id: JobId, held: Claim) -> None:
-    done = followed(store, held)
+def test_both_events_are_in_the_journal_in_order(
+    store: Store, job_id: JobId, planner_claim: Claim
+) -> None:
+    finished_commit = end_and_continue(store, planner_claim)
 
-    assert kinds(store, job_id) == ["handoff_finished", "handoff_issued"]
-    assert (*done.finished.recorded, *done.recorded) == tuple(store.journal.read(job_id, 3))
+    assert event_types(store, job_id) == ["handoff_finished", "handoff_issued"]
+    assert (*finished_commit.finished.recorded, *finished_commit.recorded) == tuple(
+        store.journal.read(job_id, 3)
+    )
 
 
-def test_the_next_handoff_is_claimed_with_them(store: Store, job_id: JobId, held: Claim) -> None:
-    done = followed(store, held)
+def test_the_next_handoff_is_claimed_in_the_same_step(
+    store: Store, job_id: JobId, planner_claim: Claim
+) -> None:
+    finished_commit = end_and_continue(store, planner_claim)
 
-    assert done.claim is not None
-    assert (done.claim.verdict, done.claim.reserved) == (ClaimVerdict.GRANTED, True)
+    assert finished_commit.claim is not None
+    assert (finished_commit.claim.verdict, finished_commit.claim.reserved) == (
+        ClaimVerdict.GRANTED,
+        True,
+    )
     assert claim(store, job_id, NEXT, "supervisor:2").verdict is ClaimVerdict.BUSY
     assert claim(store, job_id, FIRST, "supervisor:2").verdict is ClaimVerdict.DUPLICATE
 
 
 def test_the_first_handoffs_cost_is_booked_before_the_next_reservation(
-    store: Store, job_id: JobId, held: Claim
+    store: Store, job_id: JobId, planner_claim: Claim
 ) -> None:
-    followed(store, held)
+    end_and_continue(store, planner_claim)
 
     assert store.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns") == [
         b"1",
@@ -117,103 +129,107 @@ def test_the_first_handoffs_cost_is_booked_before_the_next_reservation(
     ]
 
 
-def test_the_evaluation_ends_with_them(store: Store, job_id: JobId, held: Claim) -> None:
-    followed(store, held)
+def test_the_evaluation_ends_in_the_same_step(
+    store: Store, job_id: JobId, planner_claim: Claim
+) -> None:
+    end_and_continue(store, planner_claim)
 
     assert count_unfinished_evaluations(store, job_id) == 0
 
 
 def test_an_overtaken_decision_leaves_the_end_and_its_evaluation_recorded(
-    store: Store, job_id: JobId, held: Claim
+    store: Store, job_id: JobId, planner_claim: Claim
 ) -> None:
-    order = next_role(store, job_id)
+    order = next_decision(store, job_id)
     store.journal.append(job_id, CancelRequested())
 
-    done = store.claims.end_and_commit(held, end_of(held), order, wanted(job_id))
+    finished_commit = store.claims.end_and_commit(
+        planner_claim, end_of(planner_claim), order, next_claim(job_id)
+    )
 
-    assert (done.recorded, done.claim) == ((), None)
-    assert kinds(store, job_id) == ["cancel_requested", "handoff_finished"]
-    assert list(done.finished.recorded) == store.journal.read(job_id, 4)
+    assert (finished_commit.recorded, finished_commit.claim) == ((), None)
+    assert event_types(store, job_id) == ["cancel_requested", "handoff_finished"]
+    assert list(finished_commit.finished.recorded) == store.journal.read(job_id, 4)
     assert count_unfinished_evaluations(store, job_id) == 1
 
 
 def test_no_step_is_issued_past_a_result_that_arrived_in_between(
-    store: Store, job_id: JobId, held: Claim
+    store: Store, job_id: JobId, planner_claim: Claim
 ) -> None:
-    """The results' own wake-ups found nothing to do while the role ran. The next decision must
+    """The wake-ups of the results found nothing to do while the role ran. The next decision must
     include the results.
     """
-    order = replace(next_role(store, job_id), events=[issued("write.1", group="g2")])
+    order = replace(next_decision(store, job_id), events=[issued("write.1", group="g2")])
     finish(granted(store, job_id, STEP))
 
-    done = store.claims.end_and_commit(held, end_of(held), order, None)
+    finished_commit = store.claims.end_and_commit(planner_claim, end_of(planner_claim), order, None)
 
-    assert done.recorded == ()
-    assert kinds(store, job_id) == ["handoff_finished", "handoff_finished"]
+    assert finished_commit.recorded == ()
+    assert event_types(store, job_id) == ["handoff_finished", "handoff_finished"]
 
 
-def test_earlier_evaluations_of_others_do_not_stay_recorded(
-    store: Store, job_id: JobId, held: Claim
+def test_earlier_evaluations_of_other_processes_do_not_stay_recorded(
+    store: Store, job_id: JobId, planner_claim: Claim
 ) -> None:
-    """A later evaluation that completes also covers the earlier evaluations of the job."""
+    """A completed evaluation also covers the earlier evaluations of the job."""
     add_unfinished_evaluations(store, job_id, 60, 40, 20)
-    followed(store, held)
+    end_and_continue(store, planner_claim)
 
     assert count_unfinished_evaluations(store, job_id) == 0
 
 
-def test_the_counts_of_handoffs_continue(store: Store, job_id: JobId, held: Claim) -> None:
-    followed(store, held)
+def test_the_counts_of_handoffs_continue(store: Store, job_id: JobId, planner_claim: Claim) -> None:
+    end_and_continue(store, planner_claim)
 
     assert store.job_summaries.of(job_id).tally == HandoffTally(
         issued=3, ok=1, partial=0, needs_input=0, failed=0, dropped=0
     )
 
 
-def test_a_lost_claim_writes_nothing(store: Store, job_id: JobId, held: Claim) -> None:
-    expire_lease(store, held)
+def test_a_lost_claim_writes_nothing(store: Store, job_id: JobId, planner_claim: Claim) -> None:
+    expire_lease(store, planner_claim)
     claim(store, job_id, FIRST, "supervisor:2")
 
     with pytest.raises(LeaseLost):
-        followed(store, held)
+        end_and_continue(store, planner_claim)
 
-    assert kinds(store, job_id) == []
+    assert event_types(store, job_id) == []
 
 
 def test_a_repeated_request_ends_the_handoff_once_and_decides_once(
-    store: Store, job_id: JobId, held: Claim
+    store: Store, job_id: JobId, planner_claim: Claim
 ) -> None:
     """The first answer was lost."""
-    end, order = end_of(held), next_role(store, job_id)
-    first = store.claims.end_and_commit(held, end, order, wanted(job_id))
+    end, order = end_of(planner_claim), next_decision(store, job_id)
+    first = store.claims.end_and_commit(planner_claim, end, order, next_claim(job_id))
 
-    again = store.claims.end_and_commit(held, end, order, wanted(job_id))
+    again = store.claims.end_and_commit(planner_claim, end, order, next_claim(job_id))
 
     assert (again.finished, again.recorded) == (first.finished, ())
-    assert held.finish(end) == first.finished
-    assert kinds(store, job_id) == ["handoff_finished", "handoff_issued"]
+    assert planner_claim.finish(end) == first.finished
+    assert event_types(store, job_id) == ["handoff_finished", "handoff_issued"]
     assert store.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns") == [
         b"1",
         b"1",
     ]
 
 
-def test_the_payloads_of_both_are_stored(store: Store, job_id: JobId, held: Claim) -> None:
-    order = replace(next_role(store, job_id), payloads=["what is decided"])
-    store.claims.end_and_commit(held, end_of(held), order, None)
+def test_the_payloads_of_both_are_stored(store: Store, job_id: JobId, planner_claim: Claim) -> None:
+    order = replace(next_decision(store, job_id), payloads=["what is decided"])
+    store.claims.end_and_commit(planner_claim, end_of(planner_claim), order, None)
 
-    digests = [digest_of("what is decided"), result_of(held).content_digest]
+    digests = [digest_of("what is decided"), result_of(planner_claim).content_digest]
     assert set(store.payloads.get(job_id, digests)) == set(digests)
 
 
-def test_the_end_of_the_job_can_follow(store: Store, job_id: JobId, held: Claim) -> None:
+def test_the_end_of_the_job_can_follow(store: Store, job_id: JobId, planner_claim: Claim) -> None:
     order = replace(
-        next_role(store, job_id),
+        next_decision(store, job_id),
         events=[JobEnded(status=JobStatus.OK)],
         drop=[STEP],
         fields={"status": "ok"},
     )
-    store.claims.end_and_commit(held, end_of(held), order, None)
+    store.claims.end_and_commit(planner_claim, end_of(planner_claim), order, None)
 
-    assert kinds(store, job_id) == ["handoff_finished", "job_ended"]
+    assert event_types(store, job_id) == ["handoff_finished", "job_ended"]
     assert store.jobs.handoffs(job_id, [STEP])[STEP].state == "dropped"

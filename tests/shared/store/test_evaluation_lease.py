@@ -1,5 +1,5 @@
-"""Evaluations of a job: recorded at their begin, removed at their end. A job with too many
-evaluations without an end, in a row, fails.
+"""Each evaluation is recorded from its start to its end. A job whose evaluations never end is given
+up.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tests.doubles.sweep_states import (
 from tests.waiting import wait_until
 
 GIVEN_UP_S = FROZEN_AFTER_LEASES * 3_600.0
-"""The same for every store in this file."""
-LONG_AGO = tuple(GIVEN_UP_S * (MAX_LOOKS - n) + 60 - n for n in range(MAX_LOOKS))
-"""The maximum number of silent evaluations, each begun after the previous one was given up."""
+"""Time in seconds after which a silent evaluation is given up. Leases in this file last an hour."""
+SILENT_AGES_S = tuple(GIVEN_UP_S * (MAX_LOOKS - n) + 60 - n for n in range(MAX_LOOKS))
+"""Ages in seconds of the maximum number of silent evaluations, each started after the last ended."""
 
 
-def heard_of(store: Store, job_id: JobId) -> dict[str, int]:
+def last_signs_ms(store: Store, job_id: JobId) -> dict[str, int]:
     """Return the time of the last sign of life of each recorded evaluation (Unix ms)."""
-    words = store.connection.redis.hget(keys.job(job_id), "looks").decode().split()
-    return {name: int(at_ms) for name, at_ms in (word.split(":") for word in words)}
+    entries = store.connection.redis.hget(keys.job(job_id), "looks").decode().split()
+    return {name: int(at_ms) for name, at_ms in (word.split(":") for word in entries)}
 
 
 @pytest.fixture
@@ -75,19 +75,19 @@ def test_an_evaluation_that_begins_twice_counts_once(store: Store, job_id: JobId
     assert count_unfinished_evaluations(store, job_id) == 1
 
 
-@pytest.mark.parametrize("how", ["commit", "due", "record_failure", "interrupted"])
+@pytest.mark.parametrize("how_it_ends", ["commit", "due", "record_failure", "interrupted"])
 def test_a_completed_evaluation_removes_itself_and_earlier_ones(
-    store: Store, job_id: JobId, how: str
+    store: Store, job_id: JobId, how_it_ends: str
 ) -> None:
     ending, later = store.evaluation_leases.at(job_id), store.evaluation_leases.at(job_id)
     ending.begin()
     later.begin()
-    begun = store.connection.redis.hget(keys.job(job_id), "looks")
-    add_unfinished_evaluations(store, job_id, *LONG_AGO[1:])
+    recorded = store.connection.redis.hget(keys.job(job_id), "looks")
+    add_unfinished_evaluations(store, job_id, *SILENT_AGES_S[1:])
     before = store.connection.redis.hget(keys.job(job_id), "looks")
-    store.connection.redis.hset(keys.job(job_id), "looks", before + b" " + begun)
+    store.connection.redis.hset(keys.job(job_id), "looks", before + b" " + recorded)
 
-    match how:
+    match how_it_ends:
         case "commit":
             store.journal.commit(
                 Commit(job_id=job_id, expected=1, events=[CancelRequested()], look=ending.name)
@@ -131,29 +131,29 @@ def test_an_evaluation_continues_after_its_role_has_finished(store: Store, job_i
 
 
 def test_no_evaluation_begins_after_too_many_without_an_end(store: Store, job_id: JobId) -> None:
-    add_unfinished_evaluations(store, job_id, *LONG_AGO)
+    add_unfinished_evaluations(store, job_id, *SILENT_AGES_S)
 
     with pytest.raises(PoisonJob):
         store.evaluation_leases.at(job_id).begin()
 
 
-def test_the_process_that_ends_such_a_job_runs_alone_and_may_freeze_too(
+def test_the_process_that_gives_up_a_job_runs_alone_and_may_freeze(
     store: Store, job_id: JobId
 ) -> None:
-    add_unfinished_evaluations(store, job_id, *LONG_AGO)
+    add_unfinished_evaluations(store, job_id, *SILENT_AGES_S)
     with pytest.raises(PoisonJob):
         store.evaluation_leases.at(job_id).begin()
 
     with pytest.raises(TooManyEvaluators):
         store.evaluation_leases.at(job_id).begin()
 
-    add_unfinished_evaluations(store, job_id, *LONG_AGO, GIVEN_UP_S + 1)
+    add_unfinished_evaluations(store, job_id, *SILENT_AGES_S, GIVEN_UP_S + 1)
     with pytest.raises(PoisonJob):
         store.evaluation_leases.at(job_id).begin()
 
 
 def test_one_evaluation_less_than_the_limit_is_no_reason(store: Store, job_id: JobId) -> None:
-    add_unfinished_evaluations(store, job_id, *LONG_AGO[1:])
+    add_unfinished_evaluations(store, job_id, *SILENT_AGES_S[1:])
 
     assert store.evaluation_leases.at(job_id).begin()
 
@@ -161,7 +161,7 @@ def test_one_evaluation_less_than_the_limit_is_no_reason(store: Store, job_id: J
 def test_while_one_evaluation_tests_a_failing_job_no_other_begins_and_the_job_is_due_soon(
     store: Store, job_id: JobId
 ) -> None:
-    add_unfinished_evaluations(store, job_id, LONG_AGO[-1], 60)
+    add_unfinished_evaluations(store, job_id, SILENT_AGES_S[-1], 60)
     age_wake_ups(store, 0, job_id)
 
     with pytest.raises(TooManyEvaluators):
@@ -178,14 +178,14 @@ def test_while_one_evaluation_tests_a_failing_job_no_other_begins_and_the_job_is
 def test_after_a_failure_only_one_evaluation_begins_even_at_the_same_moment(
     store: Store, job_id: JobId
 ) -> None:
-    add_unfinished_evaluations(store, job_id, LONG_AGO[-1])
+    add_unfinished_evaluations(store, job_id, SILENT_AGES_S[-1])
 
     assert store.evaluation_leases.at(job_id).begin()
     with pytest.raises(TooManyEvaluators):
         store.evaluation_leases.at(job_id).begin()
 
 
-def test_the_limit_of_frozen_evaluations_holds_before_any_is_given_up(
+def test_the_limit_of_frozen_evaluations_applies_before_any_is_given_up(
     store: Store, job_id: JobId
 ) -> None:
     add_unfinished_evaluations(store, job_id, *(60 - n for n in range(MAX_LOOKS - 1)))
@@ -196,7 +196,7 @@ def test_the_limit_of_frozen_evaluations_holds_before_any_is_given_up(
         store.evaluation_leases.at(job_id).begin()
 
 
-def test_looks_that_began_before_the_first_was_given_up_count_as_one(
+def test_evaluations_that_started_before_the_first_was_given_up_count_as_one(
     store: Store, job_id: JobId
 ) -> None:
     """Several processes can die within seconds, for example with their machine."""
@@ -219,16 +219,16 @@ def test_a_long_evaluation_gives_signs_of_life(redis_url: str) -> None:
     slow, frozen = store.evaluation_leases.at(job_id), store.evaluation_leases.at(job_id)
     slow.begin()
     frozen.begin()
-    began = heard_of(store, job_id)
+    began = last_signs_ms(store, job_id)
 
     with leases.evaluating(slow.heartbeat):
         later = FROZEN_AFTER_LEASES * lease_s * 1000
         wait_until(
-            lambda: heard_of(store, job_id)[slow.name] > began[slow.name] + later,
+            lambda: last_signs_ms(store, job_id)[slow.name] > began[slow.name] + later,
             what="signs of life",
         )
 
-    assert heard_of(store, job_id)[frozen.name] == began[frozen.name]
+    assert last_signs_ms(store, job_id)[frozen.name] == began[frozen.name]
     leases.stop()
     store.connection.close()
 
@@ -244,7 +244,7 @@ def test_a_heartbeat_restores_no_removed_evaluation(store: Store, job_id: JobId)
 
 
 def test_a_live_evaluation_does_not_count_as_frozen(store: Store, job_id: JobId) -> None:
-    add_unfinished_evaluations(store, job_id, *LONG_AGO)
+    add_unfinished_evaluations(store, job_id, *SILENT_AGES_S)
     redis = store.connection.redis
     first = redis.hget(keys.job(job_id), "looks").decode().partition(":")[0]
 
@@ -252,13 +252,13 @@ def test_a_live_evaluation_does_not_count_as_frozen(store: Store, job_id: JobId)
         "evaluate", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "lives"]
     )
 
-    with pytest.raises(TooManyEvaluators):  # one evaluation exists, and the job is not given up
+    with pytest.raises(TooManyEvaluators):  # one evaluation is open, so the job is not given up
         store.evaluation_leases.at(job_id).begin()
 
 
 def test_a_silent_redis_makes_no_evaluation_frozen(store: Store, job_id: JobId) -> None:
-    add_unfinished_evaluations(store, job_id, *LONG_AGO)
-    simulate_silence(store, LONG_AGO[0])
+    add_unfinished_evaluations(store, job_id, *SILENT_AGES_S)
+    simulate_silence(store, SILENT_AGES_S[0])
 
     with pytest.raises(TooManyEvaluators):
         store.evaluation_leases.at(job_id).begin()
@@ -270,7 +270,7 @@ def test_a_supervisor_without_evaluation_leases_leaves_other_evaluations_unchang
     """The supervisor's version has no evaluation leases. It decides between two evaluations of this
     version.
     """
-    add_unfinished_evaluations(store, job_id, *LONG_AGO[1:])
+    add_unfinished_evaluations(store, job_id, *SILENT_AGES_S[1:])
     store.journal.commit(
         Commit(job_id=job_id, expected=version_of(store, job_id), events=[CancelRequested()])
     )

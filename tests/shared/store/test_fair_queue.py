@@ -1,5 +1,5 @@
-"""The fair order of a queue: the next message, its cost, crashes, and other consumers that know no
-order.
+"""The fair order determines the next message and its cost, also after crashes and with unordered
+consumers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BATCH, INTERACTIVE = Priority.BATCH, Priority.INTERACTIVE
 
 
 class Queue:
-    """One queue of a Redis, by the scripts alone."""
+    """A queue in Redis, used only through the scripts."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -51,11 +51,11 @@ class Queue:
         return tag
 
     def put_each(
-        self, whose: Sequence[tuple[str, Priority]], *, is_first: bool = False
+        self, senders: Sequence[tuple[str, Priority]], *, is_first: bool = False
     ) -> list[str]:
         """Publish several messages in one step, and return their tags."""
         messages = list[dict[str, Any]]()
-        for tenant, priority in whose:
+        for tenant, priority in senders:
             job_id = JobId(f"j-{tenant}{priority}")
             self.client.hset(
                 keys.job(job_id), mapping={"tenant": tenant, "priority": priority.value}
@@ -122,7 +122,7 @@ class Model:
             self.start[tag] = (rank, 0)
             return
         virtual_time = min(
-            (start for its, start in self.start.values() if its == rank and start), default=1
+            (start for owner, start in self.start.values() if owner == rank and start), default=1
         )
         self.start[tag] = (rank, max(virtual_time, self.next[priority].get(tenant, 0)))
         self.next[priority][tenant] = self.start[tag][1] + 1
@@ -130,7 +130,7 @@ class Model:
     def take(self, tag: str) -> None:
         rank, start = self.start.pop(tag)
         assert (rank, start) <= min(self.start.values(), default=(rank, start))
-        if not any(its == rank and start for its, start in self.start.values()):
+        if not any(owner == rank and start for owner, start in self.start.values()):
             self.next[list(Priority)[rank]].clear()
 
 
@@ -141,7 +141,7 @@ PUT = st.tuples(
 
 
 @given(st.lists(PUT | st.integers(0, 5), max_size=60))
-def test_the_taken_message_is_a_first_message_by_fair_queueing(
+def test_every_taken_message_follows_start_time_fair_queueing(
     redis_server: str, deeds: list[tuple[list[tuple[str, Priority]], bool] | int]
 ) -> None:
     """Messages of one tenant keep their order, except for messages that go ahead. Messages that are
@@ -155,15 +155,15 @@ def test_the_taken_message_is_a_first_message_by_fair_queueing(
         queue, model = Queue(client), Model()
         for deed in [*deeds, *([0, 1] * 3 * len(deeds))]:
             if not isinstance(deed, int):
-                whose, is_first = deed
+                senders, is_first = deed
                 for tag, (tenant, priority) in zip(
-                    queue.put_each(whose, is_first=is_first), whose, strict=True
+                    queue.put_each(senders, is_first=is_first), senders, strict=True
                 ):
                     model.put(tag, tenant, priority, is_first=is_first)
             elif model.start:
-                taken = queue.take_at_once(deed) if deed else [queue.take()]
-                assert len(taken) <= max(1, deed)
-                for tag in taken:
+                tags = queue.take_at_once(deed) if deed else [queue.take()]
+                assert len(tags) <= max(1, deed)
+                for tag in tags:
                     model.take(tag)
             assert client.llen(QUEUE) == len(model.start)
             assert client.zcard(keys.FAIR + QUEUE) in (
@@ -182,11 +182,11 @@ def test_a_batch_consumer_finds_the_place_of_an_element_in_any_json_form(
         element = json.loads(queue.client.lindex(QUEUE, place).rstrip())
         queue.client.lset(QUEUE, place, json.dumps(element, separators=separators))
 
-    taken = list[str]()
-    while len(taken) < len(tags):
-        taken += queue.take_at_once(5)
+    taken_tags = list[str]()
+    while len(taken_tags) < len(tags):
+        taken_tags += queue.take_at_once(5)
 
-    assert taken == tags
+    assert taken_tags == tags
     assert not queue.client.keys(f"{keys.FAIR}*")
     assert queue.client.zcard(keys.OUT + QUEUE) == 1, "one job's member, taken three times"
 
@@ -201,11 +201,11 @@ def test_a_batch_consumer_leaves_other_processes_their_share(queue: Queue) -> No
 def test_tenants_of_unequal_crowds_take_turns(queue: Queue) -> None:
     crowd = [queue.put("ann") for _ in range(1_000)]
     few = [queue.put("bob") for _ in range(10)]
-    taken = [queue.take() for _ in range(20)]
+    tags = [queue.take() for _ in range(20)]
 
-    assert {*taken} == {*crowd[:10], *few}
+    assert {*tags} == {*crowd[:10], *few}
     for tenant in ("ann", "bob"):
-        of_tenant = [tag for tag in taken if tag.startswith(tenant)]
+        of_tenant = [tag for tag in tags if tag.startswith(tenant)]
         assert of_tenant == (crowd[:10] if tenant == "ann" else few), "each in its own order"
 
 
@@ -224,12 +224,12 @@ def test_tenants_that_arrived_in_turn_wait_equally_long(queue: Queue) -> None:
 def test_a_tenant_that_publishes_after_every_take_gets_its_turn_and_no_more(queue: Queue) -> None:
     for _ in range(100):
         queue.put("ann")
-    taken: Counter[str] = Counter()
+    taken_tags: Counter[str] = Counter()
     for _ in range(100):
         queue.put("bob")
-        taken[queue.take().partition("-")[0]] += 1
+        taken_tags[queue.take().partition("-")[0]] += 1
 
-    assert abs(taken["ann"] - taken["bob"]) <= 2
+    assert abs(taken_tags["ann"] - taken_tags["bob"]) <= 2
 
 
 def test_thousands_of_batch_messages_wait_while_an_interactive_message_waits(queue: Queue) -> None:
@@ -242,19 +242,19 @@ def test_thousands_of_batch_messages_wait_while_an_interactive_message_waits(que
     assert queue.take() == lost, "ahead of the others of its class, and of no other"
 
 
-def test_a_handoff_that_an_old_worker_put_back_is_free_once_its_element_is_popped(
+def test_a_handoff_returned_by_an_old_worker_is_available_once_its_element_is_popped(
     queue: Queue,
 ) -> None:
     """An old worker pops an element in list order, and puts it back without a place. The next
     message in the fair order is taken first.
     """
-    mine, theirs = "j-ann/a.1", queue.put("bob")
+    mine, bobs_tag = "j-ann/a.1", queue.put("bob")
     queue.put("bob")
     element = json.dumps(message_for(mine, "put back")).encode()
     queue.client.zadd(keys.WAITING + QUEUE, {mine: 1})
     queue.client.rpush(QUEUE, element)
 
-    assert queue.take() == theirs
+    assert queue.take() == bobs_tag
     assert queue.client.zscore(keys.OUT + QUEUE, mine), "the sweeper publishes it again"
 
 
@@ -270,9 +270,7 @@ def test_an_unwanted_message_is_not_recorded_when_another_is_taken_in_its_place(
 
 
 @pytest.mark.parametrize("element", [b"garbage ", b'{"a": 1} ', b"7 ", b'{"headers": []} '])
-def test_a_strangers_element_keeps_no_message_out_of_its_queue(
-    queue: Queue, element: bytes
-) -> None:
+def test_a_foreign_element_blocks_no_message_of_its_queue(queue: Queue, element: bytes) -> None:
     queue.client.rpush(QUEUE, element)
     tags = [queue.put(), queue.put()]
 

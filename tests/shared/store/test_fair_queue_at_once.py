@@ -1,6 +1,4 @@
-"""A worker pops and takes several messages in one round trip while many wait. It also takes unknown
-elements of the list.
-"""
+"""A worker takes several messages in one round trip if many wait. It also takes unknown elements."""
 
 from __future__ import annotations
 
@@ -37,10 +35,10 @@ def test_a_quarter_of_many_waiting_messages_is_taken_in_one_round_trip(
         for _ in range(2):  # the first call loads the scripts into Redis
             send(app, store, a_job(store), *names)
             store.connection.redis.config_resetstat()
-            taken = [queue.get(timeout=5) for _ in names]
-            for message in taken:
+            messages = [queue.get(timeout=5) for _ in names]
+            for message in messages:
                 message.ack()
-            assert [step_of(message) for message in taken] == names
+            assert [step_of(message) for message in messages] == names
     stats = store.connection.redis.info("commandstats")
     assert (stats["cmdstat_brpop"]["calls"], stats["cmdstat_evalsha"]["calls"]) == (
         1,
@@ -49,10 +47,12 @@ def test_a_quarter_of_many_waiting_messages_is_taken_in_one_round_trip(
 
 
 @contextmanager
-def delivering(app: Celery, queue: str, to: Callable[[Any], None], slots: int = 0) -> Iterator[Any]:
-    """Yield a consumer like a worker's that passes each message to `to`.
+def consumer_of(
+    app: Celery, queue: str, to: Callable[[Any], None], slots: int = 0
+) -> Iterator[Any]:
+    """Yield a consumer that passes each message to `to`, as a worker's does.
 
-    `slots`: the most messages that it may hold. 0: no limit.
+    `slots` is the maximum number of unacknowledged messages. 0 means no limit.
     """
     with (
         app.connection_for_read() as connection,
@@ -64,7 +64,7 @@ def delivering(app: Celery, queue: str, to: Callable[[Any], None], slots: int = 
         yield connection
 
 
-def crowd(app: Celery, store: Store, queue: str, size: int) -> None:
+def publish_many(app: Celery, store: Store, queue: str, size: int) -> None:
     job_id = a_job(store)
     with app.producer_or_acquire() as producer:
         for n in range(size):
@@ -80,57 +80,55 @@ def crowd(app: Celery, store: Store, queue: str, size: int) -> None:
 def test_a_round_trip_takes_as_many_messages_as_there_are_free_slots(
     app: Celery, store: Store
 ) -> None:
-    client, seen = store.connection.redis, list[Any]()
-    crowd(app, store, QUEUE, 60)
-    with delivering(app, QUEUE, seen.append, slots=12) as connection:
+    client, delivered = store.connection.redis, list[Any]()
+    publish_many(app, store, QUEUE, 60)
+    with consumer_of(app, QUEUE, delivered.append, slots=12) as connection:
         connection.drain_events(timeout=5)
         client.config_resetstat()
         connection.drain_events(timeout=5)
 
-        assert (len(seen), client.llen(QUEUE)) == (12, 48)
+        assert (len(delivered), client.llen(QUEUE)) == (12, 48)
         assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 1
 
 
 def test_a_supervisor_takes_one_role_at_a_time(redis_url: str, store: Store) -> None:
-    """Only after a message is taken does the supervisor know whether it has another free slot."""
-    app, seen = make_app("test", redis_url, Settings(), [ROLES_QUEUE]), list[Any]()
-    crowd(app, store, ROLES_QUEUE, 5)
-    with delivering(app, ROLES_QUEUE, seen.append) as connection:
-        for taken in (1, 2, 3):
+    """The supervisor knows only after it took a message whether it has another free slot."""
+    app, delivered = make_app("test", redis_url, Settings(), [ROLES_QUEUE]), list[Any]()
+    publish_many(app, store, ROLES_QUEUE, 5)
+    with consumer_of(app, ROLES_QUEUE, delivered.append) as connection:
+        for count in (1, 2, 3):
             connection.drain_events(timeout=5)
-            assert len(seen) == taken
+            assert len(delivered) == count
     app.close()
 
 
 def test_messages_taken_with_an_undeliverable_message_are_delivered(
     app: Celery, store: Store
 ) -> None:
-    seen = list[Any]()
+    delivered = list[Any]()
 
     def receive(message: Any) -> None:
-        seen.append(message)
-        if len(seen) == 3:
+        delivered.append(message)
+        if len(delivered) == 3:
             raise ConnectionError("in the middle")
 
-    crowd(app, store, QUEUE, 21)
-    with delivering(app, QUEUE, receive) as connection:
+    publish_many(app, store, QUEUE, 21)
+    with consumer_of(app, QUEUE, receive) as connection:
         connection.drain_events(timeout=5)
         with pytest.raises(ConnectionError):
             connection.drain_events(timeout=5)
 
-    assert len(seen) == 6
+    assert len(delivered) == 6
 
 
-def test_a_batch_consumer_loads_the_script_into_a_redis_that_has_forgotten_it(
-    app: Celery, store: Store
-) -> None:
+def test_a_batch_consumer_reloads_a_script_that_redis_has_lost(app: Celery, store: Store) -> None:
     send(app, store, a_job(store), *(names := [f"s{n}.1" for n in range(6)]))
     with consuming(app) as queue:
-        taken = [queue.get(timeout=5) for _ in range(3)]
+        messages = [queue.get(timeout=5) for _ in range(3)]
         store.connection.redis.script_flush()
-        taken += [queue.get(timeout=5) for _ in range(3)]
-        assert [step_of(message) for message in taken] == names
-        for message in taken:
+        messages += [queue.get(timeout=5) for _ in range(3)]
+        assert [step_of(message) for message in messages] == names
+        for message in messages:
             message.ack()
 
 
@@ -148,20 +146,20 @@ def test_a_batch_of_several_queues_may_come_from_any_queue(redis_url: str, store
             headers={FOR: f"{job_id}/c.1"},
             ignore_result=True,
         )
-        seen: list[str] = []
+        delivered: list[str] = []
         with connection.Consumer(
             [*app.amqp.queues.values()],
             channel=channel,
-            on_message=lambda message: seen.append(step_of(message)),
+            on_message=lambda message: delivered.append(step_of(message)),
         ):
             for _ in range(3):
                 connection.drain_events(timeout=5)
     app.close()
 
-    assert sorted(seen) == ["a.1", "b.1", "c.1"]
+    assert sorted(delivered) == ["a.1", "b.1", "c.1"]
 
 
-STRANGE = {
+UNKNOWN_MESSAGE = {
     "body": "",
     "headers": {FOR: 7},
     "properties": {"delivery_tag": "t", "delivery_info": {"exchange": "", "routing_key": QUEUE}},
@@ -170,8 +168,10 @@ CUT = '{"headers": {"handoff-for": "j-000000000001/x.1"}, "properties": {"delive
 
 
 @pytest.mark.parametrize("place", range(4))
-@pytest.mark.parametrize("element", [json.dumps(STRANGE), CUT], ids=["of a stranger", "cut off"])
-def test_an_element_of_no_known_version_is_taken_too(
+@pytest.mark.parametrize(
+    "element", [json.dumps(UNKNOWN_MESSAGE), CUT], ids=["of a stranger", "cut off"]
+)
+def test_an_element_of_an_unknown_version_is_taken(
     element: str, place: int, app: Celery, store: Store
 ) -> None:
     """An unknown element is taken at any place among ordered messages. The task that runs it
@@ -183,8 +183,8 @@ def test_an_element_of_no_known_version_is_taken_too(
     client.delete(QUEUE)
     client.rpush(QUEUE, *others[:place], element, *others[place:])
     with consuming(app) as queue:
-        taken = [queue.get(timeout=5) for _ in range(4)]
-        steps = {str(message.headers.get(FOR, "")).partition("/")[2] for message in taken}
+        messages = [queue.get(timeout=5) for _ in range(4)]
+        steps = {str(message.headers.get(FOR, "")).partition("/")[2] for message in messages}
         assert steps == {"", "a.1", "b.1", "c.1"}
-        for message in taken:
+        for message in messages:
             message.ack()

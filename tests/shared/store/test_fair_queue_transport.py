@@ -1,5 +1,5 @@
-"""The fair order in Celery's transport: messages that are unacknowledged, restored, lost with their
-process, or without an order.
+"""Celery's transport keeps the fair order for unacknowledged, restored, lost and unordered
+messages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def app(redis_url: str) -> Iterator[Celery]:
     app.close()
 
 
-def test_a_taken_message_is_out_until_it_is_claimed(app: Celery, store: Store) -> None:
+def test_a_taken_message_counts_as_delivered_until_it_is_claimed(app: Celery, store: Store) -> None:
     send(app, store, job_id := a_job(store), "a.1", "b.1")
     with consuming(app) as queue:
         for _ in range(2):
@@ -49,24 +49,22 @@ def test_a_taken_message_is_out_until_it_is_claimed(app: Celery, store: Store) -
     assert client.zrange(keys.OUT + QUEUE, 0, -1) == [f"{job_id}/a.1".encode()]
 
 
-def test_a_message_next_to_others_costs_one_more_round_trip_and_a_lone_message_none(
-    app: Celery, store: Store
-) -> None:
+def test_a_message_among_others_costs_one_more_round_trip(app: Celery, store: Store) -> None:
     job_id, client = a_job(store), store.connection.redis
     with consuming(app) as queue:
         for steps, scripts in ((["a.1"], 0), (["b.1", "c.1"], 2), (["d.1"], 0)):
             send(app, store, job_id, *steps)
             client.config_resetstat()
-            taken = [queue.get(timeout=5) for _ in steps]
+            messages = [queue.get(timeout=5) for _ in steps]
             assert (
                 client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"] == scripts
             )
-            assert [step_of(message) for message in taken] == steps
-            for message in taken:
+            assert [step_of(message) for message in messages] == steps
+            for message in messages:
                 message.ack()
 
 
-def test_a_message_that_is_alone_in_its_queue_for_hours_is_not_lost_and_is_when_it_was_taken(
+def test_a_message_that_waits_alone_for_hours_is_lost_only_after_it_was_taken(
     app: Celery, store: Store
 ) -> None:
     send(app, store, job_id := a_job(store), "a.1")
@@ -88,45 +86,45 @@ def test_an_unacknowledged_message_is_taken_next_in_its_class(app: Celery, store
     )
 
     with consuming(app) as queue:
-        taken = [queue.get(timeout=5) for _ in range(3)]
-        assert [step_of(message) for message in taken] == ["a.1", "b.1", "c.1"]
-        assert [bool(message.headers.get("redelivered")) for message in taken] == [
+        messages = [queue.get(timeout=5) for _ in range(3)]
+        assert [step_of(message) for message in messages] == ["a.1", "b.1", "c.1"]
+        assert [bool(message.headers.get("redelivered")) for message in messages] == [
             True,
             False,
             False,
         ]
-        for message in taken:
+        for message in messages:
             message.ack()
 
 
-def test_a_released_message_goes_behind_the_others(app: Celery, store: Store) -> None:
+def test_a_released_message_is_last_in_its_queue(app: Celery, store: Store) -> None:
     send(app, store, a_job(store), "a.1", "b.1")
     with consuming(app) as queue:
         queue.get(timeout=5).reject(requeue=True)
-        taken = [queue.get(timeout=5) for _ in range(2)]
+        messages = [queue.get(timeout=5) for _ in range(2)]
 
-        assert [step_of(message) for message in taken] == ["b.1", "a.1"]
-        for message in taken:
+        assert [step_of(message) for message in messages] == ["b.1", "a.1"]
+        for message in messages:
             message.ack()
 
 
 def test_an_element_that_died_with_its_worker_costs_its_message_one_sweep(
     app: Celery, store: Store
 ) -> None:
-    """Between BRPOP and the take, the message itself is in its place."""
+    """Between BRPOP and the take, the message keeps its place in the order."""
     send(app, store, a_job(store), "a.1", "b.1")
     store.connection.redis.rpop(QUEUE)
 
     assert store.jobs.sweep().due == {}
     assert store.connection.redis.llen(QUEUE) == 2
     with consuming(app) as queue:
-        taken = [queue.get(timeout=5) for _ in range(2)]
-        assert [step_of(message) for message in taken] == ["a.1", "b.1"]
-        for message in taken:
+        messages = [queue.get(timeout=5) for _ in range(2)]
+        assert [step_of(message) for message in messages] == ["a.1", "b.1"]
+        for message in messages:
             message.ack()
 
 
-def test_a_message_that_died_with_its_worker_is_lost_while_others_wait(
+def test_the_message_of_a_dead_worker_counts_as_lost_while_others_wait(
     app: Celery, store: Store
 ) -> None:
     send(app, store, job_id := a_job(store), "a.1", "b.1")
@@ -154,18 +152,18 @@ def test_a_message_that_waits_in_its_place_for_hours_is_not_lost(app: Celery, st
 def test_messages_of_the_version_before_are_delivered_in_list_order(
     app: Celery, store: Store
 ) -> None:
-    """They have no place, so each element is taken as itself."""
+    """These messages have no place in the order, so each element is taken as it is."""
     app.send_task("specialist.x", args=["old"], queue=QUEUE, ignore_result=True)
     send(app, store, a_job(store), "a.1")
     app.send_task("specialist.x", args=["older"], queue=QUEUE, ignore_result=True)
     with consuming(app) as queue:
-        taken = [queue.get(timeout=5) for _ in range(3)]
-        assert [message.headers.get(FOR, "").partition("/")[2] for message in taken] == [
+        messages = [queue.get(timeout=5) for _ in range(3)]
+        assert [message.headers.get(FOR, "").partition("/")[2] for message in messages] == [
             "",
             "a.1",
             "",
         ]
-        for message in taken:
+        for message in messages:
             message.ack()
 
 
@@ -189,14 +187,14 @@ def test_a_message_that_an_old_worker_took_and_ran_leaves_its_place(
 
 
 def test_a_surplus_element_brings_its_own_message(app: Celery, store: Store) -> None:
-    """A second copy: its claim says so."""
+    """The message is delivered twice. The second claim is refused."""
     send(app, store, a_job(store), "a.1")
     client = store.connection.redis
     client.rpush(QUEUE, client.lindex(QUEUE, 0))
     with consuming(app) as queue:
-        taken = [queue.get(timeout=5) for _ in range(2)]
-        assert [step_of(message) for message in taken] == ["a.1", "a.1"]
-        for message in taken:
+        messages = [queue.get(timeout=5) for _ in range(2)]
+        assert [step_of(message) for message in messages] == ["a.1", "a.1"]
+        for message in messages:
             message.ack()
 
 
@@ -230,7 +228,7 @@ def test_a_group_finds_its_places_also_in_a_redis_that_has_forgotten_the_script(
     assert store.connection.redis.zcard(keys.FAIR + QUEUE) == 2
 
 
-def test_a_broken_connection_makes_no_message_be_taken_twice(
+def test_no_message_is_taken_twice_after_a_broken_connection(
     app: Celery, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The consumer takes messages both ways before the break: popped first, and in one step."""
@@ -254,14 +252,12 @@ def test_a_broken_connection_makes_no_message_be_taken_twice(
         assert store.connection.redis.zcard(keys.FAIR + QUEUE) == 3 * MOST_AT_ONCE
 
 
-def test_a_consumer_loads_the_script_into_a_redis_that_has_forgotten_it(
-    app: Celery, store: Store
-) -> None:
+def test_a_consumer_reloads_a_script_that_redis_has_lost(app: Celery, store: Store) -> None:
     send(app, store, a_job(store), "a.1", "b.1")
     store.connection.redis.script_flush()
 
     with consuming(app) as queue:
-        taken = [queue.get(timeout=5) for _ in range(2)]
-        assert [step_of(message) for message in taken] == ["a.1", "b.1"]
-        for message in taken:
+        messages = [queue.get(timeout=5) for _ in range(2)]
+        assert [step_of(message) for message in messages] == ["a.1", "b.1"]
+        for message in messages:
             message.ack()

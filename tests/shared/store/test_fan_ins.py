@@ -1,6 +1,4 @@
-"""The end of a handoff counts usable results, and wakes a supervisor exactly when a fan-in may
-continue.
-"""
+"""The end of a handoff counts usable results. It wakes a supervisor only if a fan-in may continue."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from tests.doubles.jobs import a_job, ended, granted, issued, result_of, version
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """A job with four handoffs. The first three are parts of a fan-in that needs two results."""
+    """Return a job with four handoffs. The first three belong to a fan-in that needs two results."""
     job_id = a_job(store)
     counts = (Counted(fan_in="d", wakes_from=2),)
     parts = [
@@ -33,7 +31,7 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def wakes(claimed: Claim, status: ResultStatus = ResultStatus.OK) -> bool:
+def end_wakes(claimed: Claim, status: ResultStatus = ResultStatus.OK) -> bool:
     result = result_of(claimed).model_copy(
         update={"status": status, "error": "no" if status is ResultStatus.FAILED else None}
     )
@@ -41,30 +39,30 @@ def wakes(claimed: Claim, status: ResultStatus = ResultStatus.OK) -> bool:
 
 
 def test_the_supervisor_is_woken_when_a_fan_in_may_continue(store: Store, job_id: JobId) -> None:
-    assert [wakes(granted(store, job_id, f"{step}.1")) for step in "abc"] == [False, True, True]
+    assert [end_wakes(granted(store, job_id, f"{step}.1")) for step in "abc"] == [False, True, True]
 
 
 def test_a_part_of_no_counted_fan_in_wakes_no_supervisor(store: Store, job_id: JobId) -> None:
-    assert not wakes(granted(store, job_id, "x.1"))
+    assert not end_wakes(granted(store, job_id, "x.1"))
 
 
 def test_an_unusable_result_is_announced_at_once_and_not_counted(
     store: Store, job_id: JobId
 ) -> None:
-    assert wakes(granted(store, job_id, "a.1"), ResultStatus.FAILED)
-    assert not wakes(granted(store, job_id, "b.1"))
-    assert wakes(granted(store, job_id, "c.1"))
+    assert end_wakes(granted(store, job_id, "a.1"), ResultStatus.FAILED)
+    assert not end_wakes(granted(store, job_id, "b.1"))
+    assert end_wakes(granted(store, job_id, "c.1"))
 
 
 def test_a_repeated_result_is_counted_once(store: Store, job_id: JobId) -> None:
     claimed = granted(store, job_id, "a.1")
 
-    assert [wakes(claimed), wakes(claimed)] == [False, False]
-    assert wakes(granted(store, job_id, "b.1"))
+    assert [end_wakes(claimed), end_wakes(claimed)] == [False, False]
+    assert end_wakes(granted(store, job_id, "b.1"))
 
 
 def test_the_sweeper_wakes_a_supervisor_after_a_failed_wake_up(store: Store, job_id: JobId) -> None:
     for step in "ab":
-        wakes(granted(store, job_id, f"{step}.1"))
+        end_wakes(granted(store, job_id, f"{step}.1"))
 
     assert store.connection.redis.zscore(keys.DUE, job_id) / 1000 < store.connection.now() + 60

@@ -28,13 +28,13 @@ ONE = HandoffId("find.1")
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """A job with two handoffs out."""
+    """Return a job with two issued handoffs."""
     job_id = a_job(store)
     issue(store, job_id, "find.1", "look.1")
     return job_id
 
 
-def drop(store: Store, job_id: JobId, *handoff_ids: str) -> None:
+def drop_handoff(store: Store, job_id: JobId, *handoff_ids: str) -> None:
     dropped = [HandoffId(handoff_id) for handoff_id in handoff_ids]
     store.journal.commit(
         Commit(
@@ -71,7 +71,7 @@ def test_a_lapsed_claim_without_a_successor_still_holds(store: Store, job_id: Jo
     assert finish(late) is not None
 
 
-def test_a_claim_that_was_lost_says_so_without_asking_again(store: Store, job_id: JobId) -> None:
+def test_a_lost_claim_is_known_as_lost_without_another_request(store: Store, job_id: JobId) -> None:
     stale = granted(store, job_id, "find.1")
     expire_lease(store, stale)
     granted(store, job_id, "find.1", "w2")
@@ -88,7 +88,7 @@ def test_a_claim_that_was_lost_says_so_without_asking_again(store: Store, job_id
 def test_a_dropped_handoff_can_write_nothing(store: Store, job_id: JobId) -> None:
     running = granted(store, job_id, "find.1")
     running.checkpoint(replied())
-    drop(store, job_id, "find.1")
+    drop_handoff(store, job_id, "find.1")
 
     assert finish(running) is None
     with pytest.raises(Cancelled):
@@ -116,7 +116,7 @@ def test_the_first_result_wins(store: Store, job_id: JobId) -> None:
     )
 
 
-def test_the_consequences_of_a_result_enter_the_journal_with_it(
+def test_a_result_and_its_consequences_enter_the_journal_together(
     store: Store, job_id: JobId
 ) -> None:
     finish(granted(store, job_id, "find.1"), "An answer.", CancelRequested(by="a test"))
@@ -127,7 +127,7 @@ def test_the_consequences_of_a_result_enter_the_journal_with_it(
     ]
 
 
-def test_the_end_of_a_handoff_says_how_many_parts_of_its_group_are_out(
+def test_the_end_of_a_handoff_returns_the_number_of_open_parts_in_its_group(
     store: Store, job_id: JobId
 ) -> None:
     issue(store, job_id, "planner.1", role="planner", group=None)
@@ -138,8 +138,8 @@ def test_the_end_of_a_handoff_says_how_many_parts_of_its_group_are_out(
 
 
 def test_a_dropped_part_is_not_waited_for(store: Store, job_id: JobId) -> None:
-    drop(store, job_id, "find.1")
-    drop(store, job_id, "find.1")
+    drop_handoff(store, job_id, "find.1")
+    drop_handoff(store, job_id, "find.1")
 
     assert finish(granted(store, job_id, "look.1")) == 0
 

@@ -1,4 +1,4 @@
-"""Past handoffs, as the forecast of later handoffs reads them."""
+"""The history of past handoffs gives the samples of forecasts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_handoff_without_rate_limits_has_no_lane(store: Store, job_id: JobId) 
     assert newest(store)["lane"] is None
 
 
-def test_the_wait_for_the_provider_is_kept_apart_from_work_even_over_a_park(
+def test_the_wait_for_the_provider_is_separate_from_work_also_while_parked(
     store: Store, job_id: JobId
 ) -> None:
     first, waiting = granted(store, job_id, "a.1"), granted(store, job_id, "b.1")

@@ -1,6 +1,4 @@
-"""Garbage in a key that is only statistics stops no job: a handoff is claimed, makes a call,
-and ends.
-"""
+"""A handoff is claimed, makes a call and ends, although a key with statistics holds garbage."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ LANE_FIELDS = (
 Break = Callable[[Any, bytes], None]
 
 
-def in_fields(key: Callable[[], str], fields: tuple[str, ...]) -> Break:
+def garbage_in_fields(key: Callable[[], str], fields: tuple[str, ...]) -> Break:
     def write(redis: Any, garbage: bytes) -> None:
         redis.hset(key(), mapping=dict.fromkeys(fields, garbage))
 
@@ -46,20 +44,20 @@ BREAKS: dict[str, Break] = {
     "history": lambda redis, garbage: redis.lpush(keys.history(ROLE), garbage),
     "history of another type": lambda redis, garbage: redis.set(keys.history(ROLE), garbage),
     "scores": lambda redis, garbage: redis.lpush(keys.SCORES, garbage),
-    "the day": in_fields(today, DAY_FIELDS),
-    "the tenant's day": in_fields(lambda: keys.day(TODAY[0], "default"), DAY_FIELDS),
+    "the day": garbage_in_fields(today, DAY_FIELDS),
+    "the tenant's day": garbage_in_fields(lambda: keys.day(TODAY[0], "default"), DAY_FIELDS),
     "day of another type": lambda redis, garbage: redis.set(today(), garbage),
-    "pace": in_fields(lambda: keys.pace(LANE), LANE_FIELDS),
+    "pace": garbage_in_fields(lambda: keys.pace(LANE), LANE_FIELDS),
     "pace of another type": lambda redis, garbage: redis.set(keys.pace(LANE), garbage),
-    "silence": in_fields(lambda: keys.SILENCE, ("heard", "since", "until", "times")),
+    "silence": garbage_in_fields(lambda: keys.SILENCE, ("heard", "since", "until", "times")),
     "presence": lambda redis, garbage: redis.zadd(keys.SERVING, {garbage: 2**52}),
     "an announcement": lambda redis, garbage: redis.set(keys.worker("w"), garbage),
 }
 
 
 @pytest.fixture
-def shared(store: Store) -> Iterator[Store]:
-    """The store. The test removes all shared keys at its end."""
+def store_with_shared_keys(store: Store) -> Iterator[Store]:
+    """Yield the store. Remove all shared keys afterwards."""
     TODAY[0] = int(store.connection.now() // 86_400)
     yield store
     store.connection.redis.delete(
@@ -69,32 +67,34 @@ def shared(store: Store) -> Iterator[Store]:
 
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
-@pytest.mark.parametrize("what", BREAKS)
-def test_a_handoff_finishes_with_any_garbage_in(shared: Store, what: str, garbage: bytes) -> None:
-    job_id = a_job(shared)
-    issue(shared, job_id, "a.1")
-    BREAKS[what](shared.connection.redis, garbage)
+@pytest.mark.parametrize("place", BREAKS)
+def test_a_handoff_finishes_with_any_garbage_in(
+    store_with_shared_keys: Store, place: str, garbage: bytes
+) -> None:
+    job_id = a_job(store_with_shared_keys)
+    issue(store_with_shared_keys, job_id, "a.1")
+    BREAKS[place](store_with_shared_keys.connection.redis, garbage)
 
     claiming = ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w")
-    claimed = shared.claims.claim(claiming)
+    claimed = store_with_shared_keys.claims.claim(claiming)
     assert claimed.reserve(WorstCase(1_000, 1_000, 5), Expected(LANE, 400, 500)) is None
     claimed.heard(RateLimits(requests=Allowance(100, 100)))
     claimed.checkpoint(replied())
     ended(claimed, result_of(claimed).model_copy(update={"usage": Usage(input_tokens=5)}))
 
-    samples, _ = shared.history.read([ROLE])
+    samples, _ = store_with_shared_keys.history.read([ROLE])
     assert len(samples[ROLE]) == 1, "the sample of this handoff can be read"
-    assert shared.daily_budgets.spent_up("default") is None
-    assert shared.presence.presence([job_id]).unclaimed == {}
-    assert shared.presence.served() == {}
-    assert shared.presence.announce_supervisor("s") == 0
-    assert shared.fleet_load.now().open_jobs >= 1
+    assert store_with_shared_keys.daily_budgets.spent_up("default") is None
+    assert store_with_shared_keys.presence.presence([job_id]).unclaimed == {}
+    assert store_with_shared_keys.presence.served() == {}
+    assert store_with_shared_keys.presence.announce_supervisor("s") == 0
+    assert store_with_shared_keys.fleet_load.now().open_jobs >= 1
 
 
 def test_a_supervisor_is_announced_though_the_time_of_the_caps_cannot_be_read(
-    shared: Store,
+    store_with_shared_keys: Store,
 ) -> None:
-    shared.connection.redis.hset(keys.CAPS, "since", b"\xff")
+    store_with_shared_keys.connection.redis.hset(keys.CAPS, "since", b"\xff")
 
-    assert shared.presence.announce_supervisor("s") == 0
-    shared.connection.redis.delete(keys.CAPS)
+    assert store_with_shared_keys.presence.announce_supervisor("s") == 0
+    store_with_shared_keys.connection.redis.delete(keys.CAPS)

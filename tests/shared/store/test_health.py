@@ -1,4 +1,4 @@
-"""The health of Redis as typed values, and the lengths of its queues."""
+"""The health of Redis and the lengths of its queues are read as typed values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_an_absent_redis_has_the_usual_error() -> None:
         open_store("redis://127.0.0.1:1/0", Settings()).health.facts()
 
 
-def test_a_cluster_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_a_redis_cluster_is_refused(tmp_path: Path) -> None:
     server = OwnRedis(tmp_path, "--cluster-enabled", "yes")
     server.start()
     store = open_store(server.url, Settings())

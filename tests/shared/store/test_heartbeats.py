@@ -1,4 +1,4 @@
-"""Heartbeats of a handoff that waits."""
+"""A waiting handoff sends heartbeats."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from handoff_queue.shared.store.store import Store
 from tests.doubles.jobs import a_job, granted, issue
 
 
-def test_seconds_that_are_left_do_not_leave_the_process_one_by_one(store: Store) -> None:
+def test_a_countdown_does_not_cause_one_heartbeat_per_second(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "find.1")
     running = granted(store, job_id, "find.1")
 
-    def shown(doing: str, since_s: float) -> str:
+    def activity_after(doing: str, since_s: float) -> str:
         """Return the activity in the store after a heartbeat, `since_s` seconds after the last one."""
         running._beaten_at = time.monotonic() - since_s
         running.beat(doing)
         return store.jobs.handoffs(job_id, [running.handoff_id])[running.handoff_id].doing
 
-    assert shown("waiting 12 s: rate limit", 1.0) == "waiting 12 s: rate limit"
-    assert shown("waiting 11 s: rate limit", 1.0) == "waiting 12 s: rate limit"
-    assert shown("waiting 10 s: rate limit", BEAT_EVERY_S) == "waiting 10 s: rate limit"
-    assert shown("waiting 9 s: overloaded", 1.0) == "waiting 9 s: overloaded"
+    assert activity_after("waiting 12 s: rate limit", 1.0) == "waiting 12 s: rate limit"
+    assert activity_after("waiting 11 s: rate limit", 1.0) == "waiting 12 s: rate limit"
+    assert activity_after("waiting 10 s: rate limit", BEAT_EVERY_S) == "waiting 10 s: rate limit"
+    assert activity_after("waiting 9 s: overloaded", 1.0) == "waiting 9 s: overloaded"

@@ -1,4 +1,4 @@
-"""The list of jobs: in the order of submission, filtered by Redis, and read a page at a time."""
+"""Jobs are listed in the order of their submission, filtered by Redis and read in pages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from handoff_queue.shared.types.ids import JobId, new_job_id
 from tests.doubles.jobs import a_job, submission
 
 
-def submitted_together(store: Store, count: int) -> list[JobId]:
-    """Submit jobs in one round trip. Several jobs then share a millisecond."""
+def submit_together(store: Store, count: int) -> list[JobId]:
+    """Submit jobs in one round trip, so that several jobs have the same millisecond."""
     job_ids = [new_job_id() for _ in range(count)]
     due_at = store.connection.now() + 3_600
     problems = store.journal.commit_each(
@@ -38,7 +38,7 @@ def with_status(store: Store, status: JobStatus, tenant: str = "default") -> Job
 def test_jobs_of_one_millisecond_are_listed_in_the_order_of_their_submission(
     store: Store,
 ) -> None:
-    job_ids = submitted_together(store, 200)
+    job_ids = submit_together(store, 200)
 
     scores = [store.connection.redis.zscore(keys.JOBS, job_id) for job_id in job_ids]
     assert len({int(score) for score in scores}) < 200, "some jobs share a millisecond"
@@ -47,11 +47,11 @@ def test_jobs_of_one_millisecond_are_listed_in_the_order_of_their_submission(
 
 
 def test_the_place_in_the_list_does_not_change_the_time_of_submission(store: Store) -> None:
-    job_ids = submitted_together(store, 50)
+    job_ids = submit_together(store, 50)
 
     events = [store.journal.read(job_id)[0] for job_id in job_ids]
     standings = store.jobs.standings(job_ids)
-    assert [one.submitted_at for one in standings] == [recorded.at for recorded in events]
+    assert [standing.submitted_at for standing in standings] == [recorded.at for recorded in events]
 
 
 def test_the_list_is_filtered_by_status_and_by_tenant(store: Store) -> None:
@@ -82,7 +82,9 @@ def test_the_list_filters_jobs_that_wait_for_a_person(store: Store) -> None:
     waiting = JobFilter(frozenset({JobStatus.WAITING}))
     assert store.jobs.newest(9, waiting) == [approval, asks]
     assert store.jobs.newest(9, JobFilter(frozenset({JobStatus.RUNNING}))) == [running, answered]
-    assert [one.asked_at for one in store.jobs.standings([approval, answered, ended])] == [
+    assert [
+        standing.asked_at for standing in store.jobs.standings([approval, answered, ended])
+    ] == [
         12.0,
         None,
         None,
@@ -100,7 +102,7 @@ def test_the_filter_and_the_summary_agree_on_waiting_jobs(store: Store) -> None:
     assert len(job_ids) == 18
     for status in JobStatus:
         standings = store.jobs.standings(job_ids)
-        expected = [one.job_id for one in standings if one.status is status]
+        expected = [standing.job_id for standing in standings if standing.status is status]
         assert store.jobs.newest(99, JobFilter(frozenset({status}))) == expected
 
 
@@ -115,7 +117,7 @@ def test_the_list_is_filtered_by_age(store: Store) -> None:
 
 def test_a_rare_job_is_found_pages_back_and_no_job_is_listed_twice(store: Store) -> None:
     old = [with_status(store, JobStatus.FAILED) for _ in range(2)]
-    job_ids = submitted_together(store, 2 * LOOK_AT)
+    job_ids = submit_together(store, 2 * LOOK_AT)
 
     failed = JobFilter(statuses=frozenset({JobStatus.FAILED}))
     assert store.jobs.newest(1, failed) == [old[1]]
@@ -125,8 +127,8 @@ def test_a_rare_job_is_found_pages_back_and_no_job_is_listed_twice(store: Store)
 
 
 def test_a_job_that_retention_has_removed_takes_no_place_in_the_list(store: Store) -> None:
-    kept, gone = a_job(store), a_job(store)
-    store.connection.redis.delete(keys.job(gone))
+    kept, deleted_job = a_job(store), a_job(store)
+    store.connection.redis.delete(keys.job(deleted_job))
 
     assert store.jobs.newest(1) == [kept]
 
@@ -146,7 +148,7 @@ def test_a_job_is_looked_up_by_the_beginning_of_its_id(store: Store) -> None:
 
 def test_a_prefix_is_looked_up_in_all_pages_of_the_list(store: Store) -> None:
     old = a_job(store)
-    submitted_together(store, 2 * LOOK_AT)
+    submit_together(store, 2 * LOOK_AT)
 
     assert store.jobs.beginning_with(old, 9) == [old]
     assert len(store.jobs.beginning_with("j-", 6)) == 6

@@ -1,4 +1,4 @@
-"""The summary of a job, and the counts in its accounts."""
+"""The summary of a job has the counts of its accounts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEPS = tuple(StepOutline(id=StepId(f"s_{n:04d}"), specialist="researcher") for 
 def add(
     store: Store, job_id: JobId, *events: JobSubmitted | PlanMade, drop: tuple[str, ...] = ()
 ) -> None:
-    due_at, dropped = store.connection.now() + 3_600, [HandoffId(one) for one in drop]
+    due_at, dropped = store.connection.now() + 3_600, [HandoffId(name) for name in drop]
     store.journal.commit(
         Commit(
             job_id=job_id,
@@ -60,14 +60,14 @@ def test_a_long_event_is_left_out_except_the_first_which_describes_the_job(
     glance = store.job_summaries.of(job_id)
 
     assert glance.first.version == 1
-    assert [one.version for one in glance.tail] == [1, 3]
+    assert [recorded.version for recorded in glance.tail] == [1, 3]
 
 
 def test_a_bounded_number_of_the_last_events_is_read_oldest_first(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, *(f"s{n}.1" for n in range(2 * TAIL_EVENTS)))
 
-    versions = [one.version for one in store.job_summaries.of(job_id).tail]
+    versions = [recorded.version for recorded in store.job_summaries.of(job_id).tail]
 
     assert versions == list(range(TAIL_EVENTS + 2, 2 * TAIL_EVENTS + 2))
 
@@ -110,9 +110,9 @@ def test_payloads_that_are_longer_than_wanted_are_not_unpacked(store: Store) -> 
     short, exact, dense = "x", "y" * 1_000, "z" * 1_000_000
     for text in (short, exact, dense):
         redis.hset(keys.blobs(job_id), digest_of(text), pack(text))
-    asked = [digest_of(text) for text in (short, exact, dense, "not stored")]
+    digests = [digest_of(text) for text in (short, exact, dense, "not stored")]
 
-    assert store.payloads.short(job_id, asked, 1_000) == {
+    assert store.payloads.short(job_id, digests, 1_000) == {
         digest_of(short): short,
         digest_of(exact): exact,
     }

@@ -1,4 +1,4 @@
-"""Jobs as a whole: their status, their list, and a deletion that leaves nothing."""
+"""Jobs have a status, are listed, and are deleted completely."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ def test_the_newest_jobs_come_first(store: Store) -> None:
     assert store.jobs.newest(3) == job_ids[::-1]
 
 
-def test_handoffs_stand_as_they_are(store: Store) -> None:
+def test_each_handoff_has_its_current_state(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1")
     finish(granted(store, job_id, "a.1"))
 
-    found = store.jobs.handoffs(job_id, [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")])
-    assert {name: one.state for name, one in found.items()} == {"a.1": "done", "b.1": "issued"}
-    assert found[HandoffId("a.1")].finished_at is not None
+    standings = store.jobs.handoffs(job_id, [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")])
+    assert {name: standing.state for name, standing in standings.items()} == {
+        "a.1": "done",
+        "b.1": "issued",
+    }
+    assert standings[HandoffId("a.1")].finished_at is not None
     assert store.jobs.handoffs(job_id, []) == {}
 
 
@@ -73,7 +76,10 @@ def test_dead_letters_keep_the_reason_and_the_newest_first(store: Store) -> None
     store.dead_letters.add("researcher", "not JSON", "{")
     store.dead_letters.add("writer", "no such field", "{}")
 
-    assert [(one.queue, one.reason, one.body) for one in store.dead_letters.newest(10)] == [
+    assert [
+        (dead_letter.queue, dead_letter.reason, dead_letter.body)
+        for dead_letter in store.dead_letters.newest(10)
+    ] == [
         ("writer", "no such field", "{}"),
         ("researcher", "not JSON", "{"),
     ]

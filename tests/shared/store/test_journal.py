@@ -1,5 +1,5 @@
-"""The journal is the source of truth for a job. A decision is appended whole or not at all. Facts
-are appended at any version.
+"""A decision is appended to the journal completely or not at all. Facts are appended at any
+version.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def commit(store: Store, job_id: JobId, expected: int, *events: object, **change
     return recorded[-1].version if recorded else expected
 
 
-def test_a_commit_appends_its_events_in_order_and_says_the_new_version(store: Store) -> None:
+def test_a_commit_appends_its_events_in_order_and_returns_the_new_version(store: Store) -> None:
     job_id = a_job(store)
 
     version = commit(store, job_id, 1, *a_batch("first", 3))
@@ -61,10 +61,10 @@ def test_a_commit_appends_its_events_in_order_and_says_the_new_version(store: St
 
 
 def test_after_a_refused_commit_no_later_commit_is_written(store: Store) -> None:
-    there, gone, last = a_job(store), new_job_id(), new_job_id()
+    there, deleted_job, last = a_job(store), new_job_id(), new_job_id()
     first, second, third = (
         Commit(job_id=job_id, expected=0, events=[CancelRequested()], after=after)
-        for job_id, after in ((there, None), (gone, last), (last, gone))
+        for job_id, after in ((there, None), (deleted_job, last), (last, deleted_job))
     )
 
     came_to = store.journal.commit_each([first, second, third])
@@ -74,10 +74,10 @@ def test_after_a_refused_commit_no_later_commit_is_written(store: Store) -> None
         StoreRefusesWrites,
         StoreRefusesWrites,
     ]
-    assert store.journal.read(gone) == store.journal.read(last) == []
+    assert store.journal.read(deleted_job) == store.journal.read(last) == []
 
 
-def test_a_stale_version_is_refused_and_nothing_at_all_is_written(store: Store) -> None:
+def test_a_commit_on_a_stale_version_is_refused_and_writes_nothing(store: Store) -> None:
     job_id = a_job(store)
     commit(store, job_id, 1, CancelRequested())
     before = everything(store)
@@ -99,7 +99,7 @@ def test_a_stale_version_is_refused_and_nothing_at_all_is_written(store: Store) 
     assert everything(store) == before
 
 
-def test_a_version_that_the_journal_has_not_reached_is_refused_too(store: Store) -> None:
+def test_a_commit_on_a_future_version_is_refused(store: Store) -> None:
     job_id = a_job(store)
 
     with pytest.raises(VersionConflict):
@@ -164,7 +164,9 @@ def test_facts_commute_with_each_other_and_with_commits(store: Store) -> None:
     assert sorted(versions) == list(range(2, 10))
     recorded = store.journal.read(job_id, after=1)
     by_version = {
-        one.version: one.event.attempt for one in recorded if isinstance(one.event, WebhookTried)
+        item.version: item.event.attempt
+        for item in recorded
+        if isinstance(item.event, WebhookTried)
     }
     assert {version: attempt for attempt, version in enumerate(versions, start=1)} == by_version
 
@@ -203,14 +205,14 @@ def test_the_second_submission_of_a_job_is_refused(store: Store) -> None:
         commit(store, job_id, 0, submission("Another."), creates=True)
 
 
-def test_payloads_lie_once_under_their_digest(store: Store) -> None:
+def test_each_payload_is_stored_once_under_its_digest(store: Store) -> None:
     job_id, text = a_job(store), "A payload. " * 500
 
     commit(store, job_id, 1, CancelRequested(), payloads=[text, text])
     commit(store, job_id, 2, CancelRequested(), payloads=[text])
 
     assert store.payloads.get(job_id, [ref(text).digest]) == {ref(text).digest: text}
-    assert store.connection.redis.hlen(keys.blobs(job_id)) == 2  # the request is the other
+    assert store.connection.redis.hlen(keys.blobs(job_id)) == 2  # the other blob is the request
 
 
 def test_a_long_journal_is_read_completely(store: Store) -> None:
@@ -222,7 +224,7 @@ def test_a_long_journal_is_read_completely(store: Store) -> None:
     )
 
 
-def test_followers_hear_of_an_event_when_it_happens(store: Store) -> None:
+def test_followers_get_an_event_when_it_is_appended(store: Store) -> None:
     job_id = a_job(store)
 
     with ThreadPoolExecutor(1) as pool:
@@ -247,7 +249,7 @@ def test_any_number_of_followers_leaves_the_other_callers_their_connections(stor
             )
         store.journal.append(job_id, CancelRequested())
 
-        assert all(len(one.result(10)) == 1 for one in heard)
+        assert all(len(future.result(10)) == 1 for future in heard)
 
 
 def test_followers_of_a_silent_job_return_empty(store: Store) -> None:
@@ -265,9 +267,7 @@ def test_times_come_from_redis(store: Store) -> None:
 
 
 def test_the_next_due_time_does_not_overwrite_a_newer_one(store: Store) -> None:
-    """A result that arrived in between made the job due in a few seconds. The later due time must
-    not replace it.
-    """
+    """A result made the job due in a few seconds. The later due time must not replace this."""
     job_id = a_job(store)
     issue(store, job_id, "find.1")
     decided_on = version_of(store, job_id)

@@ -1,6 +1,4 @@
-"""Leases, and the thread that renews every lease of its process. Redis may be unreachable for
-longer than a lease.
-"""
+"""A thread renews all leases of its process. Redis may be unreachable for longer than a lease."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ RENEWALS_IN_TWO_LEASES = 2 * RENEWALS_PER_LEASE
 
 
 def fence_of(store: Store, claimed: Claim) -> str:
-    """Whose word the store heeds for this handoff."""
+    """Return the fence that the store accepts for this handoff."""
     stored: bytes = store.connection.redis.hget(
         keys.handoff(claimed.job_id, claimed.handoff_id), "fence"
     )
@@ -109,12 +107,12 @@ def test_held_claims_are_renewed_and_released_claims_are_not(redis_url: str) -> 
     store.connection.close()
 
 
-def missed(logs: list[EventDict]) -> int:
-    """Renewals that came to nothing."""
+def failed_renewals(logs: list[EventDict]) -> int:
+    """Return the number of failed renewals."""
     return sum(each["event"] == "lease not renewed" for each in logs)
 
 
-def test_a_claim_outlives_a_redis_that_is_away_for_longer_than_its_lease(
+def test_a_claim_survives_an_outage_of_redis_that_is_longer_than_its_lease(
     processes: Processes, tmp_path: Path
 ) -> None:
     server = PrivateRedis(processes, tmp_path, append_only=True)
@@ -131,7 +129,8 @@ def test_a_claim_outlives_a_redis_that_is_away_for_longer_than_its_lease(
         os.kill(processes.pids()["redis"], signal.SIGSTOP)
         saved = pool.submit(held.checkpoint, replied())
         wait_until(
-            lambda: missed(logs) > RENEWALS_IN_TWO_LEASES, what="two leases without a renewal"
+            lambda: failed_renewals(logs) > RENEWALS_IN_TWO_LEASES,
+            what="two leases without a renewal",
         )
         assert not saved.done()
         os.kill(processes.pids()["redis"], signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The record of processes that were lost with a claim, after the handoff has continued."""
+"""The store records which processes lost a claim, also after the handoff has continued."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def test_a_lost_process_stays_counted_after_progress(
     second.release()
     granted(store, job_id, "find.1", "w3")
 
-    found = store.jobs.handoffs(job_id, [ONE])[ONE]
-    assert (found.claims, found.lost_claims, found.worker) == (1, 1, "w3")
-    assert [(one.worker, one.left) for one in found.stints] == [
+    standing = store.jobs.handoffs(job_id, [ONE])[ONE]
+    assert (standing.claims, standing.lost_claims, standing.worker) == (1, 1, "w3")
+    assert [(stint.worker, stint.left) for stint in standing.stints] == [
         ("w1", ClaimEnd.LOST),
         ("w2", ClaimEnd.BACK),
     ]
     times = [
-        found.started_at,
-        *(at for one in found.stints for at in (one.began_at, one.ended_at)),
-        found.claimed_at,
+        standing.started_at,
+        *(at for stint in standing.stints for at in (stint.began_at, stint.ended_at)),
+        standing.claimed_at,
     ]
     assert times == sorted(at for at in times if at is not None)
     assert times[0] == times[1]
@@ -48,22 +48,25 @@ def test_each_lost_process_counts_and_a_released_claim_does_not(
         store.jobs.sweep()
         store.jobs.sweep()
 
-    found = store.jobs.handoffs(job_id, [ONE])[ONE]
-    assert (found.lost_claims, found.claimed_at) == (MAX_CLAIMS, None)
-    assert [one.left for one in found.stints] == [ClaimEnd.BACK, *[ClaimEnd.LOST] * MAX_CLAIMS]
+    standing = store.jobs.handoffs(job_id, [ONE])[ONE]
+    assert (standing.lost_claims, standing.claimed_at) == (MAX_CLAIMS, None)
+    assert [stint.left for stint in standing.stints] == [
+        ClaimEnd.BACK,
+        *[ClaimEnd.LOST] * MAX_CLAIMS,
+    ]
 
 
-def test_a_handoff_that_is_parked_says_so(store: Store, job_id: JobId) -> None:
+def test_a_parked_handoff_is_recorded_as_parked(store: Store, job_id: JobId) -> None:
     assert granted(store, job_id, "find.1").park(60, "rate limit")
 
     (stint,) = store.jobs.handoffs(job_id, [ONE])[ONE].stints
     assert (stint.worker, stint.left) == ("w1", ClaimEnd.THROTTLED)
 
 
-def test_only_the_newest_are_kept(store: Store, job_id: JobId) -> None:
+def test_only_the_newest_lost_claims_are_kept(store: Store, job_id: JobId) -> None:
     for n in range(25):
         granted(store, job_id, "find.1", f"w{n}").release()
 
-    assert [one.worker for one in store.jobs.handoffs(job_id, [ONE])[ONE].stints] == [
+    assert [stint.worker for stint in store.jobs.handoffs(job_id, [ONE])[ONE].stints] == [
         f"w{n}" for n in range(5, 25)
     ]

@@ -1,4 +1,4 @@
-"""Lost messages and late wake-ups: the sweep finds them in a real Redis."""
+"""The sweep finds lost messages and late wake-ups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.doubles.sweep_states import QUEUE, age_issued, age_taken, published
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """A job with three handoffs on the researchers' queue."""
+    """Return a job with three issued handoffs for the researcher."""
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1", "c.1")
     return job_id
@@ -111,15 +111,15 @@ def test_the_last_of_thousands_is_not_lost_while_the_first_are_being_published(
 def test_thousands_of_lost_messages_of_one_job_hide_none_of_another(
     store: Store, job_id: JobId
 ) -> None:
-    """The first job's wake-up stays in its queue."""
+    """The wake-up of the first job stays in its queue."""
     crowd, names = a_job(store), [f"s{n}.1" for n in range(2 * SWEEP_AT_MOST + 50)]
     issue(store, crowd, *names)
     published(store, "of others")
     age_taken(store, crowd, 60, *names)
     age_taken(store, job_id, LOST_AFTER_S + 1, "a.1")
-    found = [store.jobs.sweep().due for _ in range(4)]
+    sweeps = [store.jobs.sweep().due for _ in range(4)]
 
-    assert {job_id: [HandoffId("a.1")]} in found
+    assert {job_id: [HandoffId("a.1")]} in sweeps
 
 
 def test_a_place_without_its_message_ends_no_sweep(store: Store, job_id: JobId) -> None:
@@ -169,7 +169,7 @@ def test_a_job_that_was_cancelled_is_due_soon(store: Store, job_id: JobId) -> No
     assert store.connection.redis.zscore(keys.DUE, job_id) < (store.connection.now() + 10) * 1000
 
 
-def test_a_dropped_handoff_leaves_nothing(store: Store, job_id: JobId) -> None:
+def test_a_dropped_handoff_leaves_no_entry(store: Store, job_id: JobId) -> None:
     running = granted(store, job_id, "a.1")
     everything = [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")]
     store.journal.commit(
@@ -191,7 +191,7 @@ def test_a_dropped_handoff_leaves_nothing(store: Store, job_id: JobId) -> None:
     assert store.connection.redis.zrange(keys.WAITING + QUEUE, 0, -1) == []
 
 
-def test_members_of_jobs_that_retention_has_removed_go_away(store: Store) -> None:
+def test_entries_of_jobs_removed_by_retention_are_deleted(store: Store) -> None:
     store.connection.redis.zadd(keys.DUE, {"j-000000000000/a.1": 1})
     store.connection.redis.hset(keys.QUEUES, QUEUE, 0)
     store.connection.redis.zadd(keys.WAITING + QUEUE, {"j-000000000000/b.1": 1})

@@ -22,7 +22,7 @@ from tests.doubles.jobs import a_job, finish, granted, issue, replied, result_of
 ONE = HandoffId("find.1")
 
 
-class LosesAnswers(Connection):
+class ConnectionLosingReplies(Connection):
     """A connection that loses the next reply. Redis still runs the command."""
 
     loses = 1
@@ -42,8 +42,8 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def books(store: Store, job_id: JobId) -> list[int]:
-    """Turns used and set aside, claims, checkpoints, events."""
+def counts_of(store: Store, job_id: JobId) -> list[int]:
+    """Return the job's used and reserved turns, its claims, its checkpoints and its events."""
     redis = store.connection.redis
     job = redis.hmget(keys.job(job_id), "turns", "reserved_turns")
     claims = redis.hget(keys.handoff(job_id, ONE), "claims")
@@ -58,44 +58,44 @@ def books(store: Store, job_id: JobId) -> list[int]:
     ]
 
 
-def losing(store: Store, claim: Claim) -> Claim:
-    """The next answer to this claim is lost."""
-    claim.connection = LosesAnswers(store.connection.url)
+def with_lost_reply(store: Store, claim: Claim) -> Claim:
+    """Let the connection lose the next reply to this claim."""
+    claim.connection = ConnectionLosingReplies(store.connection.url)
     return claim
 
 
 def test_a_repeated_claim_counts_once(store: Store, job_id: JobId) -> None:
-    wanted = ClaimRequest(job_id, ONE, digest_of(text_of(ONE)), "w1", WorstCase(10, 10, 0))
-    first = store.claims.claim(wanted)
-    again = store.claims.claim(wanted)
+    request = ClaimRequest(job_id, ONE, digest_of(text_of(ONE)), "w1", WorstCase(10, 10, 0))
+    first = store.claims.claim(request)
+    again = store.claims.claim(request)
 
     assert (again.verdict, again.reserved, again.fence) == (ClaimVerdict.GRANTED, True, first.fence)
-    assert books(store, job_id) == [0, 1, 1, 0, 2]
+    assert counts_of(store, job_id) == [0, 1, 1, 0, 2]
 
 
 def test_a_repeated_checkpoint_is_stored_and_paid_once(store: Store, job_id: JobId) -> None:
     held = granted(store, job_id, ONE)
     held.reserve(WorstCase(10, 10, 0))
-    losing(store, held).checkpoint(replied())
+    with_lost_reply(store, held).checkpoint(replied())
 
-    assert books(store, job_id) == [1, 0, 1, 1, 2]
+    assert counts_of(store, job_id) == [1, 0, 1, 1, 2]
 
 
 def test_a_repeated_reservation_is_made_once(store: Store, job_id: JobId) -> None:
-    held = losing(store, granted(store, job_id, ONE))
+    held = with_lost_reply(store, granted(store, job_id, ONE))
     held.reserve(WorstCase(10, 10, 0))
 
-    assert books(store, job_id) == [0, 1, 1, 0, 2]
+    assert counts_of(store, job_id) == [0, 1, 1, 0, 2]
 
 
 def test_a_repeated_end_counts_once(store: Store, job_id: JobId) -> None:
     held = granted(store, job_id, ONE)
     held.reserve(WorstCase(10, 10, 0))
     held.checkpoint(replied())
-    parts_left = finish(losing(store, held))
+    parts_left = finish(with_lost_reply(store, held))
 
     assert parts_left == 0
-    assert books(store, job_id) == [1, 0, 1, 0, 3]
+    assert counts_of(store, job_id) == [1, 0, 1, 0, 3]
     assert (
         result_of(held).to_json()
         in store.payloads.get(job_id, [result_of(held).content_digest]).values()

@@ -1,5 +1,5 @@
-"""A decision that only issues steps is stored even if results arrived in between, and so is an
-insisted end. Every other overtaken decision is refused.
+"""A decision that only issues steps is committed although results arrived in between. So is an
+insisted end. All other overtaken decisions are refused.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ TRIED_AGAIN = StepsTriedAgain(steps=(SecondChance(step=StepId("third")),))
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """A job whose first step is issued. The decision builds on this version."""
-    made = a_job(store)
-    issue(store, made, "first.1")
-    return made
+    """Return a job whose first step is issued. The decisions build on this version."""
+    created = a_job(store)
+    issue(store, created, "first.1")
+    return created
 
 
-def decided(
+def commit_decision(
     store: Store,
     job_id: JobId,
     *events: Event,
@@ -57,8 +57,8 @@ def decided(
     return recorded[0].version
 
 
-def kinds(store: Store, job_id: JobId) -> list[str]:
-    return [one.event.type for one in store.journal.read(job_id)]
+def event_types(store: Store, job_id: JobId) -> list[str]:
+    return [recorded.event.type for recorded in store.journal.read(job_id)]
 
 
 def test_steps_are_issued_after_a_result_that_arrived_in_between(
@@ -66,8 +66,8 @@ def test_steps_are_issued_after_a_result_that_arrived_in_between(
 ) -> None:
     finish(granted(store, job_id, "first.1"))
 
-    assert decided(store, job_id, issued("second.1", group="g2"), TRIED_AGAIN) == 4
-    assert kinds(store, job_id) == [
+    assert commit_decision(store, job_id, issued("second.1", group="g2"), TRIED_AGAIN) == 4
+    assert event_types(store, job_id) == [
         "job_submitted",
         "handoff_issued",
         "handoff_finished",
@@ -78,10 +78,10 @@ def test_steps_are_issued_after_a_result_that_arrived_in_between(
 
 
 def test_only_one_of_two_supervisors_issues_a_step(store: Store, job_id: JobId) -> None:
-    decided(store, job_id, issued("second.1", group="g2"))
+    commit_decision(store, job_id, issued("second.1", group="g2"))
 
     with pytest.raises(VersionConflict):
-        decided(store, job_id, issued("second.1", group="g2"))
+        commit_decision(store, job_id, issued("second.1", group="g2"))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_decision_that_could_differ_now_is_refused(
     finish(granted(store, job_id, "first.1"))
 
     with pytest.raises(VersionConflict):
-        decided(store, job_id, issued("second.1", group="g2"), event)
+        commit_decision(store, job_id, issued("second.1", group="g2"), event)
 
 
 def test_an_insisted_end_is_stored_after_results_that_arrived_in_between(
@@ -108,7 +108,7 @@ def test_an_insisted_end_is_stored_after_results_that_arrived_in_between(
     finish(granted(store, job_id, "first.1"))
 
     assert (
-        decided(
+        commit_decision(
             store,
             job_id,
             StepsAbandoned(steps=(), why="no time"),
@@ -117,21 +117,23 @@ def test_an_insisted_end_is_stored_after_results_that_arrived_in_between(
         )
         == 4
     )
-    assert kinds(store, job_id)[2:] == ["handoff_finished", "steps_abandoned", "job_ended"]
+    assert event_types(store, job_id)[2:] == ["handoff_finished", "steps_abandoned", "job_ended"]
 
 
-def test_an_insisted_decision_that_ends_nothing_is_refused(store: Store, job_id: JobId) -> None:
+def test_an_insisted_decision_that_does_not_end_the_job_is_refused(
+    store: Store, job_id: JobId
+) -> None:
     finish(granted(store, job_id, "first.1"))
 
     with pytest.raises(VersionConflict):
-        decided(store, job_id, StepsAbandoned(steps=(), why="no time"), insists=True)
+        commit_decision(store, job_id, StepsAbandoned(steps=(), why="no time"), insists=True)
 
 
 def test_a_job_is_ended_only_once(store: Store, job_id: JobId) -> None:
-    decided(store, job_id, JobEnded(status=JobStatus.PARTIAL))
+    commit_decision(store, job_id, JobEnded(status=JobStatus.PARTIAL))
 
     with pytest.raises(VersionConflict):
-        decided(store, job_id, JobEnded(status=JobStatus.OK), insists=True)
+        commit_decision(store, job_id, JobEnded(status=JobStatus.OK), insists=True)
 
 
 @pytest.mark.parametrize(
@@ -139,11 +141,13 @@ def test_a_job_is_ended_only_once(store: Store, job_id: JobId) -> None:
     [CancelRequested(), StepsAbandoned(steps=(), why="no more")],
     ids=["a cancel", "another decision"],
 )
-def test_after_anything_but_results_it_is_refused(store: Store, job_id: JobId, more: Event) -> None:
+def test_a_decision_overtaken_by_other_events_than_results_is_refused(
+    store: Store, job_id: JobId, more: Event
+) -> None:
     finish(granted(store, job_id, "first.1"), "An answer.", more)
 
     with pytest.raises(VersionConflict):
-        decided(store, job_id, issued("second.1", group="g2"))
+        commit_decision(store, job_id, issued("second.1", group="g2"))
 
 
 def test_a_decision_on_another_history_with_that_version_is_refused(
@@ -153,19 +157,17 @@ def test_a_decision_on_another_history_with_that_version_is_refused(
     finish(granted(store, job_id, "first.1"))
 
     with pytest.raises(VersionConflict):
-        decided(store, job_id, issued("second.1", group="g2"), tip=tip - 1)
-    assert decided(store, job_id, issued("second.1", group="g2"), tip=tip) == version_of(
+        commit_decision(store, job_id, issued("second.1", group="g2"), tip=tip - 1)
+    assert commit_decision(store, job_id, issued("second.1", group="g2"), tip=tip) == version_of(
         store, job_id
     )
 
 
-def test_the_earlier_time_that_a_result_has_set_holds(store: Store, job_id: JobId) -> None:
-    """The chord's body may be lost, and the supervisor that publishes does not know about the
-    result.
-    """
+def test_the_earlier_due_time_of_a_result_is_kept(store: Store, job_id: JobId) -> None:
+    """The chord's body may be lost. The publishing supervisor does not know the result."""
     finish(granted(store, job_id, "first.1"))
     due_by_the_result = store.connection.redis.zscore(keys.DUE, job_id)
 
-    decided(store, job_id, issued("second.1", group="g2"), due_in_s=3_600)
+    commit_decision(store, job_id, issued("second.1", group="g2"), due_in_s=3_600)
 
     assert store.connection.redis.zscore(keys.DUE, job_id) == due_by_the_result

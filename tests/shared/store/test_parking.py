@@ -1,6 +1,4 @@
-"""A parked handoff is in no queue and has no owner. It keeps its place in the line and wakes up
-when it is time.
-"""
+"""A parked handoff has no queue and no owner. It keeps its place in the line and wakes at its time."""
 
 from __future__ import annotations
 
@@ -39,8 +37,8 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def parked(store: Store, job_id: JobId, seconds: float = 60) -> Claim:
-    """A claim after one turn that must wait for the next turn."""
+def parked_claim(store: Store, job_id: JobId, seconds: float = 60) -> Claim:
+    """Return a parked claim that made one turn and must wait for the next one."""
     claimed = granted(store, job_id, "a.1")
     assert claimed.reserve(WORST, EXPECTED) is None
     claimed.heard(RateLimits(requests=Allowance(60, 0)))
@@ -50,18 +48,18 @@ def parked(store: Store, job_id: JobId, seconds: float = 60) -> Claim:
     return claimed
 
 
-def time_is_over(store: Store, job_id: JobId) -> None:
+def end_parking(store: Store, job_id: JobId) -> None:
     store.connection.redis.hset(keys.handoff(job_id, A), "parked", 1)
     store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": 1})
 
 
-def line(store: Store) -> list[bytes]:
-    found: list[bytes] = store.connection.redis.zrange(f"{keys.pace(LANE)}:line", 0, -1)
-    return found
+def waiting_line(store: Store) -> list[bytes]:
+    waiting_ids: list[bytes] = store.connection.redis.zrange(f"{keys.pace(LANE)}:line", 0, -1)
+    return waiting_ids
 
 
 def test_the_wait_and_its_reason_are_shown(store: Store, job_id: JobId) -> None:
-    parked(store, job_id)
+    parked_claim(store, job_id)
     standing = store.jobs.handoffs(job_id, [A])[A]
     assert (standing.state, standing.claims, standing.doing, standing.held) == (
         "issued",
@@ -74,28 +72,28 @@ def test_the_wait_and_its_reason_are_shown(store: Store, job_id: JobId) -> None:
 
 
 def test_the_old_claim_of_a_parked_handoff_can_write_no_more(store: Store, job_id: JobId) -> None:
-    claimed = parked(store, job_id)
+    claimed = parked_claim(store, job_id)
     with pytest.raises(Interrupted):
         claimed.checkpoint(replied())
     assert not claimed.park(1, "again")
 
 
-def test_a_second_copy_of_its_message_does_not_run_it_early(store: Store, job_id: JobId) -> None:
-    parked(store, job_id)
+def test_a_second_message_does_not_run_a_parked_handoff_early(store: Store, job_id: JobId) -> None:
+    parked_claim(store, job_id)
     assert claim(store, job_id, "a.1").verdict is ClaimVerdict.PARKED
     assert store.jobs.handoffs(job_id, [A])[A].claims == 0
 
 
 def test_a_parked_handoff_is_not_searched_before_its_time(store: Store, job_id: JobId) -> None:
-    parked(store, job_id)
+    parked_claim(store, job_id)
     assert A not in store.jobs.sweep().due.get(job_id, [])
 
 
 def test_a_parked_handoff_is_found_in_time_and_continues_after_its_last_turn(
     store: Store, job_id: JobId
 ) -> None:
-    parked(store, job_id)
-    time_is_over(store, job_id)
+    parked_claim(store, job_id)
+    end_parking(store, job_id)
     assert store.jobs.sweep().due == {job_id: [A]}
     standing = store.jobs.handoffs(job_id, [A])[A]
     assert (standing.lost, standing.held, standing.parked_until) == (True, False, None)
@@ -104,26 +102,26 @@ def test_a_parked_handoff_is_found_in_time_and_continues_after_its_last_turn(
     assert store.jobs.handoffs(job_id, [A])[A].claims == 1
 
 
-def test_its_chord_waits_for_it(store: Store, job_id: JobId) -> None:
-    parked(store, job_id)
+def test_the_chord_of_a_parked_handoff_waits(store: Store, job_id: JobId) -> None:
+    parked_claim(store, job_id)
     assert finish(granted(store, job_id, "b.1")) == 1
 
 
 def test_a_parked_handoff_keeps_its_place_in_the_line(store: Store, job_id: JobId) -> None:
-    parked(store, job_id)
+    parked_claim(store, job_id)
     later = granted(store, job_id, "b.1")
     assert later.reserve(WORST, EXPECTED) is not None
-    time_is_over(store, job_id)
+    end_parking(store, job_id)
     again = granted(store, job_id, "a.1")
     assert again.reserve(WORST, EXPECTED) is not None
-    assert line(store) == [f"{job_id}/a.1".encode(), f"{job_id}/b.1".encode()]
+    assert waiting_line(store) == [f"{job_id}/a.1".encode(), f"{job_id}/b.1".encode()]
 
 
 def test_a_handoff_of_an_ended_job_leaves_the_line(store: Store, job_id: JobId) -> None:
-    parked(store, job_id)
-    assert line(store) == [f"{job_id}/a.1".encode()]
+    parked_claim(store, job_id)
+    assert waiting_line(store) == [f"{job_id}/a.1".encode()]
     ended = JobEnded(status=JobStatus.CANCELLED, answer=None, reason="cancelled by the user")
     store.journal.commit(
         Commit(job_id=job_id, expected=version_of(store, job_id), events=[ended], drop=[A])
     )
-    assert line(store) == []
+    assert waiting_line(store) == []

@@ -1,6 +1,4 @@
-"""A paused role gets no claims. Its handoffs are held without counting as claimed, and go on when
-the role is resumed.
-"""
+"""A paused role gets no claims. Its handoffs are held, and continue when the role is resumed."""
 
 from __future__ import annotations
 
@@ -49,11 +47,11 @@ def job_id(store: Store) -> JobId:
 def standing_of(
     store: Store, job_id: JobId, handoff_id: str = "find.1"
 ) -> tuple[str, int, bool, bool]:
-    one = store.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
-    return one.state, one.claims, one.held, one.lost
+    standing = store.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
+    return standing.state, standing.claims, standing.held, standing.lost
 
 
-def take_a_turn(claimed: Claim) -> None:
+def take_turn(claimed: Claim) -> None:
     claimed.checkpoint(replied())
     claimed.reserve(WORST)
 
@@ -75,13 +73,13 @@ def test_a_role_of_the_supervisor_is_refused_with_the_commit_that_issues_it(stor
     job_id = a_job(store)
     store.pauses.pause("planner", "")
     event = issued("planner.1", "planner", None)
-    wanted = ClaimRequest(job_id, event.handoff_id, digest_of(text_of("planner.1")), "s1")
+    request = ClaimRequest(job_id, event.handoff_id, digest_of(text_of("planner.1")), "s1")
 
     recorded, claimed = store.claims.commit_and_claim(
-        Commit(job_id=job_id, expected=version_of(store, job_id), events=[event]), wanted
+        Commit(job_id=job_id, expected=version_of(store, job_id), events=[event]), request
     )
 
-    assert [one.event for one in recorded] == [event]
+    assert [item.event for item in recorded] == [event]
     assert claimed.verdict is ClaimVerdict.PAUSED
     assert standing_of(store, job_id, "planner.1") == ("issued", 0, True, False)
 
@@ -94,7 +92,7 @@ def test_a_running_handoff_finishes_its_turn_makes_no_other_and_has_not_been_cla
     store.pauses.pause("researcher", "")
 
     with pytest.raises(Paused):
-        take_a_turn(claimed)
+        take_turn(claimed)
 
     assert standing_of(store, job_id) == ("issued", 0, True, False)
     assert (accounts(store, job_id)["turns"], accounts(store, job_id)["reserved_turns"]) == (1, 0)
@@ -106,23 +104,21 @@ def test_the_old_claim_of_a_paused_handoff_cannot_write(store: Store, job_id: Jo
     claimed, other = granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
     store.pauses.pause("researcher", "")
     with pytest.raises(Paused):
-        take_a_turn(claimed)
+        take_turn(claimed)
     store.pauses.resume("researcher")
 
     assert claimed.connection.script("renew", *claimed.renewal()) == b"lost"
     assert other.connection.script("renew", *other.renewal()) == b"ok"
 
 
-def test_while_it_is_paused_no_sweep_finds_it_and_after_it_one_does(
-    store: Store, job_id: JobId
-) -> None:
+def test_a_sweep_finds_a_held_handoff_only_after_the_pause(store: Store, job_id: JobId) -> None:
     store.pauses.pause("researcher", "")
     for handoff_id in ("find.1", "look.1"):
         claim(store, job_id, handoff_id)
 
     assert store.jobs.sweep().due == {}
     assert store.pauses.resume("researcher") == 2
-    assert {job: sorted(found) for job, found in store.jobs.sweep().due.items()} == {
+    assert {job: sorted(handoff_ids) for job, handoff_ids in store.jobs.sweep().due.items()} == {
         job_id: ["find.1", "look.1"]
     }
     assert store.jobs.sweep().due == {}
@@ -152,7 +148,7 @@ def test_a_lapsed_claim_of_a_paused_role_is_found_once_and_held(
     assert store.jobs.sweep().due == {}
 
 
-def test_a_dropped_held_handoff_leaves_nothing_behind(store: Store, job_id: JobId) -> None:
+def test_a_dropped_held_handoff_leaves_no_entry(store: Store, job_id: JobId) -> None:
     store.pauses.pause("researcher", "")
     claim(store, job_id, "find.1")
     dropped = [HandoffId("find.1")]

@@ -23,7 +23,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import a_job
 
-WORK_S = 600
+JOB_TIME_S = 600
 """Time limit of a job in seconds."""
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -82,10 +82,10 @@ def test_a_reference_holds_the_size(store: Store) -> None:
     assert (ref("drei: ü").digest, ref("drei: ü").size) == (digest_of("drei: ü"), 7)
 
 
-def test_documents_are_asked_for_before_they_are_sent(store: Store) -> None:
-    store.payloads.put_documents({digest_of("one"): "one"}, WORK_S)
+def test_missing_documents_are_listed_before_they_are_sent(store: Store) -> None:
+    store.payloads.put_documents({digest_of("one"): "one"}, JOB_TIME_S)
 
-    assert store.payloads.missing_documents([digest_of("one"), digest_of("two")], WORK_S) == {
+    assert store.payloads.missing_documents([digest_of("one"), digest_of("two")], JOB_TIME_S) == {
         digest_of("two")
     }
     assert store.payloads.documents([digest_of("one"), digest_of("two")]) == {
@@ -94,9 +94,9 @@ def test_documents_are_asked_for_before_they_are_sent(store: Store) -> None:
 
 
 def test_a_document_that_is_used_again_stays_for_another_while(store: Store) -> None:
-    store.payloads.put_documents({digest_of("one"): "one"}, WORK_S)
+    store.payloads.put_documents({digest_of("one"): "one"}, JOB_TIME_S)
     store.connection.redis.expire(keys.document(digest_of("one")), 5)
-    store.payloads.missing_documents([digest_of("one")], WORK_S)
+    store.payloads.missing_documents([digest_of("one")], JOB_TIME_S)
 
     assert store.connection.redis.ttl(keys.document(digest_of("one"))) > 1_000
 
@@ -104,28 +104,30 @@ def test_a_document_that_is_used_again_stays_for_another_while(store: Store) -> 
 def test_a_document_stays_while_its_job_may_be_at_work_and_then_for_its_retention(
     store: Store,
 ) -> None:
-    store.payloads.put_documents({digest_of("one"): "one"}, WORK_S)
+    store.payloads.put_documents({digest_of("one"): "one"}, JOB_TIME_S)
 
     assert (
-        Settings().retention_s + WORK_S - 5
+        Settings().retention_s + JOB_TIME_S - 5
         < store.connection.redis.ttl(keys.document(digest_of("one")))
-        <= Settings().retention_s + WORK_S
+        <= Settings().retention_s + JOB_TIME_S
     )
 
 
 def test_a_short_job_does_not_take_a_document_from_a_long_one(store: Store) -> None:
     digest = digest_of("one")
-    store.payloads.put_documents({digest: "one"}, 100 * WORK_S)
-    store.payloads.missing_documents([digest], WORK_S)
-    store.payloads.put_documents({digest: "one"}, WORK_S)
+    store.payloads.put_documents({digest: "one"}, 100 * JOB_TIME_S)
+    store.payloads.missing_documents([digest], JOB_TIME_S)
+    store.payloads.put_documents({digest: "one"}, JOB_TIME_S)
 
-    assert store.connection.redis.ttl(keys.document(digest)) > Settings().retention_s + 99 * WORK_S
+    assert (
+        store.connection.redis.ttl(keys.document(digest)) > Settings().retention_s + 99 * JOB_TIME_S
+    )
 
 
 def test_thousands_of_documents_are_asked_for_in_parts(store: Store) -> None:
     digests = [digest_of(str(n)) for n in range(2_500)]
 
-    assert store.payloads.missing_documents(digests, WORK_S) == set(digests)
+    assert store.payloads.missing_documents(digests, JOB_TIME_S) == set(digests)
 
 
 def test_a_fetched_page_belongs_to_its_job(store: Store) -> None:
@@ -133,7 +135,7 @@ def test_a_fetched_page_belongs_to_its_job(store: Store) -> None:
     page = Document(
         path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
     )
-    store.payloads.put_fetched(job_id, page, "text", WORK_S)
+    store.payloads.put_fetched(job_id, page, "text", JOB_TIME_S)
 
     assert store.payloads.fetched(job_id) == [page]
     assert store.payloads.fetched(other) == []
@@ -203,7 +205,7 @@ def test_an_unreadable_entry_among_fetched_pages_is_skipped(store: Store) -> Non
     page = Document(
         path="https://example.com/", digest=digest_of("t"), media_type="text/plain", chars=1
     )
-    store.payloads.put_fetched(job_id, page, "t", WORK_S)
+    store.payloads.put_fetched(job_id, page, "t", JOB_TIME_S)
     store.connection.redis.hset(keys.fetched(job_id), "https://example.com/2", '{"path": NaN')
 
     assert store.payloads.fetched(job_id) == [page]

@@ -1,5 +1,5 @@
-"""Workers announce their specialists. A dead worker's announcement expires. The majority decides if
-workers differ.
+"""Workers announce their specialists, and announcements of dead workers expire. The majority
+decides if workers differ.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tests.doubles.handoffs import a_spec
 
 
 @pytest.fixture
-def roles(store: Store) -> PresenceStore:
+def presence(store: Store) -> PresenceStore:
     return PresenceStore(store.connection)
 
 
-def says(
+def announcement_of(
     worker: str, *specs: SpecialistSpec, slots: int = 4, model: str = "offline"
 ) -> Announcement:
     return Announcement(worker=worker, specialists=specs, slots=slots, model=model)
 
 
-def test_announced_specialists_are_served(store: Store, roles: PresenceStore) -> None:
-    roles.announce(says("w1", a_spec(name="researcher"), a_spec(name="writer")))
-    roles.announce(says("w2", a_spec(name="researcher"), slots=3, model="anthropic"))
+def test_announced_specialists_are_served(store: Store, presence: PresenceStore) -> None:
+    presence.announce(announcement_of("w1", a_spec(name="researcher"), a_spec(name="writer")))
+    presence.announce(announcement_of("w2", a_spec(name="researcher"), slots=3, model="anthropic"))
 
     served = store.presence.served()
     assert sorted(served) == ["researcher", "writer"]
@@ -47,59 +47,63 @@ def test_announced_specialists_are_served(store: Store, roles: PresenceStore) ->
     assert served["writer"].digest == a_spec(name="writer").content_digest
 
 
-def test_queued_messages_are_counted(store: Store, roles: PresenceStore) -> None:
-    roles.announce(says("w1", a_spec(name="researcher")))
+def test_queued_messages_are_counted(store: Store, presence: PresenceStore) -> None:
+    presence.announce(announcement_of("w1", a_spec(name="researcher")))
     store.connection.redis.lpush("researcher", "one", "two")
 
     assert store.presence.served()["researcher"].queued == 2
 
 
-def test_an_announcement_holds_for_a_while_only(store: Store, roles: PresenceStore) -> None:
-    roles.announce(says("w1", a_spec()))
+def test_an_announcement_holds_for_a_while_only(store: Store, presence: PresenceStore) -> None:
+    presence.announce(announcement_of("w1", a_spec()))
     assert 0 < store.connection.redis.ttl(keys.worker("w1")) <= ANNOUNCED_FOR_S
 
-    store.connection.redis.delete(keys.worker("w1"))  # what its TTL does
+    store.connection.redis.delete(keys.worker("w1"))  # has the effect of its expiry
     assert store.presence.served() == {}
 
 
-def test_workers_that_left_long_ago_are_not_looked_up(store: Store, roles: PresenceStore) -> None:
-    roles.announce(says("w1", a_spec()))
+def test_workers_that_left_long_ago_are_not_looked_up(
+    store: Store, presence: PresenceStore
+) -> None:
+    presence.announce(announcement_of("w1", a_spec()))
     store.connection.redis.zadd(keys.SERVING, {f"{a_spec().name}/w1": 1})
-    roles.announce(says("w2", a_spec()))
+    presence.announce(announcement_of("w2", a_spec()))
 
     assert store.connection.redis.zrange(keys.SERVING, 0, -1) == [f"{a_spec().name}/w2".encode()]
 
 
-def test_a_leaving_worker_withdraws_its_announcement(store: Store, roles: PresenceStore) -> None:
-    roles.announce(says("w1", a_spec()))
-    roles.withdraw(says("w1", a_spec()))
+def test_a_leaving_worker_withdraws_its_announcement(store: Store, presence: PresenceStore) -> None:
+    presence.announce(announcement_of("w1", a_spec()))
+    presence.withdraw(announcement_of("w1", a_spec()))
 
     assert store.presence.served() == {}
 
 
-def test_the_majority_decides_if_workers_differ(store: Store, roles: PresenceStore) -> None:
+def test_the_majority_decides_if_workers_differ(store: Store, presence: PresenceStore) -> None:
     old, new = a_spec(name="researcher"), a_spec("search_documents", name="researcher")
-    roles.announce(says("w1", old))
-    roles.announce(says("w2", new))
-    roles.announce(says("w3", new))
+    presence.announce(announcement_of("w1", old))
+    presence.announce(announcement_of("w2", new))
+    presence.announce(announcement_of("w3", new))
 
     assert store.presence.served()["researcher"].digest == new.content_digest
     assert store.presence.served()["researcher"].workers == ("w1", "w2", "w3")
 
 
 def test_a_worker_of_another_version_does_not_hide_the_rest(
-    store: Store, roles: PresenceStore
+    store: Store, presence: PresenceStore
 ) -> None:
-    roles.announce(says("w1", a_spec()))
-    roles.announce(says("w2", a_spec()))
+    presence.announce(announcement_of("w1", a_spec()))
+    presence.announce(announcement_of("w2", a_spec()))
     store.connection.redis.set(keys.worker("w2"), '{"schema_version": 99}', ex=10)
 
     assert store.presence.served()["researcher"].workers == ("w1",)
 
 
-def test_fields_of_a_later_version_are_ignored(store: Store, roles: PresenceStore) -> None:
-    roles.announce(says("w1", a_spec(name="researcher")))
-    text = json.loads(says("w1", a_spec(name="researcher")).to_json()) | {"colour": "blue"}
+def test_fields_of_a_later_version_are_ignored(store: Store, presence: PresenceStore) -> None:
+    presence.announce(announcement_of("w1", a_spec(name="researcher")))
+    text = json.loads(announcement_of("w1", a_spec(name="researcher")).to_json()) | {
+        "colour": "blue"
+    }
     store.connection.redis.set(keys.worker("w1"), json.dumps(text), ex=10)
 
     assert store.presence.served()["researcher"].workers == ("w1",)
@@ -109,10 +113,10 @@ def test_fields_of_a_later_version_are_ignored(store: Store, roles: PresenceStor
     "text", [b"", b"{", b"\xff", b"[]", b'{"slots": "many"}', b"x" * (MOST_ANNOUNCED_BYTES + 1)]
 )
 def test_a_live_process_with_an_unreadable_announcement_is_still_listed(
-    store: Store, roles: PresenceStore, text: bytes
+    store: Store, presence: PresenceStore, text: bytes
 ) -> None:
-    roles.announce(says("w1", a_spec()))
-    roles.announce_supervisor("s1", Node(node="s@h"))
+    presence.announce(announcement_of("w1", a_spec()))
+    presence.announce_supervisor("s1", Node(node="s@h"))
     for key in (keys.worker("w1"), keys.supervisor("s1")):
         store.connection.redis.set(key, text, ex=10)
 
@@ -123,8 +127,8 @@ def test_a_live_process_with_an_unreadable_announcement_is_still_listed(
     assert store.presence.served() == {}
 
 
-def test_names_that_are_no_text_stop_no_reader(store: Store, roles: PresenceStore) -> None:
-    roles.announce(says("w1", a_spec(name="researcher")))
+def test_names_that_are_no_text_stop_no_reader(store: Store, presence: PresenceStore) -> None:
+    presence.announce(announcement_of("w1", a_spec(name="researcher")))
     in_an_hour_ms = (store.connection.now() + 3_600) * 1_000
     store.connection.redis.zadd(keys.SERVING, {b"\xff/\xfe": in_an_hour_ms, b"": in_an_hour_ms})
     store.connection.redis.hset(keys.PAUSED, b"\xff", b"{")
@@ -135,12 +139,12 @@ def test_names_that_are_no_text_stop_no_reader(store: Store, roles: PresenceStor
     store.connection.redis.delete(keys.SERVING, keys.PAUSED)
 
 
-def test_a_pause_that_cannot_be_read_still_holds(store: Store, roles: PresenceStore) -> None:
-    roles.announce(says("w1", a_spec(name="researcher")))
+def test_a_pause_that_cannot_be_read_still_holds(store: Store, presence: PresenceStore) -> None:
+    presence.announce(announcement_of("w1", a_spec(name="researcher")))
     store.connection.redis.hset(keys.PAUSED, "researcher", b"\xff")
 
-    assert list(roles.presence().paused) == ["researcher"]
-    assert roles.served()["researcher"].paused == Pause(at=0, reason=UNREADABLE)
+    assert list(presence.presence().paused) == ["researcher"]
+    assert presence.served()["researcher"].paused == Pause(at=0, reason=UNREADABLE)
     assert store.pauses.all()["researcher"].reason == UNREADABLE
     store.pauses.resume("researcher")
-    assert roles.presence().paused == {}
+    assert presence.presence().paused == {}

@@ -1,4 +1,4 @@
-"""The current load of the fleet, read from the store."""
+"""The store reports the current load of the fleet."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_only_handoffs_with_a_slot_count_as_at_work(store: Store, job_id: JobId)
 
     load = store.fleet_load.now()
 
-    (one,) = load.at_work
-    assert (one.job_id, one.handoff_id, one.role, one.worker) == (
+    (handoff,) = load.at_work
+    assert (handoff.job_id, handoff.handoff_id, handoff.role, handoff.worker) == (
         job_id,
         "a.1",
         "researcher",
@@ -65,7 +65,7 @@ def test_a_handoff_that_waits_for_its_provider_is_parked_without_a_slot(
     load = store.fleet_load.now()
 
     assert (load.busy("researcher"), load.throttled("researcher")) == (0, 1)
-    assert [one.doing for one in load.at_work] == ["rate limit"]
+    assert [handoff.doing for handoff in load.at_work] == ["rate limit"]
 
 
 def test_an_expired_claim_keeps_its_slot_until_a_sweep_finds_it(
@@ -78,25 +78,27 @@ def test_an_expired_claim_keeps_its_slot_until_a_sweep_finds_it(
     assert (before, store.fleet_load.now().busy("researcher")) == (1, 0)
 
 
-def test_queues_tell_how_many_wait_and_since_when(store: Store, job_id: JobId) -> None:
+def test_the_load_has_the_number_of_waiting_handoffs_and_their_age(
+    store: Store, job_id: JobId
+) -> None:
     age_issued(store, job_id, 30, "a.1")
     granted(store, job_id, "c.1")
 
     load = store.fleet_load.now()
 
-    found = load.waiting["researcher"]
-    assert found.handoffs == 2
-    assert found.since is not None
-    assert 29 < load.at - found.since < 40
+    backlog = load.waiting["researcher"]
+    assert backlog.handoffs == 2
+    assert backlog.since is not None
+    assert 29 < load.at - backlog.since < 40
 
 
-def test_a_paused_roles_handoffs_wait_too(store: Store, job_id: JobId) -> None:
+def test_handoffs_of_a_paused_role_count_as_waiting(store: Store, job_id: JobId) -> None:
     store.connection.redis.zadd(keys.HELD + "researcher", {f"{job_id}/held.1": 1})
 
     assert store.fleet_load.now().waiting["researcher"].handoffs == 4
 
 
-def test_a_job_with_an_untaken_wake_up_is_open_too(store: Store, job_id: JobId) -> None:
+def test_a_job_with_an_untaken_wake_up_counts_as_open(store: Store, job_id: JobId) -> None:
     make_due(store, job_id)
     make_due(store, a_job(store))
     store.jobs.sweep()
@@ -157,7 +159,7 @@ def dumps(store: Store) -> dict[bytes, bytes]:
     return {key: redis.dump(key) for key in redis.scan_iter()}
 
 
-def test_looking_changes_nothing(store: Store, job_id: JobId) -> None:
+def test_reading_the_load_changes_no_key(store: Store, job_id: JobId) -> None:
     granted(store, job_id, "a.1")
     before = dumps(store)
 

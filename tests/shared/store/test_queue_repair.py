@@ -1,6 +1,4 @@
-"""Messages in queues without a consumer are deleted with their jobs, in slices. Everything else
-stays.
-"""
+"""Messages without a consumer are deleted with their jobs, in slices. Everything else stays."""
 
 from __future__ import annotations
 
@@ -22,32 +20,32 @@ from tests.waiting import wait_until
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(
+    supervisor = Shell(
         redis_url,
         make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
-    made.serve("researcher", "writer", "generalist")
-    yield made
-    made.close()
+    supervisor.serve("researcher", "writer", "generalist")
+    yield supervisor
+    supervisor.close()
 
 
-def published(shell: Shell, count: int) -> list[JobId]:
-    """Return jobs whose first handoffs wait in their queues."""
+def publish_jobs(shell: Shell, count: int) -> list[JobId]:
+    """Submit jobs. Their first handoffs wait in their queues."""
     jobs = [shell.submit() for _ in range(count)]
     for job_id in jobs:
         shell.advance(job_id)
     return jobs
 
 
-def deleted(shell: Shell, *jobs: JobId) -> None:
+def delete_jobs(shell: Shell, *jobs: JobId) -> None:
     for job_id in jobs:
         shell.jobs.cancel(job_id)
         shell.advance(job_id)
         delete_job(shell.store, job_id)
 
 
-def waiting(shell: Shell) -> list[str]:
-    """Return the jobs with messages in any queue of a specialist."""
+def jobs_in_queues(shell: Shell) -> list[str]:
+    """Return the jobs with messages in the queue of any specialist."""
     redis = shell.store.connection.redis
     frames = [
         frame.decode() for name in redis.hkeys(keys.QUEUES) for frame in redis.lrange(name, 0, -1)
@@ -62,39 +60,39 @@ def waiting(shell: Shell) -> list[str]:
     )
 
 
-def test_a_message_in_an_unserved_queue_goes_with_its_job_and_the_others_stay(
+def test_a_message_in_an_unserved_queue_is_deleted_with_its_job(
     shell: Shell,
 ) -> None:
-    gone, stays, gone_too = published(shell, 3)
+    deleted_job, stays, gone_too = publish_jobs(shell, 3)
     shell.leave()
-    deleted(shell, gone, gone_too)
-    assert waiting(shell) == sorted([gone, stays, gone_too])
+    delete_jobs(shell, deleted_job, gone_too)
+    assert jobs_in_queues(shell) == sorted([deleted_job, stays, gone_too])
 
     assert shell.store.queue_repair.drop_orphans() > 0
-    assert waiting(shell) == [stays]
+    assert jobs_in_queues(shell) == [stays]
     assert shell.store.queue_repair.drop_orphans() == 0
-    deleted(shell, stays)
+    delete_jobs(shell, stays)
     shell.store.queue_repair.drop_orphans()
     redis = shell.store.connection.redis
     assert not any(redis.keys(f"{keys.FAIR}{name.decode()}*") for name in redis.hkeys(keys.QUEUES))
 
 
 def test_a_queue_that_is_served_is_left_to_its_workers(shell: Shell) -> None:
-    (job_id,) = published(shell, 1)
-    deleted(shell, job_id)
+    (job_id,) = publish_jobs(shell, 1)
+    delete_jobs(shell, job_id)
 
     assert shell.store.queue_repair.drop_orphans() == 0
-    assert waiting(shell) == [job_id]
+    assert jobs_in_queues(shell) == [job_id]
 
 
-def test_jobs_removed_by_retention_leave_no_message_either(shell: Shell) -> None:
-    (job_id,) = published(shell, 1)
+def test_jobs_removed_by_retention_leave_no_message(shell: Shell) -> None:
+    (job_id,) = publish_jobs(shell, 1)
     shell.leave()
     shell.store.connection.redis.delete(keys.job(job_id))
 
     shell.store.queue_repair.drop_orphans()
 
-    assert waiting(shell) == []
+    assert jobs_in_queues(shell) == []
 
 
 @pytest.mark.parametrize(
@@ -108,7 +106,7 @@ def test_jobs_removed_by_retention_leave_no_message_either(shell: Shell) -> None
     ],
 )
 def test_a_message_without_a_job_stays_for_people_to_see(shell: Shell, strange: str) -> None:
-    published(shell, 1)
+    publish_jobs(shell, 1)
     shell.leave()
     redis = shell.store.connection.redis
     queue = redis.hkeys(keys.QUEUES)[0].decode()
@@ -119,8 +117,8 @@ def test_a_message_without_a_job_stays_for_people_to_see(shell: Shell, strange: 
     assert redis.lindex(queue, -1).decode() == strange
 
 
-class Counting:
-    """Redis, and how many messages were read at a time."""
+class CountingClient:
+    """Client of Redis that records the number of messages in each read."""
 
     def __init__(self, connection: Connection) -> None:
         self.read: list[int] = []
@@ -135,7 +133,7 @@ class Counting:
         return frames
 
 
-def stood(shell: Shell, *of_jobs: JobId) -> None:
+def put_unserved(shell: Shell, *of_jobs: JobId) -> None:
     """Put messages of the jobs into a queue without a consumer. The first job's message is next."""
     redis = shell.store.connection.redis
     redis.hset(keys.QUEUES, "oracle", 0)
@@ -145,21 +143,21 @@ def stood(shell: Shell, *of_jobs: JobId) -> None:
     )
 
 
-def gone(*numbers: int) -> list[JobId]:
+def deleted_job_ids(*numbers: int) -> list[JobId]:
     return [JobId(f"j-{n:012x}") for n in numbers]
 
 
-def calls_of(shell: Shell, *commands: str) -> list[int]:
+def command_calls(shell: Shell, *commands: str) -> list[int]:
     """Return how often Redis has run each command."""
-    found = shell.store.connection.redis.info("commandstats")
-    return [int(found.get(f"cmdstat_{command}", {}).get("calls", 0)) for command in commands]
+    stats = shell.store.connection.redis.info("commandstats")
+    return [int(stats.get(f"cmdstat_{command}", {}).get("calls", 0)) for command in commands]
 
 
-def test_each_repair_walks_a_queue_once_for_any_number_of_messages(shell: Shell) -> None:
+def test_each_repair_reads_a_queue_once(shell: Shell) -> None:
     stays = shell.submit()
-    stood(shell, *[stays] * 600, *gone(*range(900)))
+    put_unserved(shell, *[stays] * 600, *deleted_job_ids(*range(900)))
     pieces = 0
-    before = calls_of(shell, "lrem")[0]
+    before = command_calls(shell, "lrem")[0]
 
     while not pieces or shell.store.queue_repair.has_more:
         shell.store.queue_repair.drop_orphans()
@@ -167,11 +165,11 @@ def test_each_repair_walks_a_queue_once_for_any_number_of_messages(shell: Shell)
 
     assert shell.store.connection.redis.llen("oracle") == 600
     assert pieces == 1_500 // queues.LOOKED_AT + 1
-    assert calls_of(shell, "lrem")[0] - before <= pieces
+    assert command_calls(shell, "lrem")[0] - before <= pieces
 
 
 def test_a_message_that_has_moved_stays(shell: Shell) -> None:
-    stood(shell, *gone(1, 2, 3))
+    put_unserved(shell, *deleted_job_ids(1, 2, 3))
     redis = shell.store.connection.redis
     (last, *_), first = redis.lrange("oracle", 0, -1), redis.rpop("oracle")
 
@@ -188,13 +186,13 @@ def test_one_supervisor_at_a_time_repairs_the_queues(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queues, "LOOKED_AT", 1)
-    stood(shell, *gone(1, 2, 3))
+    put_unserved(shell, *deleted_job_ids(1, 2, 3))
     other = shell.another()
     shell.store.queue_repair.drop_orphans()
-    before = calls_of(shell, "lrange")
+    before = command_calls(shell, "lrange")
 
     assert other.store.queue_repair.drop_orphans() == 0
-    assert (other.store.queue_repair.has_more, calls_of(shell, "lrange")) == (False, before)
+    assert (other.store.queue_repair.has_more, command_calls(shell, "lrange")) == (False, before)
     assert 0 < shell.store.connection.redis.ttl(keys.ORPHANS) <= queues.MINE_FOR_S
     assert shell.store.queue_repair.drop_orphans() == 1
 
@@ -204,7 +202,7 @@ def test_one_supervisor_at_a_time_repairs_the_queues(
     other.close()
 
 
-def test_a_long_queue_is_repaired_in_slices_even_behind_staying_messages(
+def test_a_long_queue_is_repaired_in_slices_despite_remaining_messages(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queues, "LOOKED_AT", 4)
@@ -218,7 +216,7 @@ def test_a_long_queue_is_repaired_in_slices_even_behind_staying_messages(
         "oracle",
         *(f'{{"headers": {{"id": "{job_id}:a.1"}}, "n": {n}}}' for n, job_id in enumerate(of_jobs)),
     )
-    counting = Counting(shell.store.connection)
+    counting = CountingClient(shell.store.connection)
     monkeypatch.setattr(shell.store.connection, "redis", counting)
 
     dropped = shell.store.queue_repair.drop_orphans()
@@ -233,13 +231,13 @@ def test_every_supervisor_repairs_at_its_start_and_continues_while_there_is_more
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queues, "LOOKED_AT", 1)
-    jobs = published(shell, 3)
+    jobs = publish_jobs(shell, 3)
     shell.leave()
-    deleted(shell, *jobs)
+    delete_jobs(shell, *jobs)
     sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
     sweeper.start()
 
-    wait_until(lambda: not waiting(shell), what="messages without a job to go")
+    wait_until(lambda: not jobs_in_queues(shell), what="messages without a job to go")
 
     sweeper.stop()
     sweeper.wait_until_withdrawn()

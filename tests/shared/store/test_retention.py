@@ -1,5 +1,5 @@
-"""Retention begins when a job's time is over. A deleted job stays deleted while workers still run
-its handoffs.
+"""Retention starts at the end of a job's time. A deleted job stays deleted while workers run its
+handoffs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WEEK_S, MONTH_S = 7 * 86_400, 30 * 86_400
 
 @pytest.fixture
 def store(redis_url: str) -> Iterator[Store]:
-    """A store that keeps jobs for less time than their time limit."""
+    """Yield a store that keeps jobs for less than their time limit."""
     opened = open_store(redis_url, Settings(lease_s=3_600, retention_s=KEEP_S))
     yield opened
     opened.connection.close()
@@ -124,7 +124,7 @@ def test_checkpoints_stay_as_long_as_their_job(store: Store, job_id: JobId) -> N
 
 
 @pytest.mark.parametrize("keep_turns", [False, True])
-def test_turns_go_when_their_handoff_ends_unless_they_are_asked_for(
+def test_turns_are_deleted_at_the_end_of_a_handoff_unless_they_are_kept_on_request(
     redis_url: str, *, keep_turns: bool
 ) -> None:
     store = open_store(
@@ -151,7 +151,7 @@ def test_a_longer_retention_is_not_shortened(store: Store, job_id: JobId) -> Non
 
 @pytest.fixture
 def week_store(redis_url: str) -> Iterator[Store]:
-    """A store that keeps ended jobs for a week."""
+    """Yield a store that keeps ended jobs for a week."""
     opened = open_store(redis_url, Settings(lease_s=3_600, retention_s=WEEK_S))
     yield opened
     opened.connection.close()
@@ -164,7 +164,7 @@ def decide(store: Store, job_id: JobId, event: Event) -> None:
 
 
 def wait_for_approval(store: Store, job_id: JobId) -> None:
-    """Let the job wait for a person, and then continue."""
+    """Let the job wait for a person and then continue."""
     decide(
         store, job_id, ApprovalAsked(what=ApprovalOf.PLAN, why="it was asked for", wait_s=MONTH_S)
     )
@@ -229,8 +229,8 @@ def test_a_child_job_that_has_ended_stays_as_long_as_its_parent_is_at_work(
 def test_a_job_with_a_short_retention_stays_until_its_webhook_has_been_tried(
     store: Store, job_id: JobId
 ) -> None:
-    asked = ApprovalAsked(what=ApprovalOf.PLAN, why="asked for", wait_s=MONTH_S)
-    decide(store, job_id, asked)
+    question = ApprovalAsked(what=ApprovalOf.PLAN, why="asked for", wait_s=MONTH_S)
+    decide(store, job_id, question)
 
     decide(store, job_id, JobEnded(status=JobStatus.OK))
 

@@ -1,5 +1,6 @@
-"""Time without contact between the fleet and Redis does not count against a lease, for at most the
-time that live workers need to return.
+"""Time without contact to Redis does not count against a lease, up to a bound.
+
+The bound is the time that live workers need to return.
 """
 
 from __future__ import annotations
@@ -37,22 +38,22 @@ FOUND = [HandoffId("a.1")]
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """A job with three handoffs on the researchers' queue."""
+    """Return a job with three issued handoffs for the researcher."""
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1", "c.1")
     return job_id
 
 
 @pytest.fixture
-def quick(redis_url: str, store: Store) -> Iterator[Store]:
-    """Whose leases are short."""
+def short_lease_store(redis_url: str, store: Store) -> Iterator[Store]:
+    """Yield a store with short leases."""
     store = open_store(redis_url, Settings(lease_s=LEASE_S))
     yield store
     store.connection.close()
 
 
-def held_through_a_silence(store: Store, job_id: JobId) -> Claim:
-    """A claim whose lease ended a second ago, in a Redis without contact for two hours."""
+def claim_after_silence(store: Store, job_id: JobId) -> Claim:
+    """Return a claim whose lease ended a second ago, after two hours without contact to Redis."""
     held = claim(
         store, job_id, "a.1", first=WorstCase(input_tokens=100, output_tokens=50, microusd=7)
     )
@@ -64,7 +65,7 @@ def held_through_a_silence(store: Store, job_id: JobId) -> Claim:
 def test_a_worker_that_could_not_renew_during_the_silence_keeps_its_handoff(
     store: Store, job_id: JobId
 ) -> None:
-    held = held_through_a_silence(store, job_id)
+    held = claim_after_silence(store, job_id)
 
     assert store.jobs.sweep().due == {}
     assert claim(store, job_id, "a.1", "w2").verdict is ClaimVerdict.BUSY
@@ -89,9 +90,9 @@ FIRST: dict[str, Callable[[Store, JobId, Claim], object]] = {
 def test_no_first_client_after_the_silence_takes_the_handoff_over(
     store: Store, job_id: JobId, first: Callable[[Store, JobId, Claim], object]
 ) -> None:
-    """The first client knows nothing of the silence, for example a new supervisor."""
+    """The first client, for example a new supervisor, does not know about the silence."""
     other = granted(store, job_id, "b.1")
-    held = held_through_a_silence(store, job_id)
+    held = claim_after_silence(store, job_id)
 
     first(store, job_id, other)
 
@@ -101,16 +102,16 @@ def test_no_first_client_after_the_silence_takes_the_handoff_over(
 
 
 def test_a_worker_that_does_not_renew_after_the_silence_is_found_half_a_lease_later(
-    quick: Store, job_id: JobId
+    short_lease_store: Store, job_id: JobId
 ) -> None:
-    held_through_a_silence(quick, job_id)
-    assert quick.jobs.sweep().due == {}
-    until_ms = int(quick.connection.redis.hget(keys.SILENCE, "until"))
+    claim_after_silence(short_lease_store, job_id)
+    assert short_lease_store.jobs.sweep().due == {}
+    until_ms = int(short_lease_store.connection.redis.hget(keys.SILENCE, "until"))
     assert (
-        until_ms <= (quick.connection.now() + LEASE_S / 2) * 1000 + 50
+        until_ms <= (short_lease_store.connection.now() + LEASE_S / 2) * 1000 + 50
     )  # the two clocks may differ by milliseconds
 
-    swept = wait_until(lambda: quick.jobs.sweep().due, what="the end of the grace")
+    swept = wait_until(lambda: short_lease_store.jobs.sweep().due, what="the end of the grace")
 
     assert swept == {job_id: FOUND}
 
@@ -127,20 +128,18 @@ def test_a_worker_that_was_dead_before_the_silence_is_found_at_once(
 
 
 def test_consecutive_silences_add_up_to_at_most_three(store: Store, job_id: JobId) -> None:
-    """Each silence comes before live workers could renew. A Redis with too few calls does not keep
-    dead claims forever.
-    """
-    held = held_through_a_silence(store, job_id)
+    """Each silence starts before live workers can renew. Dead claims must end nevertheless."""
+    held = claim_after_silence(store, job_id)
     ended_ms = int((store.connection.now() - SILENCE_S / 2) * 1000)
     store.connection.redis.hset(keys.handoff(job_id, held.handoff_id), "lease", ended_ms)
 
-    found = []
+    sweeps = []
     for _ in range(4):
         store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": ended_ms})
-        found.append(store.jobs.sweep().due)
+        sweeps.append(store.jobs.sweep().due)
         simulate_silence(store, SILENCE_S / 4)
 
-    assert found == [{}, {}, {}, {job_id: FOUND}]
+    assert sweeps == [{}, {}, {}, {job_id: FOUND}]
 
 
 def test_of_hundreds_of_claims_that_could_not_renew_no_claim_counts_as_dead(
@@ -157,7 +156,7 @@ def test_of_hundreds_of_claims_that_could_not_renew_no_claim_counts_as_dead(
     assert [(swept.due, swept.more) for swept in sweeps] == [({}, True), ({}, False), ({}, False)]
 
 
-def test_a_role_is_not_run_twice_either(store: Store) -> None:
+def test_a_role_is_not_run_twice_after_a_silence(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "planner.1", role="planner", group=None)
     expire_lease(store, granted(store, job_id, "planner.1"))

@@ -1,6 +1,4 @@
-"""A sweep reports a finding until a supervisor has acted on it: a wake-up may die with its sender
-or its receiver.
-"""
+"""A sweep reports a suspect until a supervisor has acted, because a wake-up may be lost."""
 
 from __future__ import annotations
 
@@ -19,7 +17,9 @@ SUSPECT = HandoffId("a.1")
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """A job whose worker died with its first handoff. Thousands of messages wait in its queue."""
+    """Return a job whose worker died with its first handoff. Thousands of messages wait in its
+    queue.
+    """
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1", "c.1")
     published(store, *(f"message {number}" for number in range(10_000)))
@@ -27,9 +27,7 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def test_a_sweeper_that_died_before_its_wake_up_left_is_replaced_by_the_next_sweep(
-    store: Store, job_id: JobId
-) -> None:
+def test_the_next_sweep_sends_the_wake_up_of_a_dead_sweeper(store: Store, job_id: JobId) -> None:
     assert store.jobs.sweep().due == {job_id: [SUSPECT]}
     age_everything(store, ACTED_WITHIN_S - 0.5)
     assert store.jobs.sweep().due == {}
@@ -70,7 +68,7 @@ def test_a_republished_suspect_is_not_searched_while_it_waits_behind_10_000_othe
     assert not store.jobs.handoffs(job_id, [SUSPECT])[SUSPECT].lost
 
 
-def test_a_message_that_goes_ahead_of_10_000_does_not_make_them_look_lost(
+def test_a_message_ahead_of_10_000_others_does_not_make_the_others_look_lost(
     store: Store, job_id: JobId
 ) -> None:
     age_everything(store, 600)
@@ -123,7 +121,7 @@ def test_a_message_that_was_lost_in_its_queue_is_found_until_it_is_sent(
     assert store.jobs.sweep().due == {}
 
 
-def test_a_roles_handoff_that_was_to_be_sent_is_found_until_it_is(store: Store) -> None:
+def test_the_unsent_handoff_of_a_role_is_found_until_it_is_sent(store: Store) -> None:
     job_id, planner = a_job(store), HandoffId("planner.1")
     issue(store, job_id, planner, role="planner", group=None)
     store.connection.redis.lpush(ROLES_QUEUE, *(f"message {number}" for number in range(100)))

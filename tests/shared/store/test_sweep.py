@@ -1,5 +1,5 @@
-"""The sweep finds what time or a lost message has left behind, once among any number of
-sweepers, and nothing that merely waits.
+"""Each finding of the sweep is reported once, with any number of sweepers. Waiting handoffs are no
+finding.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.doubles.sweep_states import (
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """A job with three handoffs on the researchers' queue."""
+    """Return a job with three issued handoffs for the researcher."""
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1", "c.1")
     return job_id
@@ -65,7 +65,7 @@ def test_a_job_that_is_due_is_found_once_and_again_later(store: Store, job_id: J
 def test_a_waiting_wake_up_is_not_sent_again_for_a_job_that_is_due_repeatedly(
     store: Store, job_id: JobId
 ) -> None:
-    """The supervisor's queue does not grow during an hour without a supervisor."""
+    """The supervisor's queue does not grow while no supervisor runs."""
     make_due(store, job_id)
     store.jobs.sweep()
     published(store, "the wake-up", queue=SUPERVISOR_QUEUE)
@@ -97,7 +97,7 @@ def test_a_wake_up_without_an_evaluation_is_sent_again_while_others_wait_in_its_
 
 
 def test_a_handoff_taken_next_to_a_wake_up_causes_no_other_wake_up(store: Store) -> None:
-    """The body of a chord, after a completed evaluation."""
+    """The wake-up is the body of a chord, after a completed evaluation."""
     store.connection.redis.zadd(keys.OUT + SUPERVISOR_QUEUE, {a_job(store): 1})
 
     assert store.jobs.sweep().due == {}
@@ -144,7 +144,7 @@ def test_a_job_is_due_soon_if_something_happened_during_its_evaluation(
 def test_a_dead_workers_reservation_is_booked_when_its_lease_is_found_expired(
     store: Store,
 ) -> None:
-    """Its siblings wait for that budget, and may hold every slot that could claim it again."""
+    """The siblings wait for this budget, and may hold every slot."""
     job_id = a_job(store, max_turns=2)
     issue(store, job_id, "a.1", "b.1")
     worst = WorstCase(input_tokens=100, output_tokens=50, microusd=7)
@@ -184,8 +184,8 @@ def test_many_sweepers_share_the_due_jobs(store: Store) -> None:
         return [*store.jobs.sweep().due, *store.jobs.sweep().due]
 
     with ThreadPoolExecutor(8) as pool:
-        found = Counter(job_id for swept in pool.map(sweep, range(8)) for job_id in swept)
-    assert found == Counter(job_ids)
+        sweep_counts = Counter(job_id for swept in pool.map(sweep, range(8)) for job_id in swept)
+    assert sweep_counts == Counter(job_ids)
 
 
 def test_one_sweep_takes_a_bounded_number_of_jobs(store: Store) -> None:
@@ -205,7 +205,7 @@ def test_a_handoff_with_an_expired_lease_is_found(store: Store, job_id: JobId) -
 def test_a_handoff_with_an_expired_lease_waits_in_its_queue_once_it_is_sent(
     store: Store, job_id: JobId
 ) -> None:
-    """With no worker there for an hour, its message is not published again every few seconds."""
+    """Without a worker, the message is not published again every few seconds."""
     expire_lease(store, granted(store, job_id, "a.1"))
     store.jobs.sweep()
     published(store, "a.1 again")

@@ -1,5 +1,5 @@
-"""The last reply of a handoff may wait for its result, so one round trip stores both. Every other
-write of the handoff stores it too.
+"""The last reply of a handoff may wait for the result, so that one round trip stores both. Every
+other write of the handoff stores it, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def with_a_waiting_reply(claimed: Claim) -> Claim:
+def claim_with_waiting_reply(claimed: Claim) -> Claim:
     claimed.reserve(WorstCase(10, 10, 0))
     claimed.checkpoint(replied(), may_wait=True)
     return claimed
@@ -37,8 +37,8 @@ def input_level(store: Store) -> float:
     return float(store.connection.redis.hget(keys.pace(LANE), "input_level"))
 
 
-def turns(store: Store, job_id: JobId) -> list[int]:
-    """Used, and set aside."""
+def turns_of(store: Store, job_id: JobId) -> list[int]:
+    """Return the used and the reserved turns."""
     return [
         int(value or 0)
         for value in store.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns")
@@ -46,48 +46,48 @@ def turns(store: Store, job_id: JobId) -> list[int]:
 
 
 def test_a_waiting_checkpoint_costs_no_extra_round_trip(store: Store, job_id: JobId) -> None:
-    with_a_waiting_reply(granted(store, job_id, ONE))
+    claim_with_waiting_reply(granted(store, job_id, ONE))
 
-    assert turns(store, job_id) == [0, 1]
+    assert turns_of(store, job_id) == [0, 1]
 
 
-def test_its_result_settles_it(store: Store, job_id: JobId) -> None:
-    finish(with_a_waiting_reply(granted(store, job_id, ONE)))
+def test_the_result_stores_the_waiting_reply(store: Store, job_id: JobId) -> None:
+    finish(claim_with_waiting_reply(granted(store, job_id, ONE)))
 
-    assert turns(store, job_id) == [1, 0]
+    assert turns_of(store, job_id) == [1, 0]
     assert int(store.connection.redis.hget(keys.handoff(job_id, ONE), "turns")) == 1
 
 
-def test_the_next_checkpoint_is_stored_behind_it(store: Store, job_id: JobId) -> None:
-    claimed = with_a_waiting_reply(granted(store, job_id, ONE))
+def test_the_next_checkpoint_stores_the_waiting_reply_first(store: Store, job_id: JobId) -> None:
+    claimed = claim_with_waiting_reply(granted(store, job_id, ONE))
     claimed.checkpoint(AgentPrompted(text="once more"))
     expire_lease(store, claimed)
 
     assert granted(store, job_id, ONE).so_far() == (replied(), AgentPrompted(text="once more"))
-    assert turns(store, job_id) == [1, 0]
+    assert turns_of(store, job_id) == [1, 0]
 
 
-def test_the_next_reservation_takes_it_along(store: Store, job_id: JobId) -> None:
-    with_a_waiting_reply(claimed := granted(store, job_id, ONE)).reserve(WorstCase(10, 10, 0))
+def test_the_next_reservation_stores_the_waiting_reply(store: Store, job_id: JobId) -> None:
+    claim_with_waiting_reply(claimed := granted(store, job_id, ONE)).reserve(WorstCase(10, 10, 0))
 
-    assert turns(store, job_id) == [1, 1]
+    assert turns_of(store, job_id) == [1, 1]
     expire_lease(store, claimed)
     assert granted(store, job_id, ONE).so_far() == (replied(),)
 
 
 def test_a_release_stores_the_waiting_reply_for_the_next_claim(store: Store, job_id: JobId) -> None:
-    with_a_waiting_reply(granted(store, job_id, ONE)).release()
+    claim_with_waiting_reply(granted(store, job_id, ONE)).release()
 
     assert granted(store, job_id, ONE).so_far() == (replied(),)
-    assert turns(store, job_id) == [1, 0]
+    assert turns_of(store, job_id) == [1, 0]
 
 
-def test_after_a_claim_that_was_lost_nothing_waits(store: Store, job_id: JobId) -> None:
-    """The reply itself may have crashed the process. The next claim must find it in the store,
-    instead of paying again.
+def test_after_a_lost_claim_no_reply_waits(store: Store, job_id: JobId) -> None:
+    """The reply may have crashed the process. The next claim must find it in the store and not pay
+    again.
     """
     expire_lease(store, granted(store, job_id, ONE))
-    with_a_waiting_reply(granted(store, job_id, ONE))
+    claim_with_waiting_reply(granted(store, job_id, ONE))
 
     assert store.connection.redis.llen(keys.turns(job_id, ONE)) == 1
 
@@ -99,7 +99,7 @@ def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further
     for _ in range(MAX_CLAIMS):
         claimed = granted(store, job_id, ONE)
         if not claimed.so_far():
-            with_a_waiting_reply(claimed)
+            claim_with_waiting_reply(claimed)
         expire_lease(store, claimed)
 
     assert claim(store, job_id, ONE).verdict is ClaimVerdict.EXHAUSTED
@@ -118,11 +118,11 @@ def test_the_unused_pace_of_its_call_flows_back_with_the_result(
     assert input_level(store) >= before + 1_000 - replied().usage.input_tokens
 
 
-def test_kept_alone_it_stays_no_longer_than_its_job(redis_url: str) -> None:
+def test_a_waiting_reply_expires_with_its_job(redis_url: str) -> None:
     store = open_store(redis_url, Settings(lease_s=3_600, keep_turns=True))
     job_id = a_job(store)
     issue(store, job_id, ONE)
-    finish(with_a_waiting_reply(granted(store, job_id, ONE)))
+    finish(claim_with_waiting_reply(granted(store, job_id, ONE)))
 
     assert store.claims.turns(job_id, [ONE]) == {ONE: (replied(),)}
     assert store.connection.redis.ttl(keys.turns(job_id, ONE)) > 0
@@ -138,7 +138,7 @@ def test_a_waiting_checkpoint_is_kept_with_the_other_turns_if_they_are_kept(
     issue(store, job_id, ONE)
     claimed = granted(store, job_id, ONE)
     claimed.checkpoint(first := AgentPrompted(text="at first"))
-    finish(with_a_waiting_reply(claimed))
+    finish(claim_with_waiting_reply(claimed))
 
     assert store.claims.turns(job_id, [ONE]) == ({ONE: (first, replied())} if keep_turns else {})
     store.connection.close()

@@ -1,4 +1,4 @@
-"""The watchdog ends a frozen process, and no process with a frozen Redis."""
+"""The watchdog ends a frozen process, but ends no process because of a frozen Redis."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LEASE_S = 1.0
 
 
 @contextmanager
-def a_holder(url: str, ending: str) -> Iterator[subprocess.Popen[str]]:
+def claim_holder(url: str, ending: str) -> Iterator[subprocess.Popen[str]]:
     """Start a process that holds three claims and waits for a line on its stdin."""
     command = [
         sys.executable,
         "-m",
-        "tests.shared.store.a_holder_of_claims",
+        "tests.shared.store.claim_holder_process",
         url,
         str(LEASE_S),
         ending,
@@ -39,7 +39,7 @@ def a_holder(url: str, ending: str) -> Iterator[subprocess.Popen[str]]:
             holder.kill()
 
 
-def go_on(holder: subprocess.Popen[str]) -> None:
+def let_continue(holder: subprocess.Popen[str]) -> None:
     assert holder.stdin is not None
     holder.stdin.write("go on\n")
     holder.stdin.flush()
@@ -52,10 +52,10 @@ def test_a_redis_that_is_silent_for_longer_than_the_watchdogs_time_ends_no_proce
 ) -> None:
     url = PrivateRedis(processes, tmp_path, append_only=False).start()
 
-    with a_holder(url, "lives") as holder:
+    with claim_holder(url, "lives") as holder:
         os.kill(processes.pids()["redis"], signal.SIGSTOP)
         try:
-            go_on(holder)
+            let_continue(holder)
             assert holder.stdout is not None
             assert "alive\n" in holder.stdout
         finally:
@@ -65,10 +65,10 @@ def test_a_redis_that_is_silent_for_longer_than_the_watchdogs_time_ends_no_proce
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_process_that_holds_its_interpreter_lock_is_ended(redis_url: str) -> None:
-    with a_holder(redis_url, "freezes") as holder:
-        go_on(holder)
-        _, said = holder.communicate(timeout=30)
+    with claim_holder(redis_url, "freezes") as holder:
+        let_continue(holder)
+        _, output = holder.communicate(timeout=30)
 
         assert holder.returncode == 1
-        assert "Timeout" in said
-        assert "a_holder_of_claims.py" in said
+        assert "Timeout" in output
+        assert "claim_holder_process.py" in output

@@ -1,4 +1,4 @@
-"""Durations that a user writes: in options, files and settings."""
+"""Users write durations in options, files and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long work gives the interpreter lock away between its items."""
+"""Long work releases the interpreter lock between its items."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from handoff_queue.shared.text.gil_yielding import AT_A_TIME, gently
 
 
 @pytest.fixture
-def nobody_is_made_to_wait() -> Iterator[None]:
-    """A thread that has the interpreter lock keeps it until it gives it away."""
+def long_switch_interval() -> Iterator[None]:
+    """Let a thread keep the interpreter lock until it releases the lock."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(60)
     yield
@@ -24,7 +24,7 @@ def test_all_items_come_in_their_order() -> None:
     assert list(gently(range(3 * AT_A_TIME + 1))) == list(range(3 * AT_A_TIME + 1))
 
 
-@pytest.mark.usefixtures("nobody_is_made_to_wait")
+@pytest.mark.usefixtures("long_switch_interval")
 def test_another_thread_runs_before_the_last_item() -> None:
     may_go, has_gone = Event(), Event()
 

@@ -1,4 +1,4 @@
-"""Suggestions for a name that does not exist."""
+"""An unknown name gets suggestions."""
 
 from __future__ import annotations
 

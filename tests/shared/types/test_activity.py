@@ -1,4 +1,4 @@
-"""The text of a wait is parsed back into the same wait. A countdown alone is no news."""
+"""The text of a wait is parsed back into the same wait. A countdown alone is no change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A condition is checked before it is kept, and evaluated without running any code."""
+"""A condition is checked before it is stored, and evaluated without running code."""
 
 from __future__ import annotations
 
@@ -124,9 +124,9 @@ def test_an_output_that_is_text_has_no_fields() -> None:
 
 def test_a_reason_names_the_condition_and_the_values_that_decided_it() -> None:
     text = 'triage.output.category == "complaint" and triage.output.amount > 5'
-    found = evaluate_condition(condition_of(text), {"triage": TRIAGE})
+    verdict = evaluate_condition(condition_of(text), {"triage": TRIAGE})
 
-    assert found.why == (
+    assert verdict.why == (
         'its condition is not met: triage.output.category == "complaint" and'
         ' triage.output.amount > 5 (triage.output.category is "refund")'
     )
@@ -199,11 +199,11 @@ def test_any_text_is_a_condition_or_is_refused(text: str) -> None:
 def test_any_output_decides_a_condition_or_is_named(value: Any) -> None:
     output = json.loads(json.dumps({"x": value}))
     try:
-        found = is_met("triage.output.x > 3 or 'y' in triage.output.x", output=output)
+        verdict = is_met("triage.output.x > 3 or 'y' in triage.output.x", output=output)
     except Undecided:
-        found = False
+        verdict = False
 
-    assert found in (True, False)
+    assert verdict in (True, False)
 
 
 def test_names_that_a_condition_uses_are_known() -> None:

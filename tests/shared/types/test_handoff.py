@@ -1,4 +1,4 @@
-"""A result says what its status promises."""
+"""A result has the fields that its status requires."""
 
 from __future__ import annotations
 

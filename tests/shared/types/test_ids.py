@@ -1,4 +1,4 @@
-"""The words that identify claims and evaluations are never repeated."""
+"""The random ids of claims and evaluations are unique."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import re
 from handoff_queue.shared.types.ids import new_word
 
 
-def test_words_are_sixteen_hex_digits_and_unique() -> None:
-    words = [new_word() for _ in range(1000)]
+def test_random_ids_are_sixteen_hex_digits_and_unique() -> None:
+    ids = [new_word() for _ in range(1000)]
 
-    assert all(re.fullmatch("[0-9a-f]{16}", word) for word in words)
-    assert len({*words}) == 1000
+    assert all(re.fullmatch("[0-9a-f]{16}", word) for word in ids)
+    assert len({*ids}) == 1000
 
 
-def test_a_seeded_python_generator_repeats_no_word() -> None:
+def test_a_seeded_python_generator_repeats_no_random_id() -> None:
     state = random.getstate()
     try:
         random.seed(7)
@@ -28,13 +28,13 @@ def test_a_seeded_python_generator_repeats_no_word() -> None:
         random.setstate(state)
 
 
-def test_a_forked_process_draws_different_words() -> None:
-    theirs, mine = os.pipe()
+def test_a_forked_process_draws_different_random_ids() -> None:
+    child_end, mine = os.pipe()
     if (child := os.fork()) == 0:
         os.write(mine, new_word().encode())
         os._exit(0)
     os.waitpid(child, 0)
 
-    assert os.read(theirs, 100).decode() != new_word()
-    os.close(theirs)
+    assert os.read(child_end, 100).decode() != new_word()
+    os.close(child_end)
     os.close(mine)

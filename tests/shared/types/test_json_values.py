@@ -61,6 +61,6 @@ def test_a_failed_result_replaces_an_unreadable_text(text: str) -> None:
     assert result_values(text)["error"] == UNREADABLE
 
 
-def test_the_stand_in_names_the_handoff_that_the_text_names() -> None:
+def test_the_replacement_names_the_handoff_of_the_unreadable_text() -> None:
     text = a_result(output="x").to_json().replace('"x"', "NaN")
     assert result_in(text).handoff_id == "before.1"

@@ -1,5 +1,5 @@
-"""A parse error names the place and the problem, and repeats no input, neither in the message nor
-in a logged traceback.
+"""A parse error names the place and the problem. It repeats no input, neither in its text nor in a
+logged traceback.
 """
 
 from __future__ import annotations
@@ -65,16 +65,16 @@ def test_a_copy_equals_pydantics_copy_and_shares_no_mutable_field(
 ) -> None:
     usage = Usage(input_tokens=3)
 
-    ours, theirs = usage.model_copy(update=update), BaseModel.model_copy(usage, update=update)
+    ours, pydantics = usage.model_copy(update=update), BaseModel.model_copy(usage, update=update)
 
-    assert ours == theirs
-    assert repr(ours) == repr(theirs)
-    assert ours.__getstate__() == theirs.__getstate__()
+    assert ours == pydantics
+    assert repr(ours) == repr(pydantics)
+    assert ours.__getstate__() == pydantics.__getstate__()
     assert usage == Usage(input_tokens=3)
     assert usage.model_fields_set == {"input_tokens"}
 
 
-def test_a_deep_copy_shares_nothing() -> None:
+def test_a_deep_copy_shares_no_mutable_field() -> None:
     handoff = a_handoff()
 
     copy = handoff.model_copy(deep=True)

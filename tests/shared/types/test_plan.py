@@ -1,4 +1,4 @@
-"""Plans: sound or refused, with every problem named."""
+"""A plan is valid, or is refused with all of its problems."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def plan(*steps: Step) -> Plan:
 
 @st.composite
 def dags(draw: st.DrawFn) -> tuple[Step, ...]:
-    """Steps that depend only on earlier ones, then in any order."""
+    """Generate steps without a cycle, in any order."""
     count = draw(st.integers(1, 12))
     steps = [
         step(f"s{n}", *(f"s{m}" for m in range(n) if draw(st.booleans()))) for n in range(count)
@@ -50,32 +50,34 @@ def dags(draw: st.DrawFn) -> tuple[Step, ...]:
 def test_any_dag_is_a_plan_whose_steps_begin_after_their_dependencies(
     steps: tuple[Step, ...],
 ) -> None:
-    made, begun = plan(*steps), list[StepId]()
-    open_for = {each.id: set(each.depends_on) for each in made.steps}
+    plan_of_steps, started = plan(*steps), list[StepId]()
+    open_for = {each.id: set(each.depends_on) for each in plan_of_steps.steps}
     assert {
-        (before, after) for before, waiting in made.dependents.items() for after in waiting
+        (before, after) for before, waiting in plan_of_steps.dependents.items() for after in waiting
     } == {(before, after) for after, waited_for in open_for.items() for before in waited_for}
-    while ready := [name for name in made.by_id if not open_for[name] and name not in begun]:
-        begun.append(ready[0])
-        for after in made.dependents[ready[0]]:
+    while ready := [
+        name for name in plan_of_steps.by_id if not open_for[name] and name not in started
+    ]:
+        started.append(ready[0])
+        for after in plan_of_steps.dependents[ready[0]]:
             open_for[after].remove(ready[0])
-    assert sorted(begun) == sorted(each.id for each in steps)
+    assert sorted(started) == sorted(each.id for each in steps)
 
 
 @given(dags())
 def test_every_plan_has_a_sink_and_no_step_waits_for_a_sink(
     steps: tuple[Step, ...],
 ) -> None:
-    made = plan(*steps)
+    plan_of_steps = plan(*steps)
     waited_for = {dependency for each in steps for dependency in each.depends_on}
-    assert made.sinks
-    assert set(made.sinks) == set(made.by_id) - waited_for
+    assert plan_of_steps.sinks
+    assert set(plan_of_steps.sinks) == set(plan_of_steps.by_id) - waited_for
 
 
 @given(dags())
 def test_a_plan_survives_json(steps: tuple[Step, ...]) -> None:
-    made = plan(*steps)
-    assert Plan.from_json(made.to_json()) == made
+    plan_of_steps = plan(*steps)
+    assert Plan.from_json(plan_of_steps.to_json()) == plan_of_steps
 
 
 @given(dags(), st.data())
@@ -114,11 +116,11 @@ def test_all_errors_are_reported_together() -> None:
         step("f", "e"),
         step("g", "d", "d"),
     ]
-    found = "; ".join(shape_problems(steps))
-    assert "step id d is used 2 times" in found
-    assert "step c depends on nowhere, which is not a step" in found
-    assert "step g names a dependency twice" in found
-    assert found.count("cycle: ") == 2
+    messages = "; ".join(shape_problems(steps))
+    assert "step id d is used 2 times" in messages
+    assert "step c depends on nowhere, which is not a step" in messages
+    assert "step g names a dependency twice" in messages
+    assert messages.count("cycle: ") == 2
 
 
 def test_a_step_that_waits_for_itself_is_a_cycle() -> None:
@@ -144,8 +146,8 @@ def test_a_plan_without_steps_is_refused() -> None:
 
 
 def test_dependents_are_listed_in_the_order_of_the_plan() -> None:
-    made = plan(step("c", "a"), step("a"), step("b", "a"))
-    assert made.dependents == {"c": (), "a": ("c", "b"), "b": ()}
+    plan_of_steps = plan(step("c", "a"), step("a"), step("b", "a"))
+    assert plan_of_steps.dependents == {"c": (), "a": ("c", "b"), "b": ()}
 
 
 def test_more_steps_than_a_job_may_have_are_counted() -> None:

@@ -1,4 +1,4 @@
-"""Errors in a person's input are explained without Python's words."""
+"""Errors in a person's input are explained without Python's terms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from handoff_queue.supervisor.gates.facts import FactsFile
 
 
 @pytest.mark.parametrize(
-    ("kind", "said", "told"),
+    ("kind", "document", "message"),
     [
         (Gates, {"requird": ["x"]}, "requird: there is no such field"),
         (Gates, {"fact_checker": 3}, "fact_checker: must be a text"),
@@ -35,9 +35,9 @@ from handoff_queue.supervisor.gates.facts import FactsFile
         ),
     ],
 )
-def test_a_problem_is_explained_once_in_our_words(
-    kind: type[Message], said: dict[str, Any], told: str
+def test_a_problem_is_explained_once_without_pydantics_terms(
+    kind: type[Message], document: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValidationError) as found:
-        kind.model_validate_json(json.dumps(said))
-    assert problems_of(found.value) == told
+    with pytest.raises(ValidationError) as raised:
+        kind.model_validate_json(json.dumps(document))
+    assert problems_of(raised.value) == message

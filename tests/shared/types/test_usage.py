@@ -1,4 +1,4 @@
-"""People see dollars, the accounts hold whole micro-dollars."""
+"""People see dollars. The accounts hold integer micro-dollars."""
 
 from __future__ import annotations
 

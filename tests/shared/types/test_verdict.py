@@ -1,4 +1,4 @@
-"""Verdicts: PASS, or REVISE with the steps to do again."""
+"""A verdict is PASS, or REVISE with the steps to repeat."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def test_an_existing_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("old")
     write_out(tmp_path / "page.html", "new")
 
-    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("page.html", "new")]
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("page.html", "new")]
 
 
 @pytest.mark.parametrize("target", [".", "", "/"])
@@ -32,7 +32,7 @@ def test_a_folder_is_refused_and_no_temporary_file_stays(tmp_path: Path) -> None
         write_out(tmp_path / "there", "new")
 
     assert error.value.filename == str(tmp_path / "there")
-    assert [one.name for one in tmp_path.iterdir()] == ["there"]
+    assert [file.name for file in tmp_path.iterdir()] == ["there"]
 
 
 def test_a_missing_folder_is_named_as_the_user_typed_it(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_pipe_is_written_and_stays_a_pipe(tmp_path: Path) -> None:
 
         assert reads.result(30) == "new"
     assert (tmp_path / "pipe").is_fifo()
-    assert [one.name for one in tmp_path.iterdir()] == ["pipe"]
+    assert [file.name for file in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_a_descriptor_that_another_process_reads_is_written() -> None:

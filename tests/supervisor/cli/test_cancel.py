@@ -38,77 +38,81 @@ def terminal(monkeypatch: pytest.MonkeyPatch, typed: str) -> Iterator[None]:
     os.close(ours)
 
 
-def submitted(jobs: Client, count: int, tenant: str = "default") -> list[JobId]:
+def submit_jobs(jobs: Client, count: int, tenant: str = "default") -> list[JobId]:
     return list(jobs.submit_each([Request(f"Job {n}.", tenant=tenant) for n in range(count)]))
 
 
-def end(jobs: Client, job_id: JobId) -> None:
+def end_job(jobs: Client, job_id: JobId) -> None:
     jobs.store.connection.redis.hset(keys.job(job_id), "status", JobStatus.OK.value)
 
 
-def cancelled(jobs: Client) -> set[JobId]:
-    return {one.job_id for one in jobs.newest(1_000) if one.cancelled}
+def cancelled_jobs(jobs: Client) -> set[JobId]:
+    return {job.job_id for job in jobs.newest(1_000) if job.cancelled}
 
 
 def test_several_jobs_are_cancelled_by_one_command(
     broker: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second, third = submitted(broker, 3)
+    first, second, third = submit_jobs(broker, 3)
 
     assert cancel([first, second, first]) == OK
     assert capsys.readouterr().out.splitlines() == [
         f"{first} is being cancelled",
         f"{second} is being cancelled",
     ]
-    assert cancelled(broker) == {first, second}
-    assert third not in cancelled(broker)
+    assert cancelled_jobs(broker) == {first, second}
+    assert third not in cancelled_jobs(broker)
 
 
 def test_a_wrong_id_does_not_stop_the_other_cancels(
     broker: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ended, running = submitted(broker, 2)
-    end(broker, ended)
+    ended, running = submit_jobs(broker, 2)
+    end_job(broker, ended)
     unknown = new_job_id()
 
     assert cancel(["nonsense", unknown, ended, running, running[:13]]) == BAD_INPUT
-    said = capsys.readouterr()
-    assert said.out == f"{running} is being cancelled\n"
-    assert [line.split(" ")[1] for line in said.err.splitlines()] == ["'nonsense'", "there", ended]
-    assert cancelled(broker) == {running}
+    output = capsys.readouterr()
+    assert output.out == f"{running} is being cancelled\n"
+    assert [line.split(" ")[1] for line in output.err.splitlines()] == [
+        "'nonsense'",
+        "there",
+        ended,
+    ]
+    assert cancelled_jobs(broker) == {running}
 
 
 def test_all_open_jobs_of_a_tenant_are_cancelled_and_counted(
     broker: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wrong = submitted(broker, 200, tenant="ann")
-    right = submitted(broker, 3, tenant="bob")
-    end(broker, wrong[7])
+    wrong = submit_jobs(broker, 200, tenant="ann")
+    right = submit_jobs(broker, 3, tenant="bob")
+    end_job(broker, wrong[7])
 
     assert cancel(everything=True, tenant="ann", yes=True) == OK
     assert capsys.readouterr().out == "199 jobs are being cancelled\n"
-    assert cancelled(broker) == set(wrong) - {wrong[7]}
-    assert not set(right) & cancelled(broker)
+    assert cancelled_jobs(broker) == set(wrong) - {wrong[7]}
+    assert not set(right) & cancelled_jobs(broker)
 
 
 def test_only_jobs_of_the_named_status_and_age_are_cancelled(
     broker: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old, new, running = submitted(broker, 3)
+    old, new, running = submit_jobs(broker, 3)
     redis = broker.store.connection.redis
     redis.zadd(keys.JOBS, {old: 1_000.0, running: 1_001.0})
     redis.hset(keys.job(running), "status", JobStatus.RUNNING.value)
 
     assert cancel(everything=True, statuses=["queued"], older_than=3_600.0, yes=True) == OK
     assert capsys.readouterr().out == "1 job is being cancelled\n"
-    assert cancelled(broker) == {old}
-    assert new not in cancelled(broker)
+    assert cancelled_jobs(broker) == {old}
+    assert new not in cancelled_jobs(broker)
 
 
 def test_a_job_that_ends_or_is_deleted_before_its_cancel_is_no_error(broker: Client) -> None:
-    gone, ended, open_ = submitted(broker, 3)
+    gone, ended, open_ = submit_jobs(broker, 3)
     broker.store.jobs.delete(gone, [])
-    end(broker, ended)
+    end_job(broker, ended)
 
     outcomes = cancel_each(broker, [gone, ended, open_], lambda *_: None)
 
@@ -128,10 +132,10 @@ def ctrl_c() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_says_how_many_jobs_were_cancelled(
+def test_ctrl_c_reports_the_number_of_cancelled_jobs(
     broker: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job_ids = submitted(broker, 5)
+    job_ids = submit_jobs(broker, 5)
 
     def interrupt_at_third(job_id: JobId, *_: object) -> None:
         if job_id == job_ids[2]:
@@ -141,29 +145,29 @@ def test_ctrl_c_says_how_many_jobs_were_cancelled(
         cancel_each(broker, job_ids, interrupt_at_third)
 
     assert "handoff: 3 of 5 jobs are being cancelled" in capsys.readouterr().err
-    assert cancelled(broker) == set(job_ids[:3])
+    assert cancelled_jobs(broker) == set(job_ids[:3])
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_without_a_terminal_all_needs_yes(broker: Client) -> None:
-    submitted(broker, 2)
+def test_without_a_terminal_cancel_all_needs_the_option_yes(broker: Client) -> None:
+    submit_jobs(broker, 2)
 
     with pytest.raises(UserError, match="there is no terminal to ask: use --yes"):
         cancel(everything=True)
 
-    assert cancelled(broker) == set()
+    assert cancelled_jobs(broker) == set()
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", OK), ("YES", OK), ("", FAILED), ("n", FAILED)])
-def test_all_asks_first(
+def test_cancel_all_asks_for_confirmation(
     broker: Client, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
 ) -> None:
-    job_ids = submitted(broker, 2)
+    job_ids = submit_jobs(broker, 2)
 
     with terminal(monkeypatch, f"{answer}\n"):
         assert cancel(everything=True) == code
 
-    assert cancelled(broker) == (set(job_ids) if code == OK else set())
+    assert cancelled_jobs(broker) == (set(job_ids) if code == OK else set())
 
 
 @pytest.mark.parametrize(
@@ -179,15 +183,15 @@ def test_all_asks_first(
         ({"everything": True, "statuses": ["running,failed"]}, "--status failed: these jobs have"),
     ],
 )
-def test_a_cancel_that_is_unclear_cancels_nothing(
+def test_an_ambiguous_cancel_cancels_nothing(
     broker: Client, options: dict[str, object], problem: str
 ) -> None:
-    submitted(broker, 1)
+    submit_jobs(broker, 1)
 
     with pytest.raises(UserError, match=problem):
         cancel(**options, yes=True)  # type: ignore[arg-type]
 
-    assert cancelled(broker) == set()
+    assert cancelled_jobs(broker) == set()
 
 
 def test_without_a_matching_job_nothing_is_cancelled(

@@ -49,17 +49,17 @@ def test_a_line_of_the_list_is_the_first_of_the_commands_own_help(name: str) -> 
 
 
 def test_the_list_is_shown_without_the_commands() -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True
     )
 
-    assert all(f" {name} " in done.stdout for name in ENTRIES)
-    assert done.stderr.strip() == "", "what was imported although nobody has typed a command"
+    assert all(f" {name} " in process.stdout for name in ENTRIES)
+    assert process.stderr.strip() == "", "what was imported although nobody has typed a command"
 
 
 def main_help(columns: int) -> list[str]:
     """Return the lines of `handoff --help` on a terminal of this width."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "handoff_queue.supervisor.cli.main", "--help"],
         cwd=ROOT,
         env={**os.environ, "COLUMNS": str(columns)},
@@ -67,7 +67,7 @@ def main_help(columns: int) -> list[str]:
         text=True,
         check=True,
     )
-    return done.stdout.splitlines()
+    return process.stdout.splitlines()
 
 
 def test_the_main_help_fits_on_one_screen() -> None:
@@ -103,25 +103,31 @@ def test_an_example_in_a_help_fits_on_one_line() -> None:
     assert [line for line in examples if len(line) > 78] == []
 
 
-LONG = 8
-"""Most options in one list, without `--help`. A longer list is hard to read."""
+MOST_UNGROUPED = 8
+"""Maximum number of options in one unpanelled list, without `--help`."""
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_the_options_of_a_long_list_are_in_panels(name: str) -> None:
-    options = [one for one in load_command(name).params if one.param_type_name == "option"]
-    loose = [one.opts[0] for one in options if not one.rich_help_panel]
+    options = [
+        parameter
+        for parameter in load_command(name).params
+        if parameter.param_type_name == "option"
+    ]
+    loose = [ungrouped.opts[0] for ungrouped in options if not ungrouped.rich_help_panel]
 
-    assert len(loose) <= LONG
-    if len(options) > LONG:
-        assert {one.rich_help_panel for one in options if one.rich_help_panel} >= {"Output"}
+    assert len(loose) <= MOST_UNGROUPED
+    if len(options) > MOST_UNGROUPED:
+        assert {option.rich_help_panel for option in options if option.rich_help_panel} >= {
+            "Output"
+        }
 
 
 def test_every_command_is_in_a_panel_of_at_most_eight() -> None:
     panels = Counter(entry.panel for entry in ENTRIES.values())
 
     assert "" not in panels
-    assert max(panels.values()) <= LONG
+    assert max(panels.values()) <= MOST_UNGROUPED
 
 
 BY_LIMITS = {
@@ -137,16 +143,16 @@ BY_LIMITS = {
 """
 
 
-def numbers() -> Iterator[tuple[str, str, Any]]:
+def numeric_options() -> Iterator[tuple[str, str, Any]]:
     """Yield the command, the parameter and the option, for each option that takes a number."""
     for name, entry in ENTRIES.items():
         module, _, function = entry.place.partition(":")
         command = getattr(import_module(f"handoff_queue.supervisor.cli.{module}"), function)
         hints = get_type_hints(inspect.unwrap(command), include_extras=True)
         hints |= {
-            one.name: one.annotation
-            for one in inspect.signature(command).parameters.values()
-            if not isinstance(one.annotation, str)
+            argument.name: argument.annotation
+            for argument in inspect.signature(command).parameters.values()
+            if not isinstance(argument.annotation, str)
         }
         for parameter, hint in hints.items():
             kind, *about = get_args(hint) or (None,)
@@ -154,7 +160,7 @@ def numbers() -> Iterator[tuple[str, str, Any]]:
                 yield name, parameter, about[0]
 
 
-@pytest.mark.parametrize(("command", "parameter", "option"), list(numbers()))
+@pytest.mark.parametrize(("command", "parameter", "option"), list(numeric_options()))
 def test_every_option_that_is_a_number_has_bounds(
     command: str, parameter: str, option: Any
 ) -> None:
@@ -194,7 +200,7 @@ DURATIONS = [
 def test_every_option_that_is_a_duration_takes_units(command: str, option: Any) -> None:
     values = {"500ms": 0.5, "1m": 60.0} if option.name == "every" else {"1h30m": 5400, "90": 90}
     for text, seconds in values.items():
-        assert parsed(command, f"{option.opts[0]}={text}")[option.name] == seconds
+        assert parsed_parameters(command, f"{option.opts[0]}={text}")[option.name] == seconds
 
 
 @pytest.mark.parametrize("value", ["10 minutes", "-1", "", "1m30", "400d"])
@@ -203,7 +209,7 @@ def test_a_text_that_is_not_a_duration_is_refused_with_its_option(
     command: str, option: Any, value: str
 ) -> None:
     with pytest.raises(typer.BadParameter) as refused:
-        parsed(command, f"{option.opts[0]}={value}")
+        parsed_parameters(command, f"{option.opts[0]}={value}")
 
     line = refused.value.format_message()
     assert f"'{option.opts[0]}'" in line
@@ -222,18 +228,20 @@ def test_options_in_seconds_are_all_durations() -> None:
     ]
 
 
-def parsed(command: str, *options: str) -> dict[str, Any]:
-    """Return the values of a command's parameters. Its arguments are filled with a word."""
+def parsed_parameters(command: str, *options: str) -> dict[str, Any]:
+    """Return the parsed parameters of a command. Each argument gets the value of a placeholder
+    word.
+    """
     arguments = [
         "j-0123456789ab"
-        for one in load_command(command).params
-        if one.param_type_name == "argument" and one.required
+        for parameter in load_command(command).params
+        if parameter.param_type_name == "argument" and parameter.required
     ]
     return dict(load_command(command).make_context(command, [*arguments, *options]).params)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, 0.0])
-def test_an_amount_that_the_books_cannot_count_is_refused(value: float) -> None:
+def test_an_amount_that_the_budget_cannot_count_is_refused(value: float) -> None:
     with pytest.raises(UserError, match=r"^--max-usd"):
         new_limits(None, None, value)
     with pytest.raises(UserError, match=r"^--max-tokens"):
@@ -243,7 +251,8 @@ def test_an_amount_that_the_books_cannot_count_is_refused(value: float) -> None:
 def test_turns_of_a_handoff_and_turns_of_a_job_have_options_of_their_own() -> None:
     limits = limits_of(RequestOptions("x", max_turns=3, max_job_turns=40))
     options = {
-        name: {opt for one in load_command(name).params for opt in one.opts} for name in ENTRIES
+        name: {opt for parameter in load_command(name).params for opt in parameter.opts}
+        for name in ENTRIES
     }
 
     assert (limits.max_turns_per_handoff, limits.max_turns) == (3, 40)

@@ -24,7 +24,7 @@ from handoff_queue.supervisor.cli.doctor_processes import AnnouncedProcess, Find
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, issue
 
-SOUND = RedisFacts(
+SOUND_REDIS = RedisFacts(
     (7, 0, 15),
     is_primary=True,
     append_only=True,
@@ -34,7 +34,7 @@ SOUND = RedisFacts(
 )
 
 
-def wrong(facts: RedisFacts) -> dict[str, Level]:
+def problems_with(facts: RedisFacts) -> dict[str, Level]:
     return {
         finding.about: finding.level
         for finding in persistence(facts)
@@ -42,26 +42,26 @@ def wrong(facts: RedisFacts) -> dict[str, Level]:
     }
 
 
-def test_a_sound_redis_is_sound() -> None:
-    assert wrong(SOUND) == {}
-    assert all(finding.fix == "" for finding in persistence(SOUND))
+def test_a_sound_redis_has_no_findings() -> None:
+    assert problems_with(SOUND_REDIS) == {}
+    assert all(finding.fix == "" for finding in persistence(SOUND_REDIS))
 
 
 @pytest.mark.parametrize(
     ("facts", "about", "level"),
     [
-        (replace(SOUND, version=(6, 0, 16)), "version", Level.FAIL),
-        (replace(SOUND, version=()), "version", Level.FAIL),
-        (replace(SOUND, is_primary=False), "role", Level.FAIL),
-        (replace(SOUND, append_only=False), "persistence", Level.WARN),
-        (replace(SOUND, eviction="allkeys-lru"), "eviction", Level.FAIL),
-        (replace(SOUND, used_memory_bytes=701), "memory", Level.WARN),
+        (replace(SOUND_REDIS, version=(6, 0, 16)), "version", Level.FAIL),
+        (replace(SOUND_REDIS, version=()), "version", Level.FAIL),
+        (replace(SOUND_REDIS, is_primary=False), "role", Level.FAIL),
+        (replace(SOUND_REDIS, append_only=False), "persistence", Level.WARN),
+        (replace(SOUND_REDIS, eviction="allkeys-lru"), "eviction", Level.FAIL),
+        (replace(SOUND_REDIS, used_memory_bytes=701), "memory", Level.WARN),
     ],
 )
 def test_settings_that_would_lose_jobs_are_reported_with_a_fix(
     facts: RedisFacts, about: str, level: Level
 ) -> None:
-    assert wrong(facts) == {about: level}
+    assert problems_with(facts) == {about: level}
     assert all(finding.fix for finding in persistence(facts) if finding.level is not Level.OK)
 
 
@@ -84,16 +84,16 @@ def test_messages_of_ended_jobs_can_be_removed() -> None:
 
 @pytest.mark.parametrize(("lost", "level"), [(1, Level.WARN), (2, Level.FAIL)])
 def test_a_worker_whose_slots_are_lost_is_named(lost: int, level: Level) -> None:
-    one = Announcement(worker="host:7", specialists=(), slots=2, model="offline")
+    announcement = Announcement(worker="host:7", specialists=(), slots=2, model="offline")
 
-    assert list(find_lost_slots([one])) == []
-    (finding,) = find_lost_slots([one.model_copy(update={"lost_slots": lost})])
+    assert list(find_lost_slots([announcement])) == []
+    (finding,) = find_lost_slots([announcement.model_copy(update={"lost_slots": lost})])
     assert (finding.level, finding.about) == (level, "worker host:7")
     assert finding.found.startswith(f"{lost} of 2 slots are lost")
     assert finding.fix == "start this worker again"
 
 
-def found_in(redis_url: str) -> dict[str, Finding]:
+def findings_of(redis_url: str) -> dict[str, Finding]:
     return {
         finding.about: finding
         for finding in examine(Settings(redis_url=SecretStr(redis_url), offline=True))
@@ -107,7 +107,7 @@ def test_messages_of_a_queue_that_no_worker_announced_are_found_in_redis(
     issue(store, a_job(store), "a.1", role="poet")
     store.connection.redis.lpush("poet", "a.1")
 
-    finding = found_in(redis_url)["queue poet"]
+    finding = findings_of(redis_url)["queue poet"]
 
     assert (finding.level, finding.found.split(",")[0]) == (Level.WARN, "1 message waiting")
 
@@ -116,7 +116,7 @@ def test_messages_of_a_queue_that_no_worker_announced_are_found_in_redis(
 def test_dead_letters_are_reported_with_the_commands_for_them(store: Store, redis_url: str) -> None:
     store.dead_letters.add("researcher", "no handoff", "{}")
 
-    finding = found_in(redis_url)["dead letters"]
+    finding = findings_of(redis_url)["dead letters"]
 
     assert finding.level is Level.WARN
     assert "`handoff dead show ID`" in finding.fix
@@ -132,8 +132,10 @@ def test_the_spending_of_today_is_shown_with_its_limits() -> None:
         )
     ) == [Finding(Level.OK, "budget of the day", "$0.5 of $2, 1,200 tokens")]
     assert [
-        one.found
-        for one in budgets(TodaysBudgets(DaySpending(0, 0, 0, 0), DaySpending(0, 0, 0, 0), 60.0))
+        finding.found
+        for finding in budgets(
+            TodaysBudgets(DaySpending(0, 0, 0, 0), DaySpending(0, 0, 0, 0), 60.0)
+        )
     ] == ["$0, 0 tokens, no cap"]
 
 
@@ -172,7 +174,7 @@ def test_a_daily_budget_with_too_little_left_counts_as_spent() -> None:
 def test_the_budget_of_the_day_is_read_from_the_store(store: Store, redis_url: str) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_usd=3_000_000))
 
-    assert found_in(redis_url)["budget of the day"].found == "$0 of $3, 0 tokens"
+    assert findings_of(redis_url)["budget of the day"].found == "$0 of $3, 0 tokens"
 
 
 def test_a_process_that_takes_its_messages_from_another_broker_is_named() -> None:
@@ -207,14 +209,14 @@ def test_supervisors_and_workers_announce_their_brokers(store: Store) -> None:
     assert (second.node.node, second.node.broker) == ("workers@h", "redis://a:6379/0")
 
     store.presence.withdraw_supervisor("h:2")
-    assert [one.name for one in store.presence.processes()] == ["h:1"]
+    assert [process.name for process in store.presence.processes()] == ["h:1"]
 
 
 def test_a_broker_variable_of_other_applications_is_reported_as_ignored() -> None:
-    (found,) = find_ignored_variables({"CELERY_BROKER_URL", "PATH"})
+    (finding,) = find_ignored_variables({"CELERY_BROKER_URL", "PATH"})
 
-    assert (found.level, found.about) == (
+    assert (finding.level, finding.about) == (
         Level.OK,
         "this shell: variable CELERY_BROKER_URL",
     )
-    assert "HANDOFF_REDIS_URL" in found.found
+    assert "HANDOFF_REDIS_URL" in finding.found

@@ -1,4 +1,4 @@
-"""Lines of `handoff doctor` about live processes, from their announcements."""
+"""`handoff doctor` prints lines about live processes, from their announcements."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from handoff_queue.shared.types.presence import ModelCalls, Node
 from handoff_queue.supervisor.cli.doctor_processes import Finding, Level, live_processes
 
 NOW = 1_000.0
-WORDS = "the key was refused (401): invalid x-api-key"
-FAILED = ModelCalls(model="small", failures=4, error=WORDS, failing_since=900.0, failed_at=990.0)
+ERROR = "the key was refused (401): invalid x-api-key"
+FAILED = ModelCalls(model="small", failures=4, error=ERROR, failing_since=900.0, failed_at=990.0)
 SUCCEEDED = ModelCalls(model="small", succeeded_at=995.0)
 
 
-def a_process(
+def live_process(
     name: str = "h:1", kind: Literal["worker", "supervisor"] = "worker", **facts: Any
 ) -> LiveProcess:
     known = {
@@ -31,17 +31,17 @@ def a_process(
     return LiveProcess(kind, name, Node(**{**known, **facts}))
 
 
-def told(*processes: LiveProcess, version: str = "1.0") -> list[Finding]:
+def findings_of(*processes: LiveProcess, version: str = "1.0") -> list[Finding]:
     return list(live_processes(processes, NOW, version))
 
 
-def worst(*processes: LiveProcess, version: str = "1.0") -> list[tuple[Level, str]]:
-    findings = told(*processes, version=version)
-    return [(one.level, one.about) for one in findings if one.level is not Level.OK]
+def problems_of(*processes: LiveProcess, version: str = "1.0") -> list[tuple[Level, str]]:
+    findings = findings_of(*processes, version=version)
+    return [(finding.level, finding.about) for finding in findings if finding.level is not Level.OK]
 
 
-def test_a_process_is_told_with_its_version_slots_broker_model_and_server() -> None:
-    (finding,) = told(a_process())
+def test_a_process_is_reported_with_its_version_slots_broker_model_and_server() -> None:
+    (finding,) = findings_of(live_process())
 
     assert (finding.level, finding.about) == (Level.OK, "worker h:1")
     assert finding.found == (
@@ -51,7 +51,7 @@ def test_a_process_is_told_with_its_version_slots_broker_model_and_server() -> N
 
 
 def test_processes_that_announce_the_same_share_a_line() -> None:
-    (finding,) = told(*(a_process(f"h:{number}") for number in range(7)))
+    (finding,) = findings_of(*(live_process(f"h:{number}") for number in range(7)))
 
     assert finding.about == "7 workers"
     assert "56 slots" in finding.found
@@ -59,42 +59,44 @@ def test_processes_that_announce_the_same_share_a_line() -> None:
 
 
 def test_failed_calls_are_a_failure_with_the_servers_words_and_when() -> None:
-    facts, failure = told(a_process(calls=(FAILED,)))
+    facts, failure = findings_of(live_process(calls=(FAILED,)))
 
     assert "last model call failed 10 s ago" in facts.found
     assert (failure.level, failure.about) == (Level.FAIL, "model small")
-    assert failure.found == f"the last 4 calls of worker h:1 failed, the newest 10 s ago: {WORDS}"
+    assert failure.found == f"the last 4 calls of worker h:1 failed, the newest 10 s ago: {ERROR}"
 
 
 def test_a_call_that_succeeds_again_clears_the_failure() -> None:
-    assert worst(a_process(calls=(SUCCEEDED,))) == []
+    assert problems_of(live_process(calls=(SUCCEEDED,))) == []
 
 
 def test_the_same_failure_of_many_workers_is_one_line() -> None:
-    findings = told(*(a_process(f"h:{number}", calls=(FAILED,)) for number in range(3)))
+    findings = findings_of(*(live_process(f"h:{number}", calls=(FAILED,)) for number in range(3)))
 
-    assert [one.about for one in findings] == ["3 workers", "model small"]
+    assert [finding.about for finding in findings] == ["3 workers", "model small"]
     assert "the last 12 calls of 3 workers failed" in findings[1].found
 
 
 def test_a_model_that_one_job_asked_for_is_a_warning_once_other_calls_succeed() -> None:
     typo = FAILED.model_copy(update={"model": "smal"})
 
-    assert worst(a_process(calls=(typo,))) == [(Level.FAIL, "model smal")]
-    assert worst(a_process(calls=(typo, SUCCEEDED))) == [(Level.WARN, "model smal")]
+    assert problems_of(live_process(calls=(typo,))) == [(Level.FAIL, "model smal")]
+    assert problems_of(live_process(calls=(typo, SUCCEEDED))) == [(Level.WARN, "model smal")]
 
 
 def test_a_failing_default_model_is_a_failure_though_other_calls_succeed() -> None:
     other = SUCCEEDED.model_copy(update={"model": "large"})
 
-    assert worst(a_process(calls=(FAILED, other))) == [(Level.FAIL, "model small")]
+    assert problems_of(live_process(calls=(FAILED, other))) == [(Level.FAIL, "model small")]
 
 
 @pytest.mark.parametrize(("since", "level"), [(NOW - 5, Level.WARN), (NOW - 500, Level.FAIL)])
-def test_an_overload_is_a_warning_until_it_lasts(since: float, level: Level) -> None:
+def test_a_short_overload_is_a_warning_and_a_lasting_one_a_failure(
+    since: float, level: Level
+) -> None:
     busy = FAILED.model_copy(update={"is_busy": True, "failing_since": since})
 
-    assert worst(a_process(calls=(busy,))) == [(level, "model small")]
+    assert problems_of(live_process(calls=(busy,))) == [(level, "model small")]
 
 
 @pytest.mark.parametrize(
@@ -109,40 +111,42 @@ def test_an_overload_is_a_warning_until_it_lasts(since: float, level: Level) -> 
 def test_a_mixed_fleet_is_a_warning_that_names_the_difference(
     facts: dict[str, Any], about: str, names: str
 ) -> None:
-    findings = told(a_process("h:1"), a_process("h:2", **facts))
+    findings = findings_of(live_process("h:1"), live_process("h:2", **facts))
 
-    (warning,) = [one for one in findings if one.level is not Level.OK]
+    (warning,) = [finding for finding in findings if finding.level is not Level.OK]
     assert (warning.level, warning.about) == (Level.WARN, about)
     assert names in warning.found
     assert warning.fix
 
 
 def test_different_models_for_different_roles_are_no_mixture() -> None:
-    assert worst(a_process(), a_process("h:2", models={"coder": "large"})) == []
+    assert problems_of(live_process(), live_process("h:2", models={"coder": "large"})) == []
 
 
 def test_a_fleet_of_another_version_than_this_shell_is_a_warning_about_this_shell() -> None:
-    assert worst(a_process(), version="2.0") == [(Level.WARN, "this shell: version")]
+    assert problems_of(live_process(), version="2.0") == [(Level.WARN, "this shell: version")]
 
 
-def test_an_offline_fleet_is_told_how_to_get_a_model() -> None:
-    findings = told(a_process(model="offline", server="", models={"writer": "offline"}))
+def test_the_report_of_an_offline_fleet_names_the_setting_for_a_model() -> None:
+    findings = findings_of(live_process(model="offline", server="", models={"writer": "offline"}))
 
     assert (findings[-1].level, findings[-1].about) == (Level.WARN, "model of the fleet")
     assert "ANTHROPIC_API_KEY" in findings[-1].fix
 
 
 def test_an_announcement_that_cannot_be_read_is_a_warning_that_names_its_process() -> None:
-    assert worst(LiveProcess("worker", "h:9", None)) == [(Level.WARN, "worker h:9")]
+    assert problems_of(LiveProcess("worker", "h:9", None)) == [(Level.WARN, "worker h:9")]
 
 
 def test_no_terminal_escape_of_an_announcement_reaches_the_report() -> None:
     bad = "\x1b]0;x\x07\nfail"
     failed = ModelCalls(model=bad, failures=1, error=bad, failed_at=1.0)
-    findings = told(
-        a_process(bad, node=bad, broker=bad, version=bad, server=bad, model=bad, calls=(failed,)),
-        a_process("h:2"),
+    findings = findings_of(
+        live_process(
+            bad, node=bad, broker=bad, version=bad, server=bad, model=bad, calls=(failed,)
+        ),
+        live_process("h:2"),
     )
 
-    text = "".join(f"{one.about}{one.found}{one.fix}" for one in findings)
+    text = "".join(f"{finding.about}{finding.found}{finding.fix}" for finding in findings)
     assert not {"\x1b", "\x07", "\n"} & set(text)

@@ -17,14 +17,14 @@ from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import submission
 
 
-def refuses(plan: JsonValue) -> None:
-    """Refuse a plan as a job does that waits for approval of its plan."""
+def validate_plan(plan: JsonValue) -> None:
+    """Validate a plan as a job that waits for approval of its plan does. Raise if it is invalid."""
     parse_edited_plan(
         plan, begin(JobId(JOB), Recorded(1, 0.0, submission())), ("researcher", "writer")
     )
 
 
-def never(_plan: JsonValue) -> None:
+def fail_if_called(_plan: JsonValue) -> None:
     raise AssertionError("it is no plan")
 
 
@@ -35,7 +35,7 @@ def test_an_empty_file_is_refused_with_the_form_of_a_plan(tmp_path: Path) -> Non
         UserError,
         match=r"plan\.yaml: is empty; write `steps: \.\.\.`, as `handoff show --full` prints the plan$",
     ):
-        with_plan(tmp_path / "plan.yaml", never)
+        with_plan(tmp_path / "plan.yaml", fail_if_called)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,10 @@ def test_an_invalid_join_is_refused_with_file_and_line(tmp_path: Path, plan: str
         UserError,
         match=r"plan\.yaml:3: .*join: enough must be a number of results, such as 3, or a percentage",
     ):
-        with_plan(tmp_path / "plan.yaml", never)
+        with_plan(tmp_path / "plan.yaml", fail_if_called)
 
 
-def test_a_join_comes_as_it_was_typed(tmp_path: Path) -> None:
+def test_a_join_of_an_edited_plan_stays_as_typed(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text("steps:\n- {id: a, join: {enough: 80%, within_s: null}}\n")
 
     read: list[JsonValue] = []
@@ -59,7 +59,7 @@ def test_a_join_comes_as_it_was_typed(tmp_path: Path) -> None:
     assert read == [{"steps": [{"id": "a", "join": {"enough": "80%"}}]}]
 
 
-BROKEN = """\
+INVALID_PLAN = """\
 why: as I see it
 colour: red
 steps:
@@ -79,13 +79,16 @@ steps:
 
 
 def test_every_fault_is_reported_with_file_and_line(tmp_path: Path) -> None:
-    (tmp_path / "plan.yaml").write_text(BROKEN)
+    (tmp_path / "plan.yaml").write_text(INVALID_PLAN)
 
     with pytest.raises(ManyProblems) as raised:
-        with_plan(tmp_path / "plan.yaml", refuses)
-    said = [line.removeprefix(f"{tmp_path}/plan.yaml:") for line in str(raised.value).splitlines()]
+        with_plan(tmp_path / "plan.yaml", validate_plan)
+    messages = [
+        line.removeprefix(f"{tmp_path}/plan.yaml:") for line in str(raised.value).splitlines()
+    ]
     assert [
-        (int(line), what[:44].strip()) for line, _, what in (one.partition(": ") for one in said)
+        (int(line), fault[:44].strip())
+        for line, _, fault in (message.partition(": ") for message in messages)
     ] == [
         (2, "a plan has no field colour: there are: degra"),
         (11, "step 3: task: Field required"),
@@ -100,10 +103,10 @@ def test_every_fault_is_reported_with_file_and_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("plan", "line"), [("why: x\nsteps: []\n", 2), ("why: x\n", 1), ("- a\n", 1)]
 )
-def test_a_plan_without_steps_is_refused_where_they_should_be(
+def test_a_plan_without_steps_is_refused_with_a_line_number(
     tmp_path: Path, plan: str, line: int
 ) -> None:
     (tmp_path / "plan.yaml").write_text(plan)
 
     with pytest.raises(ManyProblems, match=rf"plan\.yaml:{line}: the plan has no steps"):
-        with_plan(tmp_path / "plan.yaml", refuses)
+        with_plan(tmp_path / "plan.yaml", validate_plan)

@@ -20,13 +20,13 @@ from handoff_queue.supervisor.cli.errors import (
 from handoff_queue.supervisor.cli.main import app
 
 
-def ending(command: Callable[[], object]) -> object:
+def exit_code_after(command: Callable[[], object]) -> object:
     with pytest.raises(SystemExit) as end:
         run_guarded(command)
     return end.value.code
 
 
-def raising(error: BaseException) -> Callable[[], object]:
+def command_that_raises(error: BaseException) -> Callable[[], object]:
     def command() -> object:
         raise error
 
@@ -47,17 +47,17 @@ def raising(error: BaseException) -> Callable[[], object]:
 def test_every_error_is_one_line_and_an_exit_code(
     error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ending(raising(error)) == code
+    assert exit_code_after(command_that_raises(error)) == code
 
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert said.err.startswith("handoff: ")
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert output.err.startswith("handoff: ")
 
 
-def test_a_command_says_its_exit_code() -> None:
-    assert ending(lambda: 4) == 4
-    assert ending(lambda: None) == 0
+def test_a_command_returns_its_exit_code() -> None:
+    assert exit_code_after(lambda: 4) == 4
+    assert exit_code_after(lambda: None) == 0
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_a_partial_answer_is_exit_code_0_for_a_caller_that_allows_it() -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_closed_output_stays_silent_and_the_exit_code_is_kept(closed: str) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         ["sh", "-c", f'"{sys.executable}" -m handoff_queue.supervisor.cli.main --version {closed}'],
         capture_output=True,
         text=True,
         check=False,
     )
 
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert (process.returncode, "Traceback" in process.stderr) == (0, False)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,8 @@ def test_a_wrong_command_line_is_answered_with_the_closest_word_and_the_commands
     typed: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (
-        ending(lambda: app(typed.split(), prog_name="handoff", standalone_mode=False)) == BAD_INPUT
+        exit_code_after(lambda: app(typed.split(), prog_name="handoff", standalone_mode=False))
+        == BAD_INPUT
     )
     assert capsys.readouterr().err == f"handoff: {line}\n"
 

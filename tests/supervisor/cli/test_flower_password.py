@@ -1,4 +1,4 @@
-"""The password of Flower that `handoff up` keeps in its home folder."""
+"""`handoff up` keeps the password of Flower in its home folder."""
 
 from __future__ import annotations
 

@@ -13,29 +13,29 @@ from handoff_queue.supervisor.gates.fields_file import MOST_BYTES
 from handoff_queue.supervisor.gates.gates_file import GateSet
 from tests.docs.pages import blocks, text_of
 
-PAGE = text_of("how-to/gates")
+DOCS_PAGE = text_of("how-to/gates")
 
 
-def read(tmp_path: Path, text: str) -> GateSet | None:
+def read_gate_file(tmp_path: Path, text: str) -> GateSet | None:
     (tmp_path / "gates.yaml").write_text(text)
     return gates_of(tmp_path / "gates.yaml")
 
 
 def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:
-    (example,) = blocks(PAGE, "yaml")
+    (example,) = blocks(DOCS_PAGE, "yaml")
     (tmp_path / "prices.csv").write_text("product,property,figure\nPro,price,10 USD\n")
-    found = read(tmp_path, example)
+    parsed = read_gate_file(tmp_path, example)
 
-    assert found is not None
-    assert found.facts is not None
-    assert found.facts.facts[0].source == "prices.csv:2"
-    gates = found.gates
+    assert parsed is not None
+    assert parsed.facts is not None
+    assert parsed.facts.facts[0].source == "prices.csv:2"
+    gates = parsed.gates
     assert set(gates.model_fields_set) == set(Gates.model_fields)
     assert gates.forbidden[1] == r"(?i)\bguarantee[sd]?\b"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("min_words: 3\n" + "# more\n" * MOST_BYTES, "larger than"),
         ("sections: &a [Risks]\nforbidden: *a\n", "alias"),
@@ -73,25 +73,25 @@ def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:
         ("facts: {file: nope.csv}\n", "nope.csv cannot be read"),
     ],
 )
-def test_an_invalid_file_of_gates_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        read(tmp_path, text)
+def test_an_invalid_file_of_gates_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_gate_file(tmp_path, text)
 
 
 def test_each_problem_names_its_file_and_line_in_our_words(tmp_path: Path) -> None:
     path = tmp_path / "gates.yaml"
     with pytest.raises(UserError) as raised:
-        read(tmp_path, "min_words: 3\ncited: perhaps\nnumbers:\n- 1\n- many\nleast: 3\n")
+        read_gate_file(tmp_path, "min_words: 3\ncited: perhaps\nnumbers:\n- 1\n- many\nleast: 3\n")
 
-    told = [
+    problems = [
         "2: cited: must be true or false",
         "5: numbers.1: must be a number",
         "6: least: there is no such field",
     ]
-    assert sorted(str(raised.value).split("; ")) == [f"{path}:{one}" for one in told]
+    assert sorted(str(raised.value).split("; ")) == [f"{path}:{message}" for message in problems]
 
 
 def test_the_first_problems_of_many_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"; and 15 more$") as raised:
-        read(tmp_path, "".join(f"gate{n}: 1\n" for n in range(20)))
+        read_gate_file(tmp_path, "".join(f"gate{n}: 1\n" for n in range(20)))
     assert "\n" not in str(raised.value)

@@ -19,12 +19,12 @@ from handoff_queue.supervisor.client.job_lookup import MOST_CANDIDATES, find_job
 DIGITS = 16
 
 
-def submitted(jobs: Client, count: int) -> list[JobId]:
+def submit_jobs(jobs: Client, count: int) -> list[JobId]:
     return list(jobs.submit_each([Request(f"Job {n}.") for n in range(count)]))
 
 
 def shared_beginning(job_ids: list[JobId]) -> tuple[str, list[JobId]]:
-    """Return the most frequent prefix of three characters, and the jobs with that prefix."""
+    """Return the most frequent prefix of three characters, and the ids with that prefix."""
     ((prefix, _),) = Counter(job_id[:3] for job_id in job_ids).most_common(1)
     return prefix, [job_id for job_id in job_ids if job_id.startswith(prefix)]
 
@@ -49,7 +49,7 @@ def test_all_commands_that_take_a_job_are_tested() -> None:
 def test_a_prefix_of_several_ids_is_refused(
     broker: Client, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    prefix, same = shared_beginning(submitted(broker, DIGITS + 1))
+    prefix, same = shared_beginning(submit_jobs(broker, DIGITS + 1))
 
     try:
         code = load_command(name).main([prefix], standalone_mode=False)
@@ -67,16 +67,16 @@ def test_a_prefix_of_several_ids_is_refused(
 def test_a_command_takes_the_unique_prefix_of_an_id(
     broker: Client, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    (job_id,) = submitted(broker, 1)
+    (job_id,) = submit_jobs(broker, 1)
 
     load_command(name).main([job_id[:5]], standalone_mode=False)
 
-    said = capsys.readouterr()
-    assert job_id in said.out + said.err
+    output = capsys.readouterr()
+    assert job_id in output.out + output.err
 
 
-def test_a_job_follows_on_the_job_whose_id_begins_so(broker: Client) -> None:
-    (job_id,) = submitted(broker, 1)
+def test_a_job_follows_the_job_with_a_unique_id_prefix(broker: Client) -> None:
+    (job_id,) = submit_jobs(broker, 1)
 
     with pytest.raises(UserError, match=f"{job_id} has not ended"):
         load_command("submit").main(["More.", "--after", job_id[:6]], standalone_mode=False)
@@ -90,14 +90,14 @@ def test_a_whole_id_is_not_looked_up(broker: Client) -> None:
 def test_a_text_that_cannot_begin_an_id_is_refused_with_an_example(
     broker: Client, text: str
 ) -> None:
-    submitted(broker, 1)
+    submit_jobs(broker, 1)
 
     with pytest.raises(UnknownJob, match="is no job id: they look like j-0123456789ab"):
         find_job(broker.store, text)
 
 
 def test_an_unknown_prefix_is_refused(broker: Client) -> None:
-    (job_id,) = submitted(broker, 1)
+    (job_id,) = submit_jobs(broker, 1)
     other = "j-1" if job_id[2] == "0" else "j-0"
 
     with pytest.raises(UnknownJob, match=f"no job has an id that begins with {other}"):
@@ -105,7 +105,7 @@ def test_an_unknown_prefix_is_refused(broker: Client) -> None:
 
 
 def test_of_many_candidates_some_are_named(broker: Client) -> None:
-    prefix, same = shared_beginning(submitted(broker, DIGITS * MOST_CANDIDATES + 1))
+    prefix, same = shared_beginning(submit_jobs(broker, DIGITS * MOST_CANDIDATES + 1))
 
     with pytest.raises(UserError, match="and others") as caught:
         find_job(broker.store, prefix)

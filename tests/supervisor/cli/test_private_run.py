@@ -19,7 +19,7 @@ JOB = JobStanding(
 )
 
 
-def shown(*entries: MissingRole) -> str:
+def shown_reasons(*entries: MissingRole) -> str:
     (moment,) = without_commands([JobUpdate(JobView(JOB.job_id, missing=entries))])
     return "; ".join(map(str, moment.view.missing))
 
@@ -37,11 +37,11 @@ def test_no_entry_names_a_command(job: JobStanding) -> None:
     entries = missing(job, Presence(frozenset(), {}, {}))
 
     assert all("`handoff" in str(entry) for entry in entries)
-    assert "`handoff" not in shown(*entries)
-    assert "here" in shown(*entries) or "starts it again" in shown(*entries)
+    assert "`handoff" not in shown_reasons(*entries)
+    assert "here" in shown_reasons(*entries) or "starts it again" in shown_reasons(*entries)
 
 
 def test_a_redis_that_takes_no_writes_keeps_its_reason() -> None:
     full = MissingRole("a Redis that takes writes", "raise maxmemory")
 
-    assert shown(full) == "the job waits for a Redis that takes writes: raise maxmemory"
+    assert shown_reasons(full) == "the job waits for a Redis that takes writes: raise maxmemory"

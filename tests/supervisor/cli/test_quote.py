@@ -1,4 +1,4 @@
-"""A job without a quote gives the reason."""
+"""The command line states why a job has no quote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_budget_that_cannot_pay_the_planner_is_too_low_for_a_plan(is_replaced:
     job = SimulatedJob(JobLimits(max_microusd=1_000))
     job.advance()
     result = job.finish("planner", "failed", stop_reason=StopReason.JOB_BUDGET)
-    if is_replaced:  # a plan with one specialist, which the budget cannot pay either
+    if is_replaced:  # a plan with one specialist, which the budget cannot pay for either
         job.append(make_plan_event(a_plan(answer=""), result)[0])
     job.advance()
 

@@ -22,11 +22,11 @@ from tests.doubles.random_job import RandomJob
 from tests.property_settings import draws
 
 CUTS = st.lists(st.floats(0, 1), max_size=5)
-"""Places of lost connections, as fractions of the journal."""
+"""Positions of lost connections, as fractions of the journal's length."""
 
 
-def lived(seed: int, retries: int) -> RandomJob:
-    """Return a random job that was run to its end, and retried."""
+def finished_job(seed: int, retries: int) -> RandomJob:
+    """Return a random job that ran to its end, and was retried `retries` times."""
     job = RandomJob(Random(seed))
     job.run()
     for _ in range(retries):
@@ -35,10 +35,10 @@ def lived(seed: int, retries: int) -> RandomJob:
     return job
 
 
-def begun(job: RandomJob) -> JobView:
+def initial_view(job: RandomJob) -> JobView:
     """Return the view before the first event, with the current store and all texts."""
     first, last = job.journal[0], job.journal[-1]
-    books = JobStanding(
+    standing = JobStanding(
         JobId(JOB),
         job.state.status,
         last.version,
@@ -56,11 +56,15 @@ def begun(job: RandomJob) -> JobView:
         for number, name in enumerate(names)
     }
     return JobView(
-        JobId(JOB), now=last.at, books=books, standings=standings, words=ResultTexts(job.payloads)
+        JobId(JOB),
+        now=last.at,
+        books=standing,
+        standings=standings,
+        words=ResultTexts(job.payloads),
     )
 
 
-def drawn(view: JobView) -> str:
+def rendered(view: JobView) -> str:
     out = io.StringIO()
     Console(file=out, width=160, highlight=False, markup=False).print(picture(view))
     return out.getvalue()
@@ -68,19 +72,19 @@ def drawn(view: JobView) -> str:
 
 @draws(60)
 @given(st.integers(0, 10**9), st.integers(0, 1), CUTS)
-def test_events_from_any_point_on_give_the_same_tree_and_are_told_once(
+def test_a_reconnected_watcher_shows_the_same_tree_and_each_log_line_once(
     seed: int, retries: int, cuts: list[float]
 ) -> None:
-    job = lived(seed, retries)
-    at_once = begun(job).after_events(job.journal)
+    job = finished_job(seed, retries)
+    at_once = initial_view(job).after_events(job.journal)
     at = sorted({0, len(job.journal), *(int(cut * len(job.journal)) for cut in cuts)})
 
-    view, told = begun(job), list[str]()
+    view, lines = initial_view(job), list[str]()
     for since, until in pairwise(at):
         before, events = view.state, job.journal[since:until]
         view = view.after_events(events)
-        told += lines_of(JobUpdate(view, tuple(events)), before)
+        lines += lines_of(JobUpdate(view, tuple(events)), before)
 
     assert view.state == at_once.state
-    assert drawn(view) == drawn(at_once)
-    assert told == list(lines_of(JobUpdate(at_once, tuple(job.journal))))
+    assert rendered(view) == rendered(at_once)
+    assert lines == list(lines_of(JobUpdate(at_once, tuple(job.journal))))

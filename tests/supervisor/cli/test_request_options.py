@@ -83,7 +83,7 @@ def test_a_real_model_needs_a_key_and_the_offline_one_does_not() -> None:
         check_model("claude-haiku-5-5", Settings())
 
 
-def test_one_more_process_serves_all_other_specialists() -> None:
+def test_an_additional_process_serves_all_other_specialists() -> None:
     assert workers_of([], KNOWN) == {"worker1": [], "worker2": []}
     assert workers_of(["researcher=2"], KNOWN) == {
         "researcher1": ["researcher"],
@@ -119,9 +119,9 @@ def test_an_interrupted_run_is_kept_until_it_has_ended(tmp_path: Path) -> None:
 def test_a_line_of_a_file_of_jobs_takes_durations_with_units() -> None:
     line = '{"request": "x", "timeout": "1h30m", "approve_timeout": "7d"}'
 
-    asked = options_of_line(line, RequestOptions(""))
+    options = options_of_line(line, RequestOptions(""))
 
-    assert (asked.timeout_s, asked.approve_timeout_s) == (5_400, 604_800)
+    assert (options.timeout_s, options.approve_timeout_s) == (5_400, 604_800)
     assert options_of_line('{"request": "x", "timeout": 90}', RequestOptions("")).timeout_s == 90
 
 

@@ -12,19 +12,19 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.client.client import Client, Request
 
-KEPT = JobId("j-0123456789ab")
+INTERRUPTED = JobId("j-0123456789ab")
 
 
 @pytest.fixture
-def kept_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobId:
+def interrupted_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobId:
     """Return the job of an interrupted run in the cache folder."""
-    (tmp_path / "interrupted" / KEPT).mkdir(parents=True)
+    (tmp_path / "interrupted" / INTERRUPTED).mkdir(parents=True)
     monkeypatch.setenv("HANDOFF_CACHE_DIR", str(tmp_path))
-    return KEPT
+    return INTERRUPTED
 
 
-def retry(*words: str) -> object:
-    return load_command("retry").main(list(words), standalone_mode=False)
+def retry(*arguments: str) -> object:
+    return load_command("retry").main(list(arguments), standalone_mode=False)
 
 
 def failed_job(jobs: Client) -> JobId:
@@ -54,25 +54,29 @@ def test_an_option_of_a_run_is_refused_on_a_broker(broker: Client, option: str) 
 
 
 @pytest.mark.usefixtures("broker")
-def test_an_interrupted_run_is_named_where_the_broker_has_no_such_job(kept_run: JobId) -> None:
-    with pytest.raises(UnknownJob, match=f"{kept_run} is an interrupted run on this machine"):
-        retry(kept_run)
+def test_an_interrupted_run_is_named_where_the_broker_has_no_such_job(
+    interrupted_run: JobId,
+) -> None:
+    with pytest.raises(
+        UnknownJob, match=f"{interrupted_run} is an interrupted run on this machine"
+    ):
+        retry(interrupted_run)
 
 
 @pytest.mark.parametrize("options", [("--from", "write"), ("--max-usd", "2")])
 def test_an_interrupted_run_continues_with_its_own_limits(
-    kept_run: JobId, monkeypatch: pytest.MonkeyPatch, options: tuple[str, str]
+    interrupted_run: JobId, monkeypatch: pytest.MonkeyPatch, options: tuple[str, str]
 ) -> None:
     monkeypatch.delenv("HANDOFF_REDIS_URL", raising=False)
 
     with pytest.raises(UserError, match="leave out --from and --max-"):
-        retry(kept_run, *options)
+        retry(interrupted_run, *options)
 
 
 def test_an_unknown_interrupted_run_is_refused_with_the_runs_of_this_machine(
-    kept_run: JobId, monkeypatch: pytest.MonkeyPatch
+    interrupted_run: JobId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HANDOFF_REDIS_URL", raising=False)
 
-    with pytest.raises(UnknownJob, match=rf"no interrupted run j-ff \(it has: {kept_run}\)"):
+    with pytest.raises(UnknownJob, match=rf"no interrupted run j-ff \(it has: {interrupted_run}\)"):
         retry("j-ff")

@@ -11,30 +11,30 @@ from handoff_queue.shared.types.review import MOST_CRITERIA, Rubric
 from handoff_queue.supervisor.cli.request_options import rubric_of
 from tests.docs.pages import blocks, text_of
 
-PAGE = text_of("how-to/evaluation")
+DOCS_PAGE = text_of("how-to/evaluation")
 
 
-def read(tmp_path: Path, text: str) -> Rubric | None:
+def read_rubric_file(tmp_path: Path, text: str) -> Rubric | None:
     (tmp_path / "rubric.yaml").write_text(text)
     return rubric_of(tmp_path / "rubric.yaml")
 
 
 def test_the_rubric_of_the_docs_is_valid(tmp_path: Path) -> None:
-    example = blocks(PAGE, "yaml")[0]
-    rubric = read(tmp_path, example)
+    example = blocks(DOCS_PAGE, "yaml")[0]
+    rubric = read_rubric_file(tmp_path, example)
 
     assert rubric is not None
     assert rubric.names == ("accuracy", "decision", "brevity")
 
 
-def test_it_may_be_json(tmp_path: Path) -> None:
-    assert read(tmp_path, '{"tone": "It is friendly."}') == Rubric.of_fields(
+def test_a_rubric_may_be_json(tmp_path: Path) -> None:
+    assert read_rubric_file(tmp_path, '{"tone": "It is friendly."}') == Rubric.of_fields(
         {"tone": "It is friendly."}
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", r"rubric\.yaml: is empty; write fields, one a line: accuracy, coverage, clarity"),
         ("{}", r"rubric\.yaml: has 1 to 12 criteria, not 0$"),
@@ -52,12 +52,12 @@ def test_it_may_be_json(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_invalid_rubric_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        read(tmp_path, text)
+def test_an_invalid_rubric_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_rubric_file(tmp_path, text)
 
 
-def test_no_rubric_is_none(tmp_path: Path) -> None:
+def test_without_a_rubric_file_the_rubric_is_none(tmp_path: Path) -> None:
     assert rubric_of(None) is None
     with pytest.raises(UserError, match=r"nope\.yaml"):
         rubric_of(tmp_path / "nope.yaml")

@@ -38,7 +38,7 @@ def text_of(specs: dict[str, SpecialistSpec], columns: int, *, live: bool) -> st
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 119, 120, 160, 300])
 @pytest.mark.parametrize("live", [False, True])
-def test_every_word_of_every_description_is_there(
+def test_descriptions_are_printed_completely(
     specs: dict[str, SpecialistSpec], columns: int, live: bool
 ) -> None:
     text = text_of(specs, columns, live=live)
@@ -59,7 +59,7 @@ def test_a_narrow_terminal_gets_paragraphs(specs: dict[str, SpecialistSpec]) -> 
     assert "2 workers, 16 slots, 3 queued" in text
 
 
-def test_a_description_cannot_command_the_terminal() -> None:
+def test_a_description_cannot_control_the_terminal() -> None:
     spec = SpecialistSpec(
         name="poet",
         description="Writes verses.\x1b[2J Not for prose.",
@@ -71,11 +71,11 @@ def test_a_description_cannot_command_the_terminal() -> None:
 
 
 def test_a_paused_specialist_is_marked(specs: dict[str, SpecialistSpec]) -> None:
-    one = {"researcher": replace(served(specs["researcher"]), paused=Pause(at=1.0))}
+    standings = {"researcher": replace(served(specs["researcher"]), paused=Pause(at=1.0))}
 
     for columns in (40, 160):
         written = StringIO()
         Console(file=written, width=columns).print(
-            specialists_view({"researcher": specs["researcher"]}, one, columns)
+            specialists_view({"researcher": specs["researcher"]}, standings, columns)
         )
         assert "researcher (paused)" in written.getvalue()

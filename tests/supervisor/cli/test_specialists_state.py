@@ -11,14 +11,14 @@ from handoff_queue.supervisor.client.client import Client
 from tests.doubles.handoffs import a_spec
 
 
-def a_worker(jobs: Client, model: str = "offline") -> None:
+def announce_worker(jobs: Client, model: str = "offline") -> None:
     jobs.store.presence.announce(
         Announcement(worker="w1", specialists=(a_spec(),), slots=1, model=model)
     )
 
 
 def test_an_announced_process_counts_as_present(jobs: Client) -> None:
-    a_worker(jobs)
+    announce_worker(jobs)
     jobs.store.presence.announce_supervisor("s1")
 
     require_processes(jobs)
@@ -26,7 +26,7 @@ def test_an_announced_process_counts_as_present(jobs: Client) -> None:
 
 
 def test_without_a_supervisor_the_message_names_the_command_to_start(jobs: Client) -> None:
-    a_worker(jobs)
+    announce_worker(jobs)
 
     with pytest.raises(
         UserError,
@@ -46,7 +46,7 @@ def test_without_workers_the_message_names_the_command_to_start(jobs: Client) ->
 
 
 def test_a_real_model_that_no_worker_has_is_refused(jobs: Client) -> None:
-    a_worker(jobs, "offline")
+    announce_worker(jobs, "offline")
     jobs.store.presence.announce_supervisor("s1")
 
     with pytest.raises(UserError, match="--model claude-opus-5-5 is not available"):
@@ -54,7 +54,7 @@ def test_a_real_model_that_no_worker_has_is_refused(jobs: Client) -> None:
 
 
 def test_every_worker_has_the_offline_model(jobs: Client) -> None:
-    a_worker(jobs, "anthropic")
+    announce_worker(jobs, "anthropic")
     jobs.store.presence.announce_supervisor("s1")
 
     require_processes(jobs, "offline")

@@ -11,13 +11,14 @@ from handoff_queue.supervisor.cli.stats import stats_now
 from tests.doubles.jobs import a_job, ended, granted, issue, replied, result_of
 
 WORST = WorstCase(1_000, 1_000, 0)
-A_LONG_CALL_MS = 101_000
-USED = Usage(input_tokens=10_000, output_tokens=100)
+LONG_CALL_MS = 101_000
+USAGE = Usage(input_tokens=10_000, output_tokens=100)
 
 
-def have_done(store: Store, role: str, model: str, limits: RateLimits) -> None:
-    """Store one handoff of over a hundred seconds with one call, the model's limits, and thirty
-    more waiting handoffs of the role.
+def store_handoffs(store: Store, role: str, model: str, limits: RateLimits) -> None:
+    """Store a finished handoff of the role, and 30 waiting handoffs.
+
+    The handoff ran for just over 100 seconds and made one call. The provider reported `limits`.
     """
     job_id, expected = a_job(store), Expected(f"account:{model}", 400, 500)
     issue(store, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role=role)
@@ -26,35 +27,35 @@ def have_done(store: Store, role: str, model: str, limits: RateLimits) -> None:
     claimed.heard(limits)
     claimed.checkpoint(replied())
     store.connection.redis.hincrby(
-        keys.handoff(job_id, claimed.handoff_id), "started_at", -A_LONG_CALL_MS
+        keys.handoff(job_id, claimed.handoff_id), "started_at", -LONG_CALL_MS
     )
-    result = result_of(claimed).model_copy(update={"usage": USED})
+    result = result_of(claimed).model_copy(update={"usage": USAGE})
     ended(claimed, result)
 
 
-def test_each_role_is_held_against_the_limits_of_the_model_that_its_handoffs_have_called(
+def test_each_role_is_compared_with_the_limits_of_the_model_that_its_handoffs_call(
     store: Store,
 ) -> None:
     """A slot makes less than one call of 10,000 tokens in a hundred seconds."""
-    have_done(store, "researcher", "narrow", RateLimits(requests=Allowance(6, 0)))
-    have_done(
+    store_handoffs(store, "researcher", "narrow", RateLimits(requests=Allowance(6, 0)))
+    store_handoffs(
         store,
         "writer",
         "wide",
         RateLimits(requests=Allowance(6_000, 0), input_tokens=Allowance(120_000, 0)),
     )
-    have_done(store, "critic", "unknown", RateLimits())
+    store_handoffs(store, "critic", "unknown", RateLimits())
 
-    found = stats_now(store, store.fleet_load.now())
+    stats = stats_now(store, store.fleet_load.now())
 
-    assert {one.role: one.wanted_slots for one in found.roles} == {
+    assert {role.role: role.wanted_slots for role in stats.roles} == {
         "critic": 30,
         "researcher": 11,
         "writer": 21,
     }
 
 
-def test_a_fleet_that_is_refused_from_its_first_call_on_wants_no_more_slots_and_knows_the_limits(
+def test_a_fleet_whose_calls_are_all_refused_wants_no_more_slots(
     store: Store,
 ) -> None:
     job_id, expected = a_job(store), Expected("account:narrow", 400, 500)
@@ -63,11 +64,11 @@ def test_a_fleet_that_is_refused_from_its_first_call_on_wants_no_more_slots_and_
     assert claimed.reserve(WORST, expected) is None
     claimed.refused("rate limit", 120, RateLimits(requests=Allowance(5, 0)))
 
-    found = stats_now(store, store.fleet_load.now())
+    stats = stats_now(store, store.fleet_load.now())
 
-    assert [(one.role, one.busy, one.queued, one.wanted_slots) for one in found.roles] == [
+    assert [(role.role, role.busy, role.queued, role.wanted_slots) for role in stats.roles] == [
         ("researcher", 1, 30, 1)
     ]
     assert [
-        (lane.refused_until is not None, lane.limits["requests"].limit) for lane in found.lanes
+        (lane.refused_until is not None, lane.limits["requests"].limit) for lane in stats.lanes
     ] == [(True, 5)]

@@ -25,15 +25,17 @@ from tests.doubles.jobs import a_job, granted, issue
 
 NOW = 1_000.0
 JOB, OTHER = JobId("j-0123456789ab"), JobId("j-ba9876543210")
-OLD = RunningHandoff(
+OLD_HANDOFF = RunningHandoff(
     OTHER, HandoffId("old.1"), "writer", "w1", "search_documents", 2, NOW - 90, None
 )
-NEW = RunningHandoff(JOB, HandoffId("new.1"), "researcher", "w1", "\x1b[31mred", 0, NOW - 5, None)
+NEW_HANDOFF = RunningHandoff(
+    JOB, HandoffId("new.1"), "researcher", "w1", "\x1b[31mred", 0, NOW - 5, None
+)
 LOAD = FleetLoad(
     NOW,
     2,
     1,
-    (NEW, OLD),
+    (NEW_HANDOFF, OLD_HANDOFF),
     {"poet": QueueBacklog(3, NOW - 12)},
     (RateLimitBucket("a", "some-model", {"requests": Allowance(50, 7)}, NOW + 8, "rate limit", 4),),
     2,
@@ -41,13 +43,13 @@ LOAD = FleetLoad(
 STATS = stats_of(LOAD, {}, {}, DaySpending(1_200, 500_000, 0, 2_000_000), 60.0)
 
 
-def text(what: RenderableType) -> str:
+def rendered(view: RenderableType) -> str:
     file = StringIO()
-    Console(width=140, file=file).print(what)
+    Console(width=140, file=file).print(view)
     return file.getvalue()
 
 
-def spent(*samples: tuple[float, int, int]) -> Spending:
+def spending_of(*samples: tuple[float, int, int]) -> Spending:
     spending = Spending()
     for sample in samples:
         spending.add(*sample)
@@ -57,7 +59,7 @@ def spent(*samples: tuple[float, int, int]) -> Spending:
 def test_the_longest_running_handoff_comes_first_and_has_the_first_key() -> None:
     rows = longest(LOAD)
 
-    assert [one.handoff_id for one in rows] == ["old.1", "new.1"]
+    assert [row.handoff_id for row in rows] == ["old.1", "new.1"]
     assert [job_of(rows, key) for key in ("1", "2", "3", "", "q", "12")] == [
         OTHER,
         JOB,
@@ -69,9 +71,9 @@ def test_the_longest_running_handoff_comes_first_and_has_the_first_key() -> None
 
 
 def test_stats_show_unserved_queues_refusals_spending_and_dead_letters() -> None:
-    said = text(StatsColumns(STATS))
+    output = rendered(StatsColumns(STATS))
 
-    for words in (
+    for expected_texts in (
         "poet",
         "12 s",
         "requests 7 of 50 left",
@@ -80,7 +82,7 @@ def test_stats_show_unserved_queues_refusals_spending_and_dead_letters() -> None
         "$0.5000 of $2.0000",
         "2 dead letters",
     ):
-        assert words in said
+        assert expected_texts in output
 
 
 def test_a_model_under_two_accounts_has_two_lines_with_their_accounts() -> None:
@@ -89,14 +91,14 @@ def test_a_model_under_two_accounts_has_two_lines_with_their_accounts() -> None:
         for account, model in (("0a1b2c3d", "twice"), ("4e5f6071", "twice"), ("4e5f6071", "once"))
     )
 
-    said = text(
+    output = rendered(
         StatsColumns(
             stats_of(FleetLoad(NOW, 0, 1, (), {}, lanes), {}, {}, DaySpending(0, 0, 0, 0), 60.0)
         )
     )
 
     assert [
-        line.strip().partition(":")[0] for line in said.splitlines() if "no limits known" in line
+        line.strip().partition(":")[0] for line in output.splitlines() if "no limits known" in line
     ] == [
         "twice (account 0a1b2c)",
         "twice (account 4e5f60)",
@@ -105,18 +107,20 @@ def test_a_model_under_two_accounts_has_two_lines_with_their_accounts() -> None:
 
 
 def test_the_name_of_a_tool_cannot_control_the_terminal() -> None:
-    assert "\x1b[31m" not in text(fleet(STATS, NOW, longest(LOAD), spent((NOW, 0, 0))))
+    assert "\x1b[31m" not in rendered(fleet(STATS, NOW, longest(LOAD), spending_of((NOW, 0, 0))))
 
 
 def test_spending_covers_the_last_minute() -> None:
-    spending = spent((0.0, 0, 0), (40.0, 9_000_000, 900), (100.0, 10_000_000, 1_000))
+    spending = spending_of((0.0, 0, 0), (40.0, 9_000_000, 900), (100.0, 10_000_000, 1_000))
 
     assert spending.in_last_minute() == (1.0, 100, 60.0)
     assert str(spending) == "$1.0000, 100 tokens in the last minute"
 
 
 def test_a_new_day_starts_at_zero() -> None:
-    assert spent((0.0, 9_000_000, 900), (30.0, 0, 0), (60.0, 1_000_000, 50)).in_last_minute() == (
+    assert spending_of(
+        (0.0, 9_000_000, 900), (30.0, 0, 0), (60.0, 1_000_000, 50)
+    ).in_last_minute() == (
         1.0,
         50,
         30.0,
@@ -124,16 +128,16 @@ def test_a_new_day_starts_at_zero() -> None:
 
 
 def test_spending_names_the_measured_time() -> None:
-    assert str(spent((0.0, 0, 0))) == "spending is measured from now on"
-    assert str(spent((0.0, 0, 0), (2.1, 2_900, 600))) == "$0.0029, 600 tokens in the last 2 s"
+    assert str(spending_of((0.0, 0, 0))) == "spending is measured from now on"
+    assert str(spending_of((0.0, 0, 0), (2.1, 2_900, 600))) == "$0.0029, 600 tokens in the last 2 s"
 
 
-def on_a_terminal(
-    found: FleetStats, rows: tuple[RunningHandoff, ...], width: int, height: int
+def rendered_lines(
+    stats: FleetStats, rows: tuple[RunningHandoff, ...], width: int, height: int
 ) -> list[str]:
     file = StringIO()
     Console(width=width, height=height, file=file, force_terminal=True, color_system=None).print(
-        fleet(found, NOW, rows, spent((NOW, 0, 0)))
+        fleet(stats, NOW, rows, spending_of((NOW, 0, 0)))
     )
     return file.getvalue().splitlines()
 
@@ -157,7 +161,7 @@ def test_a_small_terminal_hides_idle_roles_first_and_never_the_keys(
         for n in range(40)
     )
     idle = {f"idle{n:02d}": QueueBacklog(0, None) for n in range(12)}
-    found = stats_of(
+    stats = stats_of(
         FleetLoad(NOW, 2, 1, works, {**idle, "poet": QueueBacklog(797, NOW - 12)}),
         {},
         {},
@@ -165,7 +169,7 @@ def test_a_small_terminal_hides_idle_roles_first_and_never_the_keys(
         60.0,
     )
 
-    lines = on_a_terminal(found, works, width, 24)
+    lines = rendered_lines(stats, works, width, 24)
 
     assert len(lines) <= 24
     assert max(map(len, lines)) <= width
@@ -185,21 +189,21 @@ def test_a_small_terminal_hides_idle_roles_first_and_never_the_keys(
 def test_a_terminal_of_a_few_lines_shows_the_keys_and_no_line_too_many(
     height: int,
 ) -> None:
-    lines = on_a_terminal(STATS, longest(LOAD), 60, height)
+    lines = rendered_lines(STATS, longest(LOAD), 60, height)
 
     assert len(lines) <= height
     assert lines[-1].startswith("1-9: open a job   q: end")
 
 
-def test_if_not_both_fit_roles_are_shown_and_running_handoffs_are_counted() -> None:
-    lines = on_a_terminal(STATS, longest(LOAD), 40, 10)
+def test_on_a_small_terminal_roles_are_shown_and_running_handoffs_are_counted() -> None:
+    lines = rendered_lines(STATS, longest(LOAD), 40, 10)
 
     assert [line.split()[0] for line in lines[5:8]] == ["poet", "researcher", "writer"]
     assert lines[-1].split("   ") == ["1-9: open a job", "q: end", "2 running"]
 
 
 def test_on_a_large_terminal_every_role_has_its_row() -> None:
-    assert not any(" idle: " in line for line in on_a_terminal(STATS, longest(LOAD), 140, 50))
+    assert not any(" idle: " in line for line in rendered_lines(STATS, longest(LOAD), 140, 50))
 
 
 def test_a_job_that_is_deleted_while_it_is_shown_is_reported_as_deleted(redis_url: str) -> None:
@@ -210,10 +214,10 @@ def test_a_job_that_is_deleted_while_it_is_shown_is_reported_as_deleted(redis_ur
     screen = FleetScreen(jobs)
     screen.draw()
     screen.press("1")
-    assert f"{job_id}  running" in text(screen.draw())
+    assert f"{job_id}  running" in rendered(screen.draw())
 
     jobs.store.connection.redis.flushall()
 
-    assert f"{job_id} was deleted" in text(screen.draw())
-    assert "Esc: back" in text(screen.draw())
+    assert f"{job_id} was deleted" in rendered(screen.draw())
+    assert "Esc: back" in rendered(screen.draw())
     jobs.store.connection.close()

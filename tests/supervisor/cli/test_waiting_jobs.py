@@ -1,4 +1,4 @@
-"""Each command that shows a job names the question of a waiting job and its time."""
+"""Every command that shows a job shows the question of a waiting job and the start of its wait."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from handoff_queue.supervisor.client.client import Client, Request
 
 SINCE_MS = 1_770_000_000_000
 SINCE = "2026-02-02 02:40:00 UTC"
-Printed = Callable[..., str]
+RunCommand = Callable[..., str]
 
 
 @pytest.fixture
-def waiting(broker: Client) -> JobId:
+def waiting_job(broker: Client) -> JobId:
     """Return a job whose plan waits for approval."""
     job_id = broker.submit(Request("Compare Qdrant and Milvus."))
     fields = {"status": "running", "asked_last": 4, "approval:4": "plan", "asked_at": SINCE_MS}
@@ -35,7 +35,7 @@ def waiting(broker: Client) -> JobId:
 
 
 @pytest.fixture
-def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
+def run_command(capsys: pytest.CaptureFixture[str]) -> RunCommand:
     """Return a function that runs a command and returns its output as one line."""
 
     def run(name: str, *arguments: str, code: int = OK) -> str:
@@ -46,18 +46,24 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
     return run
 
 
-def test_result_shows_the_reason_and_the_start_of_a_wait(waiting: JobId, printed: Printed) -> None:
-    text = printed("result", waiting, code=NOT_ENDED)
+def test_result_shows_the_reason_and_the_start_of_a_wait(
+    waiting_job: JobId, run_command: RunCommand
+) -> None:
+    text = run_command("result", waiting_job, code=NOT_ENDED)
 
-    assert f"{waiting} is waiting: the job waits for an approval of its plan by a person" in text
-    assert f"since {SINCE}: `handoff approve {waiting}`" in text
+    assert (
+        f"{waiting_job} is waiting: the job waits for an approval of its plan by a person" in text
+    )
+    assert f"since {SINCE}: `handoff approve {waiting_job}`" in text
 
 
 @pytest.mark.parametrize("command", ["list", "show JOB", "show JOB --full"])
-def test_list_and_show_say_it_too(waiting: JobId, printed: Printed, command: str) -> None:
-    text = printed(*command.replace("JOB", waiting).split())
+def test_list_and_show_name_the_wait(
+    waiting_job: JobId, run_command: RunCommand, command: str
+) -> None:
+    text = run_command(*command.replace("JOB", waiting_job).split())
 
-    assert f"{waiting} waiting" in text
+    assert f"{waiting_job} waiting" in text
     assert f"an approval of its plan by a person since {SINCE}" in text
 
 
@@ -65,33 +71,43 @@ def test_list_and_show_say_it_too(waiting: JobId, printed: Printed, command: str
     ("command", "is_listed"),
     [("waiting", True), ("running", False), ("running,waiting", True), ("ok", False)],
 )
-def test_list_filters_by_it(
-    waiting: JobId, printed: Printed, command: str, is_listed: bool
+def test_list_filters_by_waiting_status(
+    waiting_job: JobId, run_command: RunCommand, command: str, is_listed: bool
 ) -> None:
-    assert (waiting in printed("list", "--status", command)) is is_listed
+    assert (waiting_job in run_command("list", "--status", command)) is is_listed
 
 
-def test_json_has_the_status_and_the_time(waiting: JobId, printed: Printed) -> None:
-    (listed,) = json.loads(printed("list", "--json"))
-    result: dict[str, Any] = json.loads(printed("result", waiting, "--json", code=NOT_ENDED))
+def test_json_output_has_the_waiting_status_and_its_start(
+    waiting_job: JobId, run_command: RunCommand
+) -> None:
+    (listed,) = json.loads(run_command("list", "--json"))
+    result: dict[str, Any] = json.loads(
+        run_command("result", waiting_job, "--json", code=NOT_ENDED)
+    )
 
     assert (listed["status"], listed["approval"]) == ("waiting", "plan")
     assert listed["asked_at"] == SINCE_MS / 1_000
     assert (result["status"], result["waiting_since"]) == ("waiting", SINCE_MS / 1_000)
 
 
-def test_stats_counts_it(broker: Client, waiting: JobId, printed: Printed) -> None:
-    broker.store.connection.redis.zadd(keys.DUE, {waiting: SINCE_MS})
+def test_stats_counts_waiting_jobs(
+    broker: Client, waiting_job: JobId, run_command: RunCommand
+) -> None:
+    broker.store.connection.redis.zadd(keys.DUE, {waiting_job: SINCE_MS})
     broker.submit(Request("Another one."))
 
-    assert "2 open jobs (1 waiting for a person)" in printed("stats")
-    assert json.loads(printed("stats", "--json"))["waiting_jobs"] == 1
+    assert "2 open jobs (1 waiting for a person)" in run_command("stats")
+    assert json.loads(run_command("stats", "--json"))["waiting_jobs"] == 1
 
 
-def test_doctor_counts_it_and_names_the_command(waiting: JobId, redis_url: str) -> None:
+def test_doctor_counts_waiting_jobs_and_names_the_command(
+    waiting_job: JobId, redis_url: str
+) -> None:
     settings = Settings(redis_url=SecretStr(redis_url), offline=True)
 
-    (finding,) = (one for one in examine(settings) if one.about == "waiting for a person")
+    (finding,) = (
+        finding for finding in examine(settings) if finding.about == "waiting for a person"
+    )
     assert finding.level is Level.OK
     assert finding.found.startswith("1 job, the first since 2026-02-0")
     assert "handoff list --status waiting" in finding.fix
@@ -104,18 +120,20 @@ def test_doctor_is_silent_where_no_job_waits(broker: Client, redis_url: str) -> 
     assert "waiting for a person" not in [finding.about for finding in findings]
 
 
-def test_the_headline_of_watch_has_the_status(broker: Client, waiting: JobId) -> None:
-    events = list(broker.events(waiting, follow=False))
+def test_the_headline_of_watch_has_the_status(broker: Client, waiting_job: JobId) -> None:
+    events = list(broker.events(waiting_job, follow=False))
 
-    view = with_standings(broker, with_events(broker, JobView(waiting), events))
+    view = with_standings(broker, with_events(broker, JobView(waiting_job), events))
     assert headline(view).split("  ")[1] == "waiting"
 
 
-def test_all_jobs_that_wait_can_be_cancelled(
-    broker: Client, waiting: JobId, printed: Printed
+def test_all_waiting_jobs_can_be_cancelled(
+    broker: Client, waiting_job: JobId, run_command: RunCommand
 ) -> None:
     other = broker.submit(Request("Another one."))
 
-    assert "1 job is being cancelled" in printed("cancel", "--all", "--status", "waiting", "--yes")
-    assert broker.standing(waiting).cancelled
+    assert "1 job is being cancelled" in run_command(
+        "cancel", "--all", "--status", "waiting", "--yes"
+    )
+    assert broker.standing(waiting_job).cancelled
     assert not broker.standing(other).cancelled

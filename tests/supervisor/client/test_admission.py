@@ -1,6 +1,4 @@
-"""Checks of a request that need Redis, before it becomes a job: whether a specialist serves its
-steps.
-"""
+"""A request whose fact checker no worker has ever served is refused before it becomes a job."""
 
 from __future__ import annotations
 
@@ -19,17 +17,17 @@ from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.gates.gates_file import GateSet
 from tests.supervisor.shell import SETTINGS, Shell
 
-ASKED = Request("How high is it?", gates=Gates(fact_checker="legal"))
+REQUEST = Request("How high is it?", gates=Gates(fact_checker="legal"))
 
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(
+    supervisor = Shell(
         redis_url,
         make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
-    yield made
-    made.close()
+    yield supervisor
+    supervisor.close()
 
 
 def test_a_fact_checker_that_was_never_served_is_refused(shell: Shell) -> None:
@@ -39,7 +37,7 @@ def test_a_fact_checker_that_was_never_served_is_refused(shell: Shell) -> None:
         UserError,
         match=r"^fact_checker: no worker serves or has served 'legal': there are: researcher, writer$",
     ):
-        shell.jobs.submit(ASKED)
+        shell.jobs.submit(REQUEST)
 
 
 def test_an_unserved_fact_checker_is_refused_before_any_line_of_a_file_is_submitted(
@@ -60,7 +58,7 @@ def test_a_fact_checker_that_was_served_once_is_accepted(shell: Shell) -> None:
     shell.store.connection.redis.lpush(keys.history("legal"), sample)
     shell.store.connection.redis.expire(keys.history("legal"), 60)
 
-    assert shell.jobs.standing(shell.jobs.submit(ASKED)).status is JobStatus.QUEUED
+    assert shell.jobs.standing(shell.jobs.submit(REQUEST)).status is JobStatus.QUEUED
 
 
 def test_a_fact_checker_that_was_only_requested_is_refused(shell: Shell) -> None:
@@ -68,8 +66,8 @@ def test_a_fact_checker_that_was_only_requested_is_refused(shell: Shell) -> None
     shell.store.connection.redis.hset(keys.QUEUES, "legal", 0)
 
     with pytest.raises(UserError, match="no worker serves or has served 'legal'"):
-        shell.jobs.submit(ASKED)
+        shell.jobs.submit(REQUEST)
 
 
 def test_without_any_worker_every_fact_checker_is_accepted(shell: Shell) -> None:
-    assert shell.jobs.standing(shell.jobs.submit(ASKED)).status is JobStatus.QUEUED
+    assert shell.jobs.standing(shell.jobs.submit(REQUEST)).status is JobStatus.QUEUED

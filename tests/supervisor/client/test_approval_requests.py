@@ -1,4 +1,4 @@
-"""A person's answer on a real store: its checks, its record, and the resources of a job that waits."""
+"""A person's answer on a real store: its checks, its record, and a waiting job's resources."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from handoff_queue.supervisor.client.request import check_request
 from tests.doubles.webhook_server import WebhookServer
 from tests.refusals import refusal_of
 from tests.supervisor.shell import SETTINGS, Shell
-from tests.supervisor.workflows.writing import workflow
+from tests.supervisor.workflows.workflow_files import make_workflow
 
-MINE: JsonValue = {
+OWN_STEP: JsonValue = {
     "id": "mine",
     "specialist": "writer",
     "task": "Write it.",
@@ -39,7 +39,7 @@ MINE: JsonValue = {
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(
+    supervisor = Shell(
         redis_url,
         make_app(
             "supervisor",
@@ -48,19 +48,19 @@ def shell(redis_url: str) -> Iterator[Shell]:
             (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, "researcher", "writer"),
         ),
     )
-    made.serve("researcher", "writer")
-    yield made
-    made.close()
+    supervisor.serve("researcher", "writer")
+    yield supervisor
+    supervisor.close()
 
 
-def waits(
+def submit_with_approvals(
     shell: Shell,
-    *what: ApprovalOf,
+    *questions: ApprovalOf,
     limits: JobLimits | None = None,
     webhook_url: str | None = None,
     **policy: Any,
 ) -> JobId:
-    approvals = Approvals(what=what, **policy)
+    approvals = Approvals(what=questions, **policy)
     job_id = shell.jobs.submit(
         Request(
             "Compare Qdrant and Milvus",
@@ -73,25 +73,25 @@ def waits(
     return job_id
 
 
-def work(shell: Shell, job_id: JobId) -> None:
-    """All that is out is done, again and again, until nothing is."""
-    while out := shell.open(job_id):
-        for event in out:
+def finish_all(shell: Shell, job_id: JobId) -> None:
+    """Finish all open handoffs until no handoff is open."""
+    while open_handoffs := shell.open(job_id):
+        for event in open_handoffs:
             shell.do(job_id, event)
         shell.advance(job_id)
 
 
-def due_in_s(shell: Shell, job_id: JobId) -> float:
+def seconds_until_due(shell: Shell, job_id: JobId) -> float:
     score = shell.store.connection.redis.zscore(keys.DUE, job_id)
     assert score is not None
     return float(score) / 1000 - shell.store.connection.now()
 
 
 def test_a_waiting_job_holds_no_resource_and_names_the_next_step(shell: Shell) -> None:
-    job_id = waits(shell, ApprovalOf.PLAN, timeout_s=3_600)
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN, timeout_s=3_600)
 
     assert shell.open(job_id) == []
-    assert 3_590 < due_in_s(shell, job_id) <= 3_600
+    assert 3_590 < seconds_until_due(shell, job_id) <= 3_600
     waiting_for = shell.jobs.standing(job_id).waiting_for
     assert "the job waits for an approval of its plan by a person since 20" in waiting_for
     assert f"`handoff approve {job_id}` or `handoff reject {job_id} --note TEXT`" in waiting_for
@@ -102,7 +102,7 @@ def test_a_waiting_job_holds_no_resource_and_names_the_next_step(shell: Shell) -
 
 
 def test_a_job_is_waiting_from_the_question_to_the_answer(shell: Shell) -> None:
-    job_id = waits(shell, ApprovalOf.PLAN)
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
 
     asked_at = shell.jobs.standing(job_id).asked_at
     assert asked_at is not None
@@ -115,7 +115,7 @@ def test_a_job_is_waiting_from_the_question_to_the_answer(shell: Shell) -> None:
 
 
 def test_a_job_that_is_cancelled_while_it_waits_stops_waiting(shell: Shell) -> None:
-    job_id = waits(shell, ApprovalOf.PLAN)
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
 
     shell.jobs.cancel(job_id)
     shell.advance(job_id)
@@ -126,10 +126,10 @@ def test_a_job_that_is_cancelled_while_it_waits_stops_waiting(shell: Shell) -> N
 
 
 def test_a_second_question_begins_a_new_wait(shell: Shell) -> None:
-    job_id = waits(shell, ApprovalOf.PLAN, ApprovalOf.ANSWER)
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN, ApprovalOf.ANSWER)
     shell.jobs.approve(job_id)
     shell.advance(job_id)
-    work(shell, job_id)
+    finish_all(shell, job_id)
 
     standing = shell.jobs.standing(job_id)
     assert (standing.status, standing.approval) == (JobStatus.WAITING, "answer")
@@ -139,7 +139,7 @@ def test_a_second_question_begins_a_new_wait(shell: Shell) -> None:
 
 
 def statuses(shell: Shell, job_id: JobId) -> set[JobStatus]:
-    """Return the status of the job in each place that tells it."""
+    """Return every status that the client reports for the job."""
     standing = shell.jobs.standing(job_id)
     by_status = [
         status
@@ -156,8 +156,8 @@ def statuses(shell: Shell, job_id: JobId) -> set[JobStatus]:
 
 
 def test_the_jobs_documents_are_kept_as_long_as_it_may_wait(shell: Shell) -> None:
-    job_id = waits(shell, ApprovalOf.ANSWER)
-    work(shell, job_id)
+    job_id = submit_with_approvals(shell, ApprovalOf.ANSWER)
+    finish_all(shell, job_id)
     redis = shell.store.connection.redis
     needed_ms = 1000 * (SETTINGS.retention_s + 30 * 24 * 3_600 - 60)
 
@@ -168,8 +168,8 @@ def test_the_jobs_documents_are_kept_as_long_as_it_may_wait(shell: Shell) -> Non
 
 
 def test_the_draft_is_readable_and_there_is_no_answer_before_the_approval(shell: Shell) -> None:
-    job_id = waits(shell, ApprovalOf.ANSWER)
-    work(shell, job_id)
+    job_id = submit_with_approvals(shell, ApprovalOf.ANSWER)
+    finish_all(shell, job_id)
 
     before = shell.jobs.result(job_id)
     shell.jobs.approve(job_id, "Good.")
@@ -182,8 +182,8 @@ def test_the_draft_is_readable_and_there_is_no_answer_before_the_approval(shell:
 
 
 def test_a_job_that_ends_before_its_answer_was_approved_has_none(shell: Shell) -> None:
-    job_id = waits(shell, ApprovalOf.ANSWER)
-    work(shell, job_id)
+    job_id = submit_with_approvals(shell, ApprovalOf.ANSWER)
+    finish_all(shell, job_id)
     shell.jobs.cancel(job_id)
     shell.advance(job_id)
 
@@ -191,15 +191,15 @@ def test_a_job_that_ends_before_its_answer_was_approved_has_none(shell: Shell) -
     assert (result.status, result.answer) == (JobStatus.CANCELLED, None)
 
 
-def at_research(shell: Shell) -> JobId:
-    job_id = waits(shell, ApprovalOf.RESEARCH, limits=JobLimits(max_rounds=0))
-    work(shell, job_id)
+def job_asking_about_research(shell: Shell) -> JobId:
+    job_id = submit_with_approvals(shell, ApprovalOf.RESEARCH, limits=JobLimits(max_rounds=0))
+    finish_all(shell, job_id)
     assert shell.jobs.standing(job_id).approval == "research"
     return job_id
 
 
-def test_rejected_research_that_cannot_be_repeated_does_not_leave(shell: Shell) -> None:
-    job_id = at_research(shell)
+def test_rejected_research_that_cannot_be_repeated_is_not_shown(shell: Shell) -> None:
+    job_id = job_asking_about_research(shell)
     shell.jobs.reject(job_id, "Wrong.")
     shell.advance(job_id)
 
@@ -208,10 +208,10 @@ def test_rejected_research_that_cannot_be_repeated_does_not_leave(shell: Shell) 
     assert result.results, "what the steps have found is still there to look at"
 
 
-def test_unapproved_research_does_not_leave_a_stopped_job(
+def test_unapproved_research_of_a_stopped_job_is_not_shown(
     shell: Shell,
 ) -> None:
-    job_id = at_research(shell)
+    job_id = job_asking_about_research(shell)
     shell.jobs.cancel(job_id)
     shell.advance(job_id)
 
@@ -220,36 +220,39 @@ def test_unapproved_research_does_not_leave_a_stopped_job(
 
 
 def test_a_note_is_stored_outside_the_journal_and_reaches_the_planner(shell: Shell) -> None:
-    job_id = waits(shell, ApprovalOf.PLAN)
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
     shell.jobs.reject(job_id, "Leave out Milvus: no cluster.")
     shell.advance(job_id)
 
     assert not any("cluster" in event.to_json() for event in shell.events(job_id))
     result = shell.jobs.result(job_id)
-    assert [one["decision"] for one in result.approvals] == ["rejected", None]
-    second = [one for one in result.handoffs if one["assigned_to"] == "planner"][1]
+    assert [approval["decision"] for approval in result.approvals] == ["rejected", None]
+    second = [handoff for handoff in result.handoffs if handoff["assigned_to"] == "planner"][1]
     assert "Leave out Milvus: no cluster." in second["task_description"]
     assert "The user has rejected the plans below" in second["task_description"]
 
 
 def test_an_edited_plan_is_the_jobs_plan(shell: Shell) -> None:
-    job_id = waits(shell, ApprovalOf.PLAN)
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
     plan = shell.jobs.result(job_id).plan
     assert plan is not None
-    shell.jobs.approve(job_id, plan={**plan, "steps": [MINE]})
+    shell.jobs.approve(job_id, plan={**plan, "steps": [OWN_STEP]})
     shell.advance(job_id)
 
     assert [event.step_id for event in shell.open(job_id)] == ["mine"]
-    assert [one["id"] for one in (shell.jobs.result(job_id).plan or {})["steps"]] == ["mine"]
+    assert [step["id"] for step in (shell.jobs.result(job_id).plan or {})["steps"]] == ["mine"]
 
 
 def test_a_plan_from_an_approval_is_stored_with_it(shell: Shell) -> None:
-    edited, as_it_was = waits(shell, ApprovalOf.PLAN), waits(shell, ApprovalOf.PLAN)
-    shell.jobs.approve(edited, plan={"steps": [MINE]})
+    edited, as_it_was = (
+        submit_with_approvals(shell, ApprovalOf.PLAN),
+        submit_with_approvals(shell, ApprovalOf.PLAN),
+    )
+    shell.jobs.approve(edited, plan={"steps": [OWN_STEP]})
     shell.jobs.approve(as_it_was)
 
     (answer,) = shell.jobs.result(edited).approvals
-    assert (answer["decision"], [one["id"] for one in answer["own_plan"]["steps"]]) == (
+    assert (answer["decision"], [step["id"] for step in answer["own_plan"]["steps"]]) == (
         "approved",
         ["mine"],
     )
@@ -259,7 +262,7 @@ def test_a_plan_from_an_approval_is_stored_with_it(shell: Shell) -> None:
 def test_the_joins_of_an_edited_plan_may_ask_for_a_share_like_those_of_a_workflow(
     shell: Shell,
 ) -> None:
-    job_id = waits(shell, ApprovalOf.PLAN)
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
     looks: list[JsonValue] = [
         {"id": f"look_{n}", "specialist": "researcher", "task": "Look."} for n in range(4)
     ]
@@ -294,17 +297,19 @@ def test_the_joins_of_an_edited_plan_may_ask_for_a_share_like_those_of_a_workflo
 def test_the_users_own_plan_in_a_rejection_reaches_the_planner_and_is_shown(
     shell: Shell,
 ) -> None:
-    job_id = waits(shell, ApprovalOf.PLAN)
-    shell.jobs.reject(job_id, "Like this.", plan={"steps": [MINE]})
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
+    shell.jobs.reject(job_id, "Like this.", plan={"steps": [OWN_STEP]})
     shell.advance(job_id)
 
     result = shell.jobs.result(job_id)
-    second = [one for one in result.handoffs if one["assigned_to"] == "planner"][1]
+    second = [handoff for handoff in result.handoffs if handoff["assigned_to"] == "planner"][1]
     assert (
         '"users_own_plan": {"steps": [{"id": "mine", "specialist": "writer", "task": "Write it."'
         in second["task_description"]
     )
-    assert [(one["decision"], bool(one["own_plan"])) for one in result.approvals] == [
+    assert [
+        (approval["decision"], bool(approval["own_plan"])) for approval in result.approvals
+    ] == [
         ("rejected", True),
         (None, False),
     ]
@@ -315,33 +320,33 @@ def test_the_users_own_plan_in_a_rejection_reaches_the_planner_and_is_shown(
 def test_the_users_own_plan_is_refused_if_no_planner_would_read_it_and_the_question_stays(
     shell: Shell,
 ) -> None:
-    job_id = waits(shell, ApprovalOf.PLAN, limits=JobLimits(max_rounds=0))
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN, limits=JobLimits(max_rounds=0))
     with pytest.raises(
         UserError,
         match=f"^no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is$",
     ):
-        shell.jobs.reject(job_id, plan={"steps": [MINE]})
+        shell.jobs.reject(job_id, plan={"steps": [OWN_STEP]})
     assert shell.jobs.standing(job_id).approval == "plan"
 
 
 def test_only_a_plan_can_be_edited(shell: Shell) -> None:
-    job_id = waits(shell, ApprovalOf.ANSWER)
-    work(shell, job_id)
+    job_id = submit_with_approvals(shell, ApprovalOf.ANSWER)
+    finish_all(shell, job_id)
 
     with pytest.raises(
         UserError, match=f"^{job_id} waits for an approval of its answer: only a plan can be edited"
     ):
-        shell.jobs.approve(job_id, plan={"steps": [MINE]})
+        shell.jobs.approve(job_id, plan={"steps": [OWN_STEP]})
     with pytest.raises(
         UserError, match=f"^{job_id} waits for an approval of its answer: only a plan can be edited"
     ):
-        shell.jobs.reject(job_id, plan={"steps": [MINE]})
+        shell.jobs.reject(job_id, plan={"steps": [OWN_STEP]})
     assert shell.jobs.standing(job_id).approval == "answer"
 
 
 @pytest.mark.parametrize("answer", ["approve", "reject"])
 def test_each_error_in_a_plan_is_one_line(shell: Shell, answer: str) -> None:
-    job_id = waits(shell, ApprovalOf.PLAN)
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
     steps: JsonValue = [
         {"id": "a", "specialist": "poet", "task": "Rhyme.", "depends_on": ["nobody"]},
         {"id": "b", "specialist": "writer"},
@@ -360,7 +365,7 @@ def test_each_error_in_a_plan_is_one_line(shell: Shell, answer: str) -> None:
 
 
 def test_a_step_with_a_list_as_its_id_is_an_error_in_the_plan(shell: Shell) -> None:
-    job_id = waits(shell, ApprovalOf.PLAN)
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
     steps: JsonValue = [{"id": ["a"], "specialist": "writer", "task": "Write."}]
 
     with pytest.raises(UserError, match=r"^step 1: id: "):
@@ -368,11 +373,11 @@ def test_a_step_with_a_list_as_its_id_is_an_error_in_the_plan(shell: Shell) -> N
 
 
 def test_a_second_or_early_answer_is_refused(shell: Shell) -> None:
-    job_id = waits(shell, ApprovalOf.ANSWER)
+    job_id = submit_with_approvals(shell, ApprovalOf.ANSWER)
     for answer in (shell.jobs.approve, shell.jobs.reject):
         with pytest.raises(UserError, match=f"^{job_id} waits for no approval$"):
             answer(job_id)
-    work(shell, job_id)
+    finish_all(shell, job_id)
     with pytest.raises(UserError, match="has no step nonsense: its steps are "):
         shell.jobs.reject(job_id, "No.", ["nonsense"])
     shell.jobs.approve(job_id)
@@ -380,9 +385,9 @@ def test_a_second_or_early_answer_is_refused(shell: Shell) -> None:
         shell.jobs.approve(job_id)
 
 
-def test_the_webhook_hears_that_the_job_waits(shell: Shell) -> None:
+def test_the_webhook_is_notified_that_the_job_waits(shell: Shell) -> None:
     with WebhookServer(200) as hook:
-        job_id = waits(shell, ApprovalOf.PLAN, webhook_url=hook.url)
+        job_id = submit_with_approvals(shell, ApprovalOf.PLAN, webhook_url=hook.url)
 
         assert [json.loads(post.body) for post in hook.posts] == [
             {"job_id": job_id, "status": "waiting", "approval": "plan", "reminder": 0}
@@ -390,24 +395,24 @@ def test_the_webhook_hears_that_the_job_waits(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("approvals", "said"),
+    ("approvals", "message"),
     [
         (Approvals(what=(ApprovalOf.PLAN,), on_timeout=OnTimeout.GO_ON), "needs --approve-timeout"),
         (Approvals(what=(ApprovalOf.COST,)), "--approve-above-usd X"),
     ],
 )
-def test_a_contradictory_approval_policy_is_refused(approvals: Approvals, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_a_contradictory_approval_policy_is_refused(approvals: Approvals, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         check_request(Request("Compare.", approvals=approvals), SETTINGS)
 
 
-WAITS_A_MINUTE = Approvals(timeout_s=60, on_timeout=OnTimeout.GO_ON)
+ONE_MINUTE_TIMEOUT = Approvals(timeout_s=60, on_timeout=OnTimeout.GO_ON)
 
 
 @pytest.mark.parametrize("mode", [Mode.TEAM, Mode.ADAPTIVE, Mode.AUTO])
 def test_an_end_of_questions_is_refused_because_no_model_can_ask(mode: Mode) -> None:
     with pytest.raises(UserError, match="needs something to approve of"):
-        check_request(Request("Compare.", mode=mode, approvals=WAITS_A_MINUTE), SETTINGS)
+        check_request(Request("Compare.", mode=mode, approvals=ONE_MINUTE_TIMEOUT), SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -420,15 +425,15 @@ def test_questions_of_a_job_with_approvals_can_have_an_end(wanted: dict[str, Any
 
 
 def test_a_question_that_a_workflow_asks_when_a_step_fails_can_have_an_end(tmp_path: Path) -> None:
-    asks = workflow(tmp_path, "id: a, specialist: writer, task: Write., on_failure: ask")
+    asks = make_workflow(tmp_path, "id: a, specialist: writer, task: Write., on_failure: ask")
 
-    request = Request("Compare.", workflow=asks, approvals=WAITS_A_MINUTE)
+    request = Request("Compare.", workflow=asks, approvals=ONE_MINUTE_TIMEOUT)
     assert refusal_of(check_request, request, SETTINGS) is None
 
 
 def test_an_end_of_questions_is_refused_if_nothing_can_be_asked(tmp_path: Path) -> None:
-    silent = workflow(tmp_path, "id: a, specialist: writer, task: Write.")
+    silent = make_workflow(tmp_path, "id: a, specialist: writer, task: Write.")
 
     for request in (Request("Compare.", mode=Mode.SINGLE), Request("Compare.", workflow=silent)):
         with pytest.raises(UserError, match="needs something to approve of"):
-            check_request(replace(request, approvals=WAITS_A_MINUTE), SETTINGS)
+            check_request(replace(request, approvals=ONE_MINUTE_TIMEOUT), SETTINGS)

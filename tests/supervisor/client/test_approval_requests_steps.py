@@ -18,22 +18,22 @@ from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import Items
 from tests.doubles.webhook_server import WebhookServer
 from tests.supervisor.shell import SETTINGS, Shell
-from tests.supervisor.workflows.writing import UNREVIEWED, workflow
+from tests.supervisor.workflows.workflow_files import UNREVIEWED, make_workflow
 
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
     queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, "researcher", "writer")
-    made = Shell(redis_url, make_app("supervisor", redis_url, SETTINGS, queues))
-    made.serve("researcher", "writer")
-    yield made
-    made.close()
+    supervisor = Shell(redis_url, make_app("supervisor", redis_url, SETTINGS, queues))
+    supervisor.serve("researcher", "writer")
+    yield supervisor
+    supervisor.close()
 
 
-def work(shell: Shell, job_id: JobId) -> None:
-    """Do all open steps until no step is open."""
-    while out := shell.open(job_id):
-        for event in out:
+def finish_all(shell: Shell, job_id: JobId) -> None:
+    """Finish all open handoffs until no handoff is open."""
+    while open_handoffs := shell.open(job_id):
+        for event in open_handoffs:
             shell.do(job_id, event)
         shell.advance(job_id)
 
@@ -45,24 +45,26 @@ LETTERS = (
 )
 
 
-def asks_about_letters(shell: Shell, folder: Path) -> JobId:
-    job_id = shell.jobs.submit(Request("Send it.", workflow=workflow(folder, LETTERS, UNREVIEWED)))
+def job_asking_about_letters(shell: Shell, folder: Path) -> JobId:
+    job_id = shell.jobs.submit(
+        Request("Send it.", workflow=make_workflow(folder, LETTERS, UNREVIEWED))
+    )
     shell.advance(job_id)
     return job_id
 
 
 def test_single_steps_are_approved_and_rejected_by_their_ids(shell: Shell, tmp_path: Path) -> None:
-    job_id = asks_about_letters(shell, tmp_path)
+    job_id = job_asking_about_letters(shell, tmp_path)
 
     shell.jobs.approve(job_id, steps=["c"])
     shell.advance(job_id)
     assert {event.step_id for event in shell.open(job_id)} == {"a", "c"}
     shell.jobs.reject(job_id, steps=["b"])
     shell.advance(job_id)
-    work(shell, job_id)
+    finish_all(shell, job_id)
 
     result = shell.jobs.result(job_id)
-    assert [one["decision"] for one in result.approvals] == ["approved", "rejected"]
+    assert [approval["decision"] for approval in result.approvals] == ["approved", "rejected"]
     assert {event.step_id for event in shell.open(job_id)} == set()
     assert result.status is JobStatus.PARTIAL
 
@@ -71,7 +73,7 @@ def test_single_steps_are_approved_and_rejected_by_their_ids(shell: Shell, tmp_p
 def test_a_step_that_a_job_does_not_ask_about_is_refused(
     shell: Shell, tmp_path: Path, answer: str
 ) -> None:
-    job_id = asks_about_letters(shell, tmp_path)
+    job_id = job_asking_about_letters(shell, tmp_path)
 
     with pytest.raises(UserError) as refused:
         getattr(shell.jobs, answer)(job_id, steps=["a"])
@@ -96,10 +98,10 @@ DRAFTS = (
 CUSTOMERS = [{"no": f"A-{n}", "name": name} for n, name in enumerate(("Ann", "Bob", "Cy"), 1)]
 
 
-def asks_about_drafts(shell: Shell, folder: Path) -> JobId:
+def job_asking_about_drafts(shell: Shell, folder: Path) -> JobId:
     head = f"{UNREVIEWED}key: no\n"
     request = Request(
-        "Write.", workflow=workflow(folder, DRAFTS, head), items=Items(rows=tuple(CUSTOMERS))
+        "Write.", workflow=make_workflow(folder, DRAFTS, head), items=Items(rows=tuple(CUSTOMERS))
     )
     job_id = shell.jobs.submit(request)
     shell.advance(job_id)
@@ -107,7 +109,7 @@ def asks_about_drafts(shell: Shell, folder: Path) -> JobId:
 
 
 def test_single_rows_are_approved_and_rejected_by_their_keys(shell: Shell, tmp_path: Path) -> None:
-    job_id = asks_about_drafts(shell, tmp_path)
+    job_id = job_asking_about_drafts(shell, tmp_path)
 
     shell.jobs.approve(job_id, steps=["draft"], rows=["A-2"])
     shell.advance(job_id)
@@ -118,7 +120,7 @@ def test_single_rows_are_approved_and_rejected_by_their_keys(shell: Shell, tmp_p
     shell.advance(job_id)
 
     assert {event.step_id for event in shell.open(job_id)} == {"draft_0002", "draft_0003", "note"}
-    work(shell, job_id)
+    finish_all(shell, job_id)
     assert [row.status for row in shell.jobs.rows(job_id)] == ["failed", "ok", "ok"]
 
 
@@ -133,7 +135,7 @@ def test_single_rows_are_approved_and_rejected_by_their_keys(shell: Shell, tmp_p
 def test_a_row_that_a_job_does_not_have_is_refused(
     shell: Shell, tmp_path: Path, steps: list[str], rows: list[str], why: str
 ) -> None:
-    job_id = asks_about_drafts(shell, tmp_path)
+    job_id = job_asking_about_drafts(shell, tmp_path)
 
     with pytest.raises(UserError) as refused:
         shell.jobs.approve(job_id, steps=steps, rows=rows)
@@ -153,7 +155,7 @@ def test_rows_whose_condition_is_not_met_are_skipped_with_the_reason(
     shell: Shell, tmp_path: Path
 ) -> None:
     head = f"{UNREVIEWED}key: no\n"
-    steps = workflow(tmp_path, CONDITIONAL, head)
+    steps = make_workflow(tmp_path, CONDITIONAL, head)
     job_id = shell.jobs.submit(
         Request("Write.", workflow=steps, items=Items(rows=tuple(CUSTOMERS)))
     )
@@ -162,7 +164,7 @@ def test_rows_whose_condition_is_not_met_are_skipped_with_the_reason(
     for event, x in zip(drafts, (1, 2), strict=True):
         shell.do(job_id, event, output={"x": x})
     shell.advance(job_id)
-    work(shell, job_id)
+    finish_all(shell, job_id)
 
     rows = shell.jobs.rows(job_id)
     assert [row.status for row in rows] == ["ok", "skipped", "skipped"]
@@ -172,7 +174,7 @@ def test_rows_whose_condition_is_not_met_are_skipped_with_the_reason(
 
 
 def test_a_plan_with_conditions_stays_unchanged_in_an_edit(shell: Shell, tmp_path: Path) -> None:
-    steps = workflow(tmp_path, CONDITIONAL, f"{UNREVIEWED}key: no\n")
+    steps = make_workflow(tmp_path, CONDITIONAL, f"{UNREVIEWED}key: no\n")
     job_id = shell.jobs.submit(
         Request(
             "Write.",
@@ -197,8 +199,8 @@ def test_a_plan_with_conditions_stays_unchanged_in_an_edit(shell: Shell, tmp_pat
     }
 
 
-def test_the_webhook_hears_the_steps_that_a_job_asks_about(shell: Shell, tmp_path: Path) -> None:
-    steps = workflow(tmp_path, LETTERS, UNREVIEWED)
+def test_the_webhook_names_the_steps_that_a_job_asks_about(shell: Shell, tmp_path: Path) -> None:
+    steps = make_workflow(tmp_path, LETTERS, UNREVIEWED)
     with WebhookServer() as hook:
         job_id = shell.jobs.submit(Request("Send it.", workflow=steps, webhook_url=hook.url))
         shell.advance(job_id)

@@ -41,11 +41,11 @@ async def kinds_of(jobs: AsyncClient, job_id: JobId, after: int = 0) -> list[str
     return [recorded.event.type async for recorded in jobs.events(job_id, after)]
 
 
-def cancel(store: Store, job_id: JobId) -> None:
+def request_cancel(store: Store, job_id: JobId) -> None:
     store.journal.append(job_id, CancelRequested())
 
 
-def end(store: Store, job_id: JobId) -> None:
+def end_job(store: Store, job_id: JobId) -> None:
     store.journal.append(job_id, ENDED, {"status": "ok"})
 
 
@@ -65,13 +65,13 @@ def test_methods_take_the_same_arguments_as_those_of_the_sync_client(name: str) 
 
 def test_stored_events_come_before_new_events_and_the_end_ends_the_stream(store: Store) -> None:
     job_id = a_job(store)
-    cancel(store, job_id)
+    request_cancel(store, job_id)
 
     async def follow() -> list[str]:
         async with client_of(store) as jobs:
             following = asyncio.create_task(kinds_of(jobs, job_id))
             await until_followed(jobs, 1)
-            end(store, job_id)
+            end_job(store, job_id)
             return await following
 
     assert asyncio.run(follow()) == ["job_submitted", "cancel_requested", "job_ended"]
@@ -79,8 +79,8 @@ def test_stored_events_come_before_new_events_and_the_end_ends_the_stream(store:
 
 def test_a_returning_follower_gets_only_the_events_after_its_last(store: Store) -> None:
     job_id = a_job(store)
-    cancel(store, job_id)
-    end(store, job_id)
+    request_cancel(store, job_id)
+    end_job(store, job_id)
 
     async def follow() -> list[str]:
         async with client_of(store) as jobs:
@@ -91,7 +91,7 @@ def test_a_returning_follower_gets_only_the_events_after_its_last(store: Store) 
 
 def test_following_an_ended_job_from_its_last_event_ends_at_once(store: Store) -> None:
     job_id = a_job(store)
-    end(store, job_id)
+    end_job(store, job_id)
 
     async def follow() -> list[str]:
         async with client_of(store) as jobs:
@@ -102,14 +102,14 @@ def test_following_an_ended_job_from_its_last_event_ends_at_once(store: Store) -
 
 def test_a_job_that_is_retried_is_followed_to_its_next_end(store: Store) -> None:
     job_id = a_job(store)
-    end(store, job_id)
+    end_job(store, job_id)
     store.journal.append(job_id, RetryRequested(), {"status": "running"})
 
     async def follow() -> list[str]:
         async with client_of(store) as jobs:
             following = asyncio.create_task(kinds_of(jobs, job_id, after=1))
             await until_followed(jobs, 1)
-            end(store, job_id)
+            end_job(store, job_id)
             return await following
 
     assert asyncio.run(follow()) == ["job_ended", "retry_requested", "job_ended"]
@@ -118,7 +118,7 @@ def test_a_job_that_is_retried_is_followed_to_its_next_end(store: Store) -> None
 def test_a_job_whose_end_shows_only_in_its_status_ends_the_stream(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A follower that starts between the last event and a change of the status must not wait."""
+    """A follower that starts between the last event and the change of the status must not wait."""
     monkeypatch.setattr(event_hub, "CHECK_EVERY_S", 0.0)
     job_id = a_job(store)
 
@@ -169,8 +169,8 @@ def test_a_slow_follower_loses_no_event(store: Store, monkeypatch: pytest.Monkey
                 versions.append(recorded.version)
                 if len(versions) == 1:
                     for _ in range(20):
-                        cancel(store, job_id)
-                    end(store, job_id)
+                        request_cancel(store, job_id)
+                    end_job(store, job_id)
         return versions
 
     assert asyncio.run(follow()) == list(range(1, 23))
@@ -184,7 +184,7 @@ def test_followers_of_one_job_share_one_read(store: Store) -> None:
             following = [asyncio.create_task(kinds_of(jobs, job_id)) for _ in range(5)]
             await until_followed(jobs, 5)
             assert len(jobs._hub._positions) == 1
-            end(store, job_id)
+            end_job(store, job_id)
             return await asyncio.gather(*following)
 
     assert asyncio.run(follow()) == [["job_submitted", "job_ended"]] * 5
@@ -202,11 +202,12 @@ def test_followers_cost_neither_threads_nor_connections(store: Store) -> None:
             more_threads = threading.active_count() - threads
             more_connections = len(store.connection.redis.client_list()) - connections
             for job_id in job_ids:
-                end(store, job_id)
+                end_job(store, job_id)
             return more_threads, more_connections, await asyncio.gather(*following)
 
     threads, connections, kinds = asyncio.run(follow())
-    few = 16 + 1 + 2  # the pool of the client, the reader, and the helper of this test
+    # the client's pool, the reader of the event hub, and a helper of this test
+    few = 16 + 1 + 2
     assert threads <= few
     assert connections <= few
     assert kinds == [["job_submitted", "job_ended"]] * FOLLOWERS
@@ -246,7 +247,7 @@ def test_wait_returns_the_status_at_the_job_s_end(store: Store) -> None:
         async with client_of(store) as jobs:
             waiting = asyncio.create_task(jobs.wait(job_id, 60))
             await until_followed(jobs, 1)
-            end(store, job_id)
+            end_job(store, job_id)
             return await waiting
 
     assert asyncio.run(follow()) is JobStatus.OK
@@ -310,7 +311,7 @@ def test_followers_of_a_closed_client_get_an_error(store: Store) -> None:
 
 
 @pytest.fixture
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]:
+def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]:
     server = OwnRedis(tmp_path_factory.mktemp("redis"))
     server.start()
     yield server
@@ -318,17 +319,17 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]:
 
 
 @pytest.mark.slow
-def test_a_restart_of_redis_costs_a_follower_nothing(own: OwnRedis) -> None:
+def test_a_restart_of_redis_costs_a_follower_nothing(own_redis: OwnRedis) -> None:
     async def follow() -> list[str]:
-        async with connect_async(own.url, Settings(offline=True)) as jobs:
+        async with connect_async(own_redis.url, Settings(offline=True)) as jobs:
             store = jobs._client.store
             job_id = a_job(store)
             following = asyncio.create_task(kinds_of(jobs, job_id))
             await until_followed(jobs, 1)
-            await asyncio.to_thread(own.kill)
-            await asyncio.to_thread(own.start)
-            another = open_store(own.url, Settings())
-            end(another, job_id)
+            await asyncio.to_thread(own_redis.kill)
+            await asyncio.to_thread(own_redis.start)
+            another = open_store(own_redis.url, Settings())
+            end_job(another, job_id)
             another.connection.close()
             return await following
 
@@ -337,18 +338,18 @@ def test_a_restart_of_redis_costs_a_follower_nothing(own: OwnRedis) -> None:
 
 @pytest.mark.slow
 def test_a_lasting_outage_of_redis_is_an_error_for_every_follower(
-    own: OwnRedis, monkeypatch: pytest.MonkeyPatch
+    own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "handoff_queue.supervisor.client.journal_follower.ReconnectLimit.bear", _refuse
     )
 
     async def follow() -> list[BaseException | list[str]]:
-        async with connect_async(own.url, Settings(offline=True)) as jobs:
+        async with connect_async(own_redis.url, Settings(offline=True)) as jobs:
             job_ids = [a_job(jobs._client.store) for _ in range(2)]
             following = [asyncio.create_task(kinds_of(jobs, job_id)) for job_id in job_ids]
             await until_followed(jobs, 2)
-            await asyncio.to_thread(own.kill)
+            await asyncio.to_thread(own_redis.kill)
             return await asyncio.gather(*following, return_exceptions=True)
 
     assert [type(outcome) for outcome in asyncio.run(follow())] == [StoreUnavailable] * 2

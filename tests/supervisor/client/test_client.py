@@ -37,7 +37,7 @@ from handoff_queue.supervisor.client.client import Client, NewLimits, Request
 from tests.doubles.jobs import finish, granted, issue, replied
 
 
-def end(jobs: Client, job_id: JobId, status: JobStatus = JobStatus.OK) -> None:
+def end_job(jobs: Client, job_id: JobId, status: JobStatus = JobStatus.OK) -> None:
     jobs.store.journal.append(job_id, JobEnded(status=status), {"status": status.value})
 
 
@@ -55,7 +55,7 @@ def test_a_job_is_accepted_and_announced_at_once(jobs: Client) -> None:
         1,
     )
     assert messages(jobs, SUBMISSIONS_QUEUE) == 1
-    assert [one.job_id for one in jobs.newest()] == [job_id]
+    assert [job.job_id for job in jobs.newest()] == [job_id]
 
 
 @pytest.mark.parametrize("priority", Priority)
@@ -106,7 +106,7 @@ def test_a_spent_day_takes_no_new_job_and_names_the_time_of_its_renewal(jobs: Cl
     assert jobs.submit(Request("Compare.", idempotency_key="k1")) == known
 
 
-def test_a_day_with_too_little_budget_takes_no_new_job_until_there_is_more(
+def test_no_job_is_accepted_while_the_daily_budget_is_too_low(
     jobs: Client,
 ) -> None:
     jobs.store.daily_budgets.set_caps(DailyCaps(day_usd=100))
@@ -196,7 +196,7 @@ def test_an_argument_of_another_type_is_named(
 
 def test_limits_of_a_retry_have_their_own_type(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
-    end(jobs, job_id)
+    end_job(jobs, job_id)
 
     with pytest.raises(UserError, match="the limits must be of type NewLimits, not int"):
         jobs.retry(job_id, limits=7)  # type: ignore[arg-type]
@@ -210,7 +210,7 @@ def test_a_wait_has_bounds(jobs: Client, wait_s: float) -> None:
 
 def test_new_limits_that_were_set_without_validation_are_refused(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
-    end(jobs, job_id)
+    end_job(jobs, job_id)
 
     with pytest.raises(UserError, match="max_turns"):
         jobs.retry(job_id, limits=NewLimits().model_copy(update={"max_turns": 10**30}))
@@ -238,18 +238,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "said"), REFUSED, ids=[said for _, said in REFUSED])
+@pytest.mark.parametrize(("fields", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_an_impossible_command_is_refused_in_one_line_and_nothing_is_stored(
-    jobs: Client, fields: dict[str, Any], said: str
+    jobs: Client, fields: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UserError, match=said) as refused:
+    with pytest.raises(UserError, match=message) as refused:
         jobs.submit(Request(**fields))
 
     assert "\n" not in str(refused.value)
     assert jobs.newest() == []
 
 
-def test_without_redis_the_client_says_so() -> None:
+def test_without_redis_the_client_raises_an_error_that_names_redis() -> None:
     with pytest.raises(StoreUnavailable, match="is it running"):
         client.connect("redis://127.0.0.1:1/0", Settings(offline=True)).submit(Request("x"))
 
@@ -263,7 +263,7 @@ def test_an_unknown_job_is_an_error_in_every_method(jobs: Client, job_id: str) -
         jobs.cancel,
         jobs.retry,
         jobs.delete,
-        lambda one: list(jobs.events(one)),
+        lambda name: list(jobs.events(name)),
     ):
         with pytest.raises(UnknownJob):
             ask(unknown)
@@ -271,20 +271,20 @@ def test_an_unknown_job_is_an_error_in_every_method(jobs: Client, job_id: str) -
 
 def test_events_arrive_in_order_and_end_with_the_job(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
-    end(jobs, job_id)
+    end_job(jobs, job_id)
 
-    assert [one.version for one in jobs.events(job_id)] == [1, 2]
-    assert [one.version for one in jobs.events(job_id, after=1)] == [2]
+    assert [event.version for event in jobs.events(job_id)] == [1, 2]
+    assert [event.version for event in jobs.events(job_id, after=1)] == [2]
 
 
 def test_the_webhooks_events_after_the_end_delay_no_caller(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
-    end(jobs, job_id)
+    end_job(jobs, job_id)
     jobs.store.journal.append(
         job_id, WebhookTried(attempt=1, delivered=False, under_way=True, end=2)
     )
 
-    assert [one.event.type for one in jobs.events(job_id)] == [
+    assert [recorded.event.type for recorded in jobs.events(job_id)] == [
         "job_submitted",
         "job_ended",
         "webhook_tried",
@@ -294,11 +294,11 @@ def test_the_webhooks_events_after_the_end_delay_no_caller(jobs: Client) -> None
 
 def test_a_follower_of_a_retried_job_follows_it_to_its_last_end(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
-    end(jobs, job_id, JobStatus.FAILED)
+    end_job(jobs, job_id, JobStatus.FAILED)
     jobs.retry(job_id)
-    end(jobs, job_id)
+    end_job(jobs, job_id)
 
-    kinds = [one.event.type for one in jobs.events(job_id)]
+    kinds = [recorded.event.type for recorded in jobs.events(job_id)]
     assert kinds == ["job_submitted", "job_ended", "retry_requested", "job_ended"]
 
 
@@ -312,21 +312,21 @@ def test_a_cancel_reaches_the_store_and_wakes_a_supervisor(jobs: Client) -> None
     assert jobs.cancel(job_id)
     assert jobs.standing(job_id).cancelled
     assert messages(jobs, SUPERVISOR_QUEUE) == 1
-    end(jobs, job_id, JobStatus.CANCELLED)
+    end_job(jobs, job_id, JobStatus.CANCELLED)
     assert not jobs.cancel(job_id)
 
 
 def test_only_an_ended_job_can_be_retried_or_deleted(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
 
-    for what in (jobs.retry, jobs.delete):
+    for method in (jobs.retry, jobs.delete):
         with pytest.raises(UserError, match="has not ended"):
-            what(job_id)
+            method(job_id)
 
 
 def test_a_retry_from_an_unknown_step_names_the_known_steps(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
-    end(jobs, job_id)
+    end_job(jobs, job_id)
 
     with pytest.raises(UserError, match="not planned yet"):
         jobs.retry(job_id, "nowhere")
@@ -339,7 +339,7 @@ def test_one_of_many_concurrent_retries_is_in_the_journal_and_sets_the_accounts(
         jobs.submit(Request("Compare.", limits=JobLimits(max_turns=1))),
         threading.Barrier(8),
     )
-    end(jobs, job_id, JobStatus.PARTIAL)
+    end_job(jobs, job_id, JobStatus.PARTIAL)
 
     def retry(turns: int) -> int | None:
         start.wait()
@@ -350,20 +350,23 @@ def test_one_of_many_concurrent_retries_is_in_the_journal_and_sets_the_accounts(
         return turns
 
     with ThreadPoolExecutor(8) as pool:
-        (done,) = (turns for turns in pool.map(retry, range(10, 18)) if turns is not None)
+        (turns_of_retry,) = (turns for turns in pool.map(retry, range(10, 18)) if turns is not None)
     retries = [
-        one.event
-        for one in jobs.store.journal.read(job_id)
-        if isinstance(one.event, RetryRequested)
+        recorded.event
+        for recorded in jobs.store.journal.read(job_id)
+        if isinstance(recorded.event, RetryRequested)
     ]
-    assert [event.max_turns for event in retries] == [done]
-    assert jobs.store.connection.redis.hget(keys.job(job_id), "max_turns") == str(done).encode()
+    assert [event.max_turns for event in retries] == [turns_of_retry]
+    assert (
+        jobs.store.connection.redis.hget(keys.job(job_id), "max_turns")
+        == str(turns_of_retry).encode()
+    )
 
 
 def test_a_retry_revokes_the_cancel(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
     jobs.cancel(job_id)
-    end(jobs, job_id, JobStatus.CANCELLED)
+    end_job(jobs, job_id, JobStatus.CANCELLED)
     jobs.retry(job_id)
 
     assert (jobs.standing(job_id).status, jobs.standing(job_id).cancelled) == ("queued", False)
@@ -374,7 +377,7 @@ def test_nothing_stays_of_a_deleted_job(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
     issue(jobs.store, job_id, "a.1", "b.1")
     finish(granted(jobs.store, job_id, "a.1"))
-    end(jobs, job_id)
+    end_job(jobs, job_id)
 
     jobs.delete(job_id)
 
@@ -399,7 +402,7 @@ def test_documents_given_as_text_are_refused_with_a_remedy(jobs: Client) -> None
 
 def test_a_retry_sets_the_new_limits_in_the_accounts(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare.", limits=JobLimits(max_turns=1)))
-    end(jobs, job_id, JobStatus.PARTIAL)
+    end_job(jobs, job_id, JobStatus.PARTIAL)
     jobs.retry(job_id, limits=NewLimits(max_turns=7, max_microusd=9))
 
     assert jobs.store.connection.redis.hmget(keys.job(job_id), "max_turns", "max_usd") == [
@@ -411,13 +414,13 @@ def test_a_retry_sets_the_new_limits_in_the_accounts(jobs: Client) -> None:
 def test_a_retry_needs_the_jobs_documents_and_keeps_them(jobs: Client, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("A fact.")
     job_id = jobs.submit(Request("Compare.", documents=tmp_path))
-    end(jobs, job_id, JobStatus.PARTIAL)
+    end_job(jobs, job_id, JobStatus.PARTIAL)
     name, redis = keys.document(digest_of("A fact.")), jobs.store.connection.redis
     redis.expire(name, 5)
     jobs.retry(job_id)
     assert redis.ttl(name) > Settings().retention_s
 
-    end(jobs, job_id, JobStatus.PARTIAL)
+    end_job(jobs, job_id, JobStatus.PARTIAL)
     redis.delete(name)
     with pytest.raises(
         UserError,

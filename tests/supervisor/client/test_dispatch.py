@@ -18,14 +18,16 @@ from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUP
 from handoff_queue.supervisor.client.dispatch import SHOWN_CHARS, Dispatcher, OutgoingHandoff
 from tests.doubles.handoffs import JOB, a_handoff
 
-A_TRY_S = 3.0
-"""The tries to send take 0.6 s together, where a Redis that is gone refuses at once."""
-OWN = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
+MOST_PER_PUBLICATION_S = 3.0
+"""Upper bound of one failed publication, in seconds. Its retries take 0.6 s if the connection is
+refused at once.
+"""
+OWN_QUEUES = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
 
 
 @pytest.fixture
 def app(redis_url: str) -> Iterator[Celery]:
-    app = make_app("test", redis_url, Settings(), OWN)
+    app = make_app("test", redis_url, Settings(), OWN_QUEUES)
     yield app
     app.close()
 
@@ -36,7 +38,7 @@ def outgoing(step: str, index: int, **changes: Any) -> OutgoingHandoff:
 
 
 def headers_in(queues: Any, queue: str) -> list[dict[str, Any]]:
-    """The oldest message first."""
+    """Return the headers of the messages in a queue, oldest message first."""
     return [json.loads(message)["headers"] for message in reversed(queues.lrange(queue, 0, -1))]
 
 
@@ -50,13 +52,13 @@ def test_a_group_is_a_chord_with_fixed_ids(app: Celery, queues: Any) -> None:
     Dispatcher(app).publish_group(JobId(JOB), [outgoing("a", 0), outgoing("b", 1)])
 
     sent = headers_in(queues, "researcher")
-    assert [(one["id"], one["group"], one["group_index"]) for one in sent] == [
+    assert [(header["id"], header["group"], header["group_index"]) for header in sent] == [
         (f"{JOB}:a.1", f"{JOB}:g1", 0),
         (f"{JOB}:b.1", f"{JOB}:g1", 1),
     ]
 
 
-def test_a_single_handoff_is_a_chord_too(app: Celery, queues: Any) -> None:
+def test_a_single_handoff_is_published_as_a_chord(app: Celery, queues: Any) -> None:
     Dispatcher(app).publish_group(JobId(JOB), [outgoing("a", 0)])
 
     (message,) = queues.lrange("researcher", 0, -1)
@@ -64,7 +66,7 @@ def test_a_single_handoff_is_a_chord_too(app: Celery, queues: Any) -> None:
     assert body_of(message)[2]["chord"]["task"] == "supervisor.advance"
 
 
-def test_a_chord_leaves_no_counter(app: Celery, queues: Any) -> None:
+def test_a_finished_chord_leaves_no_counter_in_redis(app: Celery, queues: Any) -> None:
     Dispatcher(app).publish_group(JobId(JOB), [outgoing("a", 0), outgoing("b", 1)])
 
     assert queues.keys("celery*") == []
@@ -84,9 +86,7 @@ def test_the_body_of_a_chord_is_advance_with_a_fixed_id(app: Celery, queues: Any
     assert body["options"]["queue"] == SUPERVISOR_QUEUE
 
 
-def test_a_message_that_is_published_again_is_the_same_in_the_same_place(
-    app: Celery, queues: Any
-) -> None:
+def test_a_republished_message_keeps_its_id_and_its_group_index(app: Celery, queues: Any) -> None:
     dispatcher = Dispatcher(app)
     dispatcher.publish_group(JobId(JOB), [outgoing("a", 0), outgoing("b", 1)])
     dispatcher.publish_again(JobId(JOB), [outgoing("b", 1)])
@@ -103,9 +103,7 @@ def test_a_message_that_is_published_again_is_the_same_in_the_same_place(
     )
 
 
-def test_a_message_that_is_published_again_is_taken_next_and_the_rest_in_order(
-    app: Celery, queues: Any
-) -> None:
+def test_a_republished_message_is_delivered_next(app: Celery, queues: Any) -> None:
     dispatcher = Dispatcher(app)
     dispatcher.publish_group(JobId(JOB), [outgoing("a", 0), outgoing("b", 1)])
     dispatcher.publish_again(JobId(JOB), [outgoing("lost", 2)])
@@ -140,7 +138,7 @@ def test_flower_shows_the_job_the_handoff_and_the_first_words_of_the_task(
         JobId(JOB), [outgoing("a", 0, task_description="Find\n out " + "x" * 500)]
     )
 
-    (shown,) = [one["argsrepr"] for one in headers_in(queues, "researcher")]
+    (shown,) = [headers["argsrepr"] for headers in headers_in(queues, "researcher")]
     assert shown.startswith(f"({JOB}, a.1, Find out xxx")
     assert len(shown) < SHOWN_CHARS + 40
 
@@ -148,7 +146,9 @@ def test_flower_shows_the_job_the_handoff_and_the_first_words_of_the_task(
 def test_a_specialist_that_is_announced_later_has_a_queue(app: Celery, queues: Any) -> None:
     Dispatcher(app).publish_group(JobId(JOB), [outgoing("a", 0, assigned_to="astronomer")])
 
-    assert [one["task"] for one in headers_in(queues, "astronomer")] == ["specialist.astronomer"]
+    assert [headers["task"] for headers in headers_in(queues, "astronomer")] == [
+        "specialist.astronomer"
+    ]
 
 
 def test_wake_ups_name_the_job_and_the_suspect_handoffs(app: Celery, queues: Any) -> None:
@@ -158,7 +158,9 @@ def test_wake_ups_name_the_job_and_the_suspect_handoffs(app: Celery, queues: Any
 
     (woken,) = queues.lrange(SUPERVISOR_QUEUE, 0, -1)
     assert body_of(woken)[0] == [JOB, ["a.1"]]
-    assert [one["argsrepr"] for one in headers_in(queues, SUBMISSIONS_QUEUE)] == [f"({JOB})"]
+    assert [headers["argsrepr"] for headers in headers_in(queues, SUBMISSIONS_QUEUE)] == [
+        f"({JOB})"
+    ]
 
 
 def test_every_message_names_its_purpose_including_the_wake_up_of_a_chord(
@@ -177,7 +179,8 @@ def test_every_message_names_its_purpose_including_the_wake_up_of_a_chord(
     dispatcher.announce(JobId(JOB))
 
     sent = {
-        queue: [one[FOR] for one in headers_in(queues, queue)] for queue in ("researcher", *OWN)
+        queue: [headers[FOR] for headers in headers_in(queues, queue)]
+        for queue in ("researcher", *OWN_QUEUES)
     }
     assert sent == {
         "researcher": [f"{JOB}/b.1", f"{JOB}/a.1"],
@@ -195,9 +198,10 @@ def test_a_role_goes_to_any_supervisor_with_a_free_slot(app: Celery, queues: Any
     )
     Dispatcher(app).send_role(handoff, handoff.to_json())
 
-    assert [(one["task"], one["id"], one["group"]) for one in headers_in(queues, ROLES_QUEUE)] == [
-        ("specialist.planner", f"{JOB}:planner.1", None)
-    ]
+    assert [
+        (headers["task"], headers["id"], headers["group"])
+        for headers in headers_in(queues, ROLES_QUEUE)
+    ] == [("specialist.planner", f"{JOB}:planner.1", None)]
 
 
 def test_a_group_is_published_fifty_messages_at_a_time(app: Celery, queues: Any) -> None:
@@ -222,7 +226,7 @@ def test_messages_for_one_queue_are_published_together_even_if_they_alternate_wi
     )
 
     assert queues.info("commandstats")["cmdstat_evalsha"]["calls"] == 2
-    assert [one[FOR] for one in headers_in(queues, "writer")] == [
+    assert [headers[FOR] for headers in headers_in(queues, "writer")] == [
         f"{JOB}/s{n}.1" for n in range(1, 20, 2)
     ]
 
@@ -230,7 +234,7 @@ def test_messages_for_one_queue_are_published_together_even_if_they_alternate_wi
 def test_a_failed_publication_is_left_to_the_sweeper_soon(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    app = make_app("test", "redis://127.0.0.1:1/0", Settings(), OWN)
+    app = make_app("test", "redis://127.0.0.1:1/0", Settings(), OWN_QUEUES)
     app.conf.result_backend_transport_options = {
         "retry_policy": {"max_retries": 1, "interval_start": 0}
     }
@@ -244,6 +248,6 @@ def test_a_failed_publication_is_left_to_the_sweeper_soon(
     assert not dispatcher.send_role(planner, planner.to_json())
     dispatcher.wake(JobId(JOB))
 
-    assert time.monotonic() - began_at < 3 * A_TRY_S
+    assert time.monotonic() - began_at < 3 * MOST_PER_PUBLICATION_S
     assert capsys.readouterr().out == "", "a command prints a job's id there"
     app.close()

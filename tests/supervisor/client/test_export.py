@@ -1,6 +1,4 @@
-"""One file holds everything about a job: `show` can be rebuilt from the file. The file contains no
-API key.
-"""
+"""An export holds everything about a job, so that `show` can be rebuilt from it, and no API key."""
 
 from __future__ import annotations
 
@@ -27,16 +25,16 @@ SECRET = "hunter2-and-more"
 @pytest.fixture
 def shell(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.setenv("SHOP_PASSWORD", SECRET)
-    made = Shell(
+    supervisor = Shell(
         redis_url,
         make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
-    made.serve("researcher", "writer")
-    yield made
-    made.close()
+    supervisor.serve("researcher", "writer")
+    yield supervisor
+    supervisor.close()
 
 
-def a_whole_job(
+def finished_job(
     shell: Shell, documents: Path | None = None, request: str = "Compare Qdrant and Milvus"
 ) -> JobId:
     job_id = shell.jobs.submit(
@@ -51,18 +49,18 @@ def a_whole_job(
 
 
 def exported(jobs: Client, job_id: JobId, *, texts: bool = False) -> Export:
-    """Return the export as another reader parses it."""
+    """Return the export after a round trip through JSON."""
     return Export.from_json(jobs.export(job_id, texts=texts).to_json())
 
 
-def shown(result: JobResult) -> str:
+def json_without_time(result: JobResult) -> str:
     return result.model_copy(update={"wall_s": 0.0}).to_json()
 
 
 def test_the_output_of_show_for_an_ended_job_is_rebuilt_from_the_file_alone(
     shell: Shell,
 ) -> None:
-    job_id = a_whole_job(shell)
+    job_id = finished_job(shell)
     file = exported(shell.jobs, job_id)
     before = shell.jobs.result(job_id)
     shell.jobs.delete(job_id)
@@ -82,12 +80,14 @@ def test_the_output_of_show_for_a_waiting_job_is_rebuilt_with_the_turns_so_far(
     claim.checkpoint(replied())
     file = exported(shell.jobs, job_id)
 
-    assert shown(report_of(file.record())) == shown(shell.jobs.result(job_id))
+    assert json_without_time(report_of(file.record())) == json_without_time(
+        shell.jobs.result(job_id)
+    )
     assert file.turns == {HandoffId(event.handoff_id): (replied(),)}
 
 
 def test_every_payload_matches_its_digest(shell: Shell) -> None:
-    file = exported(shell.jobs, a_whole_job(shell))
+    file = exported(shell.jobs, finished_job(shell))
 
     assert len(file.payloads) > 5
     assert all(digest_of(text) == digest for digest, text in file.payloads.items())
@@ -96,7 +96,7 @@ def test_every_payload_matches_its_digest(shell: Shell) -> None:
 def test_the_export_contains_no_key_no_webhook_and_no_credential(
     shell: Shell,
 ) -> None:
-    job_id = a_whole_job(
+    job_id = finished_job(
         shell,
         request=f'Log in with {SECRET} at https://me:pass@example.com:1/"x", Bearer abcdefghijklmnop1234',
     )
@@ -112,7 +112,7 @@ def test_the_export_contains_no_key_no_webhook_and_no_credential(
 
 def test_the_texts_of_documents_are_included_on_request(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("Order A-1042 was shipped.")
-    job_id = a_whole_job(shell, tmp_path)
+    job_id = finished_job(shell, tmp_path)
 
     without, with_them = exported(shell.jobs, job_id), exported(shell.jobs, job_id, texts=True)
 
@@ -124,7 +124,7 @@ def test_the_texts_of_documents_are_included_on_request(shell: Shell, tmp_path: 
 
 
 def test_an_export_changes_nothing(shell: Shell) -> None:
-    job_id = a_whole_job(shell)
+    job_id = finished_job(shell)
     before = shell.store.connection.redis.dump(keys.job(job_id))
     shell.jobs.export(job_id)
 

@@ -1,6 +1,4 @@
-"""Several roles share a limit. No limit is exceeded, and a role can get more only from a role that
-has no more than it.
-"""
+"""Roles that share a limit never exceed it. A role gets more only from a role that has more."""
 
 from __future__ import annotations
 
@@ -13,22 +11,22 @@ from handoff_queue.supervisor.client.fair_share import Limit, fair_parts
 REQUESTS, INPUT, OTHER = ("a:wide", "requests"), ("a:wide", "input"), ("a:narrow", "requests")
 LIMITS = [REQUESTS, INPUT, OTHER, ("a:narrow", "output")]
 ROLES = ["coder", "critic", "researcher", "roles", "writer"]
-A_LITTLE = 1 + 1e-9
+TOLERANCE = 1 + 1e-9
 
 amounts = st.floats(min_value=0.001, max_value=1_000)
 allowances = st.dictionaries(st.sampled_from(LIMITS), amounts)
-several = st.dictionaries(
+wants_by_role = st.dictionaries(
     st.sampled_from(ROLES),
     st.dictionaries(st.sampled_from(LIMITS), st.one_of(st.just(0.0), amounts)),
 )
 Wants = dict[str, dict[Limit, float]]
 
 
-def taken(limit: Limit, wants: Wants, parts: dict[str, float]) -> float:
-    return sum(parts[role] * its.get(limit, 0.0) for role, its in wants.items())
+def used_amount(limit: Limit, wants: Wants, parts: dict[str, float]) -> float:
+    return sum(parts[role] * limits.get(limit, 0.0) for role, limits in wants.items())
 
 
-@given(several, allowances)
+@given(wants_by_role, allowances)
 def test_no_limit_is_exceeded_and_no_role_gets_more_than_all(
     wants: Wants, allowed: dict[Limit, float]
 ) -> None:
@@ -36,42 +34,50 @@ def test_no_limit_is_exceeded_and_no_role_gets_more_than_all(
 
     assert parts.keys() == wants.keys()
     assert all(0.0 <= part <= 1.0 for part in parts.values())
-    assert all(taken(limit, wants, parts) <= most * A_LITTLE for limit, most in allowed.items())
+    assert all(
+        used_amount(limit, wants, parts) <= most * TOLERANCE for limit, most in allowed.items()
+    )
 
 
-@given(several, allowances)
+@given(wants_by_role, allowances)
 def test_a_role_with_less_than_all_uses_a_full_limit_in_which_no_role_has_a_larger_part(
     wants: Wants, allowed: dict[Limit, float]
 ) -> None:
     parts = fair_parts(wants, allowed)
     full = {
-        limit for limit, most in allowed.items() if taken(limit, wants, parts) * A_LITTLE >= most
+        limit
+        for limit, most in allowed.items()
+        if used_amount(limit, wants, parts) * TOLERANCE >= most
     }
 
     for role, part in parts.items():
         held_by = [limit for limit in full if wants[role].get(limit)]
         assert part == 1.0 or any(
-            all(parts[other] <= part * A_LITTLE for other, its in wants.items() if its.get(limit))
+            all(
+                parts[other] <= part * TOLERANCE
+                for other, limits in wants.items()
+                if limits.get(limit)
+            )
             for limit in held_by
         ), role
 
 
-@given(several, allowances, st.sampled_from(ROLES))
+@given(wants_by_role, allowances, st.sampled_from(ROLES))
 def test_a_separate_lane_is_not_narrowed_by_other_lanes(
     wants: Wants, allowed: dict[Limit, float], role: str
 ) -> None:
-    own = wants.get(role, {})
+    own_limits = wants.get(role, {})
     others = {
-        name: {limit: much for limit, much in its.items() if not own.get(limit)}
-        for name, its in wants.items()
+        name: {limit: amount for limit, amount in limits.items() if not own_limits.get(limit)}
+        for name, limits in wants.items()
     }
 
-    assert fair_parts(others | {role: own}, allowed)[role] == pytest.approx(
-        fair_parts({role: own}, allowed)[role]
+    assert fair_parts(others | {role: own_limits}, allowed)[role] == pytest.approx(
+        fair_parts({role: own_limits}, allowed)[role]
     )
 
 
-@given(several, allowances)
+@given(wants_by_role, allowances)
 def test_the_order_of_roles_and_limits_changes_nothing(
     wants: Wants, allowed: dict[Limit, float]
 ) -> None:
@@ -80,7 +86,7 @@ def test_the_order_of_roles_and_limits_changes_nothing(
     assert turned == pytest.approx(fair_parts(wants, allowed))
 
 
-@given(several)
+@given(wants_by_role)
 def test_without_a_known_limit_every_role_gets_all(wants: Wants) -> None:
     assert set(fair_parts(wants, {}).values()) <= {1.0}
 

@@ -1,4 +1,4 @@
-"""Waiting for a job's end while Redis goes away and comes back."""
+"""A client that waits for a job's end survives outages of Redis."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.doubles.jobs import a_job
 from tests.doubles.redis_faults import OwnRedis
 from tests.waiting import wait_until
 
-PATIENCE_S = 30.0
+RECONNECT_S = 30.0
 
 
-class Watched(ReconnectLimit):
+class CountingReconnectLimit(ReconnectLimit):
     """A limit with the test's own clock. It counts the survived outages."""
 
     def __init__(self) -> None:
-        super().__init__(PATIENCE_S, lambda: self.clock)
+        super().__init__(RECONNECT_S, lambda: self.clock)
         self.clock = 0.0
         self.borne = 0
 
@@ -40,7 +40,7 @@ class Watched(ReconnectLimit):
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[OwnRedis]:
+def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
     server = OwnRedis(tmp_path)
     server.start()
     yield server
@@ -48,30 +48,30 @@ def own(tmp_path: Path) -> Iterator[OwnRedis]:
 
 
 @pytest.fixture
-def there(own: OwnRedis) -> Iterator[Store]:
-    opened = open_store(own.url, Settings(lease_s=3_600))
+def live_store(own_redis: OwnRedis) -> Iterator[Store]:
+    opened = open_store(own_redis.url, Settings(lease_s=3_600))
     yield opened
     opened.connection.close()
 
 
-def somebody_waits(store: Store) -> bool:
-    return any("b" in one["flags"] for one in store.connection.redis.client_list())
+def has_blocked_client(store: Store) -> bool:
+    return any("b" in connection["flags"] for connection in store.connection.redis.client_list())
 
 
 def test_an_outage_ends_with_an_answer_of_redis_and_the_next_outage_has_the_full_time(
-    own: OwnRedis, there: Store
+    own_redis: OwnRedis, live_store: Store
 ) -> None:
-    job_id, patience = a_job(there), Watched()
+    job_id, patience = a_job(live_store), CountingReconnectLimit()
     with ThreadPoolExecutor(1) as pool:
-        waits = pool.submit(wait_for_end, there, job_id, 60.0, patience)
+        waits = pool.submit(wait_for_end, live_store, job_id, 60.0, patience)
         for _ in range(2):
-            wait_until(lambda: somebody_waits(there), what="a look that blocks")
-            own.kill()
+            wait_until(lambda: has_blocked_client(live_store), what="a look that blocks")
+            own_redis.kill()
             patience.bears_on()
-            patience.clock += PATIENCE_S - 1
+            patience.clock += RECONNECT_S - 1
             patience.bears_on()
-            own.start()
-        there.journal.commit(
+            own_redis.start()
+        live_store.journal.commit(
             Commit(
                 job_id=job_id,
                 expected=1,
@@ -83,24 +83,26 @@ def test_an_outage_ends_with_an_answer_of_redis_and_the_next_outage_has_the_full
 
 
 def test_a_caller_that_runs_out_of_time_during_an_outage_gets_an_error_and_no_old_status(
-    own: OwnRedis, there: Store
+    own_redis: OwnRedis, live_store: Store
 ) -> None:
-    job_id, patience = a_job(there), Watched()
+    job_id, patience = a_job(live_store), CountingReconnectLimit()
     with ThreadPoolExecutor(1) as pool:
-        waits = pool.submit(wait_for_end, there, job_id, 3.0, patience)
-        wait_until(lambda: somebody_waits(there), what="a look that blocks")
-        own.kill()
+        waits = pool.submit(wait_for_end, live_store, job_id, 3.0, patience)
+        wait_until(lambda: has_blocked_client(live_store), what="a look that blocks")
+        own_redis.kill()
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
             waits.result(30)
 
 
-def test_a_caller_that_has_waited_enough_gets_an_error(own: OwnRedis, there: Store) -> None:
-    job_id, patience = a_job(there), Watched()
+def test_a_caller_that_has_waited_enough_gets_an_error(
+    own_redis: OwnRedis, live_store: Store
+) -> None:
+    job_id, patience = a_job(live_store), CountingReconnectLimit()
     with ThreadPoolExecutor(1) as pool:
-        waits = pool.submit(wait_for_end, there, job_id, 60.0, patience)
-        wait_until(lambda: somebody_waits(there), what="a look that blocks")
-        own.kill()
+        waits = pool.submit(wait_for_end, live_store, job_id, 60.0, patience)
+        wait_until(lambda: has_blocked_client(live_store), what="a look that blocks")
+        own_redis.kill()
         patience.bears_on()
-        patience.clock += PATIENCE_S + 1
+        patience.clock += RECONNECT_S + 1
         with pytest.raises(StoreUnavailable):
             waits.result(30)

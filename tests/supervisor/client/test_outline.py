@@ -25,7 +25,7 @@ from handoff_queue.supervisor.client.outline import (
 )
 from handoff_queue.supervisor.client.report import handoffs_on
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
-from tests.supervisor.many_rows import begun
+from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.shell import SETTINGS, Shell
 
 FEW, MANY = 150, 600
@@ -34,18 +34,18 @@ FEW, MANY = 150, 600
 @pytest.fixture
 def shell(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.setenv("HANDOFF_REDIS_URL", redis_url)
-    made = Shell(
+    supervisor = Shell(
         redis_url,
         make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
-    made.serve("researcher")
-    yield made
-    made.close()
+    supervisor.serve("researcher")
+    yield supervisor
+    supervisor.close()
 
 
-def ended(shell: Shell, tmp_path: Path, count: int) -> JobId:
-    """Return a job with this number of steps, all finished."""
-    job_id = begun(shell, tmp_path, count)
+def ended_job(shell: Shell, tmp_path: Path, count: int) -> JobId:
+    """Return an ended job with this number of steps, all finished."""
+    job_id = submit_rows(shell, tmp_path, count)
     for event in shell.open(job_id):
         shell.do(job_id, event)
     while not shell.jobs.standing(job_id).status.ended:
@@ -53,7 +53,7 @@ def ended(shell: Shell, tmp_path: Path, count: int) -> JobId:
     return job_id
 
 
-def worked(shell: Shell, job_id: JobId) -> None:
+def finish_most(shell: Shell, job_id: JobId) -> None:
     """Finish most steps, fail three steps, and leave two steps running."""
     waiting = shell.open(job_id)
     for place, event in enumerate(waiting[:-10]):
@@ -62,19 +62,19 @@ def worked(shell: Shell, job_id: JobId) -> None:
         shell.claim(job_id, event)
 
 
-def counted(shell: Shell, ask: Callable[[], object]) -> tuple[int, int, int]:
-    """Commands, bytes in, bytes out."""
-    ask()  # connections, scripts
-    redis, found = shell.store.connection.redis, []
-    for what in (lambda: None, ask):
+def redis_cost_of(shell: Shell, ask: Callable[[], object]) -> tuple[int, int, int]:
+    """Return the commands, received bytes and sent bytes of Redis that a call causes."""
+    ask()  # opens the connections and loads the scripts
+    redis, deltas = shell.store.connection.redis, []
+    for call in (lambda: None, ask):
         before = redis.info("stats")
-        what()
+        call()
         after = redis.info("stats")
         names = ("total_commands_processed", "total_net_input_bytes", "total_net_output_bytes")
-        found.append([after[name] - before[name] for name in names])
-    nothing, all_of_it = found
+        deltas.append([after[name] - before[name] for name in names])
+    baseline, total = deltas
     commands, bytes_in, bytes_out = (
-        had - without for had, without in zip(all_of_it, nothing, strict=True)
+        had - without for had, without in zip(total, baseline, strict=True)
     )
     return commands, bytes_in, bytes_out
 
@@ -82,11 +82,13 @@ def counted(shell: Shell, ask: Callable[[], object]) -> tuple[int, int, int]:
 def test_the_amount_of_data_read_does_not_grow_with_the_number_of_steps(
     shell: Shell, tmp_path: Path
 ) -> None:
-    few, many = (begun(shell, tmp_path, count) for count in (FEW, MANY))
+    few, many = (submit_rows(shell, tmp_path, count) for count in (FEW, MANY))
     for job_id in (few, many):
-        worked(shell, job_id)
+        finish_most(shell, job_id)
 
-    costs = [counted(shell, partial(outline_on, shell.store, job_id)) for job_id in (few, many)]
+    costs = [
+        redis_cost_of(shell, partial(outline_on, shell.store, job_id)) for job_id in (few, many)
+    ]
 
     assert costs[1][0] <= costs[0][0]
     assert costs[1][1] <= 1.05 * costs[0][1]
@@ -94,39 +96,43 @@ def test_the_amount_of_data_read_does_not_grow_with_the_number_of_steps(
 
 
 def test_a_handoff_read_alone_equals_its_part_of_the_whole(shell: Shell, tmp_path: Path) -> None:
-    few, many = (begun(shell, tmp_path, count) for count in (FEW, 2 * FEW))
+    few, many = (submit_rows(shell, tmp_path, count) for count in (FEW, 2 * FEW))
     for job_id in (few, many):
-        worked(shell, job_id)
+        finish_most(shell, job_id)
     wanted = [HandoffId("look_0051.1"), HandoffId("look_0003.1")]
     whole = shell.jobs.result(few)
 
-    found = handoffs_on(shell.store, few, wanted)
+    handoff_details = handoffs_on(shell.store, few, wanted)
 
-    handoffs = {one["handoff_id"]: one for one in json.loads(whole.to_json())["handoffs"]}
-    assert [json.loads(one.to_json())["handoff"] for one in found] == [
-        handoffs[one] for one in wanted
+    handoffs = {
+        handoff["handoff_id"]: handoff for handoff in json.loads(whole.to_json())["handoffs"]
+    }
+    assert [json.loads(details.to_json())["handoff"] for details in handoff_details] == [
+        handoffs[handoff] for handoff in wanted
     ]
-    assert [one.result for one in found] == [
-        next(said for said in whole.results if said["handoff_id"] == one) for one in wanted
+    assert [details.result for details in handoff_details] == [
+        next(result for result in whole.results if result["handoff_id"] == handoff)
+        for handoff in wanted
     ]
     costs = [
-        counted(shell, partial(handoffs_on, shell.store, job_id, wanted)) for job_id in (few, many)
+        redis_cost_of(shell, partial(handoffs_on, shell.store, job_id, wanted))
+        for job_id in (few, many)
     ]
     assert costs[0][0] == costs[1][0]
     assert costs[1][2] <= 1.05 * costs[0][2]
 
 
-def test_the_figures_are_those_of_the_handoffs(shell: Shell, tmp_path: Path) -> None:
-    job_id = begun(shell, tmp_path, FEW)
-    worked(shell, job_id)
+def test_the_counts_of_the_outline_match_the_handoffs(shell: Shell, tmp_path: Path) -> None:
+    job_id = submit_rows(shell, tmp_path, FEW)
+    finish_most(shell, job_id)
 
-    found = outline_on(shell.store, job_id)
+    outline = outline_on(shell.store, job_id)
 
-    assert found.counts == {
+    assert outline.counts == {
         "issued": FEW, "ok": FEW - 13, "partial": 0, "needs_input": 0, "failed": 3, "dropped": 0, "open": 10
     }  # fmt: skip
-    assert found.at_work == {"running": 2, "throttled": 0, "at_least": False}
-    assert found.plan == {
+    assert outline.at_work == {"running": 2, "throttled": 0, "at_least": False}
+    assert outline.plan == {
         "steps": FEW,
         "parts": [
             {
@@ -138,70 +144,76 @@ def test_the_figures_are_those_of_the_handoffs(shell: Shell, tmp_path: Path) -> 
         ],
         "other_steps": 0,
     }
-    assert found.events == len(shell.events(job_id))
+    assert outline.events == len(shell.events(job_id))
 
 
 def test_failed_handoffs_are_named_with_task_and_reason_the_newest_first(
     shell: Shell, tmp_path: Path
 ) -> None:
-    job_id = begun(shell, tmp_path, FEW)
-    worked(shell, job_id)
+    job_id = submit_rows(shell, tmp_path, FEW)
+    finish_most(shell, job_id)
 
-    found = outline_on(shell.store, job_id)
+    outline = outline_on(shell.store, job_id)
 
-    assert [one["handoff_id"] for one in found.failed] == [
+    assert [handoff["handoff_id"] for handoff in outline.failed] == [
         "look_0101.1",
         "look_0051.1",
         "look_0002.1",
     ]
-    assert {(one["state"], one["why"]) for one in found.failed} == {("failed", "it broke")}
-    assert "number 100" in found.failed[0]["task"]
-    assert {one["worker"] for one in found.running} == {"worker:1"}
-    assert len(found.newest) == MOST_NEWEST
+    assert {(handoff["state"], handoff["why"]) for handoff in outline.failed} == {
+        ("failed", "it broke")
+    }
+    assert "number 100" in outline.failed[0]["task"]
+    assert {handoff["worker"] for handoff in outline.running} == {"worker:1"}
+    assert len(outline.newest) == MOST_NEWEST
 
 
 def test_dropped_handoffs_are_counted_and_named(shell: Shell, tmp_path: Path) -> None:
-    job_id = begun(shell, tmp_path, FEW)
+    job_id = submit_rows(shell, tmp_path, FEW)
     shell.do(job_id, shell.open(job_id)[0])
     shell.jobs.cancel(job_id)
     while not shell.jobs.standing(job_id).status.ended:
         shell.advance(job_id)
 
-    found = outline_on(shell.store, job_id)
+    outline = outline_on(shell.store, job_id)
 
-    assert found.status is JobStatus.CANCELLED
-    assert found.counts is not None
-    assert (found.counts["ok"], found.counts["dropped"], found.counts["open"]) == (1, FEW - 1, 0)
-    assert len(found.dropped) == MOST_NAMED
-    assert {one["state"] for one in found.dropped} == {"dropped"}
+    assert outline.status is JobStatus.CANCELLED
+    assert outline.counts is not None
+    assert (outline.counts["ok"], outline.counts["dropped"], outline.counts["open"]) == (
+        1,
+        FEW - 1,
+        0,
+    )
+    assert len(outline.dropped) == MOST_NAMED
+    assert {handoff["state"] for handoff in outline.dropped} == {"dropped"}
 
 
 @pytest.mark.parametrize(("output", "is_shown"), [("", True), ("A long story. " * 300, False)])
 def test_an_answer_is_shown_completely_or_not_at_all(
     shell: Shell, tmp_path: Path, output: str, is_shown: bool
 ) -> None:
-    job_id = begun(shell, tmp_path, 2)
+    job_id = submit_rows(shell, tmp_path, 2)
     for event in shell.open(job_id):
         shell.do(job_id, event, output=output)
     while not shell.jobs.standing(job_id).status.ended:
         shell.advance(job_id)
     answer = shell.jobs.result(job_id).answer
 
-    found = shell.jobs.outline(job_id)
+    outline = shell.jobs.outline(job_id)
 
-    assert found.answer == (answer if is_shown else None)
-    assert any("handoff result" in line for line in found.left_out) is not is_shown
+    assert outline.answer == (answer if is_shown else None)
+    assert any("handoff result" in line for line in outline.left_out) is not is_shown
 
 
 def test_a_missing_specialist_is_named_with_some_waiting_steps_and_the_number_of_the_rest(
     shell: Shell, tmp_path: Path
 ) -> None:
-    job_id = begun(shell, tmp_path, FEW)
+    job_id = submit_rows(shell, tmp_path, FEW)
     shell.leave()
 
     notes = outline_on(shell.store, job_id).notes
 
-    waits = next(one for one in notes if "a worker of `researcher`" in one)
+    waits = next(note for note in notes if "a worker of `researcher`" in note)
     assert f"look_0004, look_0005 and {FEW - 5} more wait" in waits
 
 
@@ -233,7 +245,7 @@ def test_two_output_forms_together_are_refused(shell: Shell) -> None:
 def test_a_job_of_two_handoffs_is_shown_in_brief(
     shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job_id = ended(shell, tmp_path, 2)
+    job_id = ended_job(shell, tmp_path, 2)
 
     show(job_id)
 
@@ -248,7 +260,7 @@ def test_a_job_of_two_handoffs_is_shown_in_brief(
 def test_full_shows_every_handoff_and_every_result(
     shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job_id = ended(shell, tmp_path, FEW_STEPS + 1)
+    job_id = ended_job(shell, tmp_path, FEW_STEPS + 1)
 
     show(job_id, full=True)
 
@@ -260,25 +272,25 @@ def test_full_shows_every_handoff_and_every_result(
 def test_one_of_many_handoffs_is_shown_by_its_important_facts(
     shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job_id = begun(shell, tmp_path, FEW)
-    worked(shell, job_id)
+    job_id = submit_rows(shell, tmp_path, FEW)
+    finish_most(shell, job_id)
 
     show(job_id)
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     show(job_id, full=True, as_json=True)
     whole = json.loads(capsys.readouterr().out)
     show(job_id, as_json=True)
     brief = json.loads(capsys.readouterr().out)
     show(job_id, handoff=["look_0002.1"])
-    one = capsys.readouterr().out
+    text = capsys.readouterr().out
 
-    assert len(said.splitlines()) < 150
-    assert f"{FEW} issued: {FEW - 13} ok, 3 failed, 10 open" in said
-    assert f"look_0001 to look_{FEW:04d}: {FEW} steps of researcher" in said
-    assert f"`handoff show {job_id} --full`" in said
+    assert len(output.splitlines()) < 150
+    assert f"{FEW} issued: {FEW - 13} ok, 3 failed, 10 open" in output
+    assert f"look_0001 to look_{FEW:04d}: {FEW} steps of researcher" in output
+    assert f"`handoff show {job_id} --full`" in output
     assert len(whole["handoffs"]) == FEW
     assert "handoffs" not in brief
     assert brief["counts"]["issued"] == FEW
     assert any("--full" in line for line in brief["left_out"])
-    assert one.count("=== ") == 2
-    assert "it broke" in one
+    assert text.count("=== ") == 2
+    assert "it broke" in text

@@ -1,4 +1,4 @@
-"""A job with many handoffs, whose important events are not among its last events."""
+"""The outline of a job with many handoffs names events that are far from the journal's end."""
 
 from __future__ import annotations
 
@@ -20,60 +20,65 @@ from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.plan_summary import plan_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import StepState
-from tests.supervisor.many_rows import LIMITS, begun
+from tests.supervisor.many_rows import LIMITS, submit_rows
 from tests.supervisor.shell import SETTINGS, Shell
-from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
+from tests.supervisor.workflows.workflow_files import (
+    ROW_STEP,
+    UNREVIEWED,
+    make_workflow,
+    numbered_rows,
+)
 
 FEW = 150
-GIVES_UP = StopReason.REFUSED
-"""Which others may do better."""
+RETRYABLE_ELSEWHERE = StopReason.REFUSED
+"""Stop reason after which another specialist may take the step."""
 
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(
+    supervisor = Shell(
         redis_url,
         make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
-    made.serve("researcher")
-    yield made
-    made.close()
+    supervisor.serve("researcher")
+    yield supervisor
+    supervisor.close()
 
 
 def test_a_question_is_shown_after_any_number_of_later_events(shell: Shell, tmp_path: Path) -> None:
-    job_id = begun(shell, tmp_path, FEW, f"{A_ROW}, on_failure: ask")
+    job_id = submit_rows(shell, tmp_path, FEW, f"{ROW_STEP}, on_failure: ask")
     first, *others = shell.open(job_id)
     text = shell.store.payloads.get(job_id, [first.handoff.digest])[first.handoff.digest]
-    result = failed_result(AgentHandoff.from_json(text), "it is not done", GIVES_UP)
+    result = failed_result(AgentHandoff.from_json(text), "it is not done", RETRYABLE_ELSEWHERE)
     claim = shell.claim(job_id, first)
     claim.finish(claim.end(result, (finished_event(result, "worker:1"),)))
     shell.advance(job_id)
     for event in others[:-1]:
         shell.do(job_id, event)
 
-    found = outline_on(shell.store, job_id)
+    outline = outline_on(shell.store, job_id)
 
     assert not any(event.type == "approval_asked" for event in shell.events(job_id)[-TAIL_EVENTS:])
-    assert any("handoff approve" in note for note in found.notes)
-    assert any("waits for an approval" in line for line in found.left_out)
+    assert any("handoff approve" in note for note in outline.notes)
+    assert any("waits for an approval" in line for line in outline.left_out)
 
 
 def test_a_result_too_long_to_read_still_shows_its_status(shell: Shell, tmp_path: Path) -> None:
-    job_id = begun(shell, tmp_path, FEW)
+    job_id = submit_rows(shell, tmp_path, FEW)
     event, *_ = shell.open(job_id)
     shell.do(job_id, event, output=token_hex(MOST_PAYLOAD_BYTES))
 
     (last,) = [
-        one
-        for one in outline_on(shell.store, job_id).newest
-        if one["handoff_id"] == event.handoff_id
+        handoff
+        for handoff in outline_on(shell.store, job_id).newest
+        if handoff["handoff_id"] == event.handoff_id
     ]
 
     assert last["state"] == "ok"
 
 
-class OneByOne(PersistentMap[StepId, StepState]):
-    """Steps that may be asked for, and not all at once."""
+class MapReadByKey(PersistentMap[StepId, StepState]):
+    """Map that allows reads of single steps, and fails if all steps are copied into a dict."""
 
     @property
     def _all(self) -> dict[StepId, StepState]:
@@ -83,25 +88,29 @@ class OneByOne(PersistentMap[StepId, StepState]):
 def test_a_possible_plan_change_is_found_without_reading_all_steps(
     shell: Shell, tmp_path: Path
 ) -> None:
-    state = fold(job_id := begun(shell, tmp_path, FEW), None, shell.store.journal.read(job_id))
+    state = fold(
+        job_id := submit_rows(shell, tmp_path, FEW), None, shell.store.journal.read(job_id)
+    )
     assert state is not None
 
-    assert plan_fields(state.model_copy(update={"steps": OneByOne(state.steps)}), state, ()) == {}
+    assert (
+        plan_fields(state.model_copy(update={"steps": MapReadByKey(state.steps)}), state, ()) == {}
+    )
 
 
 def test_a_team_counts_as_running_from_its_begin(shell: Shell, tmp_path: Path) -> None:
-    teams = workflow(
+    teams = make_workflow(
         tmp_path,
         "id: team, specialist: supervisor, for_each: rows, task: 'Find out about {name}.'",
         UNREVIEWED,
     )
     job_id = shell.jobs.submit(
-        Request("Have them looked at.", workflow=teams, items=rows(2), limits=LIMITS)
+        Request("Have them looked at.", workflow=teams, items=numbered_rows(2), limits=LIMITS)
     )
     shell.advance(job_id)
 
-    found = outline_on(shell.store, job_id)
+    outline = outline_on(shell.store, job_id)
 
-    assert found.at_work == {"running": 2, "throttled": 0, "at_least": False}
-    assert len(found.running) == 2
-    assert all(one["child"] for one in found.running)
+    assert outline.at_work == {"running": 2, "throttled": 0, "at_least": False}
+    assert len(outline.running) == 2
+    assert all(handoff["child"] for handoff in outline.running)

@@ -1,4 +1,4 @@
-"""The roles that can be paused and resumed, and the error for a mistyped name."""
+"""Roles are paused and resumed by name. A mistyped name is refused with the closest name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.supervisor.shell import Shell
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
     queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
-    made = Shell(redis_url, make_app("test", redis_url, Settings(), queues))
-    made.serve("researcher", "writer")
-    yield made
-    made.close()
+    supervisor = Shell(redis_url, make_app("test", redis_url, Settings(), queues))
+    supervisor.serve("researcher", "writer")
+    yield supervisor
+    supervisor.close()
 
 
 @pytest.mark.parametrize("role", ["reseacher", "Researcher"])
@@ -45,7 +45,7 @@ def test_a_resume_with_a_mistyped_name_names_the_paused_role_and_resumes_nothing
     assert list(shell.store.pauses.all()) == ["researcher"]
 
 
-def test_a_known_role_that_is_not_paused_stays_as_it_is(shell: Shell) -> None:
+def test_a_resume_of_a_role_that_is_not_paused_is_no_error(shell: Shell) -> None:
     shell.jobs.pause("researcher")
 
     assert shell.jobs.unpause("writer") is None

@@ -1,4 +1,4 @@
-"""How long a client that waits for a job tries to reconnect to Redis."""
+"""A client that waits for a job reconnects to Redis for a limited time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.supervisor.client.journal_follower import ReconnectLimit
 
-AWAY = StoreUnavailable("Redis cannot be reached")
+UNREACHABLE = StoreUnavailable("Redis cannot be reached")
 
 
 def test_a_caller_waits_for_an_absent_redis_until_its_time_is_over() -> None:
@@ -15,31 +15,31 @@ def test_a_caller_waits_for_an_absent_redis_until_its_time_is_over() -> None:
     patience = ReconnectLimit(30.0, lambda: clock[0])
 
     for clock[0] in (100.0, 110.0, 130.0):
-        patience.bear(AWAY)
+        patience.bear(UNREACHABLE)
     clock[0] = 130.1
     with pytest.raises(StoreUnavailable) as raised:
-        patience.bear(AWAY)
-    assert raised.value is AWAY
+        patience.bear(UNREACHABLE)
+    assert raised.value is UNREACHABLE
 
 
 def test_an_answer_restarts_the_time() -> None:
     clock = [100.0]
     patience = ReconnectLimit(30.0, lambda: clock[0])
 
-    patience.bear(AWAY)
+    patience.bear(UNREACHABLE)
     patience.renew()
     for clock[0] in (150.0, 180.0):
-        patience.bear(AWAY)
+        patience.bear(UNREACHABLE)
     clock[0] = 180.1
     with pytest.raises(StoreUnavailable):
-        patience.bear(AWAY)
+        patience.bear(UNREACHABLE)
 
 
 def test_without_patience_only_the_first_moment_is_tolerated() -> None:
     clock = [100.0]
     patience = ReconnectLimit(0.0, lambda: clock[0])
 
-    patience.bear(AWAY)
+    patience.bear(UNREACHABLE)
     clock[0] = 100.1
     with pytest.raises(StoreUnavailable):
-        patience.bear(AWAY)
+        patience.bear(UNREACHABLE)

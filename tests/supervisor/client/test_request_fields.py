@@ -16,7 +16,7 @@ from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.request import check_request
 from tests.refusals import refusal_of
-from tests.supervisor.workflows.writing import workflow
+from tests.supervisor.workflows.workflow_files import make_workflow
 
 SETTINGS = Settings(offline=True)
 
@@ -34,8 +34,8 @@ def test_a_reserved_name_is_no_specialist(name: str) -> None:
 
 
 def test_a_reserved_name_in_a_workflow_made_in_python_is_no_specialist(tmp_path: Path) -> None:
-    made = workflow(tmp_path, "id: a, specialist: writer, task: Write")
-    changed = replace(made, steps=(replace(made.steps[0], specialist="planner"),))
+    definition = make_workflow(tmp_path, "id: a, specialist: writer, task: Write")
+    changed = replace(definition, steps=(replace(definition.steps[0], specialist="planner"),))
 
     assert refusal(workflow=changed).startswith("step a: planner is a reserved name")
 
@@ -46,7 +46,7 @@ def test_an_invalid_name_is_no_specialist(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"text": None}, "the request must be of type str, not NoneType"),
         ({"tenant": None}, "the tenant must be of type str, not NoneType"),
@@ -63,8 +63,8 @@ def test_an_invalid_name_is_no_specialist(name: str) -> None:
         ({"answer_schema": "x"}, "the answer schema must be of type Mapping, not str"),
     ],
 )
-def test_a_field_of_another_type_is_named(fields: dict[str, Any], said: str) -> None:
-    assert refusal(**fields).startswith(said)
+def test_a_field_of_another_type_is_named(fields: dict[str, Any], message: str) -> None:
+    assert refusal(**fields).startswith(message)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "a\nb", "\x1b[31m"])
@@ -101,10 +101,10 @@ def test_a_webhook_url_that_cannot_be_requested_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("user", ["user:canary-90f3", "user", ":canary-90f3"])
 def test_a_webhook_with_a_password_is_refused_without_repeating_it(user: str) -> None:
-    said = refusal(webhook_url=f"https://{user}@h.example/")
+    message = refusal(webhook_url=f"https://{user}@h.example/")
 
-    assert "must not hold a user or a password" in said
-    assert "canary" not in said
+    assert "must not hold a user or a password" in message
+    assert "canary" not in message
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_any_url_of_a_server_is_a_valid_webhook(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"max_seconds": 9_300_000_000_000_000}, "the limits: max_seconds: must be at most"),
         ({"max_turns": -1}, "the limits: max_turns: must be at least 1"),
@@ -125,9 +125,9 @@ def test_any_url_of_a_server_is_a_valid_webhook(url: str) -> None:
     ],
 )
 def test_a_limit_that_was_set_without_validation_is_refused(
-    fields: dict[str, Any], said: str
+    fields: dict[str, Any], message: str
 ) -> None:
-    assert refusal(limits=JobLimits().model_copy(update=fields)).startswith(said)
+    assert refusal(limits=JobLimits().model_copy(update=fields)).startswith(message)
 
 
 def test_approvals_may_be_none() -> None:

@@ -1,4 +1,4 @@
-"""The gates of a job: its own, else the workflow's, else the settings'. They are never combined."""
+"""A job has its own gates, or the workflow's, or the settings', never a combination."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def test_without_gates_anywhere_there_are_none(tmp_path: Path) -> None:
     assert (event.gates, event.gates_from, event.facts) == (None, None, None)
 
 
-def test_facts_are_sent_with_the_job_and_are_gates_too(tmp_path: Path) -> None:
+def test_facts_are_sent_with_the_job_and_act_as_gates(tmp_path: Path) -> None:
     table = a_table(a_fact("330", "m"))
-    made = submitted(tmp_path, Request("Look.", facts=table))
+    submission = submitted(tmp_path, Request("Look.", facts=table))
 
-    assert made.event.gates == Gates()
-    assert made.event.facts is not None
-    assert made.event.facts.digest == table.content_digest
-    assert table.to_json() in made.payloads
+    assert submission.event.gates == Gates()
+    assert submission.event.facts is not None
+    assert submission.event.facts.digest == table.content_digest
+    assert table.to_json() in submission.payloads
 
 
 def test_facts_of_a_workflow_are_read_from_its_folder(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_facts_of_a_workflow_are_read_from_its_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gates", "said"),
+    ("gates", "message"),
     [
         ("gates: 3\n", r"look.yaml:1: gates: must hold fields"),
         ("gates: {least: 3}\n", r"look.yaml:1: gates: least: there is no such field"),
@@ -99,9 +99,9 @@ def test_facts_of_a_workflow_are_read_from_its_folder(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_gates_of_a_workflow_are_refused_with_their_place(
-    tmp_path: Path, gates: str, said: str
+    tmp_path: Path, gates: str, message: str
 ) -> None:
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         workflow(tmp_path, gates)
 
 

@@ -14,7 +14,7 @@ from tests.doubles.simulated_job import SimulatedJob, planned
 LIMITS = JobLimits(max_turns=12, on_limit=OnLimit.ASK)
 
 
-def asked_before_its_plan() -> SimulatedJob:
+def job_asking_before_plan() -> SimulatedJob:
     job = SimulatedJob(LIMITS)
     job.advance()
     job.finish("planner", "failed", stop_reason=StopReason.JOB_BUDGET)
@@ -22,14 +22,14 @@ def asked_before_its_plan() -> SimulatedJob:
     return job
 
 
-def asked_at_work() -> SimulatedJob:
+def job_asking_during_work() -> SimulatedJob:
     job = planned(limits=LIMITS, a="")
     job.finish("a", "partial", stop_reason=StopReason.JOB_BUDGET)
     job.advance()
     return job
 
 
-def ended() -> SimulatedJob:
+def cancelled_job() -> SimulatedJob:
     job = planned(limits=LIMITS, a="")
     job.append(CancelRequested())
     job.advance()
@@ -39,16 +39,16 @@ def ended() -> SimulatedJob:
 @pytest.mark.parametrize(
     ("job", "status"),
     [
-        (asked_before_its_plan(), JobStatus.QUEUED),
-        (asked_at_work(), JobStatus.RUNNING),
-        (ended(), JobStatus.RUNNING),
+        (job_asking_before_plan(), JobStatus.QUEUED),
+        (job_asking_during_work(), JobStatus.RUNNING),
+        (cancelled_job(), JobStatus.RUNNING),
     ],
     ids=["asked before its plan", "asked at work", "ended"],
 )
 def test_a_continued_job_has_one_status_in_its_hash_and_in_its_journal(
     job: SimulatedJob, status: JobStatus
 ) -> None:
-    books = JobStanding(
+    standing = JobStanding(
         job.state.job_id,
         JobStatus.PARTIAL,
         1,
@@ -60,7 +60,7 @@ def test_a_continued_job_has_one_status_in_its_hash_and_in_its_journal(
         cost_microusd=0,
         cancelled=False,
     )
-    commit = retry_commit(job.state, books, None, NewLimits(max_turns=24), due_at=0.0)
+    commit = retry_commit(job.state, standing, None, NewLimits(max_turns=24), due_at=0.0)
 
     assert (commit.expected, commit.tip) == (job.state.version, job.now)
     assert commit.fields == {"status": status.value, "cancelled": "", "asks": "", "max_turns": 24}

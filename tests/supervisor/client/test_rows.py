@@ -23,12 +23,11 @@ from handoff_queue.supervisor.client.client import Request, Row
 from handoff_queue.supervisor.client.rows import rows_as_text
 from handoff_queue.supervisor.workflows import Items
 from tests.supervisor.shell import Shell
-from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED
-from tests.supervisor.workflows.writing import workflow as a_workflow
+from tests.supervisor.workflows.workflow_files import ROW_STEP, UNREVIEWED, make_workflow
 
 KEYED = f"{UNREVIEWED}key: order\n"
-TWO = f"""
-    {A_ROW}
+TWO_STEPS = f"""
+    {ROW_STEP}
     id: draft, specialist: writer, for_each: rows, depends_on: [look], task: 'Write to {{name}}.'
     id: sum, specialist: writer, depends_on: [draft], task: Sum it up.
 """
@@ -42,7 +41,7 @@ def orders(*names: str) -> Items:
 def submit(
     shell: Shell, folder: Path, steps: str, head: str = KEYED, names: Sequence[str] = ORDERS
 ) -> JobId:
-    flow = a_workflow(folder, steps, head)
+    flow = make_workflow(folder, steps, head)
     limits = JobLimits(max_turns=10_000)
     job_id = shell.jobs.submit(Request("Look.", workflow=flow, items=orders(*names), limits=limits))
     shell.advance(job_id)
@@ -57,7 +56,7 @@ def finish(shell: Shell, job_id: JobId, output: JsonValue = "It says what it say
 
 
 def test_each_row_is_returned_under_its_own_key(shell: Shell, tmp_path: Path) -> None:
-    job_id = submit(shell, tmp_path, TWO)
+    job_id = submit(shell, tmp_path, TWO_STEPS)
     finish(shell, job_id, {"label": "late"})
 
     rows = shell.jobs.rows(job_id)
@@ -72,7 +71,7 @@ def test_each_row_is_returned_under_its_own_key(shell: Shell, tmp_path: Path) ->
 
 
 def test_a_step_with_dependents_can_be_requested(shell: Shell, tmp_path: Path) -> None:
-    job_id = submit(shell, tmp_path, TWO)
+    job_id = submit(shell, tmp_path, TWO_STEPS)
     finish(shell, job_id)
     assert [row.key for row in shell.jobs.rows(job_id, "look")] == list(ORDERS)
     assert shell.jobs.result(job_id).rows("look") == shell.jobs.rows(job_id, "look")
@@ -84,7 +83,7 @@ def test_a_step_with_dependents_can_be_requested(shell: Shell, tmp_path: Path) -
 
 
 def test_finished_rows_can_be_read_while_the_job_runs(shell: Shell, tmp_path: Path) -> None:
-    job_id = submit(shell, tmp_path, A_ROW)
+    job_id = submit(shell, tmp_path, ROW_STEP)
     first, second, third = shell.open(job_id)
     shell.do(job_id, first, output="One.")
     shell.do(job_id, second, ResultStatus.NEEDS_INPUT)
@@ -99,7 +98,7 @@ def test_finished_rows_can_be_read_while_the_job_runs(shell: Shell, tmp_path: Pa
 
 
 def test_a_failed_row_gives_its_reason(shell: Shell, tmp_path: Path) -> None:
-    job_id = submit(shell, tmp_path, A_ROW)
+    job_id = submit(shell, tmp_path, ROW_STEP)
     first, *others = shell.open(job_id)
     shell.do(job_id, first, ResultStatus.FAILED)
     for event in others:
@@ -116,7 +115,7 @@ def test_a_failed_row_gives_its_reason(shell: Shell, tmp_path: Path) -> None:
 def test_without_a_key_column_rows_are_named_by_the_first_unique_column(
     tmp_path: Path,
 ) -> None:
-    flow = a_workflow(tmp_path, A_ROW, UNREVIEWED)
+    flow = make_workflow(tmp_path, ROW_STEP, UNREVIEWED)
     same = [{"kind": "mail", "name": name} for name in ("Ann", "Bob")]
     assert keys_of(flow.expand("Look.", rows=same)) == ["Ann", "Bob"]
     same = [{"name": "Ann"}, {"name": "Ann"}]
@@ -125,9 +124,9 @@ def test_without_a_key_column_rows_are_named_by_the_first_unique_column(
 
 def test_files_are_named_by_their_paths_and_lines_by_themselves(tmp_path: Path) -> None:
     each = "id: look, specialist: writer, for_each: {}, task: 'Look at {{item}}.'"
-    files = a_workflow(tmp_path, each.format("files"), UNREVIEWED)
+    files = make_workflow(tmp_path, each.format("files"), UNREVIEWED)
     assert keys_of(files.expand("Look.", files=["a.md", "b/c.md"])) == ["a.md", "b/c.md"]
-    lines = a_workflow(tmp_path, each.format("lines"), UNREVIEWED)
+    lines = make_workflow(tmp_path, each.format("lines"), UNREVIEWED)
     assert keys_of(lines.expand("Look.", lines=["one", "two"])) == ["one", "two"]
     assert keys_of(lines.expand("Look.", lines=["one", "one"])) == ["1", "2"]
 
@@ -150,17 +149,17 @@ def test_a_job_without_repeated_steps_has_no_rows(shell: Shell) -> None:
 def test_a_key_that_is_not_unique_is_refused(
     tmp_path: Path, names: tuple[str, ...], problem: str
 ) -> None:
-    flow = a_workflow(tmp_path, A_ROW, KEYED)
+    flow = make_workflow(tmp_path, ROW_STEP, KEYED)
     with pytest.raises(UserError, match=problem):
         flow.expand("Look.", rows=orders(*names).rows)
 
 
 def test_an_unknown_key_column_is_refused(tmp_path: Path) -> None:
-    flow = a_workflow(tmp_path, A_ROW, f"{UNREVIEWED}key: id\n")
+    flow = make_workflow(tmp_path, ROW_STEP, f"{UNREVIEWED}key: id\n")
     with pytest.raises(UserError, match="there is no column 'id'; there are: order, name"):
         flow.expand("Look.", rows=orders("A").rows)
     with pytest.raises(UserError, match="no step is repeated over rows"):
-        a_workflow(tmp_path, "id: a, specialist: writer, task: Write.", KEYED)
+        make_workflow(tmp_path, "id: a, specialist: writer, task: Write.", KEYED)
 
 
 ROWS = [
@@ -190,7 +189,7 @@ def test_the_command_writes_the_rows_so_far_and_says_that_the_job_continues(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HANDOFF_REDIS_URL", shell.url)
-    job_id = submit(shell, tmp_path, A_ROW)
+    job_id = submit(shell, tmp_path, ROW_STEP)
     shell.do(job_id, shell.open(job_id)[0], output="One.")
 
     code = result(job_id, output=tmp_path / "rows.csv")
@@ -211,7 +210,7 @@ def test_five_hundred_rows_are_read_in_less_than_a_second_of_processor_time(
     shell: Shell, tmp_path: Path
 ) -> None:
     names = [f"A-{n:04d}" for n in range(500)]
-    job_id = submit(shell, tmp_path, A_ROW, names=names)
+    job_id = submit(shell, tmp_path, ROW_STEP, names=names)
     while len(shell.open(job_id)) < len(names):
         shell.advance(job_id)
     finish(shell, job_id, "x" * 400)

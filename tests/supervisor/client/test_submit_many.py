@@ -1,6 +1,4 @@
-"""Many jobs through one door: in order, in few round trips, and as if each had been submitted
-in its turn.
-"""
+"""Many jobs are submitted in order and in few round trips, with the effect of single submissions."""
 
 from __future__ import annotations
 
@@ -27,15 +25,15 @@ from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.submit import SLICE
 from tests.doubles.jobs import granted, issue, replied
 
-BROKEN = Request(" ")
+INVALID = Request(" ")
 MANY = [Request(f"Compare {number}.") for number in range(2 * SLICE + 1)]
 
 
-def announced(jobs: Client) -> int:
+def announced_count(jobs: Client) -> int:
     return int(jobs.store.connection.redis.llen(SUBMISSIONS_QUEUE))
 
 
-def asked(jobs: Client, command: str) -> int:
+def command_calls(jobs: Client, command: str) -> int:
     return int(
         jobs.store.connection.redis.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})[
             "calls"
@@ -43,12 +41,12 @@ def asked(jobs: Client, command: str) -> int:
     )
 
 
-def client_without_a_mark(jobs: Client) -> Client:
-    """It fills Redis to the brim."""
+def client_without_memory_mark(jobs: Client) -> Client:
+    """Return a client that submits until Redis has no memory left."""
     return client.connect(jobs.store.connection.url, Settings(offline=True, memory_mark=1.0))
 
 
-def spend_the_day_of(jobs: Client, tenant: str) -> JobId:
+def spend_daily_budget(jobs: Client, tenant: str) -> JobId:
     job_id = jobs.submit(Request("Compare.", tenant=tenant))
     jobs.store.daily_budgets.set_caps(DailyCaps(tenant_day_tokens=100))
     issue(jobs.store, job_id, "a.1")
@@ -56,51 +54,55 @@ def spend_the_day_of(jobs: Client, tenant: str) -> JobId:
     return job_id
 
 
-def test_each_job_has_a_place_and_is_announced(jobs: Client) -> None:
-    found = list(jobs.submit_each(MANY))
+def test_each_job_is_stored_and_announced(jobs: Client) -> None:
+    job_ids = list(jobs.submit_each(MANY))
 
-    assert [one.title for one in jobs.store.jobs.standings(found)] == [one.text for one in MANY]
-    assert {jobs.standing(one).status for one in (found[0], found[-1])} == {JobStatus.QUEUED}
-    assert announced(jobs) == len(MANY)
+    assert [standing.title for standing in jobs.store.jobs.standings(job_ids)] == [
+        request.text for request in MANY
+    ]
+    assert {jobs.standing(submitted).status for submitted in (job_ids[0], job_ids[-1])} == {
+        JobStatus.QUEUED
+    }
+    assert announced_count(jobs) == len(MANY)
 
 
 def test_the_checks_of_a_slice_run_once(jobs: Client) -> None:
-    before = asked(jobs, "info")
+    before = command_calls(jobs, "info")
 
     list(jobs.submit_each(MANY))
 
-    assert asked(jobs, "info") - before == 3 + 1, "three slices, and the question here"
+    assert command_calls(jobs, "info") - before == 3 + 1, "three slices, and the question here"
 
 
 def test_nothing_happens_before_the_first_id_is_read_and_then_only_its_slice(
     jobs: Client,
 ) -> None:
     some = jobs.submit_each(MANY)
-    assert announced(jobs) == 0
+    assert announced_count(jobs) == 0
 
     assert len(list(islice(some, 2))) == 2
 
-    assert announced(jobs) == SLICE
+    assert announced_count(jobs) == SLICE
 
 
-def test_jobs_before_an_invalid_job_are_enqueued_and_later_ones_are_not(
+def test_only_jobs_before_an_invalid_job_are_enqueued(
     jobs: Client,
 ) -> None:
-    found = list[JobId]()
+    job_ids = list[JobId]()
 
     with pytest.raises(UserError, match="the request is empty"):
-        found.extend(jobs.submit_each([*MANY[:2], BROKEN, *MANY[2:4]]))
+        job_ids.extend(jobs.submit_each([*MANY[:2], INVALID, *MANY[2:4]]))
 
-    assert {one.job_id for one in jobs.newest()} == set(found)
-    assert (len(found), announced(jobs)) == (2, 2)
+    assert {job.job_id for job in jobs.newest()} == set(job_ids)
+    assert (len(job_ids), announced_count(jobs)) == (2, 2)
 
 
 def test_if_a_tenants_day_is_spent_earlier_jobs_of_others_are_enqueued(jobs: Client) -> None:
-    spend_the_day_of(jobs, "bob")
-    found = list[JobId]()
+    spend_daily_budget(jobs, "bob")
+    job_ids = list[JobId]()
 
     with pytest.raises(BudgetSpent, match="the budget of tenant bob for today is spent"):
-        found.extend(
+        job_ids.extend(
             jobs.submit_each(
                 [
                     Request("One.", tenant="ann"),
@@ -110,7 +112,7 @@ def test_if_a_tenants_day_is_spent_earlier_jobs_of_others_are_enqueued(jobs: Cli
             )
         )
 
-    assert [jobs.standing(one).title for one in found] == ["One."]
+    assert [jobs.standing(submitted).title for submitted in job_ids] == ["One."]
 
 
 def test_the_same_key_and_request_is_the_same_job_announced_once(jobs: Client) -> None:
@@ -118,65 +120,63 @@ def test_the_same_key_and_request_is_the_same_job_announced_once(jobs: Client) -
     known = jobs.submit(keyed)
 
     assert list(jobs.submit_each([MANY[0], keyed, keyed]))[1:] == [known, known]
-    assert announced(jobs) == 2
+    assert announced_count(jobs) == 2
 
 
 def test_a_key_of_another_request_is_refused_in_its_turn(jobs: Client) -> None:
     known = jobs.submit(Request("Compare.", idempotency_key="k1"))
-    found = list[JobId]()
+    job_ids = list[JobId]()
 
     with pytest.raises(UserError, match="this idempotency key was used for another request"):
-        found.extend(
+        job_ids.extend(
             jobs.submit_each(
                 [MANY[0], Request("Something else.", idempotency_key="k1"), *MANY[1:3]]
             )
         )
 
-    assert {one.job_id for one in jobs.newest()} == {known, *found}
-    assert (len(found), announced(jobs)) == (1, 2)
+    assert {job.job_id for job in jobs.newest()} == {known, *job_ids}
+    assert (len(job_ids), announced_count(jobs)) == (1, 2)
 
 
 def test_a_key_of_an_earlier_job_in_the_same_call_is_refused(jobs: Client) -> None:
-    found = list[JobId]()
+    job_ids = list[JobId]()
 
     with pytest.raises(UserError, match="this idempotency key was used for another request"):
-        found.extend(
+        job_ids.extend(
             jobs.submit_each(
                 [Request(text, idempotency_key="k1") for text in ("One.", "One.", "Two.")]
                 + MANY[:2]
             )
         )
 
-    assert len(found) == 2
-    assert [one.job_id for one in jobs.newest()] == found[:1]
+    assert len(job_ids) == 2
+    assert [job.job_id for job in jobs.newest()] == job_ids[:1]
 
 
 def test_jobs_whose_reply_was_lost_exist_once_and_are_announced(jobs: Client, armed: Path) -> None:
     (armed / "script.commit.after").write_text("drop")
 
-    found = list(jobs.submit_each(MANY[:3]))
+    job_ids = list(jobs.submit_each(MANY[:3]))
 
-    assert sorted(one.job_id for one in jobs.newest()) == sorted(found)
+    assert sorted(job.job_id for job in jobs.newest()) == sorted(job_ids)
     assert not (armed / "script.commit.after").exists()
-    assert announced(jobs) == 3
+    assert announced_count(jobs) == 3
 
 
 def test_a_full_redis_ends_the_submission(jobs: Client) -> None:
-    """Jobs that are sent together take room in Redis until they are done. A later job may fit where
-    an earlier job did not.
-    """
-    redis, found = jobs.store.connection.redis, list[JobId]()
+    """A small job might still fit after a large job was refused. The submission ends nevertheless."""
+    redis, job_ids = jobs.store.connection.redis, list[JobId]()
     texts = [Random(number).randbytes(20_000 if number % 2 else 20).hex() for number in range(120)]
     many = [Request(text, idempotency_key=str(number)) for number, text in enumerate(texts)]
     list(jobs.submit_each([Request("The scripts are there now.")]))
     redis.config_set("maxmemory", redis.info("memory")["used_memory"] + 400_000)
     try:
         with pytest.raises(StoreUnavailable):
-            found.extend(client_without_a_mark(jobs).submit_each(many))
+            job_ids.extend(client_without_memory_mark(jobs).submit_each(many))
     finally:
         redis.config_set("maxmemory", 0)
 
-    assert {one.job_id for one in jobs.newest(100)[:-1]} == set(found)
+    assert {job.job_id for job in jobs.newest(100)[:-1]} == set(job_ids)
 
 
 def test_a_job_that_redis_refuses_to_write_is_not_enqueued(jobs: Client) -> None:

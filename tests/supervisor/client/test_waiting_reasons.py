@@ -31,31 +31,34 @@ JOB = JobStanding(
 QUEUED = replace(JOB, status=JobStatus.QUEUED)
 
 
-def there(*queues: str, **unclaimed: str) -> Presence:
-    """`a_1="poet"`: the handoff a.1 waits in the queue of the unserved specialist poet."""
+def presence_of(*queues: str, **unclaimed: str) -> Presence:
+    """Return the live queues and the unclaimed handoffs.
+
+    `a_1="poet"` means that the handoff a.1 waits in the queue of the unserved specialist poet.
+    """
     waiting = {
         HandoffId(name.replace("_", ".")): specialist for name, specialist in unclaimed.items()
     }
     return Presence(frozenset(queues), {JOB.job_id: waiting} if waiting else {})
 
 
-def said(job: JobStanding, presence: Presence) -> list[str]:
-    return [str(one) for one in missing(job, presence)]
+def reasons_of(job: JobStanding, presence: Presence) -> list[str]:
+    return [str(reason) for reason in missing(job, presence)]
 
 
 def test_with_every_specialist_served_nothing_is_missing() -> None:
-    assert said(JOB, there("supervisor", "researcher")) == []
-    assert said(QUEUED, there("supervisor", "researcher")) == []
+    assert reasons_of(JOB, presence_of("supervisor", "researcher")) == []
+    assert reasons_of(QUEUED, presence_of("supervisor", "researcher")) == []
 
 
 def test_a_step_of_an_unserved_specialist_is_named_with_the_remedying_command() -> None:
-    assert said(JOB, there("supervisor", s2_1="poet")) == [
+    assert reasons_of(JOB, presence_of("supervisor", s2_1="poet")) == [
         "step s2 waits for a worker of `poet`: start one with `handoff worker poet`"
     ]
 
 
 def test_steps_that_wait_for_the_same_specialist_are_in_one_line() -> None:
-    lines = said(JOB, there("supervisor", b_1="poet", a_2="poet", c_1="clerk"))
+    lines = reasons_of(JOB, presence_of("supervisor", b_1="poet", a_2="poet", c_1="clerk"))
 
     assert lines == [
         "step c waits for a worker of `clerk`: start one with `handoff worker clerk`",
@@ -65,7 +68,7 @@ def test_steps_that_wait_for_the_same_specialist_are_in_one_line() -> None:
 
 def test_of_many_steps_a_few_are_named_in_natural_order_and_the_rest_counted() -> None:
     queues = frozenset({"supervisor"})
-    lines = said(
+    lines = reasons_of(
         JOB,
         Presence(queues, {JOB.job_id: {HandoffId(f"s_{n}.1"): "poet" for n in range(1, 8_384)}}),
     )
@@ -78,16 +81,16 @@ def test_of_many_steps_a_few_are_named_in_natural_order_and_the_rest_counted() -
 def test_a_step_of_a_paused_role_gives_the_reason_and_the_remedy_with_or_without_workers() -> None:
     for queues in (("supervisor", "poet"), ("supervisor",)):
         presence = replace(
-            there(*queues, s2_1="poet"), paused={"poet": Pause(at=1.0, reason="it rhymes")}
+            presence_of(*queues, s2_1="poet"), paused={"poet": Pause(at=1.0, reason="it rhymes")}
         )
-        assert said(JOB, presence) == [
+        assert reasons_of(JOB, presence) == [
             "step s2 waits for `poet`, which is paused (it rhymes): let it go on with `handoff unpause poet`"
         ]
 
 
 @pytest.mark.parametrize("job", [JOB, QUEUED])
 def test_without_a_supervisor_every_job_waits_for_a_supervisor(job: JobStanding) -> None:
-    assert said(job, there("researcher")) == [
+    assert reasons_of(job, presence_of("researcher")) == [
         "the job waits for a supervisor: start one with `handoff supervisor`"
     ]
 
@@ -95,18 +98,18 @@ def test_without_a_supervisor_every_job_waits_for_a_supervisor(job: JobStanding)
 def test_an_unplannable_job_waits_for_an_allowed_worker() -> None:
     only = replace(QUEUED, specialists=("poet", "clerk"))
 
-    assert said(QUEUED, there("supervisor")) == [
+    assert reasons_of(QUEUED, presence_of("supervisor")) == [
         "the job waits for a worker of any specialist: start one with `handoff worker --all`"
     ]
-    assert said(only, there("supervisor", "researcher")) == [
+    assert reasons_of(only, presence_of("supervisor", "researcher")) == [
         "the job waits for a worker of `poet` or `clerk`: start one with `handoff worker poet`"
     ]
-    assert said(only, there("supervisor", "clerk")) == []
+    assert reasons_of(only, presence_of("supervisor", "clerk")) == []
 
 
 @pytest.mark.parametrize("status", [status for status in JobStatus if status.ended])
 def test_an_ended_job_does_not_wait(status: JobStatus) -> None:
-    assert said(replace(JOB, status=status), there(a_1="poet")) == []
+    assert reasons_of(replace(JOB, status=status), presence_of(a_1="poet")) == []
 
 
 # Reasons on a real store
@@ -124,20 +127,24 @@ def serve(store: Store, *names: str) -> Announcement:
     return announcement
 
 
-def waited_for(store: Store, job_id: JobId) -> list[str]:
-    """As one who watches the job is told, and as the list of all jobs tells it: the same."""
+def missing_roles_of(store: Store, job_id: JobId) -> list[str]:
+    """Return the job's missing roles with their steps, and check that the list of jobs shows the
+    same.
+    """
     (job,) = store.jobs.standings([job_id])
-    out = [
-        one.event.handoff_id
-        for one in store.journal.read(job_id)
-        if isinstance(one.event, HandoffIssued)
+    issued_ids = [
+        recorded.event.handoff_id
+        for recorded in store.journal.read(job_id)
+        if isinstance(recorded.event, HandoffIssued)
     ]
-    found = missing_for(store, job, out)
-    assert [one.waiting_for for one in with_waiting(store, [job])] == ["; ".join(map(str, found))]
-    return [f"{one.whom}: {', '.join(one.steps)}" for one in found]
+    missing_roles = missing_for(store, job, issued_ids)
+    assert [standing.waiting_for for standing in with_waiting(store, [job])] == [
+        "; ".join(map(str, missing_roles))
+    ]
+    return [f"{role.whom}: {', '.join(role.steps)}" for role in missing_roles]
 
 
-def a_claim(store: Store) -> Claim:
+def granted_claim(store: Store) -> Claim:
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1")
     return granted(store, job_id, "a.1")
@@ -147,26 +154,26 @@ def test_a_claimed_handoff_does_not_wait_and_an_unclaimed_one_does_after_the_las
     store: Store,
 ) -> None:
     announced = serve(store, "researcher")
-    claimed = a_claim(store)
-    assert waited_for(store, claimed.job_id) == []
+    claimed = granted_claim(store)
+    assert missing_roles_of(store, claimed.job_id) == []
 
     store.presence.withdraw(announced)
 
-    assert waited_for(store, claimed.job_id) == ["a worker of `researcher`: b"]
+    assert missing_roles_of(store, claimed.job_id) == ["a worker of `researcher`: b"]
 
 
 def test_a_handoff_of_a_dead_worker_waits_again_when_its_lease_is_over(store: Store) -> None:
     announced = serve(store, "researcher")
-    claimed = a_claim(store)
+    claimed = granted_claim(store)
     store.presence.withdraw(announced)
 
     expire_lease(store, claimed)
     store.jobs.sweep()
     store.jobs.sent(claimed.job_id, [claimed.handoff_id])
 
-    assert waited_for(store, claimed.job_id) == ["a worker of `researcher`: a, b"]
+    assert missing_roles_of(store, claimed.job_id) == ["a worker of `researcher`: a, b"]
     serve(store, "researcher")
-    assert waited_for(store, claimed.job_id) == []
+    assert missing_roles_of(store, claimed.job_id) == []
 
 
 def test_handoffs_of_other_jobs_are_not_counted(store: Store) -> None:
@@ -174,7 +181,7 @@ def test_handoffs_of_other_jobs_are_not_counted(store: Store) -> None:
     mine, other = a_job(store), a_job(store)
     issue(store, other, "x.1")
 
-    assert waited_for(store, mine) == []
+    assert missing_roles_of(store, mine) == []
     assert [
         job.waiting_for for job in with_waiting(store, store.jobs.standings([mine, other]))
     ] == [
@@ -185,11 +192,11 @@ def test_handoffs_of_other_jobs_are_not_counted(store: Store) -> None:
 
 def test_a_withdrawn_supervisor_is_missed(store: Store) -> None:
     serve(store, "researcher")
-    claimed = a_claim(store)
+    claimed = granted_claim(store)
 
     store.presence.withdraw_supervisor("s1")
 
-    assert waited_for(store, claimed.job_id) == ["a supervisor: "]
+    assert missing_roles_of(store, claimed.job_id) == ["a supervisor: "]
 
 
 def test_every_method_of_the_client_reports_the_reason(redis_url: str) -> None:
@@ -199,7 +206,7 @@ def test_every_method_of_the_client_reports_the_reason(redis_url: str) -> None:
     waits = "the job waits for a worker of `poet`: start one with `handoff worker poet`"
 
     assert jobs.standing(job_id).waiting_for == waits
-    assert [one.waiting_for for one in jobs.newest()] == [waits]
+    assert [job.waiting_for for job in jobs.newest()] == [waits]
     assert jobs.result(job_id).notes == (waits,)
 
     jobs.store.journal.append(job_id, JobEnded(status=JobStatus.FAILED), {"status": "failed"})

@@ -1,4 +1,4 @@
-"""The forecast for the calls at a job's end is at least the amount that they reserve."""
+"""The forecast of a job's closing calls is at least the amount that these calls reserve."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from handoff_queue.supervisor.engine.cost_forecast import UNWRITTEN_CHARS, CostF
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.supervisor.shell import Shell
-from tests.supervisor.workflows.writing import A_ROW, rows, workflow
+from tests.supervisor.workflows.workflow_files import ROW_STEP, make_workflow, numbered_rows
 
 PAGE = 'The storage engine is "written" in Rust, says its own page.\n' * 90
 """About as long as the forecast assumes for a missing result."""
@@ -42,15 +42,15 @@ def state_of(shell: Shell, job_id: JobId) -> JobState:
     return state
 
 
-def foreseen(shell: Shell, job_id: JobId) -> Sequence[WorstCase]:
+def forecast_of(shell: Shell, job_id: JobId) -> Sequence[WorstCase]:
     with_key = Settings(anthropic_api_key=SecretStr("k"), offline=False)
     return CostForecast(Models(with_key), Prices(), shell.fact_checker).foreseen(
         state_of(shell, job_id)
     )
 
 
-def set_aside(shell: Shell, job_id: JobId, role: str) -> int:
-    """Input tokens of the role's first call."""
+def reserved_tokens(shell: Shell, job_id: JobId, role: str) -> int:
+    """Return the input tokens that the role's first call reserves."""
     issued = next(
         event
         for event in shell.events(job_id)
@@ -70,42 +70,46 @@ def test_the_forecast_is_at_least_the_final_reservation(shell: Shell, pages: int
         Request("Compare Qdrant and Milvus", answer_schema=SCHEMA, mode=Mode.TEAM)
     )
     shell.advance(job_id)
-    at_first = foreseen(shell, job_id)
+    at_first = forecast_of(shell, job_id)
     while steps := shell.open(job_id):
         for event in steps:
             is_sink = (
                 event.step_id in state_of(shell, job_id).sinks
-            )  # a job without this result needs the synthesizer
+            )  # without this result the job needs the synthesizer
             shell.do(
                 job_id,
                 event,
                 ResultStatus.FAILED if is_sink else ResultStatus.OK,
                 output=PAGE * pages,
             )
-        last = foreseen(shell, job_id)
+        last = forecast_of(shell, job_id)
         shell.advance(job_id)
 
-    actual = [set_aside(shell, job_id, role) for role in ("assessor", "synthesizer")]
+    actual = [reserved_tokens(shell, job_id, role) for role in ("assessor", "synthesizer")]
     assert len(PAGE) < UNWRITTEN_CHARS
-    own = last[: len(actual)]  # behind them is the judge's, once something was sent back
-    assert all(most.input_tokens >= really for most, really in zip(own, actual, strict=True))
+    closing_calls = last[
+        : len(actual)
+    ]  # after them comes the judge's call, once a step was sent back
+    assert all(
+        most.input_tokens >= really for most, really in zip(closing_calls, actual, strict=True)
+    )
     assert pages > 1 or all(
         most.input_tokens >= really for most, really in zip(at_first, actual, strict=True)
     )
-    assert all(most.input_tokens < 3 * really for most, really in zip(own, actual, strict=True)), (
-        "nor much more"
-    )
+    assert all(
+        most.input_tokens < 3 * really for most, really in zip(closing_calls, actual, strict=True)
+    ), "nor much more"
 
 
-def test_no_more_is_foreseen_of_very_many_results_than_a_prompt_shows(
+def test_the_forecast_for_many_results_is_bounded_by_the_prompt_size(
     shell: Shell, tmp_path: Path
 ) -> None:
     def read_of(count: int) -> int:
         job_id = shell.jobs.submit(
-            Request("Look.", workflow=workflow(tmp_path, A_ROW), items=rows(count))
+            Request("Look.", workflow=make_workflow(tmp_path, ROW_STEP), items=numbered_rows(count))
         )
         shell.advance(job_id)
-        return foreseen(shell, job_id)[0].input_tokens
+        return forecast_of(shell, job_id)[0].input_tokens
 
     assert read_of(400) - read_of(300) < MOST_SHOWN_BYTES / 10, "of the plan alone"
     assert read_of(300) > MOST_SHOWN_BYTES
@@ -115,14 +119,14 @@ def test_a_small_budget_keeps_the_cost_of_a_review_with_its_default_model(shell:
     limits = JobLimits(max_microusd=500_000, max_tokens=10**6)
     job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", limits=limits, mode=Mode.TEAM))
     shell.advance(job_id)
-    (review,) = foreseen(shell, job_id)
+    (review,) = forecast_of(shell, job_id)
 
     assert (review.microusd or 0) > 163_840, "what it may write alone costs that"
     kept = shell.store.connection.redis.hmget(keys.job(job_id), "keep_usd", "keep_tokens")
     assert kept == [b"100000", b"200000"], "of a model that is free, and of few tokens, a fifth"
 
 
-def test_a_call_of_the_fact_checker_is_kept_too_and_it_alone_of_all_specialists_may_use_that(
+def test_the_reserve_covers_the_fact_checker_and_no_other_specialist_may_use_it(
     shell: Shell,
 ) -> None:
     limits = JobLimits(max_turns=100)
@@ -134,7 +138,7 @@ def test_a_call_of_the_fact_checker_is_kept_too_and_it_alone_of_all_specialists_
     )
     job_id = shell.jobs.submit(request)
     shell.advance(job_id)
-    review, check = foreseen(shell, job_id)
+    review, check = forecast_of(shell, job_id)
 
     assert (check.microusd or 0) > 0
     assert check.output_tokens <= review.output_tokens
@@ -161,7 +165,7 @@ def test_no_team_begins_with_less_than_the_forecast_of_its_first_call(shell: She
         state_of(shell, job_id)
     )
 
-    actual = set_aside(shell, job_id, "planner")
+    actual = reserved_tokens(shell, job_id, "planner")
     assert actual / 3 < least.input_tokens <= actual
     assert least.microusd
 
@@ -169,11 +173,11 @@ def test_no_team_begins_with_less_than_the_forecast_of_its_first_call(shell: She
 def test_a_supervisor_without_a_key_for_the_requested_model_forecasts_nothing(shell: Shell) -> None:
     job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", mode=Mode.TEAM))
     shell.advance(job_id)
-    asked = state_of(shell, job_id)
-    asked = asked.model_copy(
-        update={"submitted": asked.submitted.model_copy(update={"model": "some-model"})}
+    state = state_of(shell, job_id)
+    state = state.model_copy(
+        update={"submitted": state.submitted.model_copy(update={"model": "some-model"})}
     )
 
     assert CostForecast(Models(Settings(offline=True)), Prices(), shell.fact_checker).foreseen(
-        asked
+        state
     ) == [WorstCase(0, 0, 0)]

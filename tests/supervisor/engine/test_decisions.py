@@ -22,7 +22,7 @@ from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.outcomes import outcome_of
 from tests.supervisor.shell import Shell
-from tests.supervisor.workflows.writing import UNREVIEWED, workflow
+from tests.supervisor.workflows.workflow_files import UNREVIEWED, make_workflow
 
 IN_NEED = """
     id: n1, specialist: researcher, task: "one"
@@ -40,37 +40,37 @@ TWO_PAIRS = """
 """
 
 
-def once_there_is_a_plan(
+def call_before_decisions(
     monkeypatch: pytest.MonkeyPatch, happens: Callable[[JobId], object]
 ) -> None:
-    """This happens whenever something is decided on it, before."""
+    """Call `happens` with the job id before each decision on a job with a plan."""
 
-    def decide_then(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
+    def decide_then(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
         if state.plan is not None:
             happens(state.job_id)
-        return decide(state, seen, now)
+        return decide(state, observations, now)
 
     monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", decide_then)
 
 
-def test_a_plan_and_its_first_handoffs_stand_in_the_journal_at_once(shell: Shell) -> None:
+def test_a_plan_and_its_first_handoffs_are_committed_together(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
 
     issued, *others = shell.store.journal.read(job_id)[1:]
     assert issued.event.type == "handoff_issued"
-    assert [one.event.type for one in others[:3]] == [
+    assert [recorded.event.type for recorded in others[:3]] == [
         "handoff_finished",
         "plan_made",
         "handoff_issued",
     ]
-    assert len({one.at for one in others}) == 1
+    assert len({recorded.at for recorded in others}) == 1
 
 
 def test_a_result_is_stored_even_if_no_decision_can_be_made_on_it(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    once_there_is_a_plan(monkeypatch, lambda _: 1 / 0)
+    call_before_decisions(monkeypatch, lambda _: 1 / 0)
     job_id = shell.submit()
 
     shell.advance(job_id)
@@ -82,12 +82,13 @@ def test_a_result_is_stored_even_if_no_decision_can_be_made_on_it(
 def test_the_decision_includes_results_that_arrived_in_between(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cancel, between the decision on a plan and its commit."""
+    """The job is cancelled between the decision on its plan and the commit."""
     cancels = iter([CancelRequested()])
-    once_there_is_a_plan(
+    call_before_decisions(
         monkeypatch,
         lambda job_id: (
-            [shell.store.journal.append(job_id, one, {"cancelled": 1}) for one in cancels] and None
+            [shell.store.journal.append(job_id, request, {"cancelled": 1}) for request in cancels]
+            and None
         ),
     )
     job_id = shell.submit()
@@ -107,17 +108,15 @@ def test_the_decision_includes_results_that_arrived_in_between(
 def test_an_end_without_a_reply_is_sent_again_and_counts_once(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The script has run completely: the journal has the steps, but their messages are not
-    published.
-    """
-    said, answers = shell.store.claims.end_and_commit, [None]
+    """The script ran completely, so the journal has the steps. Their messages are not published."""
+    end_and_commit, answers = shell.store.claims.end_and_commit, [None]
 
     def loses_one(*order: Any) -> FinishedWithCommit:
-        done = said(*order)
+        finished = end_and_commit(*order)
         if answers:
             answers.pop()
             raise StoreUnavailable("the answer was lost")
-        return done
+        return finished
 
     monkeypatch.setattr(shell.store.claims, "end_and_commit", loses_one)
     job_id = shell.submit()
@@ -134,20 +133,22 @@ def test_a_step_begins_if_its_dependency_ended_while_a_role_ran(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wake-up of the earlier result found nothing to do."""
-    job_id = shell.jobs.submit(Request("Do it.", workflow=workflow(tmp_path, IN_NEED, UNREVIEWED)))
+    job_id = shell.jobs.submit(
+        Request("Do it.", workflow=make_workflow(tmp_path, IN_NEED, UNREVIEWED))
+    )
     shell.advance(job_id)
-    out, other, said = (
+    handoffs, other, original = (
         {event.step_id: event for event in shell.open(job_id)},
         shell.another(),
         outcome_of,
     )
     for step in ("n1", "n2"):
-        shell.do(job_id, out[StepId(step)], ResultStatus.NEEDS_INPUT)
+        shell.do(job_id, handoffs[StepId(step)], ResultStatus.NEEDS_INPUT)
 
     def meanwhile(handoff: AgentHandoff, state: JobState, result: HandoffResult, *more: Any) -> Any:
         if handoff.assigned_to != "planner":
-            return said(handoff, state, result, *more)
-        other.do(job_id, out[StepId("b")])
+            return original(handoff, state, result, *more)
+        other.do(job_id, handoffs[StepId("b")])
         other.advance(job_id)
         return (
             NeedsResolved(
@@ -162,23 +163,23 @@ def test_a_step_begins_if_its_dependency_ended_while_a_role_ran(
     other.close()
 
 
-def test_a_result_between_a_decision_and_its_commit_is_not_forgotten(
+def test_a_result_between_a_decision_and_its_commit_is_not_lost(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The decision only issues a step, and is stored after a result that it does not know."""
+    """The decision only issues a step. It is committed after a result that it has not read."""
     job_id = shell.jobs.submit(
-        Request("Do it.", workflow=workflow(tmp_path, TWO_PAIRS, UNREVIEWED))
+        Request("Do it.", workflow=make_workflow(tmp_path, TWO_PAIRS, UNREVIEWED))
     )
     shell.advance(job_id)
-    out = {event.step_id: event for event in shell.open(job_id)}
-    shell.do(job_id, out[StepId("a")])
-    others = [out[StepId("b")]]
+    handoffs = {event.step_id: event for event in shell.open(job_id)}
+    shell.do(job_id, handoffs[StepId("a")])
+    others = [handoffs[StepId("b")]]
 
     def ends_meanwhile(_: JobId) -> None:
         if others:
             shell.do(job_id, others.pop())
 
-    once_there_is_a_plan(monkeypatch, ends_meanwhile)
+    call_before_decisions(monkeypatch, ends_meanwhile)
 
     shell.advance(job_id)
     assert {event.handoff_id for event in shell.open(job_id)} == {"after_a.1"}

@@ -1,4 +1,4 @@
-"""The task at the end of a job is a message of stock Celery, and each repeat has the same id."""
+"""The task at a job's end is a message of stock Celery. Each repeat has the same id."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIGNATURE = {"task": "host.notify", "args": [7], "kwargs": {"order": "A"}}
 PASSWORD = "canary-of-a-broker-5519"
 
 
-def ended(store: Store, library: PayloadCache, **signature: Any) -> JobState:
+def ended_state(store: Store, library: PayloadCache, **signature: Any) -> JobState:
     """Return an ended job with this task."""
     job_id = a_job(store)
     store.journal.append(job_id, JobEnded(status=JobStatus.PARTIAL, reason="its time was over"))
@@ -59,17 +59,17 @@ def end_tasks(
     return EndTasks(store, library, app, broker, allowed)
 
 
-def tried(store: Store, state: JobState) -> EndTaskTried:
+def last_attempt(store: Store, state: JobState) -> EndTaskTried:
     event = store.journal.read(state.job_id)[-1].event
     assert isinstance(event, EndTaskTried)
     return event
 
 
 def messages(url: str, queue: str) -> Iterator[Any]:
-    """Take the messages of a queue as stock kombu reads them."""
-    with Connection(url) as connection, connection.SimpleQueue(queue) as found:
-        for _ in range(found.qsize()):
-            message = found.get_nowait()
+    """Yield the messages of a queue as stock kombu reads them."""
+    with Connection(url) as connection, connection.SimpleQueue(queue) as messages:
+        for _ in range(messages.qsize()):
+            message = messages.get_nowait()
             message.ack()
             yield message
 
@@ -77,7 +77,7 @@ def messages(url: str, queue: str) -> Iterator[Any]:
 def test_the_message_is_one_of_stock_celery_with_the_end_before_the_arguments(
     store: Store, library: PayloadCache, redis_url: str
 ) -> None:
-    state = ended(store, library)
+    state = ended_state(store, library)
     end_tasks(store, library, redis_url, redis_url).send(state, 1)
 
     (message,) = messages(redis_url, "celery")
@@ -86,36 +86,36 @@ def test_the_message_is_one_of_stock_celery_with_the_end_before_the_arguments(
     assert (args, kwargs) == ([end, 7], {"order": "A"})
     assert message.headers["task"] == "host.notify"
     assert message.headers["id"] == message.properties["correlation_id"]
-    assert tried(store, state) == EndTaskTried(attempt=1, delivered=True, end=2)
+    assert last_attempt(store, state) == EndTaskTried(attempt=1, delivered=True, end=2)
 
 
-def test_repeats_carry_the_same_id_and_the_end_of_a_retry_another_one(
+def test_repeated_messages_have_the_same_id_and_the_end_of_a_retry_has_another(
     store: Store, library: PayloadCache, redis_url: str
 ) -> None:
-    state = ended(store, library)
+    state = ended_state(store, library)
     sender = end_tasks(store, library, redis_url, redis_url)
     for attempt in (1, 2):
         sender.send(state, attempt)
     sender.send(state.model_copy(update={"ended_version": 9}), 1)
 
-    first, again, other = [one.headers["id"] for one in messages(redis_url, "celery")]
+    first, again, other = [message.headers["id"] for message in messages(redis_url, "celery")]
     assert first == again != other
 
 
 def test_an_immutable_signature_gets_only_its_own_arguments_and_goes_to_its_queue(
     store: Store, library: PayloadCache, redis_url: str
 ) -> None:
-    state = ended(store, library, immutable=True, options={"queue": "billing"})
+    state = ended_state(store, library, immutable=True, options={"queue": "billing"})
     end_tasks(store, library, redis_url, redis_url).send(state, 1)
 
     raw = json.loads(store.connection.redis.lpop("billing"))
     assert json.loads(base64.b64decode(raw["body"]))[:2] == [[7], {"order": "A"}]
 
 
-def test_another_kind_of_broker_takes_it_too(
+def test_the_task_is_sent_to_another_kind_of_broker(
     store: Store, library: PayloadCache, redis_url: str
 ) -> None:
-    state = ended(store, library, options={"queue": "on-another-broker"})
+    state = ended_state(store, library, options={"queue": "on-another-broker"})
     end_tasks(store, library, redis_url, "memory://").send(state, 1)
 
     (message,) = messages("memory://", "on-another-broker")
@@ -133,11 +133,11 @@ def test_another_kind_of_broker_takes_it_too(
 def test_a_broker_that_cannot_be_reached_is_a_failed_try_without_its_url(
     store: Store, library: PayloadCache, redis_url: str, broker: str | None, why: str
 ) -> None:
-    state = ended(store, library)
+    state = ended_state(store, library)
     with capture_logs() as lines:
         end_tasks(store, library, redis_url, broker).send(state, 2)
 
-    event = tried(store, state)
+    event = last_attempt(store, state)
     assert (event.attempt, event.delivered) == (2, False)
     assert why in event.detail
     assert PASSWORD not in f"{lines}{event}"
@@ -148,10 +148,10 @@ def test_a_broker_that_cannot_be_reached_is_a_failed_try_without_its_url(
 def test_a_task_that_the_supervisors_do_not_allow_is_never_sent(
     store: Store, library: PayloadCache, redis_url: str, allowed: tuple[str, ...]
 ) -> None:
-    state = ended(store, library)
+    state = ended_state(store, library)
     end_tasks(store, library, redis_url, redis_url, allowed).send(state, 1)
 
-    event = tried(store, state)
+    event = last_attempt(store, state)
     assert not event.delivered
     assert event.detail.startswith("HANDOFF_ON_END_TASKS does not allow the task 'host.notify'")
     assert store.connection.redis.exists("celery") == 0
@@ -161,16 +161,16 @@ def test_a_task_that_the_supervisors_do_not_allow_is_never_sent(
 def test_a_task_that_a_pattern_allows_is_sent(
     store: Store, library: PayloadCache, redis_url: str, allowed: tuple[str, ...]
 ) -> None:
-    state = ended(store, library)
+    state = ended_state(store, library)
     end_tasks(store, library, redis_url, redis_url, allowed).send(state, 1)
 
-    assert tried(store, state).delivered
+    assert last_attempt(store, state).delivered
 
 
 def test_after_the_last_try_the_task_is_a_dead_letter(
     store: Store, library: PayloadCache, redis_url: str
 ) -> None:
-    state = ended(store, library)
+    state = ended_state(store, library)
     end_tasks(store, library, redis_url, None).send(state, len(WEBHOOK_BACKOFF_S))
 
     (letter,) = store.dead_letters.newest()

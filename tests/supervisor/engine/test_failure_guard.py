@@ -1,6 +1,4 @@
-"""A job freezes its supervisors: no evaluation completes. After several in a row, a path without
-any decision ends the job.
-"""
+"""A job whose evaluations never complete is ended without a decision after several attempts."""
 
 from __future__ import annotations
 
@@ -38,28 +36,28 @@ SERVED = ("researcher", "analyst", "writer", "coder", "generalist", "reviewer")
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(
+    supervisor = Shell(
         redis_url,
         make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
-    made.serve(*SERVED)
-    yield made
-    made.close()
+    supervisor.serve(*SERVED)
+    yield supervisor
+    supervisor.close()
 
 
-def never_comes_back(*_: Any, **__: Any) -> Any:
-    """Stands for a call that freezes its process, which is ended then."""
+def freeze(*_: Any, **__: Any) -> Any:
+    """Stand for a call that freezes its process until the process is killed."""
     raise KeyboardInterrupt
 
 
-def froze(shell: Shell, job_id: JobId) -> None:
+def freeze_evaluations(shell: Shell, job_id: JobId) -> None:
     add_unfinished_evaluations(shell.store, job_id, *LONG_AGO)
     shell.advance(job_id)
 
 
 def test_completed_evaluations_leave_no_record(shell: Shell) -> None:
     job_id = shell.submit()
-    shell.advance(job_id)  # routes, plans, issues: roles run in it
+    shell.advance(job_id)  # routes, plans and issues, so roles run
     after_the_plan = count_unfinished_evaluations(shell.store, job_id)
     for event in shell.open(job_id):
         shell.do(job_id, event)
@@ -75,7 +73,7 @@ def test_an_evaluation_that_dies_during_the_decision_stays_recorded(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = shell.submit()
-    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", never_comes_back)
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", freeze)
 
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
@@ -83,11 +81,13 @@ def test_an_evaluation_that_dies_during_the_decision_stays_recorded(
     assert count_unfinished_evaluations(shell.store, job_id) == 1
 
 
-def dies_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every decision after the plan kill the process."""
+def die_once_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every decision after the plan kill its process."""
 
-    def decide_or_die(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
-        return never_comes_back() if state.plan else decide(state, seen, now)
+    def decide_or_die(
+        state: JobState, observations: Observations, now: float
+    ) -> tuple[Command, ...]:
+        return freeze() if state.plan else decide(state, observations, now)
 
     monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", decide_or_die)
 
@@ -96,7 +96,7 @@ def test_the_decision_on_a_roles_result_runs_under_the_roles_claim(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = shell.submit()
-    dies_of_a_plan(monkeypatch)
+    die_once_planned(monkeypatch)
 
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
@@ -108,11 +108,9 @@ def test_the_decision_on_a_roles_result_runs_under_the_roles_claim(
 def test_a_lost_claim_leads_to_a_recorded_evaluation(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a handoff that has nothing to do with it would be given up, and its call paid for
-    each time.
-    """
+    """Otherwise the unrelated handoff would be given up, and its call would be paid for each time."""
     job_id = shell.submit()
-    dies_of_a_plan(monkeypatch)
+    die_once_planned(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
     expire_lease_of(shell.store, job_id, PLANNER)
@@ -145,10 +143,10 @@ def test_too_many_unfinished_evaluations_end_the_job_without_a_decision(
 ) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    out = shell.open(job_id)
-    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", never_comes_back)
+    open_handoffs = shell.open(job_id)
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", freeze)
 
-    froze(fresh := shell.another(), job_id)
+    freeze_evaluations(fresh := shell.another(), job_id)
 
     last = fresh.events(job_id)[-1]
     assert isinstance(last, JobEnded)
@@ -156,8 +154,8 @@ def test_too_many_unfinished_evaluations_end_the_job_without_a_decision(
     assert "froze or died, 3 times in a row" in str(last.reason)
     assert fresh.jobs.standing(job_id).status is JobStatus.FAILED
     assert (
-        fresh.store.jobs.handoffs(job_id, [event.handoff_id for event in out])[
-            out[0].handoff_id
+        fresh.store.jobs.handoffs(job_id, [event.handoff_id for event in open_handoffs])[
+            open_handoffs[0].handoff_id
         ].state
         == "dropped"
     )
@@ -168,7 +166,7 @@ def test_another_evaluation_does_the_remaining_work(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
 
-    froze(shell, job_id)
+    freeze_evaluations(shell, job_id)
 
     wait_until(lambda: job_id in shell.store.jobs.sweep().due, what="the job to be due")
     shell.advance(job_id)
@@ -178,19 +176,19 @@ def test_another_evaluation_does_the_remaining_work(shell: Shell) -> None:
 def test_an_ended_job_with_unfinished_evaluations_is_left_alone(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    froze(shell, job_id)
+    freeze_evaluations(shell, job_id)
     kinds = shell.kinds(job_id)
 
-    froze(shell, job_id)
+    freeze_evaluations(shell, job_id)
 
     assert shell.kinds(job_id) == kinds
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) is None
 
 
-def test_a_job_that_was_ended_so_can_be_tried_again(shell: Shell) -> None:
+def test_a_job_that_the_guard_ended_can_be_retried(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    froze(shell, job_id)
+    freeze_evaluations(shell, job_id)
     shell.jobs.retry(job_id)
 
     shell.advance(job_id)
@@ -199,10 +197,8 @@ def test_a_job_that_was_ended_so_can_be_tried_again(shell: Shell) -> None:
     assert shell.open(job_id)
 
 
-def written_meanwhile(shell: Shell, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """Let a user request the cancelling this often between the read of the journal and the commit
-    of the end.
-    """
+def append_before_commits(shell: Shell, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Append a cancel request before each of the next `times` commits, so that they conflict."""
     commit, left = shell.store.journal.commit, [CancelRequested()] * times
 
     def later(order: Commit) -> list[Recorded]:
@@ -218,16 +214,16 @@ def test_writes_to_a_frozen_job_do_not_prevent_its_end(
 ) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    written_meanwhile(shell, monkeypatch, 2)
+    append_before_commits(shell, monkeypatch, 2)
 
-    froze(shell, job_id)
+    freeze_evaluations(shell, job_id)
 
     assert shell.jobs.standing(job_id).status is JobStatus.FAILED
     assert count_unfinished_evaluations(shell.store, job_id) == 0
 
 
 @pytest.mark.slow
-def test_the_same_of_a_job_at_which_our_code_fails(
+def test_a_write_conflict_does_not_prevent_the_end_of_a_failing_job(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = shell.submit()
@@ -254,9 +250,9 @@ def test_a_frozen_job_with_constant_writes_is_evaluated_again_later(
 ) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    written_meanwhile(shell, monkeypatch, 2 * MOST_CONFLICTS)
+    append_before_commits(shell, monkeypatch, 2 * MOST_CONFLICTS)
 
-    froze(shell, job_id)
+    freeze_evaluations(shell, job_id)
 
     assert not shell.jobs.standing(job_id).status.ended
     assert count_unfinished_evaluations(shell.store, job_id) == 0
@@ -272,7 +268,7 @@ def test_a_frozen_job_that_this_version_cannot_read_becomes_a_dead_letter(shell:
         id=f"{len(shell.events(job_id)) + 1}-0",
     )
 
-    froze(shell.another(), job_id)
+    freeze_evaluations(shell.another(), job_id)
 
     assert count_unfinished_evaluations(shell.store, job_id) == 0
     assert len(shell.store.dead_letters.newest()) == 1

@@ -1,4 +1,4 @@
-"""advance(job): run twice, late, or by many at once, the job is the same."""
+"""`advance(job)` is idempotent: repeated, late and concurrent evaluations give the same job."""
 
 from __future__ import annotations
 
@@ -29,22 +29,20 @@ SERVED = ("researcher", "writer", "generalist")
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(
+    supervisor = Shell(
         redis_url,
         make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
     )
-    made.serve(*SERVED)
-    yield made
-    made.close()
+    supervisor.serve(*SERVED)
+    yield supervisor
+    supervisor.close()
 
 
-def queued(shell: Shell) -> int:
+def queued_messages(shell: Shell) -> int:
     return sum(int(shell.store.connection.redis.llen(name)) for name in SERVED)
 
 
-def run_to_the_end(
-    shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK
-) -> JobStatus:
+def run_to_end(shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK) -> JobStatus:
     for _ in range(40):
         shell.advance(job_id)
         for event in shell.open(job_id):
@@ -64,27 +62,27 @@ def test_the_first_evaluation_plans_and_publishes_ready_steps(shell: Shell) -> N
         "handoff_finished",
         "plan_made",
     ]
-    assert len(shell.open(job_id)) == queued(shell) >= 2
+    assert len(shell.open(job_id)) == queued_messages(shell) >= 2
 
 
 def test_a_second_evaluation_changes_nothing(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    before = shell.kinds(job_id), queued(shell)
+    before = shell.kinds(job_id), queued_messages(shell)
     for _ in range(3):
         shell.advance(job_id)
         shell.another().advance(job_id)
 
-    assert (shell.kinds(job_id), queued(shell)) == before
+    assert (shell.kinds(job_id), queued_messages(shell)) == before
 
 
 def test_concurrent_supervisors_plan_once_and_publish_once(shell: Shell) -> None:
     job_id, start = shell.submit(), threading.Barrier(6)
     others = [shell, *(shell.another() for _ in range(5))]
 
-    def advance(one: Shell) -> None:
+    def advance(supervisor: Shell) -> None:
         start.wait()
-        one.advance(job_id)
+        supervisor.advance(job_id)
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(advance, others))
@@ -94,15 +92,15 @@ def test_concurrent_supervisors_plan_once_and_publish_once(shell: Shell) -> None
     )
     assert set(issued.values()) == {1}
     assert shell.kinds(job_id).count("plan_made") == 1
-    assert len(shell.open(job_id)) == queued(shell)
-    for one in others[1:]:
-        one.close()
+    assert len(shell.open(job_id)) == queued_messages(shell)
+    for supervisor in others[1:]:
+        supervisor.close()
 
 
-def test_a_job_goes_from_its_request_to_its_end(shell: Shell) -> None:
+def test_a_job_runs_from_its_request_to_its_end(shell: Shell) -> None:
     job_id = shell.submit()
 
-    assert run_to_the_end(shell, job_id).ended
+    assert run_to_end(shell, job_id).ended
     assert shell.kinds(job_id).count("job_ended") == 1
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) is None
     assert shell.store.connection.redis.zrange(keys.DUE, 0, -1) == []
@@ -111,13 +109,13 @@ def test_a_job_goes_from_its_request_to_its_end(shell: Shell) -> None:
 def test_a_job_whose_steps_all_fail_ends_with_the_reason(shell: Shell) -> None:
     job_id = shell.submit()
 
-    assert run_to_the_end(shell, job_id, ResultStatus.FAILED) is JobStatus.FAILED
+    assert run_to_end(shell, job_id, ResultStatus.FAILED) is JobStatus.FAILED
     assert "it broke" in str(shell.jobs.result(job_id).notes)
 
 
 def test_every_handoff_has_exactly_the_results_of_its_dependencies(shell: Shell) -> None:
     job_id = shell.submit()
-    run_to_the_end(shell, job_id)
+    run_to_end(shell, job_id)
 
     issued = [
         event for event in shell.events(job_id) if isinstance(event, HandoffIssued) and event.group
@@ -154,22 +152,22 @@ def test_messages_that_a_dying_supervisor_never_sent_are_sent_by_another(shell: 
     shell.dispatcher.dies = True
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
-    assert queued(shell) == 0
-    out = shell.open(job_id)
-    let_time_pass(shell)
+    assert queued_messages(shell) == 0
+    open_handoffs = shell.open(job_id)
+    age_messages(shell)
 
     other = shell.another()
     suspects = other.store.jobs.sweep().due
-    assert set(suspects[job_id]) == {event.handoff_id for event in out}
+    assert set(suspects[job_id]) == {event.handoff_id for event in open_handoffs}
     other.advance(job_id, suspects[job_id])
 
-    assert queued(shell) == len(out)
-    assert run_to_the_end(other, job_id).ended
+    assert queued_messages(shell) == len(open_handoffs)
+    assert run_to_end(other, job_id).ended
     other.close()
 
 
-def let_time_pass(shell: Shell) -> None:
-    """Make unclaimed messages look published a while ago."""
+def age_messages(shell: Shell) -> None:
+    """Move the publication of all unclaimed messages into the past, so that they count as lost."""
     redis = shell.store.connection.redis
     for name in (*redis.keys(keys.WAITING + "*"), *redis.keys(keys.OUT + "*")):
         for member in redis.zrange(name, 0, -1):
@@ -180,7 +178,7 @@ def test_the_sweeper_wakes_a_supervisor_with_the_suspect_handoffs(shell: Shell) 
     job_id = shell.submit()
     shell.advance(job_id)
     delete_messages(shell.store, *SERVED)
-    let_time_pass(shell)
+    age_messages(shell)
     sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60)
 
     assert sweeper.sweep() == 1
@@ -191,7 +189,7 @@ def test_the_sweeper_wakes_a_supervisor_with_the_suspect_handoffs(shell: Shell) 
 def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) -> None:
     job_id = shell.submit()
     delete_messages(shell.store, SUBMISSIONS_QUEUE)
-    let_time_pass(shell)
+    age_messages(shell)
     sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
     sweeper.start()
     wait_until(
@@ -213,13 +211,13 @@ def test_untaken_wake_ups_are_sent_once(shell: Shell) -> None:
     for _ in range(5):
         shell.store.connection.redis.zadd(keys.DUE, dict.fromkeys(job_ids, 1))
         sweeper.sweep()
-        let_time_pass(shell)
+        age_messages(shell)
 
     assert shell.store.connection.redis.llen(SUBMISSIONS_QUEUE) == len(job_ids)
     assert shell.store.connection.redis.llen(SUPERVISOR_QUEUE) == 0
 
 
-def no_slot(shell: Shell) -> ExitStack:
+def occupy_slots(shell: Shell) -> ExitStack:
     """Occupy all role slots of this supervisor."""
     taken = ExitStack()
     while not shell.role_runner.is_full:
@@ -231,14 +229,14 @@ def test_a_role_without_a_slot_goes_to_the_think_queue_once_in_many_evaluations(
     shell: Shell,
 ) -> None:
     job_id, redis = shell.submit(), shell.store.connection.redis
-    with no_slot(shell):
+    with occupy_slots(shell):
         for _ in range(3):
             shell.advance(job_id)
         shell.another().advance(job_id)
         assert redis.llen(ROLES_QUEUE) == 1
 
         delete_messages(shell.store, ROLES_QUEUE)
-        let_time_pass(shell)
+        age_messages(shell)
         assert shell.store.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
         for _ in range(3):
             shell.advance(job_id)
@@ -248,7 +246,7 @@ def test_a_role_without_a_slot_goes_to_the_think_queue_once_in_many_evaluations(
 
 def test_a_role_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell) -> None:
     job_id = shell.submit()
-    with no_slot(shell):
+    with occupy_slots(shell):
         shell.advance(job_id)
         (event,) = [event for event in shell.events(job_id) if isinstance(event, HandoffIssued)]
         text = shell.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
@@ -262,7 +260,7 @@ def test_a_role_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell) -> 
 
 
 def test_a_supervisor_without_a_slot_waits_briefly(shell: Shell) -> None:
-    """Here for a minute: another handoff, and another message, cost more than a few milliseconds."""
+    """This runner may wait up to a minute. The default is a few milliseconds."""
     patient = RoleRunner(shell.attempts, 1, slot_wait_s=60)
     with ThreadPoolExecutor(1) as others:
         with patient.slot():

@@ -1,6 +1,4 @@
-"""A job that meets a limit ends with its results so far. A job that our own code cannot continue
-ends with that reason.
-"""
+"""A job at a limit ends with its results so far. A job that our code cannot continue is ended."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from tests.supervisor.shell import Shell
 from tests.waiting import wait_until
 
 
-def with_one_step_done(shell: Shell, limits: JobLimits) -> JobId:
+def job_with_one_step_done(shell: Shell, limits: JobLimits) -> JobId:
     job_id = shell.submit(limits)
     shell.advance(job_id)
     first, *others = shell.open(job_id)
@@ -31,7 +29,7 @@ def with_one_step_done(shell: Shell, limits: JobLimits) -> JobId:
 
 
 def test_at_its_deadline_a_job_ends_with_its_results_so_far(shell: Shell) -> None:
-    job_id = with_one_step_done(shell, JobLimits(max_seconds=2))
+    job_id = job_with_one_step_done(shell, JobLimits(max_seconds=2))
     until = shell.store.journal.read(job_id)[0].at + 2
     wait_until(lambda: shell.store.connection.now() > until, what="the deadline")
     shell.another().advance(job_id)
@@ -43,7 +41,7 @@ def test_at_its_deadline_a_job_ends_with_its_results_so_far(shell: Shell) -> Non
 
 
 def test_at_its_handoff_limit_a_job_ends_with_its_results_so_far(shell: Shell) -> None:
-    job_id = with_one_step_done(shell, JobLimits(max_handoffs=3))
+    job_id = job_with_one_step_done(shell, JobLimits(max_handoffs=3))
     for event in shell.open(job_id):
         shell.do(job_id, event)
     shell.advance(job_id)
@@ -51,8 +49,8 @@ def test_at_its_handoff_limit_a_job_ends_with_its_results_so_far(shell: Shell) -
     assert shell.jobs.result(job_id).status is JobStatus.PARTIAL
 
 
-def looked_at_again(shell: Shell, job_id: JobId, times: int) -> None:
-    """Evaluate the job as often as the sweeper would, without the waiting."""
+def evaluate_again(shell: Shell, job_id: JobId, times: int) -> None:
+    """Evaluate the job `times` times, as the sweeper does, without its delays."""
     for _ in range(times):
         shell.store.connection.redis.zadd(keys.DUE, {job_id: 1})
         shell.advance(job_id)
@@ -66,7 +64,7 @@ def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_that_ver
     redis.hset(keys.job(job_id), "version", 2)
     for times in range(1, MOST_STUMBLES + 3):
         before = shell.store.connection.now()
-        looked_at_again(shell, job_id, 1)
+        evaluate_again(shell, job_id, 1)
         asked_at = redis.zscore(keys.DUE, job_id) / 1000 - min(
             2**times, LONGEST_RETRY_DELAY_MS / 1000
         )
@@ -83,14 +81,14 @@ def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_wi
 ) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    (made,) = [event for event in shell.events(job_id) if isinstance(event, PlanMade)]
+    (plan_made,) = [event for event in shell.events(job_id) if isinstance(event, PlanMade)]
     for event in shell.open(job_id):
         shell.do(job_id, event)
-    shell.store.connection.redis.hdel(keys.blobs(job_id), made.plan.digest)
-    looked_at_again(fresh := shell.another(), job_id, MOST_STUMBLES - 1)
+    shell.store.connection.redis.hdel(keys.blobs(job_id), plan_made.plan.digest)
+    evaluate_again(fresh := shell.another(), job_id, MOST_STUMBLES - 1)
     assert fresh.jobs.standing(job_id).status == "running"
 
-    looked_at_again(fresh, job_id, 1)
+    evaluate_again(fresh, job_id, 1)
 
     assert fresh.jobs.standing(job_id).status == "failed"
     last = fresh.events(job_id)[-1]
@@ -120,7 +118,7 @@ def test_a_lost_handoff_of_a_newer_version_is_left_to_that_version(
 
 
 def _replace_in_journal(shell: Shell, job_id: JobId, old: str, new: str) -> None:
-    """Write the journal of a job again, with one digest in place of another."""
+    """Replace one digest by another in the stored journal of a job."""
     redis, log = shell.store.connection.redis, keys.log(job_id)
     entries, left_ms = redis.xrange(log), redis.pttl(log)
     redis.delete(log)
@@ -139,11 +137,11 @@ def test_the_webhook_of_a_job_that_our_own_code_has_ended_is_sent(shell: Shell) 
     with WebhookServer(204) as hook:
         job_id = shell.jobs.submit(Request("Compare.", webhook_url=hook.url))
         shell.advance(job_id)
-        (made,) = [event for event in shell.events(job_id) if isinstance(event, PlanMade)]
+        (plan_made,) = [event for event in shell.events(job_id) if isinstance(event, PlanMade)]
         for event in shell.open(job_id):
             shell.do(job_id, event)
-        shell.store.connection.redis.hdel(keys.blobs(job_id), made.plan.digest)
-        looked_at_again(fresh := shell.another(), job_id, MOST_STUMBLES)
+        shell.store.connection.redis.hdel(keys.blobs(job_id), plan_made.plan.digest)
+        evaluate_again(fresh := shell.another(), job_id, MOST_STUMBLES)
         assert job_id in shell.store.jobs.sweep().due
 
         fresh.advance(job_id)

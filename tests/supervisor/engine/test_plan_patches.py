@@ -1,4 +1,4 @@
-"""A patch is applied once, after every crash and with several supervisors on the same job."""
+"""A patch of the plan is applied once, after every crash and with concurrent supervisors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from handoff_queue.supervisor.lifecycle.reduce import fold
 from tests.supervisor.shell import Shell
 
 
-def proposed(shell: Shell) -> JobId:
-    """A job whose replanner has answered to a supervisor that died right afterwards."""
+def job_with_unapplied_patch(shell: Shell) -> JobId:
+    """Return a job whose replanner has answered. Its supervisor died before it used the answer."""
     job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", mode=Mode.ADAPTIVE))
     shell.advance(job_id)
     for event in shell.open(job_id):
@@ -45,7 +45,7 @@ def proposed(shell: Shell) -> JobId:
 
 
 def test_the_next_evaluation_applies_the_patch(shell: Shell) -> None:
-    job_id = proposed(shell)
+    job_id = job_with_unapplied_patch(shell)
     shell.advance(job_id)
     shell.advance(job_id)
 
@@ -53,13 +53,13 @@ def test_the_next_evaluation_applies_the_patch(shell: Shell) -> None:
 
 
 def test_concurrent_supervisors_apply_a_patch_once(shell: Shell) -> None:
-    job_id, start = proposed(shell), threading.Barrier(4)
+    job_id, start = job_with_unapplied_patch(shell), threading.Barrier(4)
     others = [shell.another() for _ in range(4)]
 
-    def advance(one: Shell) -> None:
+    def advance(supervisor: Shell) -> None:
         start.wait()
-        one.advance(job_id)
-        one.close()
+        supervisor.advance(job_id)
+        supervisor.close()
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(advance, others))

@@ -1,4 +1,4 @@
-"""A process continues from its cached state, unless the journal has changed its past."""
+"""A process continues from its cached state, unless the journal's earlier events changed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from handoff_queue.supervisor.engine.state_cache import KEPT, StateCache
 from tests.doubles.jobs import a_job, submission
 
 
-def saved(store: Store, job_id: JobId) -> dict[str, bytes]:
-    """The job as a backup has it."""
+def backup_of(store: Store, job_id: JobId) -> dict[str, bytes]:
+    """Return a backup of the job's keys."""
     return {
         name: store.connection.redis.dump(name)
         for name in (keys.job(job_id), keys.log(job_id), keys.blobs(job_id))
@@ -26,7 +26,7 @@ def restore(store: Store, backup: dict[str, bytes]) -> None:
         store.connection.redis.restore(name, 100_000, value, replace=True)
 
 
-def reads(store: Store) -> int:
+def range_reads(store: Store) -> int:
     stats: dict[str, Any] = store.connection.redis.info("commandstats")
     return int(stats.get("cmdstat_xrange", {"calls": 0})["calls"])
 
@@ -51,16 +51,16 @@ def test_the_state_follows_the_journal(store: Store) -> None:
 def test_known_events_are_not_folded_again(store: Store) -> None:
     states, job_id = StateCache(store.journal), a_job(store)
     states.load(job_id)
-    before = reads(store)
+    before = range_reads(store)
     states.load(job_id)
 
-    assert reads(store) == before + 1
+    assert range_reads(store) == before + 1
 
 
 def test_a_state_ahead_of_the_journal_is_forgotten(store: Store) -> None:
-    """Redis restarted with older data, so the later decisions never happened."""
+    """Redis restarted with older data, so the journal no longer has the later decisions."""
     states, job_id = StateCache(store.journal), a_job(store)
-    backup = saved(store, job_id)
+    backup = backup_of(store, job_id)
     store.journal.append(job_id, CancelRequested())
     states.load(job_id)
 
@@ -78,9 +78,9 @@ def test_a_state_ahead_of_the_journal_is_forgotten(store: Store) -> None:
     )
 
 
-def test_a_journal_that_took_another_way_since_is_read_from_its_beginning(store: Store) -> None:
+def test_a_journal_with_other_events_is_read_from_its_beginning(store: Store) -> None:
     states, job_id = StateCache(store.journal), a_job(store)
-    backup = saved(store, job_id)
+    backup = backup_of(store, job_id)
     store.journal.append(job_id, CancelRequested())
     states.load(job_id)
 
@@ -115,7 +115,7 @@ def test_a_job_that_was_deleted_and_submitted_again_is_another_job(store: Store)
     assert (state.version, state.submitted.title, state.status) == (1, "Another.", JobStatus.QUEUED)
 
 
-def test_a_process_does_not_remember_every_job_that_it_ever_saw(store: Store) -> None:
+def test_the_cache_of_job_states_is_bounded(store: Store) -> None:
     states, job_id = StateCache(store.journal), a_job(store)
     state, (last,) = states.load(job_id), store.journal.read(job_id)
     assert state is not None

@@ -20,14 +20,14 @@ from tests.waiting import wait_until
 CAPS = DailyCaps(day_usd=300_000)
 
 
-def a_sweeper(store: Store, caps: DailyCaps, name: str = "supervisor:1") -> Sweeper:
+def sweeper_of(store: Store, caps: DailyCaps, name: str = "supervisor:1") -> Sweeper:
     app = make_app("test", store.connection.url, SETTINGS, (SUPERVISOR_QUEUE,))
     return Sweeper(store, Dispatcher(app), name, interval_s=60, keep_s=60, caps=caps)
 
 
 def caps_in(store: Store) -> dict[str, int]:
-    found: dict[bytes, bytes] = store.connection.redis.hgetall(keys.CAPS)
-    return {name.decode(): int(most) for name, most in found.items() if name != b"since"}
+    caps: dict[bytes, bytes] = store.connection.redis.hgetall(keys.CAPS)
+    return {name.decode(): int(most) for name, most in caps.items() if name != b"since"}
 
 
 def scripts_run(store: Store) -> int:
@@ -38,7 +38,9 @@ def scripts_run(store: Store) -> int:
 
 
 def test_a_starting_supervisor_sets_the_daily_caps(store: Store) -> None:
-    sweeper = a_sweeper(store, caps_from(Settings(offline=True, day_usd=0.5, tenant_day_tokens=10)))
+    sweeper = sweeper_of(
+        store, caps_from(Settings(offline=True, day_usd=0.5, tenant_day_tokens=10))
+    )
     sweeper.start()
     wait_until(lambda: store.connection.redis.exists(keys.CAPS), what="the caps")
     sweeper.stop()
@@ -49,7 +51,7 @@ def test_a_starting_supervisor_sets_the_daily_caps(store: Store) -> None:
 def test_caps_that_redis_has_lost_are_restored_by_the_next_announcement(
     store: Store,
 ) -> None:
-    sweeper = a_sweeper(store, CAPS)
+    sweeper = sweeper_of(store, CAPS)
     sweeper.announce()
     store.connection.redis.flushall()
 
@@ -64,7 +66,7 @@ def test_caps_that_redis_has_lost_are_restored_by_the_next_announcement(
 def test_the_caps_of_the_last_started_supervisor_hold_after_data_loss(
     store: Store, last: DailyCaps, wanted: dict[str, int]
 ) -> None:
-    first, second = a_sweeper(store, CAPS), a_sweeper(store, last, "supervisor:2")
+    first, second = sweeper_of(store, CAPS), sweeper_of(store, last, "supervisor:2")
     first.announce()
     backup = store.connection.redis.dump(keys.CAPS)
     second.announce()
@@ -72,18 +74,18 @@ def test_the_caps_of_the_last_started_supervisor_hold_after_data_loss(
     assert caps_in(store) == wanted
 
     store.connection.redis.restore(keys.CAPS, 0, backup, replace=True)
-    for one in (first, second, first):
-        one.announce()
+    for sweeper in (first, second, first):
+        sweeper.announce()
     assert caps_in(store) == wanted
 
     store.connection.redis.flushall()
-    for one in (first, second, first):
-        one.announce()
+    for sweeper in (first, second, first):
+        sweeper.announce()
     assert caps_in(store) == wanted
 
 
 def test_existing_caps_cost_an_announcement_nothing(store: Store) -> None:
-    sweeper = a_sweeper(store, CAPS)
+    sweeper = sweeper_of(store, CAPS)
     sweeper.announce()
     before = scripts_run(store)
 

@@ -1,4 +1,4 @@
-"""Wake-ups of one job in quick succession cause few evaluations, and every earlier write is seen."""
+"""Wake-ups in quick succession cause few evaluations, which see every earlier write."""
 
 from __future__ import annotations
 
@@ -15,41 +15,46 @@ from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.dispatch import OutgoingHandoff
 from handoff_queue.supervisor.engine.wake_up_coalescing import WakeUpCoalescer
 from tests.supervisor.shell import DyingDispatcher, Shell
-from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
+from tests.supervisor.workflows.workflow_files import (
+    ROW_STEP,
+    UNREVIEWED,
+    make_workflow,
+    numbered_rows,
+)
 from tests.waiting import wait_until
 
 JOB = new_job_id()
 A, B, C = HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")
 
 
-def waits(together: WakeUpCoalescer, job_id: JobId = JOB) -> bool:
+def has_waiting_caller(together: WakeUpCoalescer, job_id: JobId = JOB) -> bool:
     return together._lines[job_id].waiting is not None
 
 
-def test_a_third_caller_joins_the_waiting_one_while_another_evaluates() -> None:
-    together, seen = WakeUpCoalescer(), list[Sequence[HandoffId]]()
+def test_a_third_caller_joins_the_waiting_caller_during_an_evaluation() -> None:
+    together, suspects_seen = WakeUpCoalescer(), list[Sequence[HandoffId]]()
 
     def second() -> None:
         with together.turn(JOB, [B]) as place:
             assert place is not None
-            seen.append(place.suspects)
+            suspects_seen.append(place.suspects)
 
     with together.turn(JOB, [A]) as first:
         assert first is not None
-        seen.append(first.suspects)
+        suspects_seen.append(first.suspects)
         other = threading.Thread(target=second)
         other.start()
-        wait_until(lambda: waits(together), what="the second one waits")
+        wait_until(lambda: has_waiting_caller(together), what="the second one waits")
         for suspects in ([C], [], [B]):
             with together.turn(JOB, suspects) as place:
                 assert place is None
     other.join()
 
-    assert seen == [(A,), (B, C)]
+    assert suspects_seen == [(A,), (B, C)]
     assert together.jobs == 0
 
 
-def test_a_caller_that_has_decided_delays_no_other() -> None:
+def test_a_caller_that_has_decided_delays_no_other_caller() -> None:
     together = WakeUpCoalescer()
     with together.turn(JOB) as first:
         assert first is not None
@@ -82,9 +87,7 @@ def test_after_a_failure_the_next_caller_evaluates() -> None:
 
 
 def test_an_evaluation_sees_every_write_before_its_wake_up() -> None:
-    """Many threads write and wake, in any order. Every write has been read after all threads have
-    returned.
-    """
+    """Many threads write and then wake the job, in any order. All writes are read in the end."""
     together, written, read, looks, lock = (
         WakeUpCoalescer(),
         list[int](),
@@ -113,7 +116,7 @@ def test_an_evaluation_sees_every_write_before_its_wake_up() -> None:
 
 
 class SlowDispatcher(DyingDispatcher):
-    """Begin to publish, and continue when the test says so."""
+    """Dispatcher that pauses each publication until the test sets `may_go_on`."""
 
     def __init__(self, app: Celery) -> None:
         super().__init__(app)
@@ -131,7 +134,11 @@ def test_wake_ups_during_an_evaluation_cause_one_more_evaluation(
     slow = SlowDispatcher(shell.app)
     shell.dispatcher, shell.advance._dispatcher = slow, slow
     job_id = shell.jobs.submit(
-        Request("Look at them all.", workflow=workflow(tmp_path, A_ROW, UNREVIEWED), items=rows(3))
+        Request(
+            "Look at them all.",
+            workflow=make_workflow(tmp_path, ROW_STEP, UNREVIEWED),
+            items=numbered_rows(3),
+        )
     )
 
     with ThreadPoolExecutor(9) as pool:
@@ -141,12 +148,12 @@ def test_wake_ups_during_an_evaluation_cause_one_more_evaluation(
             shell.do(job_id, event)
         others = [pool.submit(shell.advance, job_id) for _ in range(8)]
         wait_until(
-            lambda: sum(one.done() for one in others) == len(others) - 1,
+            lambda: sum(evaluation.done() for evaluation in others) == len(others) - 1,
             what="one waits, and all others go with it",
         )
         assert not shell.jobs.standing(job_id).status.ended
         slow.may_go_on.set()
-        for one in (first, *others):
-            one.result()
+        for evaluation in (first, *others):
+            evaluation.result()
 
     assert shell.jobs.standing(job_id).status.ended

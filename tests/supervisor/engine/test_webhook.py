@@ -22,7 +22,7 @@ from tests.doubles.jobs import a_job, version_of
 from tests.doubles.webhook_server import WebhookServer
 
 
-def ended(store: Store, url: str) -> JobState:
+def ended_state(store: Store, url: str) -> JobState:
     job_id = a_job(store)
     store.journal.append(job_id, JobEnded(status=JobStatus.OK))
     state = StateCache(store.journal).load(job_id)
@@ -32,7 +32,7 @@ def ended(store: Store, url: str) -> JobState:
     )
 
 
-def tried(store: Store, state: JobState) -> WebhookTried:
+def last_attempt(store: Store, state: JobState) -> WebhookTried:
     event = store.journal.read(state.job_id)[-1].event
     assert isinstance(event, WebhookTried)
     return event
@@ -40,7 +40,7 @@ def tried(store: Store, state: JobState) -> WebhookTried:
 
 def test_the_post_says_which_job_ended_and_how(store: Store) -> None:
     with WebhookServer(204) as hook:
-        state = ended(store, hook.url)
+        state = ended_state(store, hook.url)
         Webhooks(store, None).deliver(state, 3)
 
     (post,) = hook.posts
@@ -51,12 +51,14 @@ def test_the_post_says_which_job_ended_and_how(store: Store) -> None:
         "attempt": 3,
     }
     assert SIGNATURE_HEADER.lower() not in post.headers
-    assert tried(store, state) == WebhookTried(attempt=3, delivered=True, detail="204", end=2)
+    assert last_attempt(store, state) == WebhookTried(
+        attempt=3, delivered=True, detail="204", end=2
+    )
 
 
 def test_with_a_secret_the_post_is_signed(store: Store) -> None:
     with WebhookServer() as hook:
-        Webhooks(store, "secret").deliver(ended(store, hook.url), 1)
+        Webhooks(store, "secret").deliver(ended_state(store, hook.url), 1)
 
     (post,) = hook.posts
     timestamp = post.headers[TIMESTAMP_HEADER.lower()]
@@ -67,32 +69,32 @@ def test_with_a_secret_the_post_is_signed(store: Store) -> None:
 @pytest.mark.parametrize("status", [400, 404, 500, 503])
 def test_a_webhook_without_acceptance_is_not_delivered(store: Store, status: int) -> None:
     with WebhookServer(status) as hook:
-        state = ended(store, hook.url)
+        state = ended_state(store, hook.url)
         Webhooks(store, None).deliver(state, 1)
 
-    assert tried(store, state) == WebhookTried(
+    assert last_attempt(store, state) == WebhookTried(
         attempt=1, delivered=False, detail=str(status), end=2
     )
 
 
 def test_a_webhook_follows_no_redirect(store: Store) -> None:
     with WebhookServer() as elsewhere, WebhookServer(302, location=elsewhere.url) as hook:
-        state = ended(store, hook.url)
+        state = ended_state(store, hook.url)
         Webhooks(store, None).deliver(state, 1)
 
     assert elsewhere.posts == []
-    assert not tried(store, state).delivered
+    assert not last_attempt(store, state).delivered
 
 
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:1/hook", "ftp://127.0.0.1/hook", "file:///etc/passwd", "http://[/"]
 )
 def test_an_address_that_does_not_work_is_a_failed_try(store: Store, url: str) -> None:
-    state = ended(store, url)
+    state = ended_state(store, url)
     Webhooks(store, None).deliver(state, 1)
 
-    assert not tried(store, state).delivered
-    assert tried(store, state).detail
+    assert not last_attempt(store, state).delivered
+    assert last_attempt(store, state).detail
 
 
 def test_a_receiver_that_answers_byte_by_byte_is_cut_when_the_time_is_over(store: Store) -> None:
@@ -113,17 +115,17 @@ def test_a_receiver_that_answers_byte_by_byte_is_cut_when_the_time_is_over(store
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=trickle, args=(server,), daemon=True)
         thread.start()
-        state = ended(store, f"http://127.0.0.1:{server.getsockname()[1]}/")
+        state = ended_state(store, f"http://127.0.0.1:{server.getsockname()[1]}/")
         Webhooks(store, None, timeout_s=0.3).deliver(state, 1)
         thread.join()
 
     assert cut.is_set()
-    assert tried(store, state).attempt == 1
+    assert last_attempt(store, state).attempt == 1
 
 
 def test_an_attempt_from_before_a_retry_says_nothing_about_the_next_end(store: Store) -> None:
     with WebhookServer() as hook:
-        state = ended(store, hook.url)
+        state = ended_state(store, hook.url)
         store.journal.append(state.job_id, RetryRequested())
         Webhooks(store, None).deliver(state, 1)
         store.journal.append(state.job_id, JobEnded(status=JobStatus.OK))

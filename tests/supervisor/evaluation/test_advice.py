@@ -1,6 +1,4 @@
-"""One sentence of advice, by pure code: the better mode by the figures, and no difference where
-chance may explain it.
-"""
+"""The advice names the better mode, or no difference if chance may explain it."""
 
 from __future__ import annotations
 
@@ -19,10 +17,10 @@ from handoff_queue.supervisor.evaluation.summary import advice_on as advice_on_r
 from handoff_queue.supervisor.evaluation.trials import Trial, TrialOutcome, Variant
 
 SINGLE, TEAM = Variant(Mode.SINGLE), Variant(Mode.TEAM)
-NO = ("It has no sources.",)
+FAULTS = ("It has no sources.",)
 
 
-def side(
+def compared_answer(
     name: str,
     tokens: int = 100,
     *,
@@ -35,66 +33,66 @@ def side(
     )
 
 
-SAME = "no difference was found that holds in both orders"
-FOUND = "its answer was found better in both orders"
+NO_DIFFERENCE = "no difference was found that holds in both orders"
+BETTER = "its answer was found better in both orders"
 
 
 @pytest.mark.parametrize(
     ("first", "second", "better", "advice"),
     [
         (
-            side("single"),
-            side("team", 500),
+            compared_answer("single"),
+            compared_answer("team", 500),
             Preference.NEITHER,
-            f"Take single: {SAME}, and team takes 5.0 times the tokens.",
+            f"Take single: {NO_DIFFERENCE}, and team takes 5.0 times the tokens.",
         ),
         (
-            side("single"),
-            side("team", 500),
+            compared_answer("single"),
+            compared_answer("team", 500),
             Preference.SECOND,
-            f"Take team: {FOUND}, at 5.0 times the tokens.",
+            f"Take team: {BETTER}, at 5.0 times the tokens.",
         ),
         (
-            side("single"),
-            side("team", 500),
+            compared_answer("single"),
+            compared_answer("team", 500),
             Preference.FIRST,
-            f"Take single: {FOUND}, and team takes 5.0 times the tokens.",
+            f"Take single: {BETTER}, and team takes 5.0 times the tokens.",
         ),
         (
-            side("single", faults=NO),
-            side("team", 500),
+            compared_answer("single", faults=FAULTS),
+            compared_answer("team", 500),
             Preference.FIRST,
             "Take team: its answer passes, and the answer of single does not, at 5.0 times the tokens.",
         ),
         (
-            side("single", faults=NO),
-            side("team", faults=NO),
+            compared_answer("single", faults=FAULTS),
+            compared_answer("team", faults=FAULTS),
             None,
             "Take neither as it is: single does not pass (It has no sources), nor does team.",
         ),
         (
-            side("single"),
-            side("team"),
+            compared_answer("single"),
+            compared_answer("team"),
             None,
             "Take either: both pass, and more was not judged, at the same price.",
         ),
         (
-            side("single", is_cut=True),
-            side("team"),
+            compared_answer("single", is_cut=True),
+            compared_answer("team"),
             Preference.SECOND,
             "Nothing can be said: single ran out of money.",
         ),
         (
-            side("single", 900, cost_usd=0.01),
-            side("team", 100, cost_usd=0.03),
+            compared_answer("single", 900, cost_usd=0.01),
+            compared_answer("team", 100, cost_usd=0.03),
             Preference.NEITHER,
-            f"Take single: {SAME}, and team takes 3.0 times the money.",
+            f"Take single: {NO_DIFFERENCE}, and team takes 3.0 times the money.",
         ),
         (
-            side("single", 0),
-            side("team", 100),
+            compared_answer("single", 0),
+            compared_answer("team", 100),
             Preference.NEITHER,
-            f"Take single: {SAME}, and team takes many times the tokens.",
+            f"Take single: {NO_DIFFERENCE}, and team takes many times the tokens.",
         ),
     ],
 )
@@ -105,21 +103,21 @@ def test_advice_on_two_answers_names_the_better_one(
 
 
 SIDES = st.builds(
-    side,
+    compared_answer,
     st.just("x"),
     st.integers(0, 1_000),
     cost_usd=st.none() | st.floats(0, 9),
-    faults=st.sampled_from([(), NO]),
+    faults=st.sampled_from([(), FAULTS]),
     is_cut=st.booleans(),
 )
 
 
 @given(SIDES, SIDES, st.none() | st.sampled_from(Preference))
 def test_the_order_of_two_answers_makes_no_difference(
-    one: ComparedAnswer, other: ComparedAnswer, better: Preference | None
+    first: ComparedAnswer, other: ComparedAnswer, better: Preference | None
 ) -> None:
     a, b = (
-        ComparedAnswer("a", one.status, one.faults, one.took, is_cut=one.is_cut),
+        ComparedAnswer("a", first.status, first.faults, first.took, is_cut=first.is_cut),
         ComparedAnswer("b", other.status, other.faults, other.took, is_cut=other.is_cut),
     )
     there, back = advice_on(a, b, better), advice_on(b, a, better.mirrored if better else None)
@@ -139,7 +137,7 @@ def outcomes(
             ),
             f"j-{n:012d}",
             "ok",
-            () if n < passed else NO,
+            () if n < passed else FAULTS,
             ResourceUse(input_tokens=tokens),
         )
         for n in range(of)
@@ -167,7 +165,7 @@ def test_a_mode_that_is_better_beyond_chance_is_advised_at_any_cost() -> None:
     )
 
 
-def test_the_best_that_is_the_cheapest_as_well_needs_no_excuse() -> None:
+def test_a_mode_that_is_both_best_and_cheapest_is_advised() -> None:
     advice = advice_on_rows(rows((SINGLE, 20, 20, 100), (TEAM, 19, 20, 300)))
     assert advice == "Take single: no other way passes more, and team takes 3.0 times the tokens."
 
@@ -186,8 +184,8 @@ def test_a_single_mode_needs_no_advice() -> None:
 
 def test_a_case_that_ran_out_of_money_counts_for_neither_mode() -> None:
     cut = [
-        TrialOutcome(one.trial, one.job_id, "partial", NO, one.took, is_cut=True)
-        for one in outcomes(SINGLE, 0, 3, 10)
+        TrialOutcome(outcome.trial, outcome.job_id, "partial", FAULTS, outcome.took, is_cut=True)
+        for outcome in outcomes(SINGLE, 0, 3, 10)
     ]
     row = row_of(SINGLE, [*outcomes(SINGLE, 2, 2, 10), *cut])
     assert (row.passed, row.trials, row.cut, row.took.tokens) == (2, 2, 3, 50)

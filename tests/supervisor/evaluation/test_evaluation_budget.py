@@ -1,6 +1,4 @@
-"""The jobs of an evaluation together never cost more than its budget, for all costs within their
-limits.
-"""
+"""The jobs of an evaluation never cost more than its budget, for all costs within their limits."""
 
 from __future__ import annotations
 
@@ -18,20 +16,20 @@ from handoff_queue.supervisor.evaluation.job_runner import EvaluationBudget
 def test_spent_and_reserved_amounts_never_exceed_the_budget(
     total: int, slots: int, moves: list[tuple[bool, float]]
 ) -> None:
-    purse, out = EvaluationBudget(total, slots), list[tuple[str, int]]()
+    purse, reserved = EvaluationBudget(total, slots), list[tuple[str, int]]()
     for number, (begins, share) in enumerate(moves):
-        if begins and len(out) < slots and (limit := purse.next_limit):
+        if begins and len(reserved) < slots and (limit := purse.next_limit):
             purse = purse.began(f"j{number}", limit)
-            out.append((f"j{number}", limit))
-        elif out:
-            name, limit = out.pop(0)
+            reserved.append((f"j{number}", limit))
+        elif reserved:
+            name, limit = reserved.pop(0)
             purse = purse.ended(name, int(limit * share))
-        assert purse.spent + sum(limit for _, limit in out) <= total
-        assert (purse.next_limit or 0) <= total - purse.spent - sum(limit for _, limit in out)
+        assert purse.spent + sum(limit for _, limit in reserved) <= total
+        assert (purse.next_limit or 0) <= total - purse.spent - sum(limit for _, limit in reserved)
 
 
 @given(st.integers(1, 10_000), st.integers(1, 8))
-def test_cheap_jobs_never_run_it_dry(total: int, slots: int) -> None:
+def test_cheap_jobs_never_exhaust_the_budget(total: int, slots: int) -> None:
     purse = EvaluationBudget(total, slots)
     for number in range(100):
         limit = purse.next_limit

@@ -1,6 +1,4 @@
-"""A golden set is read whole or refused with the line number. The set in `examples/` measures its
-own claims.
-"""
+"""A golden set is read completely, or refused with the line number of each error."""
 
 from __future__ import annotations
 
@@ -16,10 +14,10 @@ from handoff_queue.supervisor.lifecycle.gates import vetoes_of
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "golden.jsonl"
 CASES = read_golden(EXAMPLE)
-GOOD = {"id": "a", "request": "What?", "gates": {"min_words": 1}}
+VALID_CASE = {"id": "a", "request": "What?", "gates": {"min_words": 1}}
 
 
-def read(tmp_path: Path, *lines: object) -> tuple[GoldenCase, ...]:
+def read_lines(tmp_path: Path, *lines: object) -> tuple[GoldenCase, ...]:
     path = tmp_path / "golden.jsonl"
     path.write_text(
         "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
@@ -28,44 +26,49 @@ def read(tmp_path: Path, *lines: object) -> tuple[GoldenCase, ...]:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{", r"golden\.jsonl:2: Invalid JSON"),
-        ({**GOOD, "id": "a"}, r"golden\.jsonl:2: the id a is line 1's as well"),
+        ({**VALID_CASE, "id": "a"}, r"golden\.jsonl:2: the id a is line 1's as well"),
         (
             '{"id": "b", "request": "What?", "gates": {"min_words": 9}, "gates": {}}',
             r"golden\.jsonl:2: 'gates' is given twice; remove one",
         ),
-        ({**GOOD, "id": "B C"}, "id: String should match pattern"),
+        ({**VALID_CASE, "id": "B C"}, "id: String should match pattern"),
         ({"id": "b", "request": "What?"}, r"golden\.jsonl:2: it has neither gates nor a rubric"),
         (
             {"id": "b", "request": "What?", "gates": {}},
             r"golden\.jsonl:2: it has neither gates nor a rubric",
         ),
-        ({**GOOD, "id": "b", "gate": {}}, "gate: there is no such field"),
-        ({**GOOD, "id": "b", "gates": {"required": ["("]}}, "not one of RE2's"),
+        ({**VALID_CASE, "id": "b", "gate": {}}, "gate: there is no such field"),
+        ({**VALID_CASE, "id": "b", "gates": {"required": ["("]}}, "not one of RE2's"),
         (
-            {**GOOD, "id": "b", "gates": {"fact_checker": "legal"}},
+            {**VALID_CASE, "id": "b", "gates": {"fact_checker": "legal"}},
             "a fact-checker checks an answer while its job runs",
         ),
-        ({**GOOD, "id": "b", "rubric": {}}, r"has 1 to 12 criteria, not 0"),
-        ({**GOOD, "id": "b", "rubric": {"Tone": "It is."}}, "criteria.0.name"),
-        ({**GOOD, "id": "b", "rubric": "tone"}, "rubric: must hold fields"),
-        ({**GOOD, "id": "b", "request": ""}, "request: String should have at least 1 character"),
+        ({**VALID_CASE, "id": "b", "rubric": {}}, r"has 1 to 12 criteria, not 0"),
+        ({**VALID_CASE, "id": "b", "rubric": {"Tone": "It is."}}, "criteria.0.name"),
+        ({**VALID_CASE, "id": "b", "rubric": "tone"}, "rubric: must hold fields"),
+        (
+            {**VALID_CASE, "id": "b", "request": ""},
+            "request: String should have at least 1 character",
+        ),
     ],
 )
-def test_a_line_that_is_wrong_is_named(tmp_path: Path, line: object, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        read(tmp_path, GOOD, line)
+def test_an_invalid_line_is_reported_with_its_number(
+    tmp_path: Path, line: object, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        read_lines(tmp_path, VALID_CASE, line)
 
 
-def test_a_set_of_nothing_is_refused(tmp_path: Path) -> None:
+def test_an_empty_golden_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no request"):
-        read(tmp_path, "", "  ")
+        read_lines(tmp_path, "", "  ")
 
 
-def test_documents_lie_where_the_set_lies(tmp_path: Path) -> None:
-    (case,) = read(tmp_path, {**GOOD, "docs": "notes"})
+def test_document_paths_are_relative_to_the_golden_set(tmp_path: Path) -> None:
+    (case,) = read_lines(tmp_path, {**VALID_CASE, "docs": "notes"})
     assert case.docs == str(tmp_path / "notes")
 
 
@@ -84,7 +87,7 @@ def test_a_correct_example_answer_passes_and_an_empty_answer_fails(
     if case.reference is not None:
         in_words = case.gates.model_copy(
             update={"cited": False}
-        )  # a reference points to no sources
+        )  # a reference answer has no sources
         assert vetoes_of(in_words, case.reference, 1) == ()
     assert vetoes_of(case.gates, "I don't want to commit myself.", 1) != ()
 

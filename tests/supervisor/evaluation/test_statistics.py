@@ -23,27 +23,29 @@ def test_an_interval_of_a_rate_is_wilsons(good: int, n: int, low: float, high: f
     """The last three are method 3 of table I in Newcombe (1998),
     https://doi.org/10.1002/(SICI)1097-0258(19980430)17:8<857::AID-SIM777>3.0.CO;2-E.
     """
-    found = rate(good, n)
-    assert found is not None
-    assert found.low == pytest.approx(low, abs=5e-5)
-    assert found.high == pytest.approx(high, abs=5e-5)
+    interval = rate(good, n)
+    assert interval is not None
+    assert interval.low == pytest.approx(low, abs=5e-5)
+    assert interval.high == pytest.approx(high, abs=5e-5)
 
 
 @given(st.integers(1, 5_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_a_rate_lies_in_its_interval_which_lies_between_0_and_1_and_is_never_a_point(
     case: tuple[int, int],
 ) -> None:
-    found = rate(*case)
-    assert found is not None
-    assert 0 <= found.low <= found.value <= found.high <= 1
-    assert found.low < found.high
+    interval = rate(*case)
+    assert interval is not None
+    assert 0 <= interval.low <= interval.value <= interval.high <= 1
+    assert interval.low < interval.high
 
 
 @given(
     st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))),
     st.integers(2, 9),
 )
-def test_more_trials_of_the_same_rate_narrow_it(case: tuple[int, int], times: int) -> None:
+def test_more_trials_of_the_same_rate_narrow_the_interval(
+    case: tuple[int, int], times: int
+) -> None:
     few, many = rate(*case), rate(case[0] * times, case[1] * times)
     assert few is not None
     assert many is not None
@@ -63,15 +65,17 @@ GROUPS = st.lists(st.lists(st.floats(1, 5), min_size=1, max_size=4), min_size=1,
 def test_a_mean_lies_in_its_interval_which_lies_among_the_values_and_is_the_same_twice(
     groups: list[list[float]],
 ) -> None:
-    found = mean(groups)
+    interval = mean(groups)
     values = [value for group in groups for value in group]
-    assert found is not None
-    assert found.value == pytest.approx(sum(values) / len(values))
-    assert min(values) - 1e-9 <= found.low <= found.value <= found.high <= max(values) + 1e-9
-    assert mean(groups) == found
+    assert interval is not None
+    assert interval.value == pytest.approx(sum(values) / len(values))
+    assert (
+        min(values) - 1e-9 <= interval.low <= interval.value <= interval.high <= max(values) + 1e-9
+    )
+    assert mean(groups) == interval
 
 
-def test_repeated_answers_to_one_request_count_as_one() -> None:
+def test_repeated_answers_to_a_request_count_as_a_single_value() -> None:
     once, often = (
         mean([[1.0], [5.0], [3.0], [4.0]]),
         mean([[1.0] * 9, [5.0] * 9, [3.0] * 9, [4.0] * 9]),
@@ -80,9 +84,11 @@ def test_repeated_answers_to_one_request_count_as_one() -> None:
 
 
 def test_the_bootstrap_of_many_values_is_near_the_normal_interval() -> None:
-    """200 values, 1 to 5 in turn: their standard deviation is the square root of 2."""
-    found = mean([[float(1 + n % 5)] for n in range(200)])
-    assert found is not None
+    """The values are 1 to 5 in turn, 200 in total. Their standard deviation is the square root of
+    2.
+    """
+    interval = mean([[float(1 + n % 5)] for n in range(200)])
+    assert interval is not None
     half = 1.96 * (2**0.5) / (200**0.5)
-    assert found.low == pytest.approx(3 - half, abs=0.03)
-    assert found.high == pytest.approx(3 + half, abs=0.03)
+    assert interval.low == pytest.approx(3 - half, abs=0.03)
+    assert interval.high == pytest.approx(3 + half, abs=0.03)

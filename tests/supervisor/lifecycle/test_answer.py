@@ -1,4 +1,4 @@
-"""Results become the answer by code: sources numbered, gaps named, open points printed."""
+"""Code assembles the answer: it numbers sources, names gaps and lists open points."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.doubles.handoffs import a_result
 from tests.doubles.simulated_job import SimulatedJob, a_plan, planned
 
 
-def quote(source: str, start: int = 0, text: str = "It is so.") -> Citation:
+def citation_of(source: str, start: int = 0, text: str = "It is so.") -> Citation:
     return Citation(
         source=source, digest=digest_of(source), start=start, end=start + len(text), quote=text
     )
 
 
-def says(claim_id: str, *sources: Citation, text: str = "It is so.") -> Claim:
+def claim_of(claim_id: str, *sources: Citation, text: str = "It is so.") -> Claim:
     return Claim(id=claim_id, text=text, sources=sources)
 
 
@@ -38,11 +38,11 @@ def by_id(*claims: Claim) -> dict[str, Claim]:
     return {claim.id: claim for claim in claims}
 
 
-# Numbers
+# Numbers of sources
 
 
 def test_markers_become_numbers_in_the_order_of_the_text() -> None:
-    claims = by_id(says("a.c1", quote("one.md")), says("b.c1", quote("two.md")))
+    claims = by_id(claim_of("a.c1", citation_of("one.md")), claim_of("b.c1", citation_of("two.md")))
 
     text, citations = number_citations("Second [b.c1], then first [a.c1].", claims)
 
@@ -54,7 +54,7 @@ def test_markers_become_numbers_in_the_order_of_the_text() -> None:
 
 
 def test_a_place_in_a_document_has_one_number_for_all_steps() -> None:
-    claims = by_id(says("a.c1", quote("one.md")), says("b.c7", quote("one.md")))
+    claims = by_id(claim_of("a.c1", citation_of("one.md")), claim_of("b.c7", citation_of("one.md")))
 
     text, citations = number_citations("So [a.c1] and so [b.c7] and so [a.c1].", claims)
 
@@ -63,26 +63,31 @@ def test_a_place_in_a_document_has_one_number_for_all_steps() -> None:
 
 
 def test_two_places_in_a_document_have_two_numbers() -> None:
-    claims = by_id(says("a.c1", quote("one.md", 0)), says("a.c2", quote("one.md", 50)))
+    claims = by_id(
+        claim_of("a.c1", citation_of("one.md", 0)), claim_of("a.c2", citation_of("one.md", 50))
+    )
 
     assert number_citations("So [a.c1] and so [a.c2].", claims)[0] == "So [1] and so [2]."
 
 
 def test_a_claim_with_several_sources_has_all_their_numbers() -> None:
-    claims = by_id(says("a.c1", quote("one.md"), quote("two.md")))
+    claims = by_id(claim_of("a.c1", citation_of("one.md"), citation_of("two.md")))
 
     assert number_citations("So [a.c1].", claims)[0] == "So [1][2]."
 
 
 @pytest.mark.parametrize("marker", ["[a.c1, b.c1]", "[a.c1; b.c1]", "[a.c1,b.c1]"])
-def test_several_claims_may_stand_in_one_marker(marker: str) -> None:
-    claims = by_id(says("a.c1", quote("one.md")), says("b.c1", quote("two.md"), quote("one.md")))
+def test_a_marker_may_name_several_claims(marker: str) -> None:
+    claims = by_id(
+        claim_of("a.c1", citation_of("one.md")),
+        claim_of("b.c1", citation_of("two.md"), citation_of("one.md")),
+    )
 
     assert number_citations(f"So {marker}.", claims)[0] == "So [1][2]."
 
 
-def test_a_marker_that_leads_nowhere_says_so() -> None:
-    claims = by_id(says("a.c1"))
+def test_a_marker_without_a_known_claim_is_marked_as_unproven() -> None:
+    claims = by_id(claim_of("a.c1"))
 
     assert number_citations("So [a.c1] and so [x.c9].", claims) == (
         f"So {UNPROVEN} and so {UNPROVEN}.",
@@ -92,14 +97,15 @@ def test_a_marker_that_leads_nowhere_says_so() -> None:
 
 def test_a_marker_with_one_known_claim_is_proven() -> None:
     assert (
-        number_citations("So [x.c9, a.c1].", by_id(says("a.c1", quote("one.md"))))[0] == "So [1]."
+        number_citations("So [x.c9, a.c1].", by_id(claim_of("a.c1", citation_of("one.md"))))[0]
+        == "So [1]."
     )
 
 
 @pytest.mark.parametrize(
     "text", ["An array[0] and [a link](b.md).", "[1] is no marker, nor [c1], nor [a.b.c1]"]
 )
-def test_other_brackets_are_left_alone(text: str) -> None:
+def test_other_brackets_stay_unchanged(text: str) -> None:
     assert number_citations(text, {}) == (text, ())
 
 
@@ -113,31 +119,31 @@ def answer_of(
     synthesis: HandoffResult | None = None,
     label: str | None = None,
 ) -> Answer:
-    """Assemble the answer. `results` replace the results of the steps so far."""
-    said = {
+    """Assemble the answer. `results` replace earlier results of their steps."""
+    replaced = {
         ref.digest: result.to_json()
         for result in results
         if (ref := job.step(result.step_id).result)
     }
     if synthesis and job.state.synthesis:
-        said[job.state.synthesis.digest] = synthesis.to_json()
-    return assemble(job.state, status, ResultTexts({**job.payloads, **said}), label)
+        replaced[job.state.synthesis.digest] = synthesis.to_json()
+    return assemble(job.state, status, ResultTexts({**job.payloads, **replaced}), label)
 
 
-def done(job: SimulatedJob, **statuses: str) -> SimulatedJob:
+def finish_as(job: SimulatedJob, **statuses: str) -> SimulatedJob:
     for name, status in statuses.items():
         job.finish(name, status)
         job.advance()
     return job
 
 
-def test_a_single_last_step_is_the_answer_as_it_is() -> None:
-    job = done(planned(a="", b="a"), a="ok", b="ok")
+def test_the_result_of_a_single_last_step_is_the_unchanged_answer() -> None:
+    job = finish_as(planned(a="", b="a"), a="ok", b="ok")
     job.review()
     job.advance()
 
     answer = answer_of(
-        job, a_result("b", "So it is [a.c1].", claims=(says("a.c1", quote("one.md")),))
+        job, a_result("b", "So it is [a.c1].", claims=(claim_of("a.c1", citation_of("one.md")),))
     )
 
     assert (answer.text, answer.method, answer.value) == (
@@ -149,24 +155,28 @@ def test_a_single_last_step_is_the_answer_as_it_is() -> None:
 
 
 def test_independent_sections_follow_each_other_with_titles_and_one_numbering() -> None:
-    job = done(planned(a="", b=""), a="ok", b="ok")
+    job = finish_as(planned(a="", b=""), a="ok", b="ok")
     job.review()
     job.advance()
 
     answer = answer_of(
         job,
-        a_result("a", "First [a.c1].", claims=(says("a.c1", quote("one.md")),)),
-        a_result("b", "# Its own title\n\nSecond [b.c1].", claims=(says("b.c1", quote("two.md")),)),
+        a_result("a", "First [a.c1].", claims=(claim_of("a.c1", citation_of("one.md")),)),
+        a_result(
+            "b",
+            "# Its own title\n\nSecond [b.c1].",
+            claims=(claim_of("b.c1", citation_of("two.md")),),
+        ),
     )
 
     assert answer.text == "## a\n\nFirst [1].\n\n## b\n\n### Its own title\n\nSecond [2]."
 
 
 def headings_of(**titles: str | None) -> list[str]:
-    """The headings of a merged answer of steps with these titles."""
+    """Return the headings of an answer that is merged from steps with these titles."""
     plan = a_plan(**dict.fromkeys(titles, ""))
     steps = [step.model_copy(update={"title": titles[step.id]}) for step in plan.steps]
-    job = done(planned(Plan(steps=tuple(steps))), **dict.fromkeys(titles, "ok"))
+    job = finish_as(planned(Plan(steps=tuple(steps))), **dict.fromkeys(titles, "ok"))
     job.review()
     job.advance()
     text = answer_of(job, *(a_result(name, "So.") for name in titles)).text
@@ -181,8 +191,8 @@ def test_sections_with_the_same_title_have_their_step_ids_as_well() -> None:
     assert headings_of(a="An order", b="An order") == ["## An order (a)", "## An order (b)"]
 
 
-def test_a_synthesis_takes_the_place_of_the_results() -> None:
-    job = done(planned(a_plan(Synthesis.RECONCILE, a="", b="")), a="ok", b="ok")
+def test_a_synthesis_replaces_the_results() -> None:
+    job = finish_as(planned(a_plan(Synthesis.RECONCILE, a="", b="")), a="ok", b="ok")
     job.review()
     job.advance()
     job.synthesize()
@@ -236,7 +246,7 @@ def test_an_unreviewed_answer_says_so() -> None:
 
 
 def test_notes_of_the_results_appear_once() -> None:
-    job = done(planned(a="", b=""), a="ok", b="ok")
+    job = finish_as(planned(a="", b=""), a="ok", b="ok")
     notes = ("one source was dropped",)
 
     assert answer_of(job, a_result("a", notes=notes), a_result("b", notes=notes)).notes == notes
@@ -246,15 +256,15 @@ def test_notes_of_the_results_appear_once() -> None:
 
 
 def test_if_the_last_step_failed_the_last_usable_steps_are_the_answer() -> None:
-    job = done(planned(a="", b="", c="a b"), a="ok", b="ok", c="failed")
+    job = finish_as(planned(a="", b="", c="a b"), a="ok", b="ok", c="failed")
 
     assert usable_sinks(job.state) == ("a", "b")
 
 
 def test_the_inputs_of_a_usable_step_are_not_repeated() -> None:
-    job = done(planned(a="", b="a", c="b", d="c"), a="ok", b="failed")
+    job = finish_as(planned(a="", b="a", c="b", d="c"), a="ok", b="failed")
     assert usable_sinks(job.state) == ("a",)
-    job = done(planned(a="", b="a", c="a b"), a="ok", b="failed", c="ok")
+    job = finish_as(planned(a="", b="a", c="a b"), a="ok", b="failed", c="ok")
     assert usable_sinks(job.state) == ("c",)
 
 
@@ -275,12 +285,12 @@ def test_the_last_steps_of_a_long_plan_are_found_at_once() -> None:
     assert usable_sinks(job.state) == ("s2999",)
 
 
-# A form that the user asked for
+# An answer with a schema
 
 SCHEMA = '{"type":"object"}'
 
 
-def with_schema(**depends_on: str) -> SimulatedJob:
+def job_with_schema(**depends_on: str) -> SimulatedJob:
     job = SimulatedJob(answer_schema=SCHEMA)
     job.advance()
     job.make_plan(**depends_on)
@@ -289,13 +299,13 @@ def with_schema(**depends_on: str) -> SimulatedJob:
 
 
 def test_the_plans_only_last_step_answers_in_the_form_that_was_asked_for() -> None:
-    job = done(with_schema(a="", b="a"), a="ok", b="ok")
+    job = finish_as(job_with_schema(a="", b="a"), a="ok", b="ok")
     job.review()
     job.advance()
 
-    found = (says("a.c1", quote("figures.md")), says("a.c2", quote("one.md")))
+    claims = (claim_of("a.c1", citation_of("figures.md")), claim_of("a.c2", citation_of("one.md")))
     answer = answer_of(
-        job, a_result("b", {"name": "Qdrant", "whys": ["So [a.c2]."], "n": 1}, claims=found)
+        job, a_result("b", {"name": "Qdrant", "whys": ["So [a.c2]."], "n": 1}, claims=claims)
     )
 
     assert (answer.method, answer.value) == (
@@ -312,7 +322,7 @@ def test_the_plans_only_last_step_answers_in_the_form_that_was_asked_for() -> No
 def test_remarks_about_a_structured_answer_are_in_its_notes(
     form: JsonValue,
 ) -> None:
-    job = with_schema(a="")
+    job = job_with_schema(a="")
     job.finish("a", "partial")
     job.advance()
     job.review("Prices are of 2024.")
@@ -337,13 +347,13 @@ def test_remarks_about_a_structured_answer_are_in_its_notes(
 def test_a_synthesizer_writes_the_structured_answer_if_several_last_steps_ignored_the_schema(
     statuses: dict[str, str],
 ) -> None:
-    job = done(with_schema(a="", b=""), **statuses)
+    job = finish_as(job_with_schema(a="", b=""), **statuses)
 
     assert choose_method(job.state) is AnswerMethod.SYNTHESIZED
 
 
 def test_an_answer_outside_the_schema_is_not_presented_as_structured() -> None:
-    job = done(with_schema(a="", b=""), a="ok", b="failed")
+    job = finish_as(job_with_schema(a="", b=""), a="ok", b="failed")
 
     answer = answer_of(job, a_result("a", {"something": "else"}), status=JobStatus.PARTIAL)
 
@@ -352,6 +362,6 @@ def test_an_answer_outside_the_schema_is_not_presented_as_structured() -> None:
 
 
 def test_a_context_holds_exactly_the_steps_dependencies() -> None:
-    job = done(planned(a="", b="", c="a"), a="ok", b="ok")
+    job = finish_as(planned(a="", b="", c="a"), a="ok", b="ok")
 
     assert [item.step_id for item in job.handoffs["c.1"].context] == [StepId("a")]

@@ -1,4 +1,4 @@
-"""Approvals: the questions and their time, the effect of an answer, and a job without an answer."""
+"""A job with an approval policy asks, waits, and applies the answer or the timeout."""
 
 from __future__ import annotations
 
@@ -44,61 +44,63 @@ PLAN, RESEARCH, ANSWER, COST = (
 
 
 def make_job(
-    *what: ApprovalOf, limits: JobLimits | None = None, mode: Mode = Mode.TEAM, **policy: Any
+    *questions: ApprovalOf, limits: JobLimits | None = None, mode: Mode = Mode.TEAM, **policy: Any
 ) -> SimulatedJob:
     job = SimulatedJob(
-        limits or JobLimits(max_seconds=100), approvals=Approvals(what=what, **policy), mode=mode
+        limits or JobLimits(max_seconds=100),
+        approvals=Approvals(what=questions, **policy),
+        mode=mode,
     )
     job.advance()
     return job
 
 
-def asked(job: SimulatedJob) -> ApprovalOf | None:
+def asked_about(job: SimulatedJob) -> ApprovalOf | None:
     return job.state.question.what if job.state.question else None
 
 
-def at_plan(**policy: Any) -> SimulatedJob:
+def job_asking_about_plan(**policy: Any) -> SimulatedJob:
     job = make_job(PLAN, **policy)
     job.make_plan(a="", b="", c="a b")
     job.advance()
     return job
 
 
-def at(what: ApprovalOf, **policy: Any) -> SimulatedJob:
+def job_asking_about(question: ApprovalOf, **policy: Any) -> SimulatedJob:
     """Return a job with the steps a and b that asks for approval of the research or of the answer."""
-    job = make_job(what, **policy)
+    job = make_job(question, **policy)
     job.make_plan(a="", b="a")
     job.advance()
     finish_steps(job, "a")
     finish_steps(job, "b")
-    if what is ANSWER:
+    if question is ANSWER:
         job.review()
         job.advance()
     return job
 
 
 def test_a_plan_needs_approval_before_its_first_step_is_issued() -> None:
-    job = at_plan()
+    job = job_asking_about_plan()
 
-    assert (asked(job), job.open_names) == (PLAN, set())
+    assert (asked_about(job), job.open_names) == (PLAN, set())
     job.approve()
     job.advance()
     assert job.open_names == {"a", "b"}
 
 
 def test_research_needs_approval_after_all_steps_are_settled_and_before_the_review() -> None:
-    job = at(RESEARCH)
+    job = job_asking_about(RESEARCH)
 
-    assert (asked(job), job.open_names) == (RESEARCH, set())
+    assert (asked_about(job), job.open_names) == (RESEARCH, set())
     job.approve()
     job.advance()
     assert job.open_names == {"assessor"}
 
 
-def test_an_answer_is_asked_about_before_it_leaves() -> None:
-    job = at(ANSWER)
+def test_an_answer_is_approved_before_the_job_ends() -> None:
+    job = job_asking_about(ANSWER)
 
-    assert (asked(job), job.state.ended) == (ANSWER, None)
+    assert (asked_about(job), job.state.ended) == (ANSWER, None)
     job.approve()
     assert job.advance() == [EndJob(JobStatus.OK)]
 
@@ -114,14 +116,14 @@ def test_an_unwanted_approval_is_not_asked() -> None:
 
 
 def test_a_job_that_waits_has_nothing_due_but_the_end_of_the_wait() -> None:
-    job = at_plan(timeout_s=3 * 24 * 3_600)
+    job = job_asking_about_plan(timeout_s=3 * 24 * 3_600)
 
     assert job.next_commands() == ()
     assert next_due(job.state, job.now, LEASE_S) == BEGIN + 3 * DAY_S
 
 
 def test_the_time_that_a_person_takes_is_no_part_of_the_jobs() -> None:
-    job = at_plan()
+    job = job_asking_about_plan()
     job.now += 5 * DAY_S
     job.approve()
     job.advance()
@@ -131,21 +133,23 @@ def test_the_time_that_a_person_takes_is_no_part_of_the_jobs() -> None:
 
 
 def test_a_rejected_plan_is_planned_again_with_the_note_and_asked_about_again() -> None:
-    job = at_plan()
+    job = job_asking_about_plan()
     before = job.state.plan
     note = job.reject("Ask the lawyers, too.")
     job.advance()
 
     assert (job.open_names, job.state.plan) == ({"planner"}, None)
     assert before is not None
-    assert [(one.plan, one.note) for one in job.state.rejected_plans] == [(before.plan, note)]
+    assert [
+        (rejected_plan.plan, rejected_plan.note) for rejected_plan in job.state.rejected_plans
+    ] == [(before.plan, note)]
     job.make_plan(d="")
     job.advance()
-    assert (asked(job), list(job.state.steps)) == (PLAN, ["d"])
+    assert (asked_about(job), list(job.state.steps)) == (PLAN, ["d"])
 
 
 def test_one_more_rejected_plan_than_rounds_ends_the_job() -> None:
-    job = at_plan(limits=JobLimits(max_rounds=1))
+    job = job_asking_about_plan(limits=JobLimits(max_rounds=1))
     job.reject()
     job.advance()
     job.make_plan(a="")
@@ -167,7 +171,7 @@ def test_a_plan_that_code_has_made_cannot_be_made_again() -> None:
 
 
 def test_an_edited_plan_takes_the_place_of_the_planners() -> None:
-    job = at_plan()
+    job = job_asking_about_plan()
     job.approve(a_plan(x="", y="x"))
     job.advance()
 
@@ -177,7 +181,7 @@ def test_an_edited_plan_takes_the_place_of_the_planners() -> None:
 def test_a_rejected_answer_is_done_again_by_the_steps_that_make_it_with_the_note_as_feedback() -> (
     None
 ):
-    job = at(ANSWER)
+    job = job_asking_about(ANSWER)
     job.reject("Shorter.")
     job.advance()
 
@@ -191,11 +195,11 @@ def test_a_rejected_answer_is_done_again_by_the_steps_that_make_it_with_the_note
     finish_steps(job, "b")
     job.review()
     job.advance()
-    assert asked(job) is ANSWER
+    assert asked_about(job) is ANSWER
 
 
 def test_steps_that_a_person_names_run_again_with_their_dependents() -> None:
-    job = at(RESEARCH)
+    job = job_asking_about(RESEARCH)
     job.reject("Look at 2025.", "a")
     job.advance()
     assert job.open_names == {"a"}
@@ -205,18 +209,18 @@ def test_steps_that_a_person_names_run_again_with_their_dependents() -> None:
     assert job.handoffs["b.2"].feedback[0].text == BRING_UP_TO_DATE
 
 
-@pytest.mark.parametrize("what", [RESEARCH, ANSWER])
-def test_a_rejection_counts_as_a_round(what: ApprovalOf) -> None:
-    job = at(what, limits=JobLimits(max_rounds=0))
+@pytest.mark.parametrize("question", [RESEARCH, ANSWER])
+def test_a_rejection_counts_as_a_round(question: ApprovalOf) -> None:
+    job = job_asking_about(question, limits=JobLimits(max_rounds=0))
     job.reject()
 
     assert job.advance() == [
-        EndJob(JobStatus.FAILED, f"the {what} was rejected, and it cannot be made again")
+        EndJob(JobStatus.FAILED, f"the {question} was rejected, and it cannot be made again")
     ]
 
 
 def test_a_review_cannot_send_back_in_the_round_that_a_person_has_used() -> None:
-    job = at(RESEARCH, limits=JobLimits(max_rounds=1))
+    job = job_asking_about(RESEARCH, limits=JobLimits(max_rounds=1))
     job.reject()
     job.advance()
     finish_steps(job, "b")
@@ -229,7 +233,7 @@ def test_a_review_cannot_send_back_in_the_round_that_a_person_has_used() -> None
 
 
 def test_a_job_without_an_answer_continues_if_its_user_chose_that() -> None:
-    job = at_plan(timeout_s=60, on_timeout=OnTimeout.GO_ON)
+    job = job_asking_about_plan(timeout_s=60, on_timeout=OnTimeout.GO_ON)
     job.now += 60
     assert job.state.question is not None
 
@@ -238,8 +242,8 @@ def test_a_job_without_an_answer_continues_if_its_user_chose_that() -> None:
     assert job.state.deadline == BEGIN + 60 + 100
 
 
-def test_a_job_without_an_answer_stops_and_its_unapproved_part_does_not_leave() -> None:
-    job = at(ANSWER, timeout_s=60)
+def test_a_job_without_an_approval_stops_and_withholds_unapproved_parts() -> None:
+    job = job_asking_about(ANSWER, timeout_s=60)
     job.now += 60
 
     assert job.advance() == [EndJob(JobStatus.CANCELLED, "the answer was not approved within 60 s")]
@@ -247,7 +251,7 @@ def test_a_job_without_an_answer_stops_and_its_unapproved_part_does_not_leave() 
 
 
 def test_a_job_without_an_answer_reminds_its_user_after_doubling_delays_and_keeps_waiting() -> None:
-    job = at_plan(timeout_s=60, on_timeout=OnTimeout.REMIND)
+    job = job_asking_about_plan(timeout_s=60, on_timeout=OnTimeout.REMIND)
     reminded = []
     while job.state.ended is None:
         job.now = next_due(job.state, job.now, LEASE_S) or 0
@@ -293,8 +297,8 @@ def test_a_rejected_cost_ends_the_job_with_its_results_so_far() -> None:
 @pytest.mark.parametrize(
     "late", [lambda asked: Approved(asked=asked), lambda asked: Rejected(asked=asked)]
 )
-def test_an_answer_to_a_question_that_does_not_stand_any_more_changes_nothing(late: Any) -> None:
-    job = at_plan()
+def test_an_answer_to_a_closed_question_changes_nothing(late: Any) -> None:
+    job = job_asking_about_plan()
     assert job.state.question is not None
     question = job.state.question.version
     job.approve()
@@ -305,14 +309,14 @@ def test_an_answer_to_a_question_that_does_not_stand_any_more_changes_nothing(la
 
 
 def test_a_job_that_waits_can_be_cancelled() -> None:
-    job = at_plan()
+    job = job_asking_about_plan()
     job.append(CancelRequested())
     job.advance()
 
     assert (job.state.status, job.state.question) == (JobStatus.CANCELLED, None)
 
 
-def test_an_answer_that_the_time_or_the_budget_has_cut_short_is_asked_about_too() -> None:
+def test_an_answer_cut_short_by_time_or_budget_still_needs_approval() -> None:
     job = make_job(ANSWER)
     job.make_plan(a="", b="")
     job.advance()
@@ -320,7 +324,7 @@ def test_an_answer_that_the_time_or_the_budget_has_cut_short_is_asked_about_too(
     job.now += 100
     job.advance()
 
-    assert asked(job) is ANSWER
+    assert asked_about(job) is ANSWER
     job.reject()
     assert job.advance() == [
         EndJob(JobStatus.FAILED, "the answer was rejected, and it cannot be made again")
@@ -328,7 +332,7 @@ def test_an_answer_that_the_time_or_the_budget_has_cut_short_is_asked_about_too(
 
 
 def test_a_retried_job_asks_again_about_new_parts_and_keeps_its_plan() -> None:
-    job = at(ANSWER, limits=JobLimits(max_rounds=0, on_limit=OnLimit.STOP))
+    job = job_asking_about(ANSWER, limits=JobLimits(max_rounds=0, on_limit=OnLimit.STOP))
     job.reject()
     job.advance()
     job.append(RetryRequested())
@@ -337,4 +341,4 @@ def test_a_retried_job_asks_again_about_new_parts_and_keeps_its_plan() -> None:
     assert (job.state.rejected, job.open_names) == (None, {"assessor"})
     job.review()
     job.advance()
-    assert asked(job) is ANSWER
+    assert asked_about(job) is ANSWER

@@ -1,6 +1,4 @@
-"""Where several can do a step, the less busy one gets it; where one has failed at it, another
-of the same capability does.
-"""
+"""A step goes to the least busy capable specialist. After a failure it goes to another one."""
 
 from __future__ import annotations
 
@@ -19,10 +17,8 @@ from tests.doubles.simulated_job import SimulatedJob, a_plan
 ROLES = frozenset({"researcher", "searcher", "generalist"})
 
 
-def seen(**queued: int) -> Observations:
-    """`seen(researcher=5, searcher=0)`: queue lengths of two searching specialists with one slot
-    each.
-    """
+def observations_of(**queued: int) -> Observations:
+    """Return observations with these queue lengths, for specialists with one slot each."""
     return Observations(
         ROLES,
         loads={
@@ -31,8 +27,10 @@ def seen(**queued: int) -> Observations:
     )
 
 
-def planned(policy: OnFailure = OnFailure.RETRY) -> SimulatedJob:
-    """Three steps side by side, all for the researcher; d builds on them."""
+def job_with_policy(policy: OnFailure = OnFailure.RETRY) -> SimulatedJob:
+    """Return a job with three independent steps for the researcher, and the step d, which depends
+    on them.
+    """
     job = SimulatedJob()
     job.advance()
     plan = a_plan(a="", b="", c="", d="a b c")
@@ -42,13 +40,15 @@ def planned(policy: OnFailure = OnFailure.RETRY) -> SimulatedJob:
     return job
 
 
-def who_gets(job: SimulatedJob, looked: Observations) -> dict[str, str]:
-    (issue,) = [command for command in job.next_commands(looked) if isinstance(command, IssueGroup)]
+def assignees_of(job: SimulatedJob, observations: Observations) -> dict[str, str]:
+    (issue,) = [
+        command for command in job.next_commands(observations) if isinstance(command, IssueGroup)
+    ]
     return {step: dict(issue.instead).get(step, "researcher") for step in issue.steps}
 
 
 def test_the_less_busy_specialist_comes_first() -> None:
-    assert who_gets(planned(), seen(researcher=5, searcher=0)) == {
+    assert assignees_of(job_with_policy(), observations_of(researcher=5, searcher=0)) == {
         "a": "searcher",
         "b": "searcher",
         "c": "searcher",
@@ -56,7 +56,9 @@ def test_the_less_busy_specialist_comes_first() -> None:
 
 
 def test_handoffs_of_the_same_decision_count_as_load() -> None:
-    assert sorted(who_gets(planned(), seen(researcher=0, searcher=0)).values()) == [
+    assert sorted(
+        assignees_of(job_with_policy(), observations_of(researcher=0, searcher=0)).values()
+    ) == [
         "researcher",
         "researcher",
         "searcher",
@@ -64,7 +66,7 @@ def test_handoffs_of_the_same_decision_count_as_load() -> None:
 
 
 def test_a_specialist_without_a_capability_gets_the_planned_step() -> None:
-    assert set(who_gets(planned(), Observations(ROLES)).values()) == {"researcher"}
+    assert set(assignees_of(job_with_policy(), Observations(ROLES)).values()) == {"researcher"}
 
 
 def test_more_slots_take_more() -> None:
@@ -73,54 +75,62 @@ def test_more_slots_take_more() -> None:
         "searcher": SpecialistLoad("look-up", 1, slots=1),
     }
 
-    assert set(who_gets(planned(), Observations(ROLES, loads=loads)).values()) == {"researcher"}
+    assert set(assignees_of(job_with_policy(), Observations(ROLES, loads=loads)).values()) == {
+        "researcher"
+    }
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 30))
-def test_queues_are_evened_out(one: int, other: int, steps: int) -> None:
+def test_steps_are_assigned_so_that_queue_lengths_converge(
+    researcher_load: int, searcher_load: int, steps: int
+) -> None:
     job = SimulatedJob()
     job.advance()
     job.make_plan(a_plan(**{f"s{n}": "" for n in range(steps)}))
     ids = [StepId(f"s{n}") for n in range(steps)]
 
-    to_other = len(reassigned_steps(job.state, ids, seen(researcher=one, searcher=other)))
+    to_other = len(
+        reassigned_steps(
+            job.state, ids, observations_of(researcher=researcher_load, searcher=searcher_load)
+        )
+    )
 
-    ends = sorted((one + steps - to_other, other + to_other))
-    assert ends[1] - ends[0] <= max(1, abs(one - other) - steps)
+    ends = sorted((researcher_load + steps - to_other, searcher_load + to_other))
+    assert ends[1] - ends[0] <= max(1, abs(researcher_load - searcher_load) - steps)
 
 
-def fails(job: SimulatedJob, looked: Observations) -> None:
+def fail_step_a(job: SimulatedJob, observations: Observations) -> None:
     job.finish("a", "failed", error="no")
-    job.advance(looked)
+    job.advance(observations)
 
 
-def tried_by_all(policy: OnFailure) -> SimulatedJob:
+def job_failed_by_all(policy: OnFailure) -> SimulatedJob:
     """Return a job in which every specialist has failed at the step a."""
-    looked = seen(researcher=0, searcher=0)
-    job = planned(policy)
+    observations = observations_of(researcher=0, searcher=0)
+    job = job_with_policy(policy)
     job.advance(Observations(ROLES))
     for _ in range(MOST_RETRIES + 3):
-        fails(job, looked)
+        fail_step_a(job, observations)
     return job
 
 
 def test_after_its_own_specialist_another_of_the_same_capability_tries_it_and_then_the_generalist() -> (
     None
 ):
-    looked = seen(researcher=0, searcher=0)
-    job = planned()
+    observations = observations_of(researcher=0, searcher=0)
+    job = job_with_policy()
     job.advance(Observations(ROLES))
-    who = []
+    assignees = []
     for _ in range(MOST_RETRIES + 3):
-        who.append(job.step("a").specialist)
-        fails(job, looked)
+        assignees.append(job.step("a").specialist)
+        fail_step_a(job, observations)
 
-    assert who == ["researcher"] * (1 + MOST_RETRIES) + ["searcher", "generalist"]
+    assert assignees == ["researcher"] * (1 + MOST_RETRIES) + ["searcher", "generalist"]
     assert job.step("a").attempt == MOST_RETRIES + 3, "and nobody after that"
 
 
 def test_without_another_specialist_a_person_is_asked_if_the_plan_says_so() -> None:
-    job = tried_by_all(OnFailure.ASK)
+    job = job_failed_by_all(OnFailure.ASK)
 
     assert job.state.question
     assert job.state.question.what == "failure"
@@ -128,36 +138,36 @@ def test_without_another_specialist_a_person_is_asked_if_the_plan_says_so() -> N
 
 
 def test_a_person_gives_a_step_up() -> None:
-    job = tried_by_all(OnFailure.ASK)
+    job = job_failed_by_all(OnFailure.ASK)
     job.approve()
     for step in ("b", "c"):
         job.finish(step)
-        job.advance(seen(researcher=0, searcher=0))
+        job.advance(observations_of(researcher=0, searcher=0))
 
     assert job.open_names == {"d"}
     assert job.step("a").attempt == MOST_RETRIES + 3
 
 
 def test_a_person_retries_a_step_with_a_note() -> None:
-    job = tried_by_all(OnFailure.ASK)
+    job = job_failed_by_all(OnFailure.ASK)
     note = job.reject("Look in the cellar.")
-    job.advance(seen(researcher=0, searcher=0))
+    job.advance(observations_of(researcher=0, searcher=0))
 
     assert job.step("a").specialist == "researcher"
     assert job.handoffs[f"a.{MOST_RETRIES + 4}"].feedback[-1].text == job.payloads[note.digest]
 
 
 def test_a_step_that_may_be_dropped_is_not_asked_about() -> None:
-    job = planned(OnFailure.DROP)
+    job = job_with_policy(OnFailure.DROP)
     job.advance(Observations(ROLES))
-    fails(job, seen(researcher=0, searcher=0))
+    fail_step_a(job, observations_of(researcher=0, searcher=0))
 
     assert job.state.question is None
     assert job.step("a").attempt == 1
 
 
 def test_a_job_with_an_unanswered_failure_ends_in_time() -> None:
-    job = tried_by_all(OnFailure.ASK)
+    job = job_failed_by_all(OnFailure.ASK)
     assert job.state.question
     job.now = job.state.question.until
     job.advance()
@@ -166,7 +176,7 @@ def test_a_job_with_an_unanswered_failure_ends_in_time() -> None:
 
 
 def test_a_person_is_asked_if_the_planner_does_not_know_either() -> None:
-    job = planned(OnFailure.ASK)
+    job = job_with_policy(OnFailure.ASK)
     job.advance(Observations(ROLES))
     job.finish("a", "needs_input", needs="the number of the house")
     job.advance()
@@ -181,7 +191,7 @@ def test_a_person_is_asked_if_the_planner_does_not_know_either() -> None:
 
 
 def test_only_the_steps_of_the_question_are_given_up() -> None:
-    job = tried_by_all(OnFailure.ASK)
+    job = job_failed_by_all(OnFailure.ASK)
     job.finish("b", "failed", error="no")
     job.approve()
     job.advance(Observations(ROLES))
@@ -192,10 +202,10 @@ def test_only_the_steps_of_the_question_are_given_up() -> None:
 
 
 def test_a_retry_begins_with_all_chances() -> None:
-    job = tried_by_all(OnFailure.ASK)
+    job = job_failed_by_all(OnFailure.ASK)
     job.approve()
     for step in ("b", "c", "d"):
-        job.advance(seen(researcher=0, searcher=0))
+        job.advance(observations_of(researcher=0, searcher=0))
         job.finish(step)
     job.advance(Observations(ROLES))
     job.review()

@@ -183,12 +183,12 @@ def test_a_row_of_a_table_shows_its_own_source() -> None:
 )
 def test_any_text_can_be_read_and_text_without_digits_is_never_refused(parts: list[str]) -> None:
     text = "".join(parts)
-    assert all("50" in one for one in find_uncited_sentences(text, 1))
+    assert all("50" in sentence for sentence in find_uncited_sentences(text, 1))
     assert find_uncited_sentences(text.replace("50", "some"), 1) == ()
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         (" " * 100_000 + "7", 0),
         ("5 EUR. " * 20_000, 20_000),
@@ -203,5 +203,5 @@ def test_any_text_can_be_read_and_text_without_digits_is_never_refused(parts: li
         ("[1](" * 30_000, 0),
     ],
 )
-def test_a_long_run_takes_no_time(text: str, found: int) -> None:
-    assert len(find_uncited_sentences(text, 1)) == found
+def test_a_long_run_takes_no_time(text: str, expected: int) -> None:
+    assert len(find_uncited_sentences(text, 1)) == expected

@@ -1,5 +1,5 @@
-"""A step with a condition begins if it is met, is skipped if not, and fails if the results do
-not decide it.
+"""A step with a condition starts if the condition is met, and is skipped if it is not. It fails if
+the results do not decide it.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from tests.doubles.simulated_job import SimulatedJob, a_plan
 IS_REFUND = 'triage.output.category == "refund"'
 
 
-def when(text: str, *steps: str, item: str | dict[str, str] | None = None) -> When:
+def condition_of(text: str, *steps: str, item: str | dict[str, str] | None = None) -> When:
     return When(text=text, steps={name: StepId(name) for name in steps}, item=item)
 
 
-def a_plan_with(marks: dict[str, dict[str, Any]], /, **depends_on: str) -> Plan:
-    """`marks`: fields of single steps."""
+def plan_with(marks: dict[str, dict[str, Any]], /, **depends_on: str) -> Plan:
+    """Return a plan. `marks` holds extra fields of single steps."""
     plan = a_plan(**depends_on)
     steps = tuple(step.model_copy(update=marks.get(step.id, {})) for step in plan.steps)
     return Plan.model_validate({**dict(plan), "steps": steps})
 
 
-def branches() -> Plan:
-    """`triage`, then `refund` or `explain`; `close` builds on both."""
-    return a_plan_with(
+def branching_plan() -> Plan:
+    """Return a plan: `triage`, then `refund` or `explain`, then `close`."""
+    return plan_with(
         {
-            "refund": {"when": when(IS_REFUND, "triage")},
-            "explain": {"when": when(f"not ({IS_REFUND})", "triage")},
+            "refund": {"when": condition_of(IS_REFUND, "triage")},
+            "explain": {"when": condition_of(f"not ({IS_REFUND})", "triage")},
         },
         triage="",
         refund="triage",
@@ -64,14 +64,14 @@ def make_job(plan: Plan, **submitted: Any) -> SimulatedJob:
     return job
 
 
-def triaged(job: SimulatedJob, **output: Any) -> None:
+def finish_triage(job: SimulatedJob, **output: Any) -> None:
     job.finish("triage", output=output or {"category": "refund"})
     job.advance()
 
 
 def test_the_branch_with_a_met_condition_begins_and_the_other_is_skipped() -> None:
-    job = make_job(branches())
-    triaged(job, category="refund")
+    job = make_job(branching_plan())
+    finish_triage(job, category="refund")
 
     assert job.open_names == {"refund"}
     assert job.step("explain").is_skipped
@@ -82,19 +82,19 @@ def test_the_branch_with_a_met_condition_begins_and_the_other_is_skipped() -> No
 
 
 def test_a_step_continues_without_a_skipped_dependency_and_sees_only_existing_results() -> None:
-    job = make_job(branches())
-    triaged(job)
+    job = make_job(branching_plan())
+    finish_triage(job)
     job.finish("refund")
     job.advance()
 
     assert job.open_names == {"close"}
-    assert [one.step_id for one in job.handoffs["close.1"].context] == ["refund"]
+    assert [result.step_id for result in job.handoffs["close.1"].context] == ["refund"]
     assert "Not here" not in job.handoffs["close.1"].task_description
 
 
 def test_a_job_with_skipped_steps_is_ok_and_has_no_gaps() -> None:
-    job = make_job(branches())
-    triaged(job)
+    job = make_job(branching_plan())
+    finish_triage(job)
     for name in ("refund", "close"):
         job.finish(name)
         job.advance()
@@ -107,31 +107,31 @@ def test_a_job_with_skipped_steps_is_ok_and_has_no_gaps() -> None:
 
 
 def test_a_step_with_only_skipped_dependencies_is_skipped_with_its_dependents() -> None:
-    plan = a_plan_with(
-        {"refund": {"when": when(IS_REFUND, "triage")}},
+    plan = plan_with(
+        {"refund": {"when": condition_of(IS_REFUND, "triage")}},
         triage="",
         refund="triage",
         book="refund",
         tell="book",
     )
     job = make_job(plan)
-    triaged(job, category="question")
+    finish_triage(job, category="question")
 
-    assert [job.step(one).is_skipped for one in ("refund", "book", "tell")] == [True] * 3
+    assert [job.step(name).is_skipped for name in ("refund", "book", "tell")] == [True] * 3
     assert job.failure_reason("tell") == ALL_SKIPPED
     assert usable_sinks(job.state) == ("triage",)
 
 
-def test_a_step_that_lacks_a_failed_one_as_well_is_a_gap() -> None:
-    plan = a_plan_with(
-        {"refund": {"when": when(IS_REFUND, "triage")}},
+def test_a_step_with_a_skipped_and_a_failed_dependency_is_a_gap() -> None:
+    plan = plan_with(
+        {"refund": {"when": condition_of(IS_REFUND, "triage")}},
         triage="",
         look="",
         refund="triage",
         close="refund look",
     )
     job = make_job(plan)
-    triaged(job, category="question")
+    finish_triage(job, category="question")
     job.finish("look", "failed")
     job.advance()
 
@@ -139,9 +139,9 @@ def test_a_step_that_lacks_a_failed_one_as_well_is_a_gap() -> None:
 
 
 def test_a_join_that_must_have_a_skipped_step_is_skipped() -> None:
-    plan = a_plan_with(
+    plan = plan_with(
         {
-            "refund": {"when": when(IS_REFUND, "triage")},
+            "refund": {"when": condition_of(IS_REFUND, "triage")},
             "close": {"join": Join(must=(StepId("refund"),))},
         },
         triage="",
@@ -149,18 +149,21 @@ def test_a_join_that_must_have_a_skipped_step_is_skipped() -> None:
         close="triage refund",
     )
     job = make_job(plan)
-    triaged(job, category="question")
+    finish_triage(job, category="question")
 
     assert job.step("close").is_skipped
 
 
 def test_a_skipped_sink_does_not_make_the_step_before_it_part_of_the_answer() -> None:
-    plan = a_plan_with(
-        {"refund": {"when": when(IS_REFUND, "triage")}}, triage="", refund="triage", report=""
+    plan = plan_with(
+        {"refund": {"when": condition_of(IS_REFUND, "triage")}},
+        triage="",
+        refund="triage",
+        report="",
     )
     job = make_job(plan)
     job.finish("report")
-    triaged(job, category="question")
+    finish_triage(job, category="question")
 
     assert usable_sinks(job.state) == ("report",)
 
@@ -173,8 +176,11 @@ def test_a_skipped_sink_does_not_make_the_step_before_it_part_of_the_answer() ->
     ],
 )
 def test_a_result_that_lacks_the_field_fails_the_step_and_names_it(output: Any, why: str) -> None:
-    plan = a_plan_with(
-        {"refund": {"when": when(IS_REFUND, "triage")}}, triage="", refund="triage", close="refund"
+    plan = plan_with(
+        {"refund": {"when": condition_of(IS_REFUND, "triage")}},
+        triage="",
+        refund="triage",
+        close="refund",
     )
     job = make_job(plan)
     job.finish("triage", output=output)
@@ -185,16 +191,16 @@ def test_a_result_that_lacks_the_field_fails_the_step_and_names_it(output: Any, 
     assert job.failure_reason("refund") == f"its condition can't be decided: {why}"
     assert job.step("refund").result_status is ResultStatus.FAILED
     assert job.state.status is JobStatus.PARTIAL
-    assert not any(one.step_id == "refund" for one in job.events(HandoffIssued))
+    assert not any(issued.step_id == "refund" for issued in job.events(HandoffIssued))
 
 
 def test_each_copy_of_a_repeated_step_is_decided_by_its_own_item() -> None:
     amounts = {"pay_0001": "20", "pay_0002": "900", "pay_0003": "n/a"}
     marks = {
-        name: {"when": when("item.amount <= 500", item={"amount": amount})}
+        name: {"when": condition_of("item.amount <= 500", item={"amount": amount})}
         for name, amount in amounts.items()
     }
-    job = make_job(a_plan_with(marks, **dict.fromkeys(amounts, "")))
+    job = make_job(plan_with(marks, **dict.fromkeys(amounts, "")))
 
     assert job.open_names == {"pay_0001"}
     assert job.failure_reason("pay_0002") == (
@@ -205,8 +211,8 @@ def test_each_copy_of_a_repeated_step_is_decided_by_its_own_item() -> None:
 
 
 def test_a_condition_is_checked_again_when_a_step_before_it_is_done_again() -> None:
-    job = make_job(branches())
-    triaged(job, category="question")
+    job = make_job(branching_plan())
+    finish_triage(job, category="question")
     job.finish("explain")
     job.advance()
     job.finish("close")
@@ -214,15 +220,15 @@ def test_a_condition_is_checked_again_when_a_step_before_it_is_done_again() -> N
     job.review(triage="It is a refund.")
     job.advance()
     assert job.open_names == {"triage"}
-    triaged(job, category="refund")
+    finish_triage(job, category="refund")
 
     assert job.open_names == {"refund"}
     assert job.step("explain").is_skipped
 
 
 def test_a_second_chance_does_not_check_the_condition_again() -> None:
-    job = make_job(branches())
-    triaged(job)
+    job = make_job(branching_plan())
+    finish_triage(job)
     before = len(job.events(ConditionsChecked))
     job.finish("refund", "failed")
     job.advance()
@@ -231,8 +237,8 @@ def test_a_second_chance_does_not_check_the_condition_again() -> None:
 
 
 def test_a_retry_leaves_skipped_steps_as_they_are() -> None:
-    job = make_job(branches())
-    triaged(job)
+    job = make_job(branching_plan())
+    finish_triage(job)
     job.finish("refund")
     job.advance()
     job.finish("close", "failed")
@@ -247,7 +253,7 @@ def test_a_retry_leaves_skipped_steps_as_they_are() -> None:
 
 
 def test_conditions_wait_for_the_approval_of_the_plan() -> None:
-    plan = a_plan_with({"a": {"when": when("item == 'x'", item="x")}}, a="")
+    plan = plan_with({"a": {"when": condition_of("item == 'x'", item="x")}}, a="")
     job = make_job(plan, approvals=Approvals(what=(ApprovalOf.PLAN,)))
 
     assert job.state.question is not None
@@ -258,7 +264,7 @@ def test_conditions_wait_for_the_approval_of_the_plan() -> None:
 
 
 def test_a_job_with_only_skipped_steps_says_so() -> None:
-    plan = a_plan_with({"a": {"when": when("item == 'x'", item="y")}}, a="")
+    plan = plan_with({"a": {"when": condition_of("item == 'x'", item="y")}}, a="")
     job = make_job(plan)
 
     assert job.state.ended is not None
@@ -269,8 +275,8 @@ def test_a_job_with_only_skipped_steps_says_so() -> None:
 
 
 def test_the_decision_is_in_the_journal_and_another_supervisor_does_not_decide_again() -> None:
-    job = make_job(branches())
-    triaged(job, category="question")
+    job = make_job(branching_plan())
+    finish_triage(job, category="question")
     again = fold(job.state.job_id, None, job.journal)
 
     assert again == job.state
@@ -282,8 +288,8 @@ def test_the_decision_is_in_the_journal_and_another_supervisor_does_not_decide_a
 
 def test_a_plan_with_a_condition_over_a_step_that_it_does_not_depend_on_is_refused() -> None:
     step = Step(
-        id=StepId("a"), specialist="writer", task="Do a.", when=when("b.output.x == 1", "b")
+        id=StepId("a"), specialist="writer", task="Do a.", when=condition_of("b.output.x == 1", "b")
     )
-    found = [problem.said for problem in problems_by_step([step, *a_plan(b="").steps])]
+    messages = [problem.said for problem in problems_by_step([step, *a_plan(b="").steps])]
 
-    assert found == ["the condition of step a names b, which it does not depend on"]
+    assert messages == ["the condition of step a names b, which it does not depend on"]

@@ -1,4 +1,4 @@
-"""Contradictions in a job: code finds them, the judge settles each once, and the answer hides none."""
+"""Code finds contradictions, the judge settles each one once, and the answer reports all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METRES, FEET, OTHER = (
 BOTH = (a_claim("answer.c1", "330", "m"), a_claim("answer.c2", "984", "ft"))
 
 
-def two_sides(limits: JobLimits | None = None) -> SimulatedJob:
+def contradicting_job(limits: JobLimits | None = None) -> SimulatedJob:
     """Return a job with two steps whose claims contradict each other."""
     job = planned(limits=limits, a="", b="")
     job.finish("a", output="It is 330 m high [a.c1].", claims=(METRES,))
@@ -51,7 +51,7 @@ def test_a_dispute_gives_value_and_unit_if_the_claims_text_lacks_them() -> None:
 
 
 def test_the_judge_is_asked_once_before_the_review() -> None:
-    job = two_sides()
+    job = contradicting_job()
 
     assert job.advance() == [FindConflicts(), IssueRole("judge", 1)]
     settle_conflicts(job, k1="a.c1")
@@ -74,7 +74,7 @@ def test_without_comparable_claims_no_conflicts_are_searched() -> None:
     assert job.advance() == [IssueRole("assessor", 1)]
 
 
-def test_a_single_result_can_contradict_itself_in_mode_single_too() -> None:
+def test_a_single_result_can_contradict_itself_in_mode_single() -> None:
     job = SimulatedJob(mode=Mode.SINGLE)
     job.advance()
     job.finish(
@@ -89,7 +89,7 @@ def test_a_single_result_can_contradict_itself_in_mode_single_too() -> None:
     assert job.state.status is JobStatus.OK
 
 
-def test_a_workflow_is_checked_for_conflicts_too() -> None:
+def test_the_results_of_a_workflow_are_checked_for_conflicts() -> None:
     job = SimulatedJob(workflow=a_plan(a="", b=""), mode=Mode.PIPELINE)
     job.advance()
     job.finish("a", claims=(METRES,))
@@ -99,7 +99,7 @@ def test_a_workflow_is_checked_for_conflicts_too() -> None:
 
 
 def test_the_same_conflicts_are_not_judged_again_after_another_round() -> None:
-    job = two_sides()
+    job = contradicting_job()
     job.advance()
     settle_conflicts(job, k1="")
     job.advance()
@@ -108,11 +108,11 @@ def test_the_same_conflicts_are_not_judged_again_after_another_round() -> None:
     job.finish("b", output="984 feet [b.c1].", claims=(FEET,))
 
     assert job.advance() == [FindConflicts(), IssueRole("assessor", 2)]
-    assert [one.is_settled for one in disputes_of(job.state, job.texts)] == [False]
+    assert [dispute.is_settled for dispute in disputes_of(job.state, job.texts)] == [False]
 
 
 def test_other_conflicts_of_another_round_are_judged() -> None:
-    job = two_sides()
+    job = contradicting_job()
     job.advance()
     settle_conflicts(job, k1="")
     job.advance()
@@ -124,7 +124,7 @@ def test_other_conflicts_of_another_round_are_judged() -> None:
 
 
 def test_a_round_that_repairs_the_contradiction_leaves_no_conflict() -> None:
-    job = two_sides()
+    job = contradicting_job()
     job.advance()
     settle_conflicts(job, k1="a.c1")
     job.advance()
@@ -137,12 +137,12 @@ def test_a_round_that_repairs_the_contradiction_leaves_no_conflict() -> None:
 
 
 def test_all_points_stay_disputed_if_the_judge_fails_and_the_job_continues() -> None:
-    job = two_sides()
+    job = contradicting_job()
     job.advance()
     job.append(Judged(result=job.finish("judge", "failed"), problem="the judge failed"))
 
     assert job.advance() == [IssueRole("assessor", 1)]
-    assert [one.is_settled for one in disputes_of(job.state, job.texts)] == [False]
+    assert [dispute.is_settled for dispute in disputes_of(job.state, job.texts)] == [False]
     assert (
         "No contradiction was settled: the judge failed (it broke)."
         in assemble(job.state, JobStatus.OK, job.texts, None).notes
@@ -155,18 +155,18 @@ def test_without_a_budget_the_judge_is_not_asked_and_all_points_stay_disputed() 
     job.finish("b", "partial", claims=(FEET,), stop_reason=StopReason.JOB_BUDGET)
 
     assert job.advance() == [FindConflicts(), IssueRole("assessor", 1)]
-    assert [one.is_settled for one in disputes_of(job.state, job.texts)] == [False]
+    assert [dispute.is_settled for dispute in disputes_of(job.state, job.texts)] == [False]
 
 
 def test_the_judge_is_not_asked_when_time_is_short() -> None:
-    job = two_sides()
+    job = contradicting_job()
     job.now = job.state.working_deadline
 
     assert IssueRole("judge", 1) not in job.advance()
 
 
 def test_a_retry_asks_a_failed_judge_again() -> None:
-    job = two_sides()
+    job = contradicting_job()
     job.advance()
     job.append(Judged(result=job.finish("judge", "failed"), problem="the judge failed"))
     job.advance()
@@ -178,7 +178,7 @@ def test_a_retry_asks_a_failed_judge_again() -> None:
 
 
 def test_a_disputed_point_is_in_the_answer_with_both_sources() -> None:
-    job = two_sides()
+    job = contradicting_job()
     job.advance()
     settle_conflicts(job, k1="")
     answer = assemble(job.state, JobStatus.OK, job.texts, None)
@@ -188,11 +188,11 @@ def test_a_disputed_point_is_in_the_answer_with_both_sources() -> None:
         "- Eiffel Tower, height: Eiffel Tower: height: 330 m [1]; against: Eiffel Tower: height: 984 feet [2]"
         in answer.text
     )
-    assert [one.citation.source for one in answer.citations] == ["a.md", "b.md"]
+    assert [entry.citation.source for entry in answer.citations] == ["a.md", "b.md"]
 
 
-def test_an_answer_that_uses_a_claim_that_fell_says_so() -> None:
-    job = two_sides()
+def test_an_answer_that_uses_a_rejected_claim_names_it() -> None:
+    job = contradicting_job()
     job.advance()
     settle_conflicts(job, k1="a.c1")
 
@@ -200,7 +200,7 @@ def test_an_answer_that_uses_a_claim_that_fell_says_so() -> None:
     assert "330 m [1]; not: Eiffel Tower: height: 984 feet [2]. Measured." in answer_of(job)
 
 
-def test_an_answer_that_does_not_use_it_need_not() -> None:
+def test_an_answer_without_the_rejected_claim_does_not_name_it() -> None:
     job = planned(a="", b="", c="a b")
     job.finish("a", claims=(METRES,))
     job.finish("b", claims=(FEET,))
@@ -212,7 +212,7 @@ def test_an_answer_that_does_not_use_it_need_not() -> None:
     assert answer_of(job) == "It is 330 m high [1]."
 
 
-def test_a_form_has_it_in_its_notes() -> None:
+def test_an_answer_with_a_schema_names_a_rejected_claim_in_its_notes() -> None:
     job = SimulatedJob(mode=Mode.SINGLE)
     job.advance()
     job.finish("answer", output={"height": 330}, claims=BOTH)
@@ -228,7 +228,7 @@ def test_a_form_has_it_in_its_notes() -> None:
 
 
 def test_later_roles_know_the_claims_that_they_must_not_use() -> None:
-    job = two_sides()
+    job = contradicting_job()
     job.advance()
     settle_conflicts(job, k1="a.c1")
     (settled,) = disputes_of(job.state, job.texts)
@@ -241,8 +241,8 @@ def test_later_roles_know_the_claims_that_they_must_not_use() -> None:
     }
 
 
-def test_claims_that_do_not_contradict_each_other_after_all_are_used_as_they_are() -> None:
-    job = two_sides()
+def test_claims_that_the_judge_finds_consistent_are_used_unchanged() -> None:
+    job = contradicting_job()
     job.advance()
     settle_conflicts(job, k1="a.c1 b.c1")
 
@@ -251,14 +251,14 @@ def test_claims_that_do_not_contradict_each_other_after_all_are_used_as_they_are
 
 
 def test_the_journal_holds_ids_of_claims_and_no_words() -> None:
-    job = two_sides()
+    job = contradicting_job()
     job.advance()
     settle_conflicts(job, k1="a.c1")
-    told = "".join(
+    events_json = "".join(
         recorded.event.to_json()
         for recorded in job.journal
         if isinstance(recorded.event, ConflictsFound | Judged)
     )
 
-    assert '"a.c1","b.c1"' in told
-    assert not any(word in told for word in ("Eiffel", "feet", "Measured"))
+    assert '"a.c1","b.c1"' in events_json
+    assert not any(word in events_json for word in ("Eiffel", "feet", "Measured"))

@@ -1,6 +1,4 @@
-"""A step with an effect begins after the review or the approval that covers it, and is not
-done twice.
-"""
+"""A step with an effect starts after its review or approval, and never acts twice."""
 
 from __future__ import annotations
 
@@ -35,9 +33,10 @@ DAY_S = 86_400.0
 ACTING = frozenset({"mailer"})
 
 
-def a_mail(*, write_first: bool = True, **marks: Any) -> Plan:
-    """Return a plan: `write`, then `send` by a specialist with an effect. `marks`: fields of
-    `send`.
+def mail_plan(*, write_first: bool = True, **marks: Any) -> Plan:
+    """Return a plan of `write` and `send`. The specialist of `send` has an effect.
+
+    `marks` holds extra fields of `send`.
     """
     plan = a_plan(write="", send="write" if write_first else "")
     marked = plan.by_id[StepId("send")].model_copy(
@@ -49,44 +48,46 @@ def a_mail(*, write_first: bool = True, **marks: Any) -> Plan:
 def make_job(
     plan: Plan | None = None, *, limits: JobLimits | None = None, **approvals: Any
 ) -> SimulatedJob:
-    """Return a job with its first steps at work."""
+    """Return a job whose first steps are issued."""
     job = SimulatedJob(limits or JobLimits(max_seconds=100), approvals=Approvals(**approvals))
     job.roles |= ACTING
     job.acting = ACTING
     job.advance()
-    job.make_plan(plan or a_mail())
+    job.make_plan(plan or mail_plan())
     job.advance()
     return job
 
 
-def sent(job: SimulatedJob, status: str = "ok", *, acted: bool = True, **changes: Any) -> None:
-    """`send` ends. `acted`: its tool may have run."""
+def finish_send(
+    job: SimulatedJob, status: str = "ok", *, acted: bool = True, **changes: Any
+) -> None:
+    """Finish the step `send`. `acted`: its tool may have run."""
     ended = {"stop_reason": StopReason.FINISHED, "acted": acted or None}
     job.finish("send", status, **(ended | changes))
     job.advance()
 
 
 def attempts_at_send(job: SimulatedJob) -> int:
-    return sum(one.step_id == "send" for one in job.events(HandoffIssued))
+    return sum(issued.step_id == "send" for issued in job.events(HandoffIssued))
 
 
 # After the review
 
 
 def test_a_step_after_the_review_begins_when_the_review_has_passed() -> None:
-    job = make_job(a_mail(after=AFTER_REVIEW))
+    job = make_job(mail_plan(after=AFTER_REVIEW))
     finish_steps(job, "write")
 
     assert job.open_names == {"assessor"}
     job.review()
     job.advance()
     assert job.open_names == {"send"}
-    sent(job)
+    finish_send(job)
     assert job.state.status is JobStatus.OK
 
 
 def test_the_step_waits_while_the_review_sends_work_back() -> None:
-    job = make_job(a_mail(after=AFTER_REVIEW))
+    job = make_job(mail_plan(after=AFTER_REVIEW))
     finish_steps(job, "write")
     job.review(write="Too long.")
     job.advance()
@@ -98,11 +99,11 @@ def test_the_step_waits_while_the_review_sends_work_back() -> None:
     assert job.open_names == {"send"}
 
 
-def test_a_step_that_depends_on_it_waits_for_the_review_as_well() -> None:
+def test_a_step_that_depends_on_an_effect_waits_for_the_review() -> None:
     plan = a_plan(write="", send="", note="send")
     steps = [
-        one.model_copy(update={"after": AFTER_REVIEW}) if one.id == "send" else one
-        for one in plan.steps
+        step.model_copy(update={"after": AFTER_REVIEW}) if step.id == "send" else step
+        for step in plan.steps
     ]
     job = make_job(plan.model_copy(update={"steps": tuple(steps)}))
     finish_steps(job, "write")
@@ -114,8 +115,8 @@ def test_a_step_that_depends_on_it_waits_for_the_review_as_well() -> None:
     assert job.open_names == {"note"}
 
 
-def test_a_review_that_does_not_pass_gives_it_up_and_says_why() -> None:
-    job = make_job(a_mail(after=AFTER_REVIEW), limits=JobLimits(max_rounds=0))
+def test_a_failed_review_gives_up_the_step_with_an_effect_and_states_the_reason() -> None:
+    job = make_job(mail_plan(after=AFTER_REVIEW), limits=JobLimits(max_rounds=0))
     finish_steps(job, "write")
     job.review(write="Wrong.")
     job.advance()
@@ -128,7 +129,7 @@ def test_a_review_that_does_not_pass_gives_it_up_and_says_why() -> None:
 
 
 def test_a_review_without_time_passes_nothing() -> None:
-    job = make_job(a_mail(after=AFTER_REVIEW))
+    job = make_job(mail_plan(after=AFTER_REVIEW))
     job.now += 99
     finish_steps(job, "write")
 
@@ -136,7 +137,7 @@ def test_a_review_without_time_passes_nothing() -> None:
 
 
 def test_a_judge_that_settles_the_last_dispute_for_the_writer_lets_the_step_begin() -> None:
-    job = make_job(a_mail(after=AFTER_REVIEW), limits=JobLimits(max_rounds=1))
+    job = make_job(mail_plan(after=AFTER_REVIEW), limits=JobLimits(max_rounds=1))
     finish_steps(job, "write")
     job.review(write="Too long.")
     job.advance()
@@ -151,7 +152,7 @@ def test_a_judge_that_settles_the_last_dispute_for_the_writer_lets_the_step_begi
 
 
 def test_a_judge_that_agrees_with_the_reviewer_does_not_let_the_step_begin() -> None:
-    job = make_job(a_mail(after=AFTER_REVIEW), limits=JobLimits(max_rounds=1))
+    job = make_job(mail_plan(after=AFTER_REVIEW), limits=JobLimits(max_rounds=1))
     finish_steps(job, "write")
     job.review(write="Too long.")
     job.advance()
@@ -165,7 +166,7 @@ def test_a_judge_that_agrees_with_the_reviewer_does_not_let_the_step_begin() -> 
 
 
 def test_steps_that_all_wait_for_the_review_leave_nothing_to_review() -> None:
-    plan = a_mail(after=AFTER_REVIEW)
+    plan = mail_plan(after=AFTER_REVIEW)
     (problem,) = problems_by_step(plan.steps[1:], [StepId("write")])
 
     assert problem.said == "step send waits for the review, and no step is reviewed before it"
@@ -175,7 +176,7 @@ def test_steps_that_all_wait_for_the_review_leave_nothing_to_review() -> None:
 
 
 def test_a_step_that_requires_approval_is_asked_about_while_the_others_go_on() -> None:
-    job = make_job(a_mail(write_first=False, approve=True))
+    job = make_job(mail_plan(write_first=False, approve=True))
 
     assert job.state.question is not None
     assert (job.state.question.what, job.state.question.steps) == (ApprovalOf.STEP, ("send",))
@@ -188,11 +189,11 @@ def test_a_step_that_requires_approval_is_asked_about_while_the_others_go_on() -
 def test_a_step_with_an_effect_is_asked_about_where_the_answer_or_the_research_is_approved() -> (
     None
 ):
-    for what in (ApprovalOf.ANSWER, ApprovalOf.RESEARCH):
-        job = make_job(what=(what,))
+    for question in (ApprovalOf.ANSWER, ApprovalOf.RESEARCH):
+        job = make_job(what=(question,))
         finish_steps(job, "write")
 
-        assert job.state.asks_about_steps, what
+        assert job.state.asks_about_steps, question
         assert attempts_at_send(job) == 0
 
 
@@ -206,7 +207,7 @@ def test_a_plan_that_was_approved_covers_the_effects_of_its_steps() -> None:
 
 
 def test_a_rejected_step_is_a_gap_and_the_job_ends_without_it() -> None:
-    job = make_job(a_mail(approve=True))
+    job = make_job(mail_plan(approve=True))
     finish_steps(job, "write")
     job.reject()
     job.advance()
@@ -219,7 +220,7 @@ def test_a_rejected_step_is_a_gap_and_the_job_ends_without_it() -> None:
 
 def test_single_steps_are_approved_or_rejected_and_the_rest_is_asked_about_again() -> None:
     plan = a_plan(a="", b="", c="")
-    steps = tuple(one.model_copy(update={"approve": True}) for one in plan.steps)
+    steps = tuple(step.model_copy(update={"approve": True}) for step in plan.steps)
     job = make_job(plan.model_copy(update={"steps": steps}))
     job.approve(steps=["a"])
     job.advance()
@@ -231,22 +232,22 @@ def test_single_steps_are_approved_or_rejected_and_the_rest_is_asked_about_again
     assert job.state.question.steps == ("c",)
 
 
-def test_a_second_chance_of_a_step_that_did_not_act_needs_no_second_approval() -> None:
-    job = make_job(a_mail(approve=True))
+def test_a_repeated_attempt_of_a_step_that_did_not_act_needs_no_second_approval() -> None:
+    job = make_job(mail_plan(approve=True))
     finish_steps(job, "write")
     job.approve()
     job.advance()
-    sent(job, "failed", acted=False)
+    finish_send(job, "failed", acted=False)
 
     assert (job.open_names, job.state.question) == ({"send"}, None)
 
 
 def test_a_step_that_is_done_again_with_other_inputs_is_asked_about_again() -> None:
-    job = make_job(a_mail(approve=True), what=(ApprovalOf.ANSWER,))
+    job = make_job(mail_plan(approve=True), what=(ApprovalOf.ANSWER,))
     finish_steps(job, "write")
     job.approve()
     job.advance()
-    sent(job, acted=False)
+    finish_send(job, acted=False)
     job.review(write="Wrong.")
     job.advance()
     finish_steps(job, "write")
@@ -262,7 +263,7 @@ def test_a_step_that_is_done_again_with_other_inputs_is_asked_about_again() -> N
 def test_a_step_without_approval_in_time_is_a_gap_and_its_effect_does_not_happen(
     on_timeout: OnTimeout,
 ) -> None:
-    job = make_job(a_mail(approve=True), timeout_s=60, on_timeout=on_timeout)
+    job = make_job(mail_plan(approve=True), timeout_s=60, on_timeout=on_timeout)
     finish_steps(job, "write")
     job.now += 60
     job.advance()
@@ -275,7 +276,7 @@ def test_a_step_without_approval_in_time_is_a_gap_and_its_effect_does_not_happen
 
 
 def test_the_jobs_time_stops_while_only_the_question_is_open() -> None:
-    job = make_job(a_mail(approve=True))
+    job = make_job(mail_plan(approve=True))
     job.now += 10
     finish_steps(job, "write")
     job.now += 5 * DAY_S
@@ -287,7 +288,7 @@ def test_the_jobs_time_stops_while_only_the_question_is_open() -> None:
 
 
 def test_the_jobs_time_runs_while_other_steps_work_during_the_question() -> None:
-    job = make_job(a_mail(write_first=False, approve=True))
+    job = make_job(mail_plan(write_first=False, approve=True))
     assert next_due(job.state, job.now, LEASE_S) == BEGIN + 100
     job.now += 100
     job.advance()
@@ -298,12 +299,12 @@ def test_the_jobs_time_runs_while_other_steps_work_during_the_question() -> None
 
 
 def test_a_question_about_a_step_that_is_given_up_is_closed() -> None:
-    job = make_job(a_mail(write_first=False, approve=True))
-    asked = job.state.question
-    assert asked is not None
+    job = make_job(mail_plan(write_first=False, approve=True))
+    question = job.state.question
+    assert question is not None
     job.now += 100
     job.advance()
-    job.append(Approved(asked=asked.version))
+    job.append(Approved(asked=question.version))
 
     assert attempts_at_send(job) == 0
 
@@ -314,7 +315,7 @@ def test_a_question_about_a_step_that_is_given_up_is_closed() -> None:
 def test_a_step_that_may_have_acted_is_not_tried_again_when_it_fails() -> None:
     job = make_job()
     finish_steps(job, "write")
-    sent(job, "failed")
+    finish_send(job, "failed")
 
     assert (attempts_at_send(job), "send" in job.open_names) == (1, False)
     job.review()
@@ -325,15 +326,15 @@ def test_a_step_that_may_have_acted_is_not_tried_again_when_it_fails() -> None:
 def test_a_step_that_failed_before_it_acted_is_tried_again() -> None:
     job = make_job()
     finish_steps(job, "write")
-    sent(job, "failed", acted=False)
+    finish_send(job, "failed", acted=False)
 
     assert job.open_names == {"send"}
 
 
-def test_a_result_that_code_made_does_not_say_whether_the_step_acted_and_so_it_may_have() -> None:
+def test_a_step_with_a_result_made_by_code_may_have_acted() -> None:
     job = make_job()
     finish_steps(job, "write")
-    sent(job, "failed", acted=False, stop_reason=StopReason.DEFECT)
+    finish_send(job, "failed", acted=False, stop_reason=StopReason.DEFECT)
     job.review(send="It failed.")
     job.advance()
 
@@ -344,7 +345,7 @@ def test_a_review_sends_back_no_step_that_acted_and_no_dependent_of_a_revised_st
     for named in ("send", "write"):
         job = make_job()
         finish_steps(job, "write")
-        sent(job)
+        finish_send(job)
         job.review(**{named: "Wrong."})
         job.advance()
         if named == "write":
@@ -358,29 +359,29 @@ def test_a_review_sends_back_no_step_that_acted_and_no_dependent_of_a_revised_st
 def test_a_step_in_need_that_acted_is_not_asked_again() -> None:
     job = make_job()
     finish_steps(job, "write")
-    sent(job, "needs_input")
+    finish_send(job, "needs_input")
 
     assert attempts_at_send(job) == 1
     assert job.open_names == {"assessor"}
 
 
 def test_a_person_names_a_step_that_acted_to_have_it_repeated() -> None:
-    job = make_job(a_mail(on_failure=OnFailure.ASK))
+    job = make_job(mail_plan(on_failure=OnFailure.ASK))
     finish_steps(job, "write")
-    sent(job, "failed")
+    finish_send(job, "failed")
 
-    (asked,) = job.events(ApprovalAsked)
-    assert asked.what is ApprovalOf.FAILURE
-    assert asked.why.endswith("send may have acted already: name the step to run it again")
+    (question,) = job.events(ApprovalAsked)
+    assert question.what is ApprovalOf.FAILURE
+    assert question.why.endswith("send may have acted already: name the step to run it again")
     job.reject("Try again.", "send")
     job.advance()
     assert attempts_at_send(job) == 2
 
 
 def test_a_rejection_that_names_no_step_does_not_act_again() -> None:
-    job = make_job(a_mail(on_failure=OnFailure.ASK))
+    job = make_job(mail_plan(on_failure=OnFailure.ASK))
     finish_steps(job, "write")
-    sent(job, "failed")
+    finish_send(job, "failed")
     job.reject("Try again.")
     job.advance()
 
@@ -390,7 +391,7 @@ def test_a_rejection_that_names_no_step_does_not_act_again() -> None:
 def test_a_retried_job_does_not_act_again_unless_a_person_names_the_step() -> None:
     job = make_job()
     finish_steps(job, "write")
-    sent(job, "failed")
+    finish_send(job, "failed")
     job.review()
     job.advance()
 
@@ -427,7 +428,7 @@ def test_a_rejected_answer_is_made_again_without_the_steps_that_acted() -> None:
     finish_steps(job, "write")
     job.approve()
     job.advance()
-    sent(job)
+    finish_send(job)
     job.review()
     job.advance()
     job.reject("Shorter.", "write")
@@ -441,8 +442,8 @@ def test_a_rejected_answer_is_made_again_without_the_steps_that_acted() -> None:
 # Without effects
 
 
-def allowed(job: SimulatedJob, step_id: str) -> tuple[str, ...] | None:
-    """Return the tools with effects that an attempt at a step may use. None: all."""
+def allowed_tools(job: SimulatedJob, step_id: str) -> tuple[str, ...] | None:
+    """Return the tools with effects that an attempt at a step may use, or None for all tools."""
     step = Step(id=StepId(step_id), specialist="mailer", task="Send it.")
     spec = a_spec("send_mail", name="mailer")
     handoff = step_handoff(job.state, step, spec, spec.content_digest, job.texts, None)
@@ -455,7 +456,7 @@ def test_a_step_of_a_child_job_gets_no_tool_with_effects() -> None:
     job.advance()
     job.make_plan(a="")
 
-    assert allowed(job, "a") == ()
+    assert allowed_tools(job, "a") == ()
 
 
 def test_an_input_step_gets_no_tool_with_effects() -> None:
@@ -464,7 +465,7 @@ def test_an_input_step_gets_no_tool_with_effects() -> None:
     job.advance()
     job.resolve_needs(a=an_input_step("find"))
 
-    assert (allowed(job, "find"), allowed(job, "a")) == ((), None)
+    assert (allowed_tools(job, "find"), allowed_tools(job, "a")) == ((), None)
 
 
 def test_a_substitute_for_a_team_gets_no_tool_with_effects() -> None:
@@ -474,7 +475,7 @@ def test_a_substitute_for_a_team_gets_no_tool_with_effects() -> None:
     job.advance()
     job.make_plan(plan.model_copy(update={"steps": (team,)}))
 
-    assert allowed(job, "a") == ()
+    assert allowed_tools(job, "a") == ()
 
 
 def test_a_fact_checker_gets_no_tool_with_effects() -> None:

@@ -1,6 +1,4 @@
-"""A specialist checks an answer's facts before it leaves. A veto sends the answer back. The answer
-names the unchecked claims.
-"""
+"""A specialist checks the facts of an answer. A veto sends the answer back to its writer."""
 
 from __future__ import annotations
 
@@ -36,15 +34,15 @@ from tests.doubles.fact_check_invariants import check_facts
 from tests.doubles.handoffs import a_spec
 from tests.doubles.simulated_job import RESEARCHERS, SimulatedJob, a_plan
 
-AWAY = Observations(RESEARCHERS, is_fact_checker_away=True)
+CHECKER_AWAY = Observations(RESEARCHERS, is_fact_checker_away=True)
 
 
-def a_job(
+def checked_job(
     limits: JobLimits | None = None,
     min_words: int | None = None,
     approvals: Approvals = NOBODY_THERE,
 ) -> SimulatedJob:
-    """Return a job with one step, whose result is the answer. The writer checks it."""
+    """Return a job with one step, whose result is the answer. The writer checks its facts."""
     job = SimulatedJob(
         limits,
         mode=Mode.SINGLE,
@@ -55,20 +53,20 @@ def a_job(
     return job
 
 
-def answered(limits: JobLimits | None = None, min_words: int | None = None) -> SimulatedJob:
-    """The answer is there, and is about to leave."""
-    job = a_job(limits, min_words)
+def answered_job(limits: JobLimits | None = None, min_words: int | None = None) -> SimulatedJob:
+    """Return a job whose step is finished, so that the fact check is next."""
+    job = checked_job(limits, min_words)
     job.finish("answer", output="All in all, so.")
     job.advance()
     return job
 
 
-def mended(job: SimulatedJob) -> None:
+def finish_repair(job: SimulatedJob) -> None:
     job.finish("answer", output="All in all, not so.")
     job.advance()
 
 
-def checked(
+def finish_check(
     job: SimulatedJob, status: str = "ok", verdict: str | None = None, **wrong: str
 ) -> None:
     check_facts(job, status, verdict, **wrong)
@@ -80,11 +78,11 @@ def notes_of(job: SimulatedJob) -> str:
 
 
 def test_the_checker_gets_the_answer_after_the_gates_and_before_it_leaves() -> None:
-    job = a_job()
+    job = checked_job()
     job.finish("answer", output="All in all, so.")
 
     assert [type(command) for command in job.advance()][-2:] == [CheckGates, IssueFactCheck]
-    (issued,) = (one for one in job.events(HandoffIssued) if one.is_fact_check)
+    (issued,) = (issued for issued in job.events(HandoffIssued) if issued.is_fact_check)
     assert (issued.handoff_id, issued.assigned_to, issued.group, job.open_names) == (
         "fact_gate.1",
         "writer",
@@ -94,40 +92,40 @@ def test_the_checker_gets_the_answer_after_the_gates_and_before_it_leaves() -> N
 
 
 def test_an_answer_that_the_checker_passes_leaves_unchanged() -> None:
-    job = answered()
+    job = answered_job()
     check_facts(job)
 
     assert [type(command) for command in job.advance()] == [TakeFactCheck, EndJob]
     assert job.state.status is JobStatus.OK
 
 
-def test_an_answer_that_code_turns_down_does_not_reach_it() -> None:
-    job = answered(min_words=9)
+def test_an_answer_that_fails_the_gates_does_not_reach_the_fact_checker() -> None:
+    job = answered_job(min_words=9)
 
     assert job.open_names == {"answer"}
     assert job.state.role_attempts == {}
 
 
 def test_a_vetoed_answer_goes_back_to_its_writer_with_each_statement_and_reason() -> None:
-    job = answered()
-    checked(job, so="It is not so.")
+    job = answered_job()
+    finish_check(job, so="It is not so.")
     (feedback,) = job.handoffs["answer.2"].feedback
 
     assert feedback.author == "gate"
     assert '"so" is wrong: It is not so.' in feedback.text
     assert "fact-checker" in feedback.text
-    mended(job)
+    finish_repair(job)
     assert job.open_names == {FACT_GATE}, "what was mended is checked, too"
-    checked(job)
+    finish_check(job)
     assert job.state.status is JobStatus.OK
 
 
 def test_after_the_last_veto_the_answer_leaves_with_its_errors_below() -> None:
-    job = answered()
+    job = answered_job()
     for _ in range(MOST_GATE_ROUNDS):
-        checked(job, so="It is not so.")
-        mended(job)
-    checked(job, so="It is not so.")
+        finish_check(job, so="It is not so.")
+        finish_repair(job)
+    finish_check(job, so="It is not so.")
 
     assert job.state.status is JobStatus.PARTIAL
     assert job.state.role_attempts[FACT_GATE] == MOST_GATE_ROUNDS + 1
@@ -137,12 +135,12 @@ def test_after_the_last_veto_the_answer_leaves_with_its_errors_below() -> None:
 
 
 def test_vetoes_of_code_and_of_the_fact_checker_are_counted_together() -> None:
-    job = answered(min_words=4)
-    checked(job, so="It is not so.")
+    job = answered_job(min_words=4)
+    finish_check(job, so="It is not so.")
     job.finish("answer", output="No.")
     job.advance()
-    mended(job)
-    checked(job, so="It is not so.")
+    finish_repair(job)
+    finish_check(job, so="It is not so.")
 
     assert job.state.status is JobStatus.PARTIAL
     assert job.state.gate_rounds == MOST_GATE_ROUNDS
@@ -156,35 +154,33 @@ def test_vetoes_of_code_and_of_the_fact_checker_are_counted_together() -> None:
         ("ok", "CANNOT_SAY", "could not say (Held against"),
     ],
 )
-def test_an_answer_that_it_did_not_check_leaves_as_partial_and_says_so(
-    status: str, verdict: str, why: str
-) -> None:
-    job = answered()
-    checked(job, status, verdict)
+def test_an_unchecked_answer_is_partial_and_says_so(status: str, verdict: str, why: str) -> None:
+    job = answered_job()
+    finish_check(job, status, verdict)
 
     assert job.state.status is JobStatus.PARTIAL
     assert "The facts of the answer were not checked: " in notes_of(job)
     assert why in notes_of(job)
 
 
-def test_a_veto_that_a_limit_cut_short_is_one_all_the_same() -> None:
-    job = answered()
-    checked(job, "partial", so="It is not so.")
+def test_a_veto_that_a_limit_cut_short_counts_as_a_veto() -> None:
+    job = answered_job()
+    finish_check(job, "partial", so="It is not so.")
 
     assert job.open_names == {"answer"}
 
 
 def test_the_job_does_not_wait_for_an_unserved_fact_checker() -> None:
-    job = a_job()
+    job = checked_job()
     job.finish("answer", output="All in all, so.")
 
-    assert SkipFactCheck(NO_WORKER.format("writer")) in job.advance(AWAY)
+    assert SkipFactCheck(NO_WORKER.format("writer")) in job.advance(CHECKER_AWAY)
     assert job.state.status is JobStatus.PARTIAL
     assert "no worker of `writer` was there" in notes_of(job)
 
 
 def test_a_fact_check_that_is_open_at_the_deadline_is_given_up() -> None:
-    job = answered()
+    job = answered_job()
     job.now = job.state.deadline
     job.advance()
 
@@ -194,7 +190,7 @@ def test_a_fact_check_that_is_open_at_the_deadline_is_given_up() -> None:
 
 
 def test_without_time_the_fact_checker_is_not_asked() -> None:
-    job = a_job()
+    job = checked_job()
     job.finish("answer", output="All in all, so.")
     job.now = job.state.working_deadline
     job.advance()
@@ -203,8 +199,8 @@ def test_without_time_the_fact_checker_is_not_asked() -> None:
     assert "no time was left" in notes_of(job)
 
 
-def test_a_cancel_does_not_wait_for_it() -> None:
-    job = answered()
+def test_a_cancel_does_not_wait_for_the_fact_checker() -> None:
+    job = answered_job()
     job.append(CancelRequested())
     job.advance()
 
@@ -212,44 +208,44 @@ def test_a_cancel_does_not_wait_for_it() -> None:
     assert job.state.open == {}
 
 
-def test_a_person_is_asked_about_the_answer_after_it() -> None:
-    job = a_job(approvals=Approvals(what=(ApprovalOf.ANSWER,)))
+def test_a_person_is_asked_about_the_answer_after_the_fact_check() -> None:
+    job = checked_job(approvals=Approvals(what=(ApprovalOf.ANSWER,)))
     job.finish("answer", output="All in all, so.")
     job.advance()
     assert job.state.question is None
-    checked(job)
+    finish_check(job)
 
     assert job.state.question is not None
     assert job.state.question.what is ApprovalOf.ANSWER
 
 
 def test_an_answer_that_a_person_sent_back_is_checked_again() -> None:
-    job = a_job(approvals=Approvals(what=(ApprovalOf.ANSWER,)))
+    job = checked_job(approvals=Approvals(what=(ApprovalOf.ANSWER,)))
     job.finish("answer", output="All in all, so.")
     job.advance()
-    checked(job)
+    finish_check(job)
     job.reject("No.")
     job.advance()
-    mended(job)
+    finish_repair(job)
 
     assert job.open_names == {FACT_GATE}
 
 
 def test_the_same_answer_is_not_checked_twice() -> None:
     """The repair attempt fails, so the earlier findings stand."""
-    job = answered()
-    checked(job, so="It is not so.")
+    job = answered_job()
+    finish_check(job, so="It is not so.")
     while job.open_names == {"answer"} and job.step("answer").attempt < 9:
         job.finish("answer", "failed")
         job.advance()
 
     assert job.state.status is JobStatus.PARTIAL
     assert job.state.role_attempts[FACT_GATE] == 1
-    assert len([one for one in job.events(FactsChecked) if one.wrong]) == MOST_GATE_ROUNDS + 1
+    assert len([check for check in job.events(FactsChecked) if check.wrong]) == MOST_GATE_ROUNDS + 1
 
 
-def test_when_it_hits_a_budget_and_its_user_gives_more_it_is_asked_again() -> None:
-    job = answered(JobLimits(on_limit=OnLimit.ASK))
+def test_a_fact_checker_stopped_by_the_budget_is_asked_again_with_a_larger_budget() -> None:
+    job = answered_job(JobLimits(on_limit=OnLimit.ASK))
     job.finish(FACT_GATE, "failed", stop_reason=StopReason.JOB_BUDGET)
     job.advance()
     assert job.state.asked_at is not None
@@ -257,13 +253,13 @@ def test_when_it_hits_a_budget_and_its_user_gives_more_it_is_asked_again() -> No
     job.advance()
 
     assert job.open_names == {FACT_GATE}
-    checked(job)
+    finish_check(job)
     assert job.state.status is JobStatus.OK
 
 
 @pytest.mark.parametrize("on_limit", [OnLimit.STOP, OnLimit.WRAP_UP])
-def test_when_it_hits_a_budget_otherwise_the_answer_leaves_unchecked(on_limit: OnLimit) -> None:
-    job = answered(JobLimits(on_limit=on_limit))
+def test_without_a_larger_budget_the_answer_leaves_unchecked(on_limit: OnLimit) -> None:
+    job = answered_job(JobLimits(on_limit=on_limit))
     job.finish(FACT_GATE, "failed", stop_reason=StopReason.JOB_BUDGET)
     job.advance()
 
@@ -272,18 +268,18 @@ def test_when_it_hits_a_budget_otherwise_the_answer_leaves_unchecked(on_limit: O
 
 
 def test_a_retry_repeats_a_failed_fact_check() -> None:
-    job = answered()
-    checked(job, "failed")
+    job = answered_job()
+    finish_check(job, "failed")
     job.append(RetryRequested())
     job.advance()
 
     assert job.open_names == {FACT_GATE}
-    checked(job)
+    finish_check(job)
     assert job.state.status is JobStatus.OK
 
 
 def test_the_closing_reserve_includes_the_fact_check() -> None:
-    job = a_job()
+    job = checked_job()
 
     assert closers(job.state) == ("writer",)
 
@@ -303,7 +299,9 @@ def test_the_checker_sees_the_answer_its_claims_and_the_documents_without_histor
         job.state, spec, spec.content_digest, 1, task=task, schema=fact_check_schema()
     )
 
-    assert [(one.step_id, one.result) for one in handoff.context] == [("b", job.step("b").result)]
+    assert [(result.step_id, result.result) for result in handoff.context] == [
+        ("b", job.step("b").result)
+    ]
     assert (handoff.feedback, handoff.artifacts) == ((), ())
     assert handoff.task_description == task
     assert task.endswith('"Compare."')

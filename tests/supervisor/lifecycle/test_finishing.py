@@ -1,6 +1,4 @@
-"""`handoff retry` fills gaps. A step that depends on a gap runs again only if the gap's new result
-differs.
-"""
+"""`handoff retry` repeats gaps. A dependent of a gap runs again only if the new result differs."""
 
 from __future__ import annotations
 
@@ -31,52 +29,52 @@ from tests.doubles.random_job import RandomJob
 from tests.doubles.simulated_job import SimulatedJob
 from tests.property_settings import draws
 
-FAILS_FOR_EVER = "it is not there"
+LASTING_ERROR = "it is not there"
 
 
-def with_a_gap(
+def job_with_gap(
     *, gaps: tuple[str, ...] = ("b",), approvals: Approvals | None = None, **depends_on: str
 ) -> SimulatedJob:
-    """A job that has ended without these."""
+    """Return an ended job in which the steps `gaps` failed."""
     job = SimulatedJob(approvals=approvals or Approvals())
     job.advance()
     job.make_plan(**depends_on)
     job.advance()
-    ends(job, *gaps)
+    run_to_end(job, *gaps)
     assert job.state.status is JobStatus.PARTIAL
     return job
 
 
-def ends(job: SimulatedJob, *failing: str) -> None:
-    """Run the job to its end: all handoffs succeed except `failing`, the review passes, questions
-    are approved.
+def run_to_end(job: SimulatedJob, *failing: str) -> None:
+    """Run the job to its end. All handoffs succeed except `failing`, and all questions are
+    approved.
     """
     while not job.state.ended:
         if job.state.question:
             job.approve()
-        for one in sorted(job.open_names):
-            if one == "assessor":
+        for name in sorted(job.open_names):
+            if name == "assessor":
                 job.review()
             else:
                 job.finish(
-                    one,
-                    *(("failed",) if one in failing else ()),
-                    **({"error": FAILS_FOR_EVER} if one in failing else {}),
+                    name,
+                    *(("failed",) if name in failing else ()),
+                    **({"error": LASTING_ERROR} if name in failing else {}),
                 )
         job.advance()
 
 
-def finishes(job: SimulatedJob, *failing: str, whole: bool = True) -> list[str]:
-    """Retry the job, and return the handoffs that were issued, in order."""
+def retry_to_end(job: SimulatedJob, *failing: str, whole: bool = True) -> list[str]:
+    """Retry the job, run it to its end, and return the ids of the issued handoffs in order."""
     before = len(job.events(HandoffIssued))
     job.append(RetryRequested(whole=whole, holds=True))
     job.advance()
-    ends(job, *failing)
+    run_to_end(job, *failing)
     return [event.handoff_id for event in job.events(HandoffIssued)[before:]]
 
 
 def test_a_retry_of_an_answer_with_gaps_fills_the_gaps() -> None:
-    job = with_a_gap(a="", b="", c="a b")
+    job = job_with_gap(a="", b="", c="a b")
 
     assert retry_of(job.state, {}, None, NewLimits()).whole
     assert not retry_of(job.state, {}, "b", NewLimits()).whole
@@ -87,77 +85,77 @@ def test_a_retry_of_a_job_without_an_answer_leaves_its_joins_as_they_are() -> No
     job.advance()
     job.make_plan(a="", b="a")
     job.advance()
-    ends(job, "a")
+    run_to_end(job, "a")
 
     assert job.state.status is JobStatus.FAILED
     assert not retry_of(job.state, {}, None, NewLimits()).whole
 
 
-def said(job: SimulatedJob) -> str:
+def answer_json(job: SimulatedJob) -> str:
     assert job.state.ended
     return assemble(job.state, job.state.ended.status, job.texts, None).to_json()
 
 
 def test_finish_pays_only_for_a_persistent_gap_and_keeps_the_answer() -> None:
-    job = with_a_gap(a="", b="", c="a b", d="c")
-    before = said(job)
+    job = job_with_gap(a="", b="", c="a b", d="c")
+    before = answer_json(job)
 
     for attempt in (2, 3):
-        assert finishes(job, "b") == [f"b.{attempt}"]
-        assert said(job) == before
+        assert retry_to_end(job, "b") == [f"b.{attempt}"]
+        assert answer_json(job) == before
 
 
 def test_a_gap_that_is_filled_is_built_on_again_and_reviewed() -> None:
-    job = with_a_gap(a="", b="", c="a b", d="c", e="a")
+    job = job_with_gap(a="", b="", c="a b", d="c", e="a")
 
-    assert finishes(job) == ["b.2", "c.2", "d.2", "assessor.2"]
+    assert retry_to_end(job) == ["b.2", "c.2", "d.2", "assessor.2"]
     assert job.state.status is JobStatus.OK
 
 
 def test_the_dependents_of_a_step_that_fails_again_keep_their_results() -> None:
-    job = with_a_gap(a="", b="", c="a b", d="c")
+    job = job_with_gap(a="", b="", c="a b", d="c")
     d = job.step("d").result
 
-    issued = finishes(job, "c")
+    issued = retry_to_end(job, "c")
 
     assert issued == ["b.2", "c.2", "assessor.2"]
     assert job.step("d").result == d
 
 
-def test_a_gap_behind_a_held_result_waits_until_that_is_sure() -> None:
-    job = with_a_gap(gaps=("b", "d"), a="", b="", c="a b", d="c")
+def test_a_gap_after_a_held_result_waits_until_the_result_is_confirmed() -> None:
+    job = job_with_gap(gaps=("b", "d"), a="", b="", c="a b", d="c")
 
-    assert finishes(job) == ["b.2", "c.2", "d.2", "assessor.2"]
-
-
-def test_a_gap_behind_a_held_result_is_tried_when_that_is_sure_to_stand() -> None:
-    job = with_a_gap(gaps=("b", "d"), a="", b="", c="a b", d="c")
-
-    assert finishes(job, "b") == ["b.2", "d.2", "assessor.2"]
+    assert retry_to_end(job) == ["b.2", "c.2", "d.2", "assessor.2"]
 
 
-def test_a_retry_of_all_that_did_not_succeed_has_the_answer_reviewed_in_any_case() -> None:
-    job = with_a_gap(a="", b="", c="a b")
+def test_a_gap_after_a_held_result_is_repeated_once_the_result_is_confirmed() -> None:
+    job = job_with_gap(gaps=("b", "d"), a="", b="", c="a b", d="c")
 
-    assert finishes(job, "b", whole=False) == ["b.2", "assessor.2"]
+    assert retry_to_end(job, "b") == ["b.2", "d.2", "assessor.2"]
+
+
+def test_a_retry_of_all_failed_steps_reviews_the_answer_in_any_case() -> None:
+    job = job_with_gap(a="", b="", c="a b")
+
+    assert retry_to_end(job, "b", whole=False) == ["b.2", "assessor.2"]
 
 
 def test_an_unchanged_answer_needs_no_second_approval() -> None:
-    job = with_a_gap(approvals=Approvals(what=(ApprovalOf.ANSWER,)), a="", b="", c="a b")
-    asked = job.state.approved
+    job = job_with_gap(approvals=Approvals(what=(ApprovalOf.ANSWER,)), a="", b="", c="a b")
+    approvals = job.state.approved
 
-    finishes(job, "b")
+    retry_to_end(job, "b")
 
-    assert asked == job.state.approved == (ApprovalOf.ANSWER,)
+    assert approvals == job.state.approved == (ApprovalOf.ANSWER,)
     assert job.state.question is None
 
 
-def test_a_retry_that_names_a_step_does_all_that_builds_on_it_again() -> None:
-    job = with_a_gap(a="", b="", c="a b", d="c")
+def test_a_retry_of_a_named_step_repeats_the_step_and_its_dependents() -> None:
+    job = job_with_gap(a="", b="", c="a b", d="c")
     before = len(job.events(HandoffIssued))
     job.append(retry_of(job.state, {}, "b", NewLimits()))
     job.advance()
-    ends(job, "b")
+    run_to_end(job, "b")
 
     assert [event.handoff_id for event in job.events(HandoffIssued)[before:]] == [
         "b.2",
@@ -168,10 +166,10 @@ def test_a_retry_that_names_a_step_does_all_that_builds_on_it_again() -> None:
 
 
 def test_a_retry_of_an_older_version_repeats_everything() -> None:
-    job = with_a_gap(a="", b="", c="a b")
+    job = job_with_gap(a="", b="", c="a b")
     job.append(RetryRequested(whole=True))
     job.advance()
-    ends(job, "b")
+    run_to_end(job, "b")
 
     assert [event.handoff_id for event in job.events(HandoffIssued)][-3:] == [
         "b.2",
@@ -195,7 +193,7 @@ def test_every_handoff_of_a_finish_has_a_reason(seed: int) -> None:
     job.check_end()
 
     fresh = set[str]()
-    for event in (one.event for one in job.journal[at:]):
+    for event in (recorded.event for recorded in job.journal[at:]):
         match event:
             case (
                 Reviewed(steps=(_, *_))
@@ -204,7 +202,7 @@ def test_every_handoff_of_a_finish_has_a_reason(seed: int) -> None:
                 | Rejected()
                 | Arbitrated()
             ):
-                return  # a step that was sent back has that reason
+                return  # a step that was sent back has its own reason
             case HandoffFinished() if event.status in (ResultStatus.OK, ResultStatus.PARTIAL):
                 fresh.add(event.handoff_id.rpartition(".")[0])
             case HandoffIssued(step_id=step) if step in state.steps:

@@ -1,6 +1,4 @@
-"""A job that follows another job begins with its results. The results have other names than the
-job's steps.
-"""
+"""A job that follows another job starts with its results, under names that no step has."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ from tests.doubles.simulated_job import SimulatedJob, a_plan, finish_steps, plan
 NAMES = st.from_regex(re.compile(NAME_PATTERN), fullmatch=True).map(StepId)
 
 
-def ended(**claims: Claim) -> SimulatedJob:
-    """a and b, then c out of both; c is the answer."""
+def ended_job(**claims: Claim) -> SimulatedJob:
+    """Return an ended job with the steps a, b (failed) and c. The result of c is the answer."""
     job = planned(a="", b="", c="a b")
     job.finish("a", output="It is 5 [a.c1].", claims=(a_claim("a.c1", "5", "km"),))
     job.finish("b", "failed", error="no")
@@ -48,21 +46,26 @@ def ended(**claims: Claim) -> SimulatedJob:
     return job
 
 
-def following(job: SimulatedJob) -> tuple[dict[str, Given], dict[str, HandoffResult]]:
-    found, texts = copy_results(job.state, job.texts)
+def copied_results(job: SimulatedJob) -> tuple[dict[str, Given], dict[str, HandoffResult]]:
+    items, texts = copy_results(job.state, job.texts)
     results = {ref(text).digest: HandoffResult.from_json(text) for text in texts}
-    return {one.step: one for one in found}, {one.step: results[one.result.digest] for one in found}
+    return {item.step: item for item in items}, {
+        item.step: results[item.result.digest] for item in items
+    }
 
 
 def test_usable_results_are_given_and_the_answer_is_marked_as_answer() -> None:
-    found, _ = following(ended())
+    items, _ = copied_results(ended_job())
 
-    assert {name: one.is_answer for name, one in found.items()} == {"prev_c": True, "prev_a": False}
-    assert answers_in(tuple(found.values())) == ("prev_c",)
+    assert {name: item.is_answer for name, item in items.items()} == {
+        "prev_c": True,
+        "prev_a": False,
+    }
+    assert answers_in(tuple(items.values())) == ("prev_c",)
 
 
 def test_claims_and_markers_of_a_result_that_is_given_have_the_new_names() -> None:
-    _, results = following(ended())
+    _, results = copied_results(ended_job())
 
     assert results["prev_a"].output == "It is 5 [prev_a.c1]."
     assert results["prev_c"].output == {"far": ["5 km [prev_a.c1]", "[prev_c.c1]"]}
@@ -88,19 +91,19 @@ def test_two_names_stay_distinct_in_a_chain_of_follow_ups(names: list[StepId], t
     assert all(re.fullmatch(NAME_PATTERN, name) for name in handed_on)
 
 
-def test_a_name_says_how_long_ago_it_was() -> None:
+def test_a_name_states_the_distance_to_the_earlier_job() -> None:
     assert [earlier(StepId("find")), earlier(earlier(StepId("find")))] == [
         "prev_find",
         "prev2_find",
     ]
 
 
-def begun_with(*names: str, **depends_on: str) -> SimulatedJob:
-    """A job that was given these results, and has this plan."""
+def job_given(*names: str, **depends_on: str) -> SimulatedJob:
+    """Return a job with these given results and this plan."""
     results = {name: a_result_of(handoff_id(name, 1), ResultStatus.OK) for name in names}
     known = tuple(
-        Given(step=StepId(name), specialist="writer", result=ref(one.to_json()), is_answer=True)
-        for name, one in results.items()
+        Given(step=StepId(name), specialist="writer", result=ref(result.to_json()), is_answer=True)
+        for name, result in results.items()
     )
     job = SimulatedJob(given=known)
     job.advance()
@@ -113,22 +116,22 @@ def begun_with(*names: str, **depends_on: str) -> SimulatedJob:
         )
         for name, before in depends_on.items()
     )
-    job.make_plan(Plan(steps=steps, given=tuple(one.step for one in known)))
+    job.make_plan(Plan(steps=steps, given=tuple(item.step for item in known)))
     job.advance()
     return job
 
 
 def test_a_step_that_depends_on_a_given_result_begins_at_once_with_it() -> None:
-    job = begun_with("prev_a", t="prev_a", u="t prev_a")
+    job = job_given("prev_a", t="prev_a", u="t prev_a")
 
     assert job.open_names == {"t"}
-    assert [one.step_id for one in job.handoffs["t.1"].context] == ["prev_a"]
+    assert [result.step_id for result in job.handoffs["t.1"].context] == ["prev_a"]
     finish_steps(job, "t")
-    assert [one.step_id for one in job.handoffs["u.1"].context] == ["t", "prev_a"]
+    assert [result.step_id for result in job.handoffs["u.1"].context] == ["t", "prev_a"]
 
 
 def test_a_given_result_is_not_part_of_the_answer_by_itself() -> None:
-    job = begun_with("prev_a", t="")
+    job = job_given("prev_a", t="")
     finish_steps(job, "t")
     job.review()
     job.advance()

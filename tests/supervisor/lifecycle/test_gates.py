@@ -1,6 +1,4 @@
-"""Gates check an answer by code before it leaves. A failed answer is sent back with its errors, or
-leaves with a note.
-"""
+"""Gates check an answer by code. A failed answer is sent back, or leaves with a note."""
 
 from __future__ import annotations
 
@@ -24,12 +22,12 @@ from tests.doubles.simulated_job import SimulatedJob, a_plan
 GATES = Gates(min_words=3)
 
 
-def vetoes(text: str, **gates: Any) -> tuple[str, ...]:
+def vetoes_against(text: str, **gates: Any) -> tuple[str, ...]:
     return vetoes_of(Gates(**gates), text, 0)
 
 
 @pytest.mark.parametrize(
-    ("gates", "good", "bad", "said"),
+    ("gates", "good", "bad", "message"),
     [
         ({"min_words": 3}, "One two three.", "One two.", "2 words, at least 3"),
         ({"max_words": 2}, "One two.", "One two three.", "3 words, at most 2"),
@@ -56,53 +54,53 @@ def vetoes(text: str, **gates: Any) -> tuple[str, ...]:
     ],
 )
 def test_each_gate_names_its_requirement(
-    gates: dict[str, Any], good: str | None, bad: str, said: str
+    gates: dict[str, Any], good: str | None, bad: str, message: str
 ) -> None:
-    assert good is None or vetoes(good, **gates) == ()
-    (veto,) = vetoes(bad, **gates)
-    assert said in veto
+    assert good is None or vetoes_against(good, **gates) == ()
+    (veto,) = vetoes_against(bad, **gates)
+    assert message in veto
 
 
 @pytest.mark.parametrize("text", ["## Caf\u00e9\n\nOpen.", "## Cafe\u0301\n\nOpen."])
 @pytest.mark.parametrize("word", ["Caf\u00e9", "Cafe\u0301"])
 def test_a_gate_reads_both_spellings_of_a_character(word: str, text: str) -> None:
-    assert vetoes(text, sections=(word,), required=(word,)) == ()
-    assert vetoes(text, forbidden=(word,)) != ()
+    assert vetoes_against(text, sections=(word,), required=(word,)) == ()
+    assert vetoes_against(text, forbidden=(word,)) != ()
 
 
 @pytest.mark.parametrize(
     "text", ["16000", "16 000.", "(16,000)", "16k", "16 thousand", "1.6e4", "2019-16000", "$16,000"]
 )
 def test_a_number_is_found_in_every_notation(text: str) -> None:
-    assert vetoes(f"So it is {text} of them [3].", numbers=(16_000.0,)) == ()
+    assert vetoes_against(f"So it is {text} of them [3].", numbers=(16_000.0,)) == ()
 
 
 @pytest.mark.parametrize("text", ["160000", "16.000", "116,000", "[16000]", "sixteen"])
 def test_another_number_or_the_number_of_a_source_does_not_match(text: str) -> None:
-    assert vetoes(text.replace("16000]", "16]"), numbers=(16_000.0, 16.0)) != ()
+    assert vetoes_against(text.replace("16000]", "16]"), numbers=(16_000.0, 16.0)) != ()
 
 
 @given(st.integers(0, 10**9))
-def test_a_number_is_found_amid_any_text(number: int) -> None:
-    assert vetoes(f"It has {number:,} rows [1].", numbers=(float(number),)) == ()
+def test_a_number_is_found_within_any_text(number: int) -> None:
+    assert vetoes_against(f"It has {number:,} rows [1].", numbers=(float(number),)) == ()
 
 
 def test_no_gates_veto_nothing() -> None:
-    assert vetoes("") == ()
+    assert vetoes_against("") == ()
 
 
 @given(st.text(max_size=200))
 def test_a_pattern_that_would_freeze_another_engine_takes_no_time(text: str) -> None:
-    assert len(vetoes("a" * 5_000 + text, forbidden=("(a+)+$",))) <= 1
+    assert len(vetoes_against("a" * 5_000 + text, forbidden=("(a+)+$",))) <= 1
 
 
 @pytest.mark.parametrize(
-    ("gates", "found"),
+    ("gates", "expected"),
     [({"numbers": (7.0,)}, 0), ({"sections": ("Risks",)}, 1), ({"min_words": 1}, 0)],
 )
-def test_a_run_of_blanks_takes_no_time(gates: dict[str, Any], found: int) -> None:
-    """A match in cubic time would take hours, and hold the interpreter lock of its process."""
-    assert len(vetoes("# a" + " " * 100_000 + "x 7", **gates)) == found
+def test_a_run_of_blanks_takes_no_time(gates: dict[str, Any], expected: int) -> None:
+    """A match in cubic time would take hours and hold the interpreter lock."""
+    assert len(vetoes_against("# a" + " " * 100_000 + "x 7", **gates)) == expected
 
 
 @pytest.mark.parametrize(
@@ -116,17 +114,17 @@ def test_a_run_of_blanks_takes_no_time(gates: dict[str, Any], found: int) -> Non
     ],
 )
 def test_a_section_is_a_heading_of_markdown(text: str, is_there: bool) -> None:
-    assert (vetoes(f"One.\n{text}\nTwo.", sections=("Risks",)) == ()) is is_there
+    assert (vetoes_against(f"One.\n{text}\nTwo.", sections=("Risks",)) == ()) is is_there
 
 
 @pytest.mark.parametrize("line", ["=====", "-----"])
 def test_a_section_may_be_an_underlined_heading(line: str) -> None:
-    assert vetoes(f"One.\n\nRisks\n{line}\n\nTwo.", sections=("Risks",)) == ()
+    assert vetoes_against(f"One.\n\nRisks\n{line}\n\nTwo.", sections=("Risks",)) == ()
 
 
 @pytest.mark.parametrize("fence", ["```", "~~~", "````"])
 def test_a_heading_in_a_code_block_is_no_section(fence: str) -> None:
-    assert vetoes(f"One.\n\n{fence}\n# Risks\n{fence}\n\nTwo.", sections=("Risks",)) != ()
+    assert vetoes_against(f"One.\n\n{fence}\n# Risks\n{fence}\n\nTwo.", sections=("Risks",)) != ()
 
 
 def test_an_answer_that_must_be_cited_gets_the_list_of_uncited_sentences() -> None:
@@ -154,25 +152,25 @@ def test_the_figures_of_a_form_have_no_markers() -> None:
         {"max_words": 0},
     ],
 )
-def test_gates_that_nothing_could_pass_or_run_are_refused(gates: dict[str, Any]) -> None:
+def test_impossible_gates_are_refused(gates: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Gates(**gates)
 
 
-def answered(job: SimulatedJob, output: str) -> None:
-    """Finish the only step with this output, and let the review pass."""
+def finish_answer(job: SimulatedJob, output: str) -> None:
+    """Finish the only step with this output."""
     job.finish("answer", output=output)
     job.advance()
 
 
-def a_job(limits: JobLimits | None = None) -> SimulatedJob:
+def gated_job(limits: JobLimits | None = None) -> SimulatedJob:
     job = SimulatedJob(limits, mode=Mode.SINGLE, gates=GATES)
     job.advance()
     return job
 
 
 def test_an_answer_that_passes_leaves_unchanged() -> None:
-    job = a_job()
+    job = gated_job()
     job.finish("answer", output="All in all, so.")
 
     assert [type(command) for command in job.advance()][-2:] == [CheckGates, EndJob]
@@ -180,20 +178,20 @@ def test_an_answer_that_passes_leaves_unchanged() -> None:
 
 
 def test_a_veto_goes_back_to_the_writer_as_feedback() -> None:
-    job = a_job()
-    answered(job, "No.")
+    job = gated_job()
+    finish_answer(job, "No.")
     (feedback,) = job.handoffs["answer.2"].feedback
 
     assert feedback.author == "gate"
     assert "at least 3 are wanted" in feedback.text
-    answered(job, "All in all, so.")
+    finish_answer(job, "All in all, so.")
     assert job.state.status is JobStatus.OK
 
 
 def test_an_answer_that_stays_vetoed_leaves_as_partial_with_the_reason() -> None:
-    job = a_job()
+    job = gated_job()
     for _ in range(MOST_GATE_ROUNDS + 1):
-        answered(job, "No.")
+        finish_answer(job, "No.")
 
     assert job.state.status is JobStatus.PARTIAL
     answer = assemble(job.state, JobStatus.PARTIAL, job.texts, None)
@@ -201,7 +199,7 @@ def test_an_answer_that_stays_vetoed_leaves_as_partial_with_the_reason() -> None
 
 
 def test_without_time_an_answer_is_checked_and_not_sent_back() -> None:
-    job = a_job()
+    job = gated_job()
     job.finish("answer", output="No.")
     job.now = job.state.working_deadline
     job.advance()
@@ -229,11 +227,11 @@ def test_a_synthesizer_rewrites_its_own_answer() -> None:
 
 
 def test_a_retry_is_checked_again() -> None:
-    job = a_job()
+    job = gated_job()
     for _ in range(MOST_GATE_ROUNDS + 1):
-        answered(job, "No.")
+        finish_answer(job, "No.")
     job.append(RetryRequested())
     job.advance()
-    answered(job, "All in all, so.")
+    finish_answer(job, "All in all, so.")
 
     assert job.state.status is JobStatus.OK

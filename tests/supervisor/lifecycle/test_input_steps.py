@@ -1,6 +1,4 @@
-"""A step needs input: the planner adds another step that finds it, and the step in need waits for
-that step.
-"""
+"""A step that needs input waits for an input step, which the planner adds."""
 
 from __future__ import annotations
 
@@ -16,21 +14,21 @@ from tests.doubles.input_resolutions import an_input_step
 from tests.doubles.simulated_job import SimulatedJob, finish_steps, planned
 
 
-def in_need(job: SimulatedJob, *names: str) -> SimulatedJob:
+def ask_for_input(job: SimulatedJob, *names: str) -> SimulatedJob:
     for name in names:
         job.finish(name, "needs_input", needs="the year")
     job.advance()
     return job
 
 
-def helped(job: SimulatedJob, **answers: str | Step | None) -> SimulatedJob:
+def resolve_needs(job: SimulatedJob, **answers: str | Step | None) -> SimulatedJob:
     job.resolve_needs(**answers)
     job.advance()
     return job
 
 
 def test_a_step_in_need_waits_for_its_input_step_and_continues_with_its_result() -> None:
-    job = helped(in_need(planned(a="", b="a"), "a"), a=an_input_step("h"))
+    job = resolve_needs(ask_for_input(planned(a="", b="a"), "a"), a=an_input_step("h"))
     assert (job.open_names, job.step("a").status) == ({"h"}, StepStatus.WAITING)
 
     finish_steps(job, "h")
@@ -42,14 +40,14 @@ def test_a_step_in_need_waits_for_its_input_step_and_continues_with_its_result()
 
 
 def test_a_helper_is_no_part_of_the_answer() -> None:
-    job = helped(in_need(planned(a="", b="a"), "a"), a=an_input_step("h"))
+    job = resolve_needs(ask_for_input(planned(a="", b="a"), "a"), a=an_input_step("h"))
 
     assert job.state.sinks == ("b",)
     assert helpers_of(job.state) == {"h"}
 
 
 def test_a_failed_input_step_fails_no_other_step() -> None:
-    job = helped(in_need(planned(a=""), "a"), a=an_input_step("h"))
+    job = resolve_needs(ask_for_input(planned(a=""), "a"), a=an_input_step("h"))
     while "h" in job.open_names:
         job.finish("h", "failed")
         job.advance()
@@ -60,9 +58,9 @@ def test_a_failed_input_step_fails_no_other_step() -> None:
 
 
 def test_two_steps_with_the_same_need_wait_for_the_same_input_step() -> None:
-    job = in_need(planned(a="", b=""), "a", "b")
-    one = an_input_step("h")
-    helped(job, a=one, b=one)
+    job = ask_for_input(planned(a="", b=""), "a", "b")
+    input_step = an_input_step("h")
+    resolve_needs(job, a=input_step, b=input_step)
     assert job.open_names == {"h"}
 
     finish_steps(job, "h")
@@ -82,7 +80,7 @@ def test_a_join_counts_no_helper() -> None:
     )
     job = planned(Plan(steps=(*parts, joined)))
     finish_steps(job, "x")
-    helped(in_need(job, "a"), a=an_input_step("h"))
+    resolve_needs(ask_for_input(job, "a"), a=an_input_step("h"))
     assert job.open_names == {"h"}, "one result is enough to begin with, but not what it needs"
 
     finish_steps(job, "h")
@@ -92,9 +90,9 @@ def test_a_join_counts_no_helper() -> None:
 def test_a_helper_counts_as_an_answer_of_the_planner() -> None:
     job = planned(a="")
     for number in range(MOST_NEEDS_ANSWERED):
-        helped(in_need(job, "a"), a=an_input_step(f"h{number}"))
+        resolve_needs(ask_for_input(job, "a"), a=an_input_step(f"h{number}"))
         finish_steps(job, f"h{number}")
-    in_need(job, "a")
+    ask_for_input(job, "a")
 
     assert "a" not in job.open_names
     assert "still needs something" in str(job.failure_reason("a"))
@@ -106,7 +104,7 @@ def test_a_plan_that_changed_in_between_gets_no_input_step_and_the_planner_is_as
     job.make_plan(a="", b="a")
     job.advance()
     finish_steps(job, "a")
-    in_need(job, "b")
+    ask_for_input(job, "b")
     known = (job.state, job.plan)
     job.patch_plan(Patch(add=(an_input_step("p"),)))
     job.advance()
@@ -120,7 +118,7 @@ def test_a_step_that_was_given_up_in_between_gets_no_input_step() -> None:
     either = tuple(
         Step(id=StepId(name), specialist="researcher", task=f"Do {name}.") for name in ("a", "b")
     )
-    job = in_need(planned(Plan(steps=either, join=Join(enough=1))), "a")
+    job = ask_for_input(planned(Plan(steps=either, join=Join(enough=1))), "a")
     known = (job.state, job.plan)
     finish_steps(job, "b")
     job.resolve_needs(known, a=an_input_step("h"))

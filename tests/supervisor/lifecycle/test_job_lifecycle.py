@@ -1,4 +1,4 @@
-"""A job from its submission to its answer, as a specification."""
+"""The lifecycle of a job from its submission to its answer."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_a_step_that_needs_something_again_and_again_is_given_up() -> None:
     assert command.steps == ("a",)
 
 
-def test_a_cancel_ends_the_job_wherever_it_is() -> None:
+def test_a_cancel_ends_the_job_in_every_state() -> None:
     for stop_after in range(4):
         job = SimulatedJob()
         job.advance()

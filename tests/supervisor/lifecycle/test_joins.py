@@ -1,6 +1,4 @@
-"""A join continues with the results that it needs. It gives up late parts, and does not wait for
-parts that cannot help.
-"""
+"""A join continues with the results that it needs, and gives up late or useless parts."""
 
 from __future__ import annotations
 
@@ -18,10 +16,10 @@ from handoff_queue.supervisor.lifecycle.job_end import next_due
 from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
 from tests.doubles.simulated_job import LEASE_S, SimulatedJob, a_plan
 
-PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=300)
+USAGE = Usage(input_tokens=10, output_tokens=1, cost_microusd=300)
 
 
-def joined(
+def job_with_joins(
     plan: Plan,
     /,
     *,
@@ -29,7 +27,7 @@ def joined(
     on_failure: OnFailure = OnFailure.DROP,
     **joins: Join,
 ) -> SimulatedJob:
-    """Return a job with this plan whose first steps are issued."""
+    """Return a job with this plan and these joins. Its first steps are issued."""
     changed = tuple(
         step.model_copy(update={"join": joins.get(step.id), "on_failure": on_failure})
         for step in plan.steps
@@ -41,94 +39,94 @@ def joined(
     return job
 
 
-def of_three(**join: Any) -> SimulatedJob:
-    """d waits for a, b and c."""
-    return joined(a_plan(a="", b="", c="", d="a b c"), d=Join(**join))
+def job_joining_three(**join: Any) -> SimulatedJob:
+    """Return a job whose step d joins a, b and c."""
+    return job_with_joins(a_plan(a="", b="", c="", d="a b c"), d=Join(**join))
 
 
-def ends(job: SimulatedJob, *steps: str, status: str = "ok") -> None:
+def finish_in_order(job: SimulatedJob, *steps: str, status: str = "ok") -> None:
     for step in steps:
-        job.finish(step, status, usage=PAID, error="no" if status == "failed" else None)
+        job.finish(step, status, usage=USAGE, error="no" if status == "failed" else None)
         job.advance()
 
 
 def test_with_enough_results_a_join_continues_at_once_and_gives_up_late_parts() -> None:
-    job = of_three(enough=2)
-    ends(job, "a")
+    job = job_joining_three(enough=2)
+    finish_in_order(job, "a")
     assert job.open_names == {"b", "c"}
 
-    ends(job, "b")
+    finish_in_order(job, "b")
 
     assert job.open_names == {"d"}
     assert job.failure_reason("c") == "not waited for: 2 of 3 results were enough for d"
 
 
 def test_the_specialist_knows_the_late_parts() -> None:
-    job = of_three(enough=2)
-    ends(job, "a", "b")
+    job = job_joining_three(enough=2)
+    finish_in_order(job, "a", "b")
 
     handed_over = job.handoffs["d.1"]
-    assert [one.step_id for one in handed_over.context] == ["a", "b", "c"]
+    assert [result.step_id for result in handed_over.context] == ["a", "b", "c"]
     assert job.texts.result(handed_over.context[2].result).error == job.failure_reason("c")
 
 
 def test_a_failure_does_not_count_as_enough() -> None:
-    job = of_three(enough=2)
-    ends(job, "a", status="failed")
-    ends(job, "b")
+    job = job_joining_three(enough=2)
+    finish_in_order(job, "a", status="failed")
+    finish_in_order(job, "b")
     assert job.open_names == {"c"}
 
-    ends(job, "c")
+    finish_in_order(job, "c")
     assert job.open_names == {"d"}
 
 
 def test_an_unbegun_part_is_given_up_with_its_dependencies() -> None:
-    job = joined(a_plan(a="", b="", slow="", later="slow", d="a b later"), d=Join(enough=2))
-    ends(job, "a", "b")
+    job = job_with_joins(a_plan(a="", b="", slow="", later="slow", d="a b later"), d=Join(enough=2))
+    finish_in_order(job, "a", "b")
 
     assert job.open_names == {"d"}
     assert {name for name in ("slow", "later") if job.failure_reason(name)} == {"slow", "later"}
 
 
 def test_a_part_that_another_step_needs_is_not_given_up() -> None:
-    job = joined(a_plan(a="", b="", d="a b", e="b"), d=Join(enough=1))
-    ends(job, "a")
+    job = job_with_joins(a_plan(a="", b="", d="a b", e="b"), d=Join(enough=1))
+    finish_in_order(job, "a")
     assert job.open_names == {"b", "d"}
-    assert [one.step_id for one in job.handoffs["d.1"].context] == ["a"]
+    assert [result.step_id for result in job.handoffs["d.1"].context] == ["a"]
     assert "Not here, and not waited for: b." in job.handoffs["d.1"].task_description
 
-    ends(job, "b")
+    finish_in_order(job, "b")
     assert job.open_names == {"d", "e"}
 
 
 def test_a_required_part_is_awaited_even_with_enough_others() -> None:
-    job = of_three(enough=1, must=(StepId("c"),))
-    ends(job, "a", "b")
+    job = job_joining_three(enough=1, must=(StepId("c"),))
+    finish_in_order(job, "a", "b")
     assert job.open_names == {"c"}
 
-    ends(job, "c")
+    finish_in_order(job, "c")
     assert job.open_names == {"d"}
 
 
 def test_without_a_required_part_the_join_is_given_up_at_once() -> None:
-    job = of_three(must=(StepId("c"),))
-    ends(job, "c", status="failed")
+    job = job_joining_three(must=(StepId("c"),))
+    finish_in_order(job, "c", status="failed")
 
     assert job.failure_reason("d") == "it must have c, which failed"
     assert job.open_names == {"a", "b"}
 
 
 def test_a_join_that_can_no_longer_get_enough_results_is_given_up() -> None:
-    job = of_three(at_least=2)
-    ends(job, "a", "b", status="failed")
+    job = job_joining_three(at_least=2)
+    finish_in_order(job, "a", "b", status="failed")
 
     assert job.failure_reason("d") == "it needs at least 2 results, and only 1 can still be there"
 
 
 def test_at_the_end_of_its_time_a_join_continues_with_its_results() -> None:
-    job = of_three(within_s=60)
+    job = job_joining_three(within_s=60)
     job.now += 10
-    ends(job, "a")
+    finish_in_order(job, "a")
     assert next_due(job.state, job.now, LEASE_S) == pytest.approx(job.now + 50), (
         "a sweeper looks then"
     )
@@ -141,28 +139,28 @@ def test_at_the_end_of_its_time_a_join_continues_with_its_results() -> None:
 
 
 def test_at_the_end_of_its_time_a_join_with_too_few_results_takes_the_next_one() -> None:
-    job = of_three(within_s=60, at_least=2)
-    ends(job, "a")
+    job = job_joining_three(within_s=60, at_least=2)
+    finish_in_order(job, "a")
     job.now += 61
     assert job.advance() == []
 
-    ends(job, "c")
+    finish_in_order(job, "c")
     assert job.open_names == {"d"}
 
 
 def test_its_time_begins_with_the_first_of_its_parts() -> None:
-    job = joined(a_plan(before="", a="before", b="before", d="a b"), d=Join(within_s=60))
+    job = job_with_joins(a_plan(before="", a="before", b="before", d="a b"), d=Join(within_s=60))
     job.now += 1_000
-    ends(job, "before")
-    ends(job, "a")
+    finish_in_order(job, "before")
+    finish_in_order(job, "a")
     assert job.open_names == {"b"}
 
 
 def test_revised_work_gets_the_whole_time_again() -> None:
-    job = of_three(within_s=60)
-    ends(job, "a", "b", "c")
+    job = job_joining_three(within_s=60)
+    finish_in_order(job, "a", "b", "c")
     job.now += 100
-    ends(job, "d")
+    finish_in_order(job, "d")
     job.review(b="wrong")
     job.advance()
     job.now += 50
@@ -176,8 +174,8 @@ def test_revised_work_gets_the_whole_time_again() -> None:
 
 
 def test_the_answer_can_do_with_some_of_the_last_steps() -> None:
-    job = joined(a_plan(a="", b="", c=""), last=Join(enough=2))
-    ends(job, "a", "c")
+    job = job_with_joins(a_plan(a="", b="", c=""), last=Join(enough=2))
+    finish_in_order(job, "a", "c")
     job.review()
     job.advance()
 
@@ -186,7 +184,7 @@ def test_the_answer_can_do_with_some_of_the_last_steps() -> None:
 
 
 def test_a_late_step_gets_no_second_chance() -> None:
-    job = joined(a_plan(a="", b="", d="a b"), d=Join(enough=1), on_failure=OnFailure.RETRY)
+    job = job_with_joins(a_plan(a="", b="", d="a b"), d=Join(enough=1), on_failure=OnFailure.RETRY)
     job.finish("b", "failed", error="no")
     job.finish("a")
     job.advance()
@@ -207,7 +205,7 @@ def test_a_late_step_gets_no_second_chance() -> None:
 def test_the_supervisor_is_woken_from_the_first_sufficient_result(
     join: dict[str, Any], wakes_from: int
 ) -> None:
-    job = of_three(**join)
+    job = job_joining_three(**join)
 
     assert fan_ins_to_count(job.state, frozenset({StepId("d")})) == (
         Counted(fan_in="d", wakes_from=wakes_from),
@@ -216,14 +214,14 @@ def test_the_supervisor_is_woken_from_the_first_sufficient_result(
 
 
 def test_finish_runs_the_late_parts_and_their_dependents_only() -> None:
-    job = of_three(enough=2)
-    ends(job, "a", "b", "d")
+    job = job_joining_three(enough=2)
+    finish_in_order(job, "a", "b", "d")
     job.review()
     job.advance()
     job.append(RetryRequested(whole=True))
     job.advance()
     assert job.open_names == {"c"}
-    ends(job, "c", "d")
+    finish_in_order(job, "c", "d")
     job.review()
     job.advance()
 
@@ -232,8 +230,8 @@ def test_finish_runs_the_late_parts_and_their_dependents_only() -> None:
 
 
 def test_a_gap_states_its_cost() -> None:
-    job = of_three(enough=2)
-    ends(job, "a", "b", "d")
+    job = job_joining_three(enough=2)
+    finish_in_order(job, "a", "b", "d")
 
     (gap,) = gaps_of(job.state, job.texts)
     assert (gap.step, gap.likely_microusd) == ("c", 300)
@@ -241,9 +239,9 @@ def test_a_gap_states_its_cost() -> None:
 
 
 def test_a_price_that_is_not_known_is_not_guessed() -> None:
-    job = of_three(enough=2)
+    job = job_joining_three(enough=2)
     for step in ("a", "b"):
-        job.finish(step, usage=PAID.model_copy(update={"cost_microusd": None}))
+        job.finish(step, usage=USAGE.model_copy(update={"cost_microusd": None}))
     job.advance()
 
     assert likely_costs(job.state).of("researcher") is None
@@ -276,18 +274,18 @@ def test_numbers_that_a_person_typed_into_a_plan_are_numbers() -> None:
 
 
 def test_the_time_that_a_person_takes_is_no_part_of_a_joins() -> None:
-    job = joined(a_plan(a="", x="", b="x", d="a b"), d=Join(within_s=60))
-    ends(job, "a")
+    job = job_with_joins(a_plan(a="", x="", b="x", d="a b"), d=Join(within_s=60))
+    finish_in_order(job, "a")
     job.append(ApprovalAsked(what=ApprovalOf.COST, why="dear", wait_s=10_000))
     job.now += 3_600
     job.approve()
     job.advance()
-    ends(job, "x")
+    finish_in_order(job, "x")
 
     assert job.open_names == {"b"}
 
 
 def test_the_dependents_are_computed_once_for_a_plan() -> None:
-    job = of_three(enough=2)
+    job = job_joining_three(enough=2)
 
     assert job.state.dependents is job.state.dependents

@@ -1,4 +1,4 @@
-"""Deadlines, caps, retries, webhooks, lost messages and lost processes."""
+"""A job at its deadline or its limits ends with its results, and a retry continues it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_role_ends_early_enough_to_hand_in_the_draft_that_it_was_cut_at(
     assert state.working_deadline < state.role_deadline
 
 
-# Caps
+# Limits
 
 
 def test_more_handoffs_than_the_job_may_have_are_not_issued() -> None:
@@ -138,7 +138,7 @@ def test_the_users_cap_on_turns_holds_for_every_specialist() -> None:
 
 
 def test_a_job_ends_if_nothing_follows_from_its_roles_answers() -> None:
-    """Each of their results is paid for."""
+    """Each failed role costs a call, so their number is limited."""
     job = planned(a="")
     finish_steps(job, "a")
     for _ in range(MOST_FRUITLESS):
@@ -166,7 +166,7 @@ def test_results_with_consequences_do_not_count_against_later_ones() -> None:
 # Retry
 
 
-def ended(job: SimulatedJob) -> SimulatedJob:
+def run_to_end(job: SimulatedJob) -> SimulatedJob:
     while not job.state.ended:
         for name in sorted(job.open_names - {"planner", "assessor"}):
             job.finish(name, "failed" if name == "b" else "ok")
@@ -178,7 +178,7 @@ def ended(job: SimulatedJob) -> SimulatedJob:
 
 
 def test_a_retry_repeats_failed_steps_and_their_dependents() -> None:
-    job = ended(planned(a="", b="", c="a", d="b c"))
+    job = run_to_end(planned(a="", b="", c="a", d="b c"))
     job.append(RetryRequested())
 
     assert job.state.status is JobStatus.RUNNING
@@ -190,7 +190,7 @@ def test_a_retry_repeats_failed_steps_and_their_dependents() -> None:
 
 
 def test_a_retry_from_a_step_repeats_it_and_its_dependents() -> None:
-    job = ended(planned(a="", c="a", d="c"))
+    job = run_to_end(planned(a="", c="a", d="c"))
     job.append(RetryRequested(from_step=StepId("c")))
     job.advance()
 
@@ -247,7 +247,7 @@ def test_a_retry_of_a_running_job_changes_nothing() -> None:
 
 
 def test_a_cancel_of_an_ended_job_changes_nothing() -> None:
-    job = ended(planned(a=""))
+    job = run_to_end(planned(a=""))
     job.append(CancelRequested())
 
     assert (job.state.status, job.next_commands()) == (JobStatus.OK, ())

@@ -1,4 +1,4 @@
-"""The mode of a job: one specialist, a workflow's steps, or a team, and the role that chooses it."""
+"""A job has one specialist, a workflow or a team. The router chooses if the user does not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.doubles.simulated_job import SimulatedJob, a_plan
 EVERYBODY = frozenset({"generalist", "legal", "researcher"})
 
 
-def a_job(
+def job_in_mode(
     mode: Mode, roles: frozenset[str] = EVERYBODY, workflow: Plan | None = None
 ) -> SimulatedJob:
     job = SimulatedJob(workflow=workflow, mode=mode)
@@ -41,7 +41,7 @@ def specialists_of(job: SimulatedJob) -> list[str]:
 
 
 def test_a_single_agent_gets_the_whole_request_without_planning_review_or_synthesis() -> None:
-    job = a_job(Mode.SINGLE)
+    job = job_in_mode(Mode.SINGLE)
     assert [type(command) for command in job.advance()] == [MakePlan, IssueGroup]
     assert specialists_of(job) == ["generalist"]
 
@@ -50,14 +50,14 @@ def test_a_single_agent_gets_the_whole_request_without_planning_review_or_synthe
 
 
 def test_without_a_generalist_another_live_specialist_is_the_single_agent() -> None:
-    job = a_job(Mode.SINGLE, frozenset({"technical", "legal"}))
+    job = job_in_mode(Mode.SINGLE, frozenset({"technical", "legal"}))
     job.advance()
 
     assert specialists_of(job) == ["legal"]
 
 
 def test_an_incomplete_single_agent_is_partial() -> None:
-    job = a_job(Mode.SINGLE)
+    job = job_in_mode(Mode.SINGLE)
     job.advance()
     job.finish("answer", "partial")
     job.advance()
@@ -66,14 +66,14 @@ def test_an_incomplete_single_agent_is_partial() -> None:
 
 
 def test_auto_asks_a_router_once() -> None:
-    job = a_job(Mode.AUTO)
+    job = job_in_mode(Mode.AUTO)
 
     assert job.advance() == [IssueRole("router", 1)]
     assert job.advance() == []
 
 
 def test_a_router_that_chooses_an_expert_lets_it_do_the_whole_job() -> None:
-    job = a_job(Mode.AUTO)
+    job = job_in_mode(Mode.AUTO)
     job.advance()
     result = job.finish("router")
     job.append(Routed(mode=Mode.SINGLE, specialist="legal", result=result))
@@ -83,7 +83,7 @@ def test_a_router_that_chooses_an_expert_lets_it_do_the_whole_job() -> None:
 
 
 def test_a_router_that_chooses_a_team_has_a_planner_make_the_plan() -> None:
-    job = a_job(Mode.AUTO)
+    job = job_in_mode(Mode.AUTO)
     job.advance()
     result = job.finish("router")
     job.append(Routed(mode=Mode.TEAM, result=result))
@@ -92,7 +92,7 @@ def test_a_router_that_chooses_a_team_has_a_planner_make_the_plan() -> None:
 
 
 def test_a_router_that_failed_leaves_the_job_to_a_team_and_the_answer_says_so() -> None:
-    job = a_job(Mode.AUTO)
+    job = job_in_mode(Mode.AUTO)
     job.advance()
     result = job.finish("router", "failed", error="it said nothing")
     job.append(Routed(mode=Mode.TEAM, result=result, problem="the router failed"))
@@ -109,20 +109,20 @@ def test_a_router_that_failed_leaves_the_job_to_a_team_and_the_answer_says_so() 
 
 
 def test_with_only_one_specialist_no_router_is_asked() -> None:
-    job = a_job(Mode.AUTO, frozenset({"legal"}))
+    job = job_in_mode(Mode.AUTO, frozenset({"legal"}))
 
     assert [type(command) for command in job.advance()] == [Route, MakePlan, IssueGroup]
 
 
 @pytest.mark.parametrize("mode", [Mode.AUTO, Mode.SINGLE, Mode.PIPELINE, Mode.TEAM])
 def test_nothing_begins_without_workers(mode: Mode) -> None:
-    job = a_job(mode, frozenset())
+    job = job_in_mode(mode, frozenset())
 
     assert job.advance() == []
 
 
 def test_the_steps_of_a_workflow_are_run_without_a_planner() -> None:
-    job = a_job(Mode.PIPELINE, workflow=a_plan(a="", b="a"))
+    job = job_in_mode(Mode.PIPELINE, workflow=a_plan(a="", b="a"))
 
     assert [type(command) for command in job.advance()] == [MakePlan, IssueGroup]
     job.finish("a")
@@ -132,7 +132,7 @@ def test_the_steps_of_a_workflow_are_run_without_a_planner() -> None:
 
 
 def test_a_retry_before_a_plan_exists_routes_again() -> None:
-    job = a_job(Mode.AUTO)
+    job = job_in_mode(Mode.AUTO)
     job.advance()
     job.append(CancelRequested())
     job.advance()

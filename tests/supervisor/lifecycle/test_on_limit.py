@@ -1,4 +1,4 @@
-"""A job with a spent budget stops, wraps up, or asks. `a` is the step whose next call did not fit."""
+"""A job whose budget is spent stops, wraps up or asks, as its policy says."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from handoff_queue.supervisor.lifecycle.commands import AskUser, ChooseAnswer, E
 from tests.doubles.lifecycle_commands import given_up
 from tests.doubles.simulated_job import BEGIN, SimulatedJob, a_plan, finish_steps, planned
 
-SPENT = "the job's budget is spent"
+SPENT_NOTE = "the job's budget is spent"
 MOST_USD = 1_000_000
 
 
-def spent(on_limit: OnLimit, reason: StopReason = StopReason.JOB_BUDGET) -> SimulatedJob:
-    """Return a job in which a is partial, b runs, and c waits for both."""
+def job_with_spent_budget(
+    on_limit: OnLimit, reason: StopReason = StopReason.JOB_BUDGET
+) -> SimulatedJob:
+    """Return a job whose step a was cut by its budget. b runs, and c waits for both."""
     job = planned(
         limits=JobLimits(on_limit=on_limit, max_turns=10, max_seconds=100), a="", b="", c="a b"
     )
@@ -33,40 +35,40 @@ def spent(on_limit: OnLimit, reason: StopReason = StopReason.JOB_BUDGET) -> Simu
 
 
 def test_stop_ends_the_job_at_once_with_its_results_and_asks_no_role() -> None:
-    job = spent(OnLimit.STOP)
+    job = job_with_spent_budget(OnLimit.STOP)
 
     assert job.advance() == [
-        given_up(SPENT, "b", "c"),
-        SkipReview(SPENT),
+        given_up(SPENT_NOTE, "b", "c"),
+        SkipReview(SPENT_NOTE),
         ChooseAnswer(AnswerMethod.MERGED),
-        EndJob(JobStatus.PARTIAL, SPENT),
+        EndJob(JobStatus.PARTIAL, SPENT_NOTE),
     ]
     assert job.open_names == set()
 
 
 def test_wrap_up_begins_nothing_new_and_lets_running_handoffs_finish() -> None:
-    job = spent(OnLimit.WRAP_UP)
+    job = job_with_spent_budget(OnLimit.WRAP_UP)
 
-    assert job.advance() == [given_up(SPENT, "c")]
+    assert job.advance() == [given_up(SPENT_NOTE, "c")]
     assert job.open_names == {"b"}
     finish_steps(job, "b")
     assert job.open_names == {"assessor"}
     job.review()
-    assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
-    assert (job.failure_reason("c"), job.step("a").usable) == (SPENT, True)
+    assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, SPENT_NOTE)
+    assert (job.failure_reason("c"), job.step("a").usable) == (SPENT_NOTE, True)
 
 
 def test_wrap_up_does_not_repeat_steps_that_the_review_sends_back() -> None:
-    job = spent(OnLimit.WRAP_UP)
+    job = job_with_spent_budget(OnLimit.WRAP_UP)
     job.advance()
     finish_steps(job, "b")
     job.review(a="Not enough.")
 
-    assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
+    assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, SPENT_NOTE)
 
 
 def test_a_day_that_is_spent_ends_the_job_with_that_reason() -> None:
-    job = spent(OnLimit.STOP, StopReason.DAY_BUDGET)
+    job = job_with_spent_budget(OnLimit.STOP, StopReason.DAY_BUDGET)
 
     assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, "the budget of the day is spent")
 
@@ -79,22 +81,22 @@ def test_a_job_that_has_nothing_when_its_budget_is_spent_has_failed_with_that_re
     job.finish("a", "failed", stop_reason=StopReason.JOB_BUDGET)
 
     assert job.advance()[-1] == EndJob(
-        JobStatus.FAILED, f"{SPENT}, and no step has a usable result"
+        JobStatus.FAILED, f"{SPENT_NOTE}, and no step has a usable result"
     )
 
 
-def test_ask_waits_for_a_decision_and_says_so_once() -> None:
-    job = spent(OnLimit.ASK)
+def test_ask_waits_for_a_decision_and_reports_the_wait_once() -> None:
+    job = job_with_spent_budget(OnLimit.ASK)
 
-    assert job.advance() == [AskUser(SPENT)]
-    assert reason_for_decision(job.state) == SPENT
+    assert job.advance() == [AskUser(SPENT_NOTE)]
+    assert reason_for_decision(job.state) == SPENT_NOTE
     finish_steps(job, "b")
     assert job.open_names == set()
     assert job.next_commands() == ()
 
 
 def test_a_larger_budget_continues_the_job_from_its_state() -> None:
-    job = spent(OnLimit.ASK)
+    job = job_with_spent_budget(OnLimit.ASK)
     job.advance()
     before = job.result_of("a.1")
     job.append(RetryRequested(max_turns=20))
@@ -111,7 +113,7 @@ def test_a_role_whose_call_did_not_fit_is_asked_again_with_more_budget() -> None
     job = planned(limits=JobLimits(on_limit=OnLimit.ASK), a="")
     finish_steps(job, "a")
     job.finish("assessor", "failed", stop_reason=StopReason.JOB_BUDGET)
-    assert job.advance() == [AskUser(SPENT)]
+    assert job.advance() == [AskUser(SPENT_NOTE)]
 
     job.append(RetryRequested(max_turns=20))
     job.advance()
@@ -120,11 +122,11 @@ def test_a_role_whose_call_did_not_fit_is_asked_again_with_more_budget() -> None
 
 
 def test_a_user_who_does_not_answer_gets_the_results_at_the_deadline() -> None:
-    job = spent(OnLimit.ASK)
+    job = job_with_spent_budget(OnLimit.ASK)
     job.advance()
     job.now = BEGIN + 100
 
-    assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
+    assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, SPENT_NOTE)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_a_job_without_closing_roles_keeps_no_reserve() -> None:
     assert (closers(alone), reserved_budget(alone, ())) == ((), {})
 
 
-def test_results_that_ended_for_another_reason_spend_nobodys_budget() -> None:
+def test_results_that_ended_for_another_reason_do_not_count_as_spent_budget() -> None:
     job = planned(limits=JobLimits(on_limit=OnLimit.STOP), a="", b="")
     job.finish("a", "partial", stop_reason=StopReason.MAX_TURNS)
     job.advance()

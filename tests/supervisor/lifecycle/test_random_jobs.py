@@ -1,6 +1,4 @@
-"""Random plans, answers, losses, duplicates, delays and kills: every job ends once and keeps its
-invariants.
-"""
+"""Every random job ends once and keeps its invariants, despite losses, duplicates and kills."""
 
 from __future__ import annotations
 
@@ -42,14 +40,14 @@ def test_every_job_ends_once_and_keeps_its_invariants(seed: int) -> None:
 def test_a_step_that_was_ever_usable_never_ends_with_nothing(seed: int) -> None:
     job = RandomJob(Random(seed))
     job.run()
-    if job.state.status is JobStatus.CANCELLED:  # stopped in the middle of a revision
+    if job.state.status is JobStatus.CANCELLED:  # cancelled during a revision
         return
     once_usable = {
         issued.step_id
         for issued in job.events(HandoffIssued)
         if issued.handoff_id in usable_handoffs(job)
     }
-    ended = [job.state.steps[one] for one in once_usable if one in job.state.steps]
+    ended = [job.state.steps[step] for step in once_usable if step in job.state.steps]
     assert all(step.usable or step.is_skipped for step in ended)
 
 
@@ -60,7 +58,7 @@ def usable_handoffs(job: RandomJob) -> set[HandoffId]:
 
 @draws(80)
 @given(st.integers(0, 10**9))
-def test_every_retry_ends_once_too(seed: int) -> None:
+def test_every_retry_of_a_random_job_ends_once(seed: int) -> None:
     job = RandomJob(Random(seed))
     for _ in range(3):
         job.run()

@@ -1,6 +1,4 @@
-"""Random patches at random times: the job ends within its caps, and no step waits for the
-replanner.
-"""
+"""A job with random patches ends within its limits, and no step waits for the replanner."""
 
 from __future__ import annotations
 
@@ -23,11 +21,11 @@ def test_a_job_with_any_patches_ends_and_keeps_its_invariants(seed: int) -> None
     job.check_end()
 
 
-@example(564992150)  # a helper after a step was dropped
-@example(618681198)  # a retry in the same instant as the work before it
+@example(564992150)  # an input step after a step was dropped
+@example(618681198)  # a retry at the same time as the work before it
 @draws(40)
 @given(st.integers(0, 10**9))
-def test_a_retry_of_an_adaptive_job_ends_too(seed: int) -> None:
+def test_every_retry_of_a_random_adaptive_job_ends(seed: int) -> None:
     job = RandomJob(Random(seed), Mode.ADAPTIVE)
     for _ in range(3):
         job.run()

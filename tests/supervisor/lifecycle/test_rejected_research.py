@@ -1,21 +1,21 @@
-"""Research that a person rejected, when no time is left to repair it."""
+"""Rejected research reaches the user only after an approval, even if no time is left to repair it."""
 
 from __future__ import annotations
 
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.lifecycle.commands import EndJob
 from tests.doubles.simulated_job import finish_steps
-from tests.supervisor.lifecycle.test_approval_policy import RESEARCH, asked, at
+from tests.supervisor.lifecycle.test_approval_policy import RESEARCH, asked_about, job_asking_about
 
 
 def test_rejected_research_without_time_for_repair_does_not_leave_without_a_question() -> None:
-    job = at(RESEARCH)
+    job = job_asking_about(RESEARCH)
     job.reject("Wrong.")
     job.advance()
     job.now += 100
     job.advance()
 
-    assert (asked(job), job.step("b").result) == (RESEARCH, job.result_of("b.1"))
+    assert (asked_about(job), job.step("b").result) == (RESEARCH, job.result_of("b.1"))
     job.reject()
     assert job.advance() == [
         EndJob(JobStatus.FAILED, "the research was rejected, and it cannot be made again")
@@ -24,7 +24,7 @@ def test_rejected_research_without_time_for_repair_does_not_leave_without_a_ques
 
 
 def test_rejected_research_leaves_after_a_later_approval() -> None:
-    job = at(RESEARCH)
+    job = job_asking_about(RESEARCH)
     job.reject("Wrong.")
     job.advance()
     job.now += 100
@@ -36,7 +36,7 @@ def test_rejected_research_leaves_after_a_later_approval() -> None:
 
 
 def test_repaired_research_needs_no_second_approval_at_the_deadline() -> None:
-    job = at(RESEARCH)
+    job = job_asking_about(RESEARCH)
     job.reject("Wrong.")
     job.advance()
     finish_steps(job, "b")
@@ -44,4 +44,4 @@ def test_repaired_research_needs_no_second_approval_at_the_deadline() -> None:
     job.now += 100
     job.advance()
 
-    assert (asked(job), job.state.status) == (None, JobStatus.PARTIAL)
+    assert (asked_about(job), job.state.status) == (None, JobStatus.PARTIAL)

@@ -1,4 +1,4 @@
-"""A task that is asked for again in the same words is found. Other work is not reported."""
+"""A task repeated in the same words is found. A different task is not reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def a_step(name: str, task: str, specialist: str = "researcher") -> Step:
     return Step(id=StepId(name), specialist=specialist, task=task)
 
 
-def is_asked_again(task: str, after: str) -> bool:
+def is_repeat(task: str, after: str) -> bool:
     return bool(repeats_in([a_step("again", task)], [a_step("first", after)]))
 
 
@@ -30,11 +30,11 @@ TASK = "List the errors in the logs of the checkout service, with each message."
     ],
 )
 def test_politeness_articles_endings_and_marks_do_not_make_a_new_task(again: str) -> None:
-    assert is_asked_again(again, TASK)
+    assert is_repeat(again, TASK)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("Find the revenue of Siemens in 2023.", "Find the revenue of Siemens in 2024."),
         ("Find the revenue of Siemens.", "Find the revenue of Bosch."),
@@ -50,12 +50,12 @@ def test_politeness_articles_endings_and_marks_do_not_make_a_new_task(again: str
         ("Compare Qdrant and Milvus.", "Compare Qdrant and Milvus in a table."),
     ],
 )
-def test_one_other_word_or_order_makes_other_work_in_both_directions(one: str, other: str) -> None:
-    assert not is_asked_again(other, one)
-    assert not is_asked_again(one, other)
+def test_another_word_or_order_makes_a_different_task(first: str, second: str) -> None:
+    assert not is_repeat(second, first)
+    assert not is_repeat(first, second)
 
 
-def test_the_same_work_of_another_specialist_is_other_work() -> None:
+def test_the_same_task_for_another_specialist_is_a_different_step() -> None:
     assert repeats_in([a_step("again", TASK, "ops")], [a_step("first", TASK, "coder")]) == ()
 
 

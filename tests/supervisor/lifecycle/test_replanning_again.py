@@ -1,6 +1,4 @@
-"""An adaptive job that continues after its end: the changes that its replanner can make while
-earlier results stand.
-"""
+"""The replanner of a retried adaptive job changes the plan while earlier results stay valid."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from tests.doubles.simulated_job import SimulatedJob, finish_steps
 FINALIZE = Patch(finalize=True)
 
 
-def adaptive() -> SimulatedJob:
-    """c is made of a and b, d is built on c; a and b are out."""
+def adaptive_job() -> SimulatedJob:
+    """Return an adaptive job with the steps a, b, c and d. a and b are issued."""
     job = SimulatedJob(mode=Mode.ADAPTIVE)
     job.advance()
     job.make_plan(a="", b="", c="a b", d="c")
@@ -23,41 +21,39 @@ def adaptive() -> SimulatedJob:
     return job
 
 
-def with_a_gap() -> SimulatedJob:
-    """Return an ended job: b failed, and c was made without it."""
-    job = adaptive()
-    ends(job, "b")
+def job_with_gap() -> SimulatedJob:
+    """Return an ended job in which b failed and c ran without its result."""
+    job = adaptive_job()
+    run_to_end(job, "b")
     assert job.state.status is JobStatus.PARTIAL
     return job
 
 
-def ends(job: SimulatedJob, *failing: str) -> list[str]:
-    """Return the steps and roles that are issued on the way, without the replanner, which leaves
-    the plan unchanged.
-    """
+def run_to_end(job: SimulatedJob, *failing: str) -> list[str]:
+    """Run the job to its end. Return the ids of the issued handoffs, except the replanner's."""
     before = len(job.events(HandoffIssued))
     while not job.state.ended:
-        for one in sorted(job.open_names):
-            if one == "replanner":
+        for name in sorted(job.open_names):
+            if name == "replanner":
                 job.patch_plan()
-            elif one == "assessor":
+            elif name == "assessor":
                 job.review()
             else:
-                job.finish(one, "failed" if one in failing else "ok")
+                job.finish(name, "failed" if name in failing else "ok")
         job.advance()
     issued = job.events(HandoffIssued)[before:]
     return [event.handoff_id for event in issued if event.assigned_to != "replanner"]
 
 
-def roles(job: SimulatedJob) -> list[str]:
+def assignees(job: SimulatedJob) -> list[str]:
     return [event.assigned_to for event in job.events(HandoffIssued)]
 
 
-def said(job: SimulatedJob) -> str:
+def answer_json(job: SimulatedJob) -> str:
     return assemble(job.state, job.state.status, job.texts, None).to_json()
 
 
-def goes_on_again(job: SimulatedJob, *, whole: bool = False) -> SimulatedJob:
+def retry_holding_results(job: SimulatedJob, *, whole: bool = False) -> SimulatedJob:
     job.append(RetryRequested(holds=True, whole=whole))
     job.advance()
     assert (job.open_names, job.state.held.steps) == ({"b"}, ("c", "d"))
@@ -65,18 +61,18 @@ def goes_on_again(job: SimulatedJob, *, whole: bool = False) -> SimulatedJob:
 
 
 def test_a_final_patch_keeps_begun_steps_even_if_they_are_repeated() -> None:
-    job = goes_on_again(with_a_gap())
+    job = retry_holding_results(job_with_gap())
     finish_steps(job, "b")
     assert job.open_names == {"c", "replanner"}
     job.patch_plan(FINALIZE)
     job.advance()
 
-    assert ends(job) == ["d.2", "assessor.2"]
+    assert run_to_end(job) == ["d.2", "assessor.2"]
     assert (job.state.status, {*job.state.steps}) == (JobStatus.OK, {*"abcd"})
 
 
 def test_a_final_patch_over_a_lasting_gap_lets_the_standing_results_be_reviewed() -> None:
-    job = goes_on_again(with_a_gap())
+    job = retry_holding_results(job_with_gap())
     job.finish("b", "failed")
     job.advance()
     assert job.open_names == {"replanner"}
@@ -88,7 +84,7 @@ def test_a_final_patch_over_a_lasting_gap_lets_the_standing_results_be_reviewed(
 
 
 def test_a_step_added_behind_a_standing_result_waits_until_the_result_is_confirmed() -> None:
-    job = goes_on_again(with_a_gap())
+    job = retry_holding_results(job_with_gap())
     finish_steps(job, "b")
     job.patch_plan(
         Patch(
@@ -105,21 +101,21 @@ def test_a_step_added_behind_a_standing_result_waits_until_the_result_is_confirm
     job.advance()
 
     assert job.open_names == {"c"}
-    assert ends(job)[:2] == ["d.2", "e.1"]
+    assert run_to_end(job)[:2] == ["d.2", "e.1"]
 
 
 def test_a_retry_of_gaps_asks_no_replanner_and_an_unchanged_answer_keeps_the_reason() -> None:
-    job = adaptive()
+    job = adaptive_job()
     job.finish("a")
     job.finish("b", "failed")
     job.advance()
     job.patch_plan(Patch(repeats=(Repeat(step=StepId("e"), earlier=StepId("a")),)))
-    ends(job, "b")
-    before = said(job)
-    looks = roles(job).count("replanner")
-    goes_on_again(job, whole=True)
+    run_to_end(job, "b")
+    before = answer_json(job)
+    looks = assignees(job).count("replanner")
+    retry_holding_results(job, whole=True)
 
-    assert ends(job, "b") == []
-    assert roles(job).count("replanner") == looks
+    assert run_to_end(job, "b") == []
+    assert assignees(job).count("replanner") == looks
     assert "asked for the same work again" in before
-    assert said(job) == before
+    assert answer_json(job) == before

@@ -32,12 +32,12 @@ PROVEN = Claim(id="before.c1", text="So.", sources=(QUOTE,))
 UNPROVEN = Claim(id="before.c2", text="Or so.")
 
 
-def why(result: HandoffResult) -> str | None:
+def reason_of(result: HandoffResult) -> str | None:
     return ResultTexts({ref(result.to_json()).digest: result.to_json()}).why(ref(result.to_json()))
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "reason"),
     [
         (a_result(), None),
         (a_result(status=ResultStatus.NEEDS_INPUT, needs="the year"), "needs: the year"),
@@ -61,9 +61,9 @@ def why(result: HandoffResult) -> str | None:
     ],
 )
 def test_a_result_gives_the_reason_for_its_gaps_in_one_line(
-    result: HandoffResult, said: str | None
+    result: HandoffResult, reason: str | None
 ) -> None:
-    assert why(result) == said
+    assert reason_of(result) == reason
 
 
 def test_every_stop_reason_of_an_agent_has_plain_words() -> None:
@@ -84,10 +84,10 @@ def test_each_step_gets_its_own_problem_and_its_dependents_hear_about_the_repeti
         job.advance()
     job.review(a="wrong", c="too long")
 
-    told = {
+    problems = {
         name: job.texts.feedback(StepId(name), job.step(name).remarks[-1]).text for name in "abc"
     }
-    assert told == {"a": "wrong", "b": BRING_UP_TO_DATE, "c": "too long"}
+    assert problems == {"a": "wrong", "b": BRING_UP_TO_DATE, "c": "too long"}
 
 
 def test_a_users_request_for_repetition_refers_to_no_result() -> None:
@@ -95,19 +95,19 @@ def test_a_users_request_for_repetition_refers_to_no_result() -> None:
 
 
 def test_no_event_and_no_state_repeats_a_models_text() -> None:
-    said = "what a model has written"
+    model_text = "what a model has written"
     job = planned(a="", b="", c="")
-    job.finish("a", "needs_input", needs=said)
-    job.finish("b", "failed", error=said)
-    job.finish("c", "partial", error=said, output=said)
+    job.finish("a", "needs_input", needs=model_text)
+    job.finish("b", "failed", error=model_text)
+    job.finish("c", "partial", error=model_text, output=model_text)
     job.advance()
-    job.resolve_needs(a=said)
+    job.resolve_needs(a=model_text)
     job.advance()
-    job.finish("a", output=said)
+    job.finish("a", output=model_text)
     job.advance()
-    job.review(said, a=said)
+    job.review(model_text, a=model_text)
     job.advance()
 
-    assert said in job.handoffs["a.3"].feedback[-1].text
-    assert not any(said in recorded.event.to_json() for recorded in job.journal)
-    assert said not in job.state.to_json()
+    assert model_text in job.handoffs["a.3"].feedback[-1].text
+    assert not any(model_text in recorded.event.to_json() for recorded in job.journal)
+    assert model_text not in job.state.to_json()

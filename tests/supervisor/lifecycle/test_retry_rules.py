@@ -1,4 +1,4 @@
-"""A job that its budget has ended continues only with a larger budget."""
+"""A job that its budget ended continues only with a larger budget."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
 from tests.doubles.handoffs import JOB
 from tests.doubles.simulated_job import SimulatedJob, planned
 
-USED = {"max_turns": 12, "max_tokens": 1_000, "max_microusd": 80_000}
+USAGE = {"max_turns": 12, "max_tokens": 1_000, "max_microusd": 80_000}
 
 
-def ended(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> SimulatedJob:
-    """One step for each reason to stop, then the end."""
+def ended_job(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> SimulatedJob:
+    """Return an ended job with one partial step for each stop reason."""
     limits = JobLimits(max_turns=12, max_microusd=100_000, on_limit=on_limit)
     job = planned(limits=limits, **{f"s{n}": "" for n, _ in enumerate(stops)})
     for n, reason in enumerate(stops):
@@ -36,22 +36,24 @@ def test_a_retry_without_a_larger_budget_is_refused_with_the_spent_amount() -> N
         UserError,
         match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise it with --max-job-turns N or --max-usd X",
     ):
-        retry_of(ended(StopReason.JOB_BUDGET).state, USED, None, NewLimits())
+        retry_of(ended_job(StopReason.JOB_BUDGET).state, USAGE, None, NewLimits())
 
 
 def test_without_a_larger_budget_a_retry_is_refused_even_if_the_days_budget_ended_it() -> None:
     with pytest.raises(UserError, match="raise it with"):
-        retry_of(ended(StopReason.DAY_BUDGET, StopReason.JOB_BUDGET).state, USED, None, NewLimits())
+        retry_of(
+            ended_job(StopReason.DAY_BUDGET, StopReason.JOB_BUDGET).state, USAGE, None, NewLimits()
+        )
 
 
 def test_a_limit_that_is_spent_already_is_refused() -> None:
     with pytest.raises(UserError, match="has used 12 turns already"):
-        retry_of(ended(StopReason.JOB_BUDGET).state, USED, None, NewLimits(max_turns=12))
+        retry_of(ended_job(StopReason.JOB_BUDGET).state, USAGE, None, NewLimits(max_turns=12))
 
 
 def test_with_a_larger_budget_the_job_has_the_new_limit_and_keeps_the_others() -> None:
-    job = ended(StopReason.JOB_BUDGET)
-    job.append(retry_of(job.state, USED, None, NewLimits(max_turns=24)))
+    job = ended_job(StopReason.JOB_BUDGET)
+    job.append(retry_of(job.state, USAGE, None, NewLimits(max_turns=24)))
 
     assert (job.state.submitted.limits.max_turns, job.state.submitted.limits.max_microusd) == (
         24,
@@ -60,7 +62,7 @@ def test_with_a_larger_budget_the_job_has_the_new_limit_and_keeps_the_others() -
 
 
 def test_a_second_retry_names_the_limits_of_the_first() -> None:
-    job = ended(StopReason.JOB_BUDGET)
+    job = ended_job(StopReason.JOB_BUDGET)
     job.append(RetryRequested(max_turns=24))
     job.advance()
     job.finish("s0", "partial", stop_reason=StopReason.JOB_BUDGET)
@@ -69,18 +71,18 @@ def test_a_second_retry_names_the_limits_of_the_first() -> None:
     job.advance()
 
     with pytest.raises(UserError, match=r"24 turns of 24 turns"):
-        retry_of(job.state, USED | {"max_turns": 24}, None, NewLimits())
+        retry_of(job.state, USAGE | {"max_turns": 24}, None, NewLimits())
 
 
 @pytest.mark.parametrize("reason", [StopReason.DAY_BUDGET, StopReason.MAX_TURNS])
-def test_a_job_that_ended_for_another_reason_needs_no_more(reason: StopReason) -> None:
-    assert retry_of(ended(reason).state, USED, None, NewLimits()) == RetryRequested(
+def test_a_job_that_ended_for_another_reason_is_retried_with_its_limits(reason: StopReason) -> None:
+    assert retry_of(ended_job(reason).state, USAGE, None, NewLimits()) == RetryRequested(
         whole=True, holds=True
     )
 
 
 def test_a_job_that_ended_for_another_reason_needs_no_larger_budget() -> None:
-    job = ended(StopReason.JOB_BUDGET)
+    job = ended_job(StopReason.JOB_BUDGET)
     job.append(RetryRequested(max_turns=24))
     job.advance()
     job.finish("s0", "partial", stop_reason=StopReason.MAX_TURNS)
@@ -89,14 +91,14 @@ def test_a_job_that_ended_for_another_reason_needs_no_larger_budget() -> None:
     job.advance()
 
     assert job.state.ended
-    assert retry_of(job.state, USED, None, NewLimits()) == RetryRequested(whole=True, holds=True)
+    assert retry_of(job.state, USAGE, None, NewLimits()) == RetryRequested(whole=True, holds=True)
 
 
-def a_team_cut_short(status: str = "failed") -> SimulatedJob:
-    """Return a job whose team ran out of its share. No other specialist could do the step."""
+def job_with_cut_team(status: str = "failed") -> SimulatedJob:
+    """Return an ended job whose team exceeded its share. No other specialist could take its step."""
     step, other = (
-        Step(id=StepId(name), specialist=who, task="Look.")
-        for name, who in (("t", "supervisor"), ("a", "researcher"))
+        Step(id=StepId(name), specialist=specialist, task="Look.")
+        for name, specialist in (("t", "supervisor"), ("a", "researcher"))
     )
     job = planned(Plan(steps=(step, other)))
     job.children[child_id_for(JobId(JOB), HandoffId("t.1"))] = planned(a="").journal
@@ -113,23 +115,25 @@ def a_team_cut_short(status: str = "failed") -> SimulatedJob:
 @pytest.mark.parametrize(
     ("status", "from_step"), [("failed", None), ("failed", "t"), ("partial", "t")]
 )
-def test_a_team_that_its_slice_has_cut_short_is_not_paid_for_again_with_the_same_slice(
+def test_a_team_stopped_by_its_share_is_not_retried_with_the_same_share(
     status: str, from_step: str | None
 ) -> None:
-    state = a_team_cut_short(status).state
+    state = job_with_cut_team(status).state
 
     with pytest.raises(
         UserError,
         match="too small a share for the team of t: raise it with --max-job-turns N or --max-usd X",
     ):
-        retry_of(state, USED, from_step, NewLimits())
-    assert retry_of(state, USED, from_step, NewLimits(max_microusd=900_000)).max_microusd == 900_000
-    assert retry_of(state, USED, "a", NewLimits()).from_step == "a"
+        retry_of(state, USAGE, from_step, NewLimits())
+    assert (
+        retry_of(state, USAGE, from_step, NewLimits(max_microusd=900_000)).max_microusd == 900_000
+    )
+    assert retry_of(state, USAGE, "a", NewLimits()).from_step == "a"
 
 
 def test_a_team_that_exceeded_its_share_may_fill_its_gaps_with_a_larger_share() -> None:
-    job = a_team_cut_short("partial")
-    job.append(retry_of(job.state, USED, None, NewLimits()))
+    job = job_with_cut_team("partial")
+    job.append(retry_of(job.state, USAGE, None, NewLimits()))
     job.advance()
 
     first, second = (event.child for event in job.events(HandoffIssued) if event.child)
@@ -137,7 +141,7 @@ def test_a_team_that_exceeded_its_share_may_fill_its_gaps_with_a_larger_share() 
     assert second.limits.max_turns == first.limits.max_turns
 
 
-def test_a_job_that_is_ok_is_not_paid_for_again_but_for_a_part_that_is_named() -> None:
+def test_a_successful_job_is_retried_only_for_a_named_step() -> None:
     job = planned(a="", b="a")
     for step in ("a", "b"):
         job.finish(step)
@@ -150,18 +154,18 @@ def test_a_job_that_is_ok_is_not_paid_for_again_but_for_a_part_that_is_named() -
             UserError,
             match=r"is complete: --from STEP runs a part again \(its steps are a, b\)",
         ):
-            retry_of(job.state, USED, None, limits)
-    assert retry_of(job.state, USED, "b", NewLimits()).from_step == StepId("b")
+            retry_of(job.state, USAGE, None, limits)
+    assert retry_of(job.state, USAGE, "b", NewLimits()).from_step == StepId("b")
 
 
-def test_a_job_that_works_is_no_job_to_retry() -> None:
+def test_a_running_job_cannot_be_retried() -> None:
     with pytest.raises(UserError, match="has not ended yet: cancel it first, or wait"):
-        retry_of(planned(a="").state, USED, None, NewLimits())
+        retry_of(planned(a="").state, USAGE, None, NewLimits())
 
 
 def test_an_unknown_step_is_refused_with_the_list_of_known_steps() -> None:
-    job = ended(StopReason.FINISHED, StopReason.FINISHED)
+    job = ended_job(StopReason.FINISHED, StopReason.FINISHED)
 
     with pytest.raises(UserError, match="has no step nowhere: its steps are s0, s1"):
-        retry_of(job.state, USED, "nowhere", NewLimits())
-    assert retry_of(job.state, USED, "s1", NewLimits()).from_step == StepId("s1")
+        retry_of(job.state, USAGE, "nowhere", NewLimits())
+    assert retry_of(job.state, USAGE, "s1", NewLimits()).from_step == StepId("s1")

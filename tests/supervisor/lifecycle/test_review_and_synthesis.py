@@ -1,4 +1,4 @@
-"""Rounds of review, and the answer that follows from their results."""
+"""The reviewer sends work back for some rounds. The results become the answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_revised_steps_run_again_with_the_feedback_and_so_do_their_dependents() 
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 5])
-def test_work_is_sent_back_at_most_so_often_and_then_the_answer_leaves_with_open_points(
+def test_after_the_last_round_of_revisions_the_answer_leaves_with_open_points(
     rounds: int,
 ) -> None:
     job = planned(limits=JobLimits(max_rounds=rounds), a="")
@@ -129,8 +129,8 @@ def test_a_synthesis_with_a_problem_makes_the_answer_partial() -> None:
     assert job.advance() == [EndJob(JobStatus.PARTIAL)]
 
 
-def sent_back() -> SimulatedJob:
-    """Return a job whose one good result was sent back."""
+def job_sent_back() -> SimulatedJob:
+    """Return a job whose only result was good and was sent back."""
     job = planned(a="")
     job.finish("a")
     job.advance()
@@ -149,7 +149,7 @@ def test_a_gap_says_whether_its_step_was_stopped_or_never_ran() -> None:
 
 
 def test_a_returned_result_is_used_if_its_revision_fails() -> None:
-    job = sent_back()
+    job = job_sent_back()
     job.finish("a", "failed", error="no model")
     job.advance()
 
@@ -164,7 +164,7 @@ def test_a_returned_result_is_used_if_its_revision_fails() -> None:
 
 
 def test_a_returned_result_is_used_if_time_is_over() -> None:
-    job = sent_back()
+    job = job_sent_back()
     job.now = job.state.deadline
     job.advance()
 

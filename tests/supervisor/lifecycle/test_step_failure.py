@@ -1,4 +1,4 @@
-"""A failed step is tried again with the reason, then by another specialist. Then the job continues
+"""A failed step runs again with the reason, then with another specialist. Then the job continues
 without it.
 """
 
@@ -17,12 +17,12 @@ from tests.doubles.simulated_job import SimulatedJob, a_plan
 EVERYBODY = frozenset({"generalist", "researcher"})
 
 
-def planned(
+def job_with_policy(
     policy: OnFailure = OnFailure.RETRY,
     roles: frozenset[str] = EVERYBODY,
     limits: JobLimits | None = None,
 ) -> SimulatedJob:
-    """a and b; c builds on a."""
+    """Return a job with the steps a, b and c. c depends on a."""
     job = SimulatedJob(limits)
     job.roles = roles
     job.advance()
@@ -34,13 +34,13 @@ def planned(
     return job
 
 
-def fails(job: SimulatedJob, stop_reason: str = "finished") -> None:
+def fail_step_a(job: SimulatedJob, stop_reason: str = "finished") -> None:
     job.finish("a", "failed", error="it broke", stop_reason=StopReason(stop_reason))
     job.advance()
 
 
 def test_a_failed_step_is_tried_again_with_the_reason() -> None:
-    job = planned()
+    job = job_with_policy()
     job.finish("a", "failed", error="the search was empty")
 
     assert [type(command) for command in job.advance()] == [TryAgain, IssueGroup]
@@ -50,19 +50,19 @@ def test_a_failed_step_is_tried_again_with_the_reason() -> None:
 
 
 def test_no_step_builds_on_a_failure_that_is_tried_again() -> None:
-    job = planned()
-    fails(job)
+    job = job_with_policy()
+    fail_step_a(job)
 
     assert job.open_names == {"a", "b"}
 
 
 def test_after_its_retries_a_step_goes_to_the_generalist_once_and_then_it_is_dropped() -> None:
-    job = planned()
+    job = job_with_policy()
     for _ in range(1 + MOST_RETRIES):
         assert job.step("a").specialist == "researcher"
-        fails(job)
+        fail_step_a(job)
     assert job.step("a").specialist == "generalist"
-    fails(job)
+    fail_step_a(job)
     job.finish("b")
     job.advance()
     job.review()
@@ -73,16 +73,16 @@ def test_after_its_retries_a_step_goes_to_the_generalist_once_and_then_it_is_dro
 
 
 def test_without_a_generalist_a_step_is_dropped_after_its_retries() -> None:
-    job = planned(roles=frozenset({"researcher"}))
+    job = job_with_policy(roles=frozenset({"researcher"}))
     for _ in range(1 + MOST_RETRIES):
-        fails(job)
+        fail_step_a(job)
 
     assert job.open_names == {"b"}
 
 
-def test_a_retry_that_does_better_is_as_good_as_any_result() -> None:
-    job = planned()
-    fails(job)
+def test_a_successful_retry_counts_as_a_full_result() -> None:
+    job = job_with_policy()
+    fail_step_a(job)
     job.finish("a")
     job.advance()
 
@@ -90,8 +90,8 @@ def test_a_retry_that_does_better_is_as_good_as_any_result() -> None:
 
 
 def test_a_refused_step_goes_to_another_specialist_at_once() -> None:
-    job = planned()
-    fails(job, "refused")
+    job = job_with_policy()
+    fail_step_a(job, "refused")
 
     assert (job.step("a").specialist, job.step("a").attempt) == ("generalist", 2)
 
@@ -100,31 +100,31 @@ def test_a_refused_step_goes_to_another_specialist_at_once() -> None:
     "reason", ["too_many_claims", "max_turns", "max_usd", "deadline", "defect", "model_error"]
 )
 def test_a_permanent_failure_is_not_tried_again(reason: str) -> None:
-    job = planned()
-    fails(job, reason)
+    job = job_with_policy()
+    fail_step_a(job, reason)
 
     assert job.step("a").attempt == 1
 
 
 def test_a_plan_may_say_that_a_step_is_dropped_at_once() -> None:
-    job = planned(OnFailure.DROP)
-    fails(job)
+    job = job_with_policy(OnFailure.DROP)
+    fail_step_a(job)
 
     assert job.step("a").attempt == 1
 
 
 def test_a_job_with_a_spent_budget_tries_nothing_again() -> None:
-    job = planned()
+    job = job_with_policy()
     job.finish("b", "failed", error="no", stop_reason=StopReason.JOB_BUDGET)
-    fails(job)
+    fail_step_a(job)
 
     assert job.step("a").attempt == 1
 
 
 def test_retries_count_against_the_jobs_limit_of_handoffs() -> None:
-    job = planned(limits=JobLimits(max_handoffs=4))  # the planner's, a, b, and one retry
-    fails(job)
-    fails(job)
+    job = job_with_policy(limits=JobLimits(max_handoffs=4))  # the planner, a, b, and one retry
+    fail_step_a(job)
+    fail_step_a(job)
 
     assert job.step("a").attempt == 2
     assert not job.state.open.keys() & {"a.2", "a.3"}

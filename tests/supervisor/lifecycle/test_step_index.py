@@ -1,4 +1,4 @@
-"""A decision reads only the steps with something to decide, not all steps."""
+"""A decision reads only the steps that may need a command, not all steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.doubles.simulated_job import SimulatedJob
 
 def calls_of_a_decision(job: SimulatedJob) -> int:
     """Return the number of function calls of a decision without a command."""
-    count, seen = 0, job.observations()
+    count, observations = 0, job.observations()
 
     def note(_frame: FrameType, event: str, _argument: object) -> None:
         nonlocal count
@@ -21,16 +21,14 @@ def calls_of_a_decision(job: SimulatedJob) -> int:
 
     sys.setprofile(note)
     try:
-        assert job.next_commands(seen) == ()
+        assert job.next_commands(observations) == ()
     finally:
         sys.setprofile(None)
     return count
 
 
-def a_life(steps: int, shape: str) -> SimulatedJob:
-    """Return a job whose first steps are issued, a tenth already finished. `shape`: shape of the
-    plan.
-    """
+def job_of_shape(steps: int, shape: str) -> SimulatedJob:
+    """Return a job whose first steps are issued, and a tenth finished. `shape` is the plan's."""
     plan = {f"s{n}": "" for n in range(steps)}
     match shape:
         case "a fan-in of all":
@@ -48,8 +46,11 @@ def a_life(steps: int, shape: str) -> SimulatedJob:
 
 
 @pytest.mark.parametrize("shape", ["side by side", "a fan-in of all", "pairs"])
-def test_a_decision_on_many_steps_is_as_short_as_one_on_few(shape: str) -> None:
+def test_a_decision_costs_the_same_with_many_steps_as_with_few(shape: str) -> None:
     """A loop over all steps, or over all open steps, would call a function for each step."""
-    few, many = calls_of_a_decision(a_life(20, shape)), calls_of_a_decision(a_life(220, shape))
+    few, many = (
+        calls_of_a_decision(job_of_shape(20, shape)),
+        calls_of_a_decision(job_of_shape(220, shape)),
+    )
 
     assert many <= few

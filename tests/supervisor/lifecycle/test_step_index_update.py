@@ -1,6 +1,4 @@
-"""The index of the steps is updated with each event. It always equals an index that is built from
-all steps.
-"""
+"""The index after each event equals an index that is built from all steps."""
 
 from __future__ import annotations
 
@@ -33,14 +31,14 @@ from tests.doubles.jobs import submission
 from tests.doubles.random_job import RandomJob
 from tests.doubles.simulated_job import SimulatedJob
 from tests.property_settings import draws
-from tests.supervisor.lifecycle.test_long_journals import finished, issued
+from tests.supervisor.lifecycle.test_long_journals import finished_event, issued_event
 
 MOST_STEPS = 60
 """More changes than a persistent map of this size keeps in its top layer."""
 
 
-def check(first: JobState, journal: list[Recorded], dice: Random) -> None:
-    """Folded on in runs of any length. `first`: the state after the first event."""
+def check_index(first: JobState, journal: list[Recorded], dice: Random) -> None:
+    """Check the index after each run of events. `first` is the state after the first event."""
     state, left = first, journal[1:]
     assert state.overview == overview_of(state)
     while left:
@@ -59,59 +57,61 @@ def test_the_index_is_correct_in_every_state_of_any_job(seed: int) -> None:
         job.append(RetryRequested(whole=job.dice.random() < 0.5, holds=job.dice.random() < 0.5))
         job.runs += 1
 
-    check(first, job.journal, job.dice)
+    check_index(first, job.journal, job.dice)
 
 
 @draws(60)
 @given(st.integers(0, 10**9))
 def test_the_index_is_correct_in_every_state_of_a_large_plan_in_any_order(seed: int) -> None:
     dice = Random(seed)
-    outlines = any_outlines(dice)
-    attempts = dict.fromkeys((one.id for one in outlines), 0)
+    outlines = random_outlines(dice)
+    attempts = dict.fromkeys((outline.id for outline in outlines), 0)
     events: list[Event] = [PlanMade(plan=ref("a plan"), steps=outlines)]
     for _ in range(3 * len(outlines)):
-        events.append(any_event(dice, attempts))
-    events += [JobEnded(status=JobStatus.PARTIAL), RetryRequested(), any_event(dice, attempts)]
+        events.append(random_event(dice, attempts))
+    events += [JobEnded(status=JobStatus.PARTIAL), RetryRequested(), random_event(dice, attempts)]
 
     journal = [
         Recorded(version, float(version), event)
         for version, event in enumerate([submission(), *events], start=1)
     ]
-    check(SimulatedJob().state, journal, dice)
+    check_index(SimulatedJob().state, journal, dice)
 
 
-def any_outlines(dice: Random) -> tuple[StepOutline, ...]:
-    """Return rows, pairs, wide fan-ins, chains or joins. A step may depend on any earlier step."""
+def random_outlines(dice: Random) -> tuple[StepOutline, ...]:
+    """Return steps in rows, pairs, wide fan-ins, chains or joins. A step may depend on any earlier
+    step.
+    """
     names = [StepId(f"s{n}") for n in range(dice.randint(1, MOST_STEPS))]
-    found = []
+    outlines = []
     for n, name in enumerate(names):
         before = tuple(dice.sample(names[:n], min(n, dice.choice([0, 0, 1, 1, 2, 30]))))
         join = Join(at_least=1) if before and dice.random() < 0.2 else None
-        found.append(StepOutline(id=name, specialist="researcher", depends_on=before, join=join))
-    return tuple(found)
+        outlines.append(StepOutline(id=name, specialist="researcher", depends_on=before, join=join))
+    return tuple(outlines)
 
 
-def any_event(dice: Random, attempts: dict[StepId, int]) -> Event:
-    """What happens to one step, or to some; `attempts`: how many handoffs each has had."""
+def random_event(dice: Random, attempts: dict[StepId, int]) -> Event:
+    """Return an event about one step or several steps. `attempts` counts the handoffs of each step."""
     step = dice.choice(sorted(attempts))
     some = dice.sample(sorted(attempts), min(len(attempts), dice.choice([1, 2, 30])))
     match dice.randrange(10):
         case 0:
             return StepsAbandoned(
-                steps=tuple(Abandoned(step=one, result=ref("nothing")) for one in some),
+                steps=tuple(Abandoned(step=step_id, result=ref("nothing")) for step_id in some),
                 why="it is late",
             )
         case 1:
-            return StepsTriedAgain(steps=tuple(SecondChance(step=one) for one in some))
+            return StepsTriedAgain(steps=tuple(SecondChance(step=step_id) for step_id in some))
         case 2:
             return NeedsResolved(
                 answered=tuple(some[::2]), given_up=tuple(some[1::2]), result=ref("an answer")
             )
         case 3 | 4 | 5:
             attempts[step] += 1
-            return issued(step, attempts[step])
+            return issued_event(step, attempts[step])
         case _:
-            return finished(step, attempts[step], dice.choice(list(ResultStatus)))
+            return finished_event(step, attempts[step], dice.choice(list(ResultStatus)))
 
 
 def test_a_new_job_has_an_empty_index() -> None:

@@ -1,6 +1,4 @@
-"""The cost of a plan with sub-teams, before it runs: the number of child jobs, the share of each,
-and a warning if the share is too small.
-"""
+"""The cost of a plan with sub-teams is known before it runs. A share that is too small is reported."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import pytest
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text, lacking
-from tests.supervisor.lifecycle.test_teams import planned, teams
+from tests.supervisor.lifecycle.test_teams import plan_with_teams, planned_job
 
 
 @pytest.mark.parametrize(
@@ -25,7 +23,7 @@ from tests.supervisor.lifecycle.test_teams import planned, teams
 def test_a_share_too_small_for_a_team_to_begin_is_reported_before_it_runs(
     limits: JobLimits, lacks: str
 ) -> None:
-    state = planned(teams(), limits).state
+    state = planned_job(plan_with_teams(), limits).state
 
     assert lacking(state, WorstCase(4_000, 5_000, 400_000)) == (
         lacks and f"too little: {lacks}; the generalist tries the parts that a team cannot do"
@@ -34,15 +32,21 @@ def test_a_share_too_small_for_a_team_to_begin_is_reported_before_it_runs(
 
 def test_a_plan_without_teams_lacks_nothing() -> None:
     assert (
-        lacking(planned(teams(children=0), JobLimits(max_turns=1)).state, WorstCase(1, 1, 1)) == ""
+        lacking(
+            planned_job(plan_with_teams(children=0), JobLimits(max_turns=1)).state,
+            WorstCase(1, 1, 1),
+        )
+        == ""
     )
 
 
 def test_the_bill_is_breadth_by_depth() -> None:
-    life = planned(teams(agents=1, children=2), JobLimits(max_turns=200, max_microusd=9_000_000))
+    life = planned_job(
+        plan_with_teams(agents=1, children=2), JobLimits(max_turns=200, max_microusd=9_000_000)
+    )
 
-    assert [(one.depth, one.at_most) for one in bill_of(life.state)] == [(1, 2), (2, 40)]
+    assert [(line.depth, line.at_most) for line in bill_of(life.state)] == [(1, 2), (2, 40)]
     assert bill_text(bill_of(life.state)) == (
         "2 sub-teams of at most 88 turns and $3.2 each; below them, at depth 2, 40 sub-teams at most, out of what those above them may use"
     )
-    assert bill_of(planned(teams(children=0)).state) == ()
+    assert bill_of(planned_job(plan_with_teams(children=0)).state) == ()

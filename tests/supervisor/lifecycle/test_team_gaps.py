@@ -1,6 +1,4 @@
-"""A team that finished a part of its step continues with its gaps. A team with another task is a
-new team.
-"""
+"""A team that finished a part of its step continues with its gaps. Another task gets a new team."""
 
 from __future__ import annotations
 
@@ -30,13 +28,11 @@ from tests.doubles.simulated_job import SimulatedJob, planned
 
 TEAM = StepId("team")
 FIRST, SECOND = (child_id_for(JobId(JOB), HandoffId(f"team.{attempt}")) for attempt in (1, 2))
-ABOVE = JobId("j-00000000aaaa")
+PARENT_ID = JobId("j-00000000aaaa")
 
 
-def a_job(*before: str) -> SimulatedJob:
-    """Return a job whose last step is a team's and depends on `before`. All steps are issued or
-    wait.
-    """
+def job_with_team(*before: str) -> SimulatedJob:
+    """Return a job with the steps `before` and a team's step that depends on them."""
     steps = [
         Step(
             id=StepId(name), specialist="researcher", task=f"Do {name}.", on_failure=OnFailure.DROP
@@ -58,16 +54,16 @@ def a_job(*before: str) -> SimulatedJob:
     return job
 
 
-def ends(job: SimulatedJob, **statuses: str) -> SimulatedJob:
-    """Every step ends so, or well; the review passes."""
+def run_to_end(job: SimulatedJob, **statuses: str) -> SimulatedJob:
+    """Run the job to its end. Results are `ok` unless `statuses` names another status."""
     while not job.state.ended:
-        for one in sorted(job.open_names):
-            job.review() if one == "assessor" else job.finish(one, statuses.get(one, "ok"))
+        for name in sorted(job.open_names):
+            job.review() if name == "assessor" else job.finish(name, statuses.get(name, "ok"))
         job.advance()
     return job
 
 
-def again(
+def retry_job(
     job: SimulatedJob, from_step: str | None = None, new: NewLimits | None = None
 ) -> SimulatedJob:
     job.append(retry_of(job.state, {"max_turns": 1}, from_step, new or NewLimits()))
@@ -75,92 +71,97 @@ def again(
     return job
 
 
-def teams(job: SimulatedJob) -> list[JobId]:
+def team_jobs(job: SimulatedJob) -> list[JobId]:
     return [event.child.job_id for event in job.events(HandoffIssued) if event.child]
 
 
 def test_a_finish_lets_the_team_continue_its_gaps() -> None:
-    job = again(ends(a_job(), team="partial"))
+    job = retry_job(run_to_end(job_with_team(), team="partial"))
 
-    assert teams(job) == [FIRST, FIRST]
+    assert team_jobs(job) == [FIRST, FIRST]
     assert job.state.open[HandoffId("team.2")].child
 
 
 def test_a_team_continues_as_often_as_requested() -> None:
-    job = ends(a_job(), team="partial")
+    job = run_to_end(job_with_team(), team="partial")
     for _ in range(2):
-        ends(again(job), team="partial")
+        run_to_end(retry_job(job), team="partial")
 
-    assert teams(job) == [FIRST] * 3
+    assert team_jobs(job) == [FIRST] * 3
 
 
 def test_a_second_request_before_the_team_could_begin_lets_it_continue_too() -> None:
-    job = again(ends(a_job("a", "b"), b="failed", team="partial"))
+    job = retry_job(run_to_end(job_with_team("a", "b"), b="failed", team="partial"))
     job.now = job.state.deadline  # it still waits for the other step
     job.advance()
     assert job.state.ended
-    ends(again(job), b="failed")
+    run_to_end(retry_job(job), b="failed")
 
-    assert teams(job) == [FIRST, FIRST]
+    assert team_jobs(job) == [FIRST, FIRST]
 
 
 def test_a_retry_from_the_step_gets_a_new_team_for_the_whole_step() -> None:
-    assert teams(again(ends(a_job(), team="partial"), TEAM)) == [FIRST, SECOND]
+    assert team_jobs(retry_job(run_to_end(job_with_team(), team="partial"), TEAM)) == [
+        FIRST,
+        SECOND,
+    ]
 
 
-def test_a_team_that_would_begin_with_more_than_the_one_before_is_a_new_one() -> None:
-    job = ends(again(ends(a_job("a", "b"), b="failed", team="partial")))
+def test_a_team_with_additional_inputs_is_a_new_team() -> None:
+    job = run_to_end(retry_job(run_to_end(job_with_team("a", "b"), b="failed", team="partial")))
 
-    assert teams(job) == [FIRST, SECOND]
+    assert team_jobs(job) == [FIRST, SECOND]
 
 
 def test_a_team_continues_if_its_inputs_have_not_changed() -> None:
-    job = ends(again(ends(a_job("a", "b"), b="failed", team="partial")), b="failed")
+    job = run_to_end(
+        retry_job(run_to_end(job_with_team("a", "b"), b="failed", team="partial")), b="failed"
+    )
 
-    assert teams(job) == [FIRST, FIRST]
+    assert team_jobs(job) == [FIRST, FIRST]
 
 
 def test_work_that_is_sent_back_is_no_gap() -> None:
-    job = a_job()
+    job = job_with_team()
     job.finish(TEAM, "partial")
     job.advance()
     job.review(team="It says nothing of prices.")
     job.advance()
 
-    assert teams(job) == [FIRST, SECOND]
+    assert team_jobs(job) == [FIRST, SECOND]
 
 
 def test_an_unsent_revision_of_a_team_is_no_gap() -> None:
-    job = a_job()
+    job = job_with_team()
     job.finish(TEAM, "partial")
     job.advance()
     job.review(team="It says nothing of prices.")
     job.now = job.state.deadline  # too late for another attempt
     job.advance()
     assert job.state.ended
-    assert teams(job) == [FIRST]
+    assert team_jobs(job) == [FIRST]
 
-    assert teams(again(job)) == [FIRST, SECOND]
+    assert team_jobs(retry_job(job)) == [FIRST, SECOND]
 
 
 def test_a_failed_generalist_leaves_a_gap_for_the_team_with_more_budget() -> None:
-    job = a_job()
+    job = job_with_team()
     job.roles = job.roles | {"generalist"}
     job.finish(TEAM, "failed", stop_reason=StopReason.MAX_TURNS)
     job.advance()
-    ends(job, team="failed")
+    run_to_end(job, team="failed")
 
-    assert teams(again(job, new=NewLimits(max_turns=400))) == [FIRST, FIRST]
+    assert team_jobs(retry_job(job, new=NewLimits(max_turns=400))) == [FIRST, FIRST]
     assert job.open_names == {TEAM}
 
 
 def test_the_price_of_a_teams_gap_comes_from_the_team() -> None:
-    job, paid = a_job("a"), Usage(input_tokens=10, output_tokens=1, cost_microusd=900)
+    job, paid = job_with_team("a"), Usage(input_tokens=10, output_tokens=1, cost_microusd=900)
     job.finish("a", usage=paid)
     job.advance()
     job.finish(TEAM, "partial", usage=paid, to_finish_microusd=70)
     job.advance()
-    ends(job)
+    run_to_end(job)
 
     (gap,) = gaps_of(job.state, job.texts)
     assert (gap.step, gap.likely_microusd) == (TEAM, 70)
@@ -168,13 +169,13 @@ def test_the_price_of_a_teams_gap_comes_from_the_team() -> None:
 
 
 def test_a_team_that_would_start_again_has_the_price_of_a_whole_team() -> None:
-    job, paid = a_job("a", "b"), Usage(input_tokens=10, output_tokens=1, cost_microusd=900)
+    job, paid = job_with_team("a", "b"), Usage(input_tokens=10, output_tokens=1, cost_microusd=900)
     job.finish("a", usage=paid)
     job.finish("b", "failed")
     job.advance()
     job.finish(TEAM, "partial", usage=paid, to_finish_microusd=70)
     job.advance()
-    ends(job)
+    run_to_end(job)
 
     assert {gap.step: gap.likely_microusd for gap in gaps_of(job.state, job.texts)} == {
         "b": 900,
@@ -182,34 +183,34 @@ def test_a_team_that_would_start_again_has_the_price_of_a_whole_team() -> None:
     }
 
 
-# The team's own decisions
+# Decisions of the team
 
 
-def a_team(*, gap: str = "b", degraded: str | None = None, **depends_on: str) -> SimulatedJob:
-    """Return an ended job without this step."""
+def ended_team(*, gap: str = "b", degraded: str | None = None, **depends_on: str) -> SimulatedJob:
+    """Return the ended job of a team in which the step `gap` failed."""
     job = SimulatedJob(
         JobLimits(max_turns=10, max_seconds=50),
-        parent=Parent(job_id=ABOVE, handoff_id=HandoffId("part.1")),
+        parent=Parent(job_id=PARENT_ID, handoff_id=HandoffId("part.1")),
         depth=1,
     )
     job.advance()
     job.make_plan(degraded=degraded, **depends_on)
     job.advance()
-    ends(job, **{gap: "failed"})
+    run_to_end(job, **{gap: "failed"})
     job.append(ParentTold())
     return job
 
 
-def taken_up(job: SimulatedJob, *, is_known: bool = True) -> SimulatedJob:
-    parent = Parent(job_id=ABOVE, handoff_id=HandoffId("part.2"))
+def continue_team(job: SimulatedJob, *, is_known: bool = True) -> SimulatedJob:
+    parent = Parent(job_id=PARENT_ID, handoff_id=HandoffId("part.2"))
     job.now += 1_000
-    said = TakenUp(parent=parent, max_seconds=77, is_known=is_known)
-    job.append(RetryRequested(whole=True, holds=True, max_turns=30, taken_up=said))
+    event = TakenUp(parent=parent, max_seconds=77, is_known=is_known)
+    job.append(RetryRequested(whole=True, holds=True, max_turns=30, taken_up=event))
     job.advance()
     return job
 
 
-def told(job: SimulatedJob, answer: Answer) -> HandoffResult:
+def parent_result(job: SimulatedJob, answer: Answer) -> HandoffResult:
     return result_for_parent(
         job.state, job.texts, answer, ChildUsage(Usage(), 2), ChildUsage(Usage(), 12)
     )
@@ -222,7 +223,7 @@ def test_only_a_planned_job_has_gaps_that_can_be_filled_alone(*, is_degraded: bo
     assert not has_gaps_alone(job.state), "it has no plan"
     job.make_plan(a="", b="", degraded="no plan" if is_degraded else None)
     job.advance()
-    ends(job, b="failed")
+    run_to_end(job, b="failed")
 
     assert has_gaps_alone(job.state) is not is_degraded
 
@@ -233,28 +234,28 @@ def test_a_complete_team_has_no_gaps_to_fill() -> None:
     job.make_plan(a="")
     job.advance()
 
-    assert not has_gaps_alone(ends(job).state)
+    assert not has_gaps_alone(run_to_end(job).state)
 
 
 def test_a_continuing_team_fills_its_gaps_for_the_new_handoff() -> None:
-    job = taken_up(a_team(a="", b="", c="a b"))
+    job = continue_team(ended_team(a="", b="", c="a b"))
 
     assert job.open_names == {"b"}
-    assert job.state.submitted.parent == Parent(job_id=ABOVE, handoff_id=HandoffId("part.2"))
+    assert job.state.submitted.parent == Parent(job_id=PARENT_ID, handoff_id=HandoffId("part.2"))
     assert not job.state.parent_told
     assert (job.state.submitted.limits.max_turns, job.state.deadline) == (30, job.now + 77)
-    ends(job)
+    run_to_end(job)
     issued = [event.handoff_id for event in job.events(HandoffIssued)]
     assert issued[-3:] == ["b.2", "c.2", "assessor.2"]
-    assert told(job, Answer(status=JobStatus.OK, text="-")).handoff_id == "part.2"
+    assert parent_result(job, Answer(status=JobStatus.OK, text="-")).handoff_id == "part.2"
 
 
 @pytest.mark.parametrize("is_known", [False, True])
 def test_an_unchanged_answer_is_no_new_result_for_a_parent_that_has_it(*, is_known: bool) -> None:
-    job = ends(taken_up(a_team(a="", b=""), is_known=is_known), b="failed")
+    job = run_to_end(continue_team(ended_team(a="", b=""), is_known=is_known), b="failed")
     gap = Gap(step=StepId("b"), specialist="researcher", why="it broke")
 
-    result = told(job, Answer(status=JobStatus.PARTIAL, text="-", gaps=(gap,)))
+    result = parent_result(job, Answer(status=JobStatus.PARTIAL, text="-", gaps=(gap,)))
 
     assert result.status is (ResultStatus.FAILED if is_known else ResultStatus.PARTIAL)
     assert result.error == f"its team {JOB} lacks b (researcher): it broke"
@@ -262,13 +263,13 @@ def test_an_unchanged_answer_is_no_new_result_for_a_parent_that_has_it(*, is_kno
 
 
 def test_the_report_of_an_earlier_end_does_not_count_for_the_next_end() -> None:
-    job = taken_up(a_team(a="", b=""))
+    job = continue_team(ended_team(a="", b=""))
     job.append(ParentTold())
 
     assert not job.state.parent_told
 
 
-def test_a_users_retry_is_written_as_the_version_before_can_read_it() -> None:
+def test_a_users_retry_is_readable_by_the_previous_version() -> None:
     assert "taken_up" not in RetryRequested(whole=True).to_json()
 
 
@@ -279,37 +280,40 @@ def test_a_team_states_the_cost_of_its_gaps_while_it_can_fill_them_alone() -> No
         gaps=(Gap(step=StepId("b"), specialist="researcher", why="-"),),
         to_finish_microusd=70,
     )
-    unplanned = a_team(a="", b="", degraded="no plan")
+    unplanned = ended_team(a="", b="", degraded="no plan")
 
-    assert told(a_team(a="", b=""), answer).to_finish_microusd == 70
-    assert told(unplanned, answer).to_finish_microusd is None
+    assert parent_result(ended_team(a="", b=""), answer).to_finish_microusd == 70
+    assert parent_result(unplanned, answer).to_finish_microusd is None
 
 
-def test_a_result_without_such_a_price_is_readable_by_the_version_before() -> None:
-    said, unsaid = (
+def test_a_result_without_a_price_for_its_gaps_is_readable_by_the_previous_version() -> None:
+    priced, unsaid = (
         a_result("a", "It is so.").model_copy(update={"to_finish_microusd": price})
         for price in (70, None)
     )
 
-    assert [HandoffResult.from_json(one.to_json()) for one in (said, unsaid)] == [said, unsaid]
+    assert [HandoffResult.from_json(result.to_json()) for result in (priced, unsaid)] == [
+        priced,
+        unsaid,
+    ]
     assert [
-        "to_finish_microusd" in finished_event(one, "w").to_json() for one in (said, unsaid)
+        "to_finish_microusd" in finished_event(result, "w").to_json() for result in (priced, unsaid)
     ] == [True, False]
     assert "to_finish_microusd" not in unsaid.to_json()
 
 
-def test_a_gap_that_was_tried_again_in_vain_was_not_sent_back() -> None:
-    job = ends(again(ends(a_job(), team="partial")), team="failed")
+def test_a_gap_after_a_failed_retry_does_not_count_as_sent_back() -> None:
+    job = run_to_end(retry_job(run_to_end(job_with_team(), team="partial")), team="failed")
 
     (gap,) = gaps_of(job.state, job.texts)
     assert gap.why == "incomplete: it broke"
 
 
 def test_the_cost_of_the_gaps_is_reported_and_the_total_cost_counts_for_the_limits() -> None:
-    job = taken_up(a_team(a="", b=""))
+    job = continue_team(ended_team(a="", b=""))
     job.finish("b", "failed", stop_reason=StopReason.JOB_BUDGET)
     job.advance()
 
-    result = told(job, Answer(status=JobStatus.PARTIAL, text="-"))
+    result = parent_result(job, Answer(status=JobStatus.PARTIAL, text="-"))
 
     assert (result.turns, result.stop_reason) == (2, "max_turns")

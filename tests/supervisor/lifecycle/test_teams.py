@@ -1,5 +1,5 @@
-"""Teams of teams: the right to have a child job, its share of the budget, its begin, and its result
-for the parent.
+"""A plan may give steps to sub-supervisors. Each child job gets a share of the budget and reports
+one result.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import submission
 from tests.doubles.simulated_job import LEASE_S, SimulatedJob
 
-ABOVE = Parent(job_id=JobId("j-00000000aaaa"), handoff_id=HandoffId("part.2"))
+PARENT = Parent(job_id=JobId("j-00000000aaaa"), handoff_id=HandoffId("part.2"))
 LIMITS = st.builds(
     JobLimits,
     max_turns=st.none() | st.integers(1, 500),
@@ -60,20 +60,20 @@ LIMITS = st.builds(
 )
 
 
-def teams(agents: int = 1, children: int = 2) -> Plan:
+def plan_with_teams(agents: int = 1, children: int = 2) -> Plan:
     """Return a plan of sub-supervisors and independent agents."""
     names = [(f"t{n}", "supervisor") for n in range(children)] + [
         (f"a{n}", "researcher") for n in range(agents)
     ]
     steps = [
-        Step(id=StepId(name), specialist=who, task=f"Do {name}.", on_failure=OnFailure.RETRY)
-        for name, who in names
+        Step(id=StepId(name), specialist=specialist, task=f"Do {name}.", on_failure=OnFailure.RETRY)
+        for name, specialist in names
     ]
     return Plan(steps=tuple(steps), synthesis=Synthesis.MERGE)
 
 
-def planned(plan: Plan, limits: JobLimits | None = None, **submitted: Any) -> SimulatedJob:
-    """Return a job with a plan and nothing else."""
+def planned_job(plan: Plan, limits: JobLimits | None = None, **submitted: Any) -> SimulatedJob:
+    """Return a job with this plan, before its first step is issued."""
     job = SimulatedJob(limits, **submitted)
     job.advance()
     job.make_plan(plan)
@@ -84,7 +84,7 @@ def planned(plan: Plan, limits: JobLimits | None = None, **submitted: Any) -> Si
 def test_the_limits_of_all_children_never_exceed_their_parents_limits(
     limits: JobLimits, agents: int, children: int
 ) -> None:
-    state = planned(teams(agents, children), limits).state
+    state = planned_job(plan_with_teams(agents, children), limits).state
 
     each = slice_of(state)
 
@@ -99,7 +99,7 @@ def test_the_limits_of_all_children_never_exceed_their_parents_limits(
 
 @given(LIMITS, st.integers(1, 400))
 def test_a_child_gets_at_most_the_rest_and_at_most_the_bill(limits: JobLimits, turns: int) -> None:
-    state = planned(teams(), limits).state
+    state = planned_job(plan_with_teams(), limits).state
     spent = state.model_copy(
         update={"turns": turns, "usage": Usage(input_tokens=turns, cost_microusd=turns)}
     )
@@ -116,24 +116,26 @@ def test_a_child_gets_at_most_the_rest_and_at_most_the_bill(limits: JobLimits, t
 
 @given(LIMITS)
 def test_a_child_ends_before_its_parent_has_to_write_its_answer(limits: JobLimits) -> None:
-    state = planned(teams(), limits).state
+    state = planned_job(plan_with_teams(), limits).state
 
     assert state.as_of + slice_of(state).max_seconds <= max(state.working_deadline, state.as_of + 1)
 
 
 def test_a_question_about_a_plan_includes_its_bill() -> None:
-    job = planned(
-        teams(children=1), JobLimits(max_depth=1), approvals=Approvals(what=(ApprovalOf.PLAN,))
+    job = planned_job(
+        plan_with_teams(children=1),
+        JobLimits(max_depth=1),
+        approvals=Approvals(what=(ApprovalOf.PLAN,)),
     )
 
-    (asked,) = job.next_commands()
+    (question,) = job.next_commands()
 
-    assert asked == AskApproval(
+    assert question == AskApproval(
         ApprovalOf.PLAN, "its plan is made (2 steps: 1 sub-team of at most 159 turns each)"
     )
 
 
-def test_how_deep_a_job_lies_says_whether_it_may_have_children() -> None:
+def test_the_depth_of_a_job_determines_whether_it_may_have_children() -> None:
     depths = [
         may_have_children(submission(limits=JobLimits(max_depth=2), depth=depth))
         for depth in range(4)
@@ -144,19 +146,19 @@ def test_how_deep_a_job_lies_says_whether_it_may_have_children() -> None:
 
 
 def test_steps_of_sub_supervisors_begin_at_once_and_in_no_chord() -> None:
-    job = planned(teams())
+    job = planned_job(plan_with_teams())
 
     commands = job.advance()
 
     assert commands[:2] == [IssueToChild(StepId("t0")), IssueToChild(StepId("t1"))]
-    (one, other) = (job.state.open[HandoffId(name)] for name in ("t0.1", "t1.1"))
-    assert (one.group, other.group) == (None, None)
-    assert one.child
-    assert one.child.job_id == child_id_for(JobId(JOB), HandoffId("t0.1"))
+    (first, second) = (job.state.open[HandoffId(name)] for name in ("t0.1", "t1.1"))
+    assert (first.group, second.group) == (None, None)
+    assert first.child
+    assert first.child.job_id == child_id_for(JobId(JOB), HandoffId("t0.1"))
 
 
 def test_an_unbegun_child_is_started_again_and_a_begun_child_is_left_alone() -> None:
-    job = planned(teams(agents=0, children=1))
+    job = planned_job(plan_with_teams(agents=0, children=1))
     job.advance()
     waits, runs = (
         job.observations(t0_1=ObservedHandoff("issued")),
@@ -170,7 +172,7 @@ def test_an_unbegun_child_is_started_again_and_a_begun_child_is_left_alone() -> 
 
 
 def test_a_child_that_failed_is_not_tried_again_but_given_to_the_generalist() -> None:
-    job = planned(teams(agents=0, children=1))
+    job = planned_job(plan_with_teams(agents=0, children=1))
     job.roles = job.roles | {"generalist"}
     job.advance()
 
@@ -186,7 +188,7 @@ def test_a_child_that_failed_is_not_tried_again_but_given_to_the_generalist() ->
 def test_a_child_with_too_small_a_share_leaves_its_step_to_the_generalist(
     reason: StopReason,
 ) -> None:
-    job = planned(teams(agents=0, children=1))
+    job = planned_job(plan_with_teams(agents=0, children=1))
     job.roles = job.roles | {"generalist"}
     job.advance()
 
@@ -200,7 +202,7 @@ def test_a_child_with_too_small_a_share_leaves_its_step_to_the_generalist(
     "reason", [StopReason.MAX_USD, StopReason.FINISHED, StopReason.INVALID_OUTPUT]
 )
 def test_a_generalist_in_a_childs_place_tries_once(reason: StopReason) -> None:
-    job = planned(teams(agents=0, children=1))
+    job = planned_job(plan_with_teams(agents=0, children=1))
     job.roles = job.roles | {"generalist"}
     job.advance()
     for _ in range(2):
@@ -212,7 +214,7 @@ def test_a_generalist_in_a_childs_place_tries_once(reason: StopReason) -> None:
 
 
 def test_a_replanner_runs_while_a_child_works_and_again_after_its_end() -> None:
-    job = planned(teams(agents=1, children=1), mode=Mode.ADAPTIVE)
+    job = planned_job(plan_with_teams(agents=1, children=1), mode=Mode.ADAPTIVE)
     job.advance()
 
     job.finish("a0")
@@ -224,7 +226,7 @@ def test_a_replanner_runs_while_a_child_works_and_again_after_its_end() -> None:
 
 
 def test_no_person_is_asked_about_a_step_of_a_child() -> None:
-    (step,) = teams(agents=1, children=0).steps
+    (step,) = plan_with_teams(agents=1, children=0).steps
     plan = Plan(steps=(step.model_copy(update={"on_failure": OnFailure.ASK}),))
 
     def asks(job: SimulatedJob) -> bool:
@@ -234,16 +236,16 @@ def test_no_person_is_asked_about_a_step_of_a_child() -> None:
             job.advance()
         return job.state.question is not None
 
-    assert asks(planned(plan))
-    assert not asks(planned(plan, parent=ABOVE, depth=1))
+    assert asks(planned_job(plan))
+    assert not asks(planned_job(plan, parent=PARENT, depth=1))
 
 
 # The result for the parent
 
 
-def a_child(max_turns: int | None = None) -> SimulatedJob:
-    """One with a plan of two steps."""
-    job = planned(
+def child_job(max_turns: int | None = None) -> SimulatedJob:
+    """Return a child job with a plan of two steps."""
+    job = planned_job(
         Plan(
             steps=tuple(
                 Step(id=StepId(name), specialist="researcher", task=f"Do {name}.")
@@ -251,25 +253,25 @@ def a_child(max_turns: int | None = None) -> SimulatedJob:
             )
         ),
         JobLimits(max_turns=max_turns),
-        parent=ABOVE,
+        parent=PARENT,
         depth=1,
     )
     job.advance()
     return job
 
 
-NOTHING_USED = Usage()
+NO_USAGE = Usage()
 
 
-def told(
-    job: SimulatedJob, answer: Answer | None, used: Usage = NOTHING_USED, turns: int = 0
+def parent_result(
+    job: SimulatedJob, answer: Answer | None, used: Usage = NO_USAGE, turns: int = 0
 ) -> HandoffResult:
     return result_for_parent(
         job.state, job.texts, answer, ChildUsage(used, turns), ChildUsage(used, turns)
     )
 
 
-def a_claim(step: str, quote: str) -> Claim:
+def claim_of(step: str, quote: str) -> Claim:
     source = Citation(
         source="notes.md", digest=digest_of(quote), start=0, end=len(quote), quote=quote
     )
@@ -279,18 +281,18 @@ def a_claim(step: str, quote: str) -> Claim:
 
 
 def test_a_childs_answer_is_a_result_whose_claims_have_the_steps_name() -> None:
-    job = a_child()
-    job.finish("a", output="Nine [a.c1].", claims=(a_claim("a", "nine"),))
-    job.finish("b", output="Ten [b.c1] [b.c7].", claims=(a_claim("b", "ten"),))
+    job = child_job()
+    job.finish("a", output="Nine [a.c1].", claims=(claim_of("a", "nine"),))
+    job.finish("b", output="Ten [b.c1] [b.c7].", claims=(claim_of("b", "ten"),))
     job.advance()
     job.review()
     job.advance()
 
-    result = told(job, Answer(status=JobStatus.OK, text="-"), Usage(input_tokens=7), 4)
+    result = parent_result(job, Answer(status=JobStatus.OK, text="-"), Usage(input_tokens=7), 4)
 
     assert (result.handoff_id, result.job_id, result.step_id, result.attempt) == (
         "part.2",
-        ABOVE.job_id,
+        PARENT.job_id,
         "part",
         2,
     )
@@ -301,42 +303,42 @@ def test_a_childs_answer_is_a_result_whose_claims_have_the_steps_name() -> None:
         7,
     )
     assert result.output == "## a\n\nNine [part.c1].\n\n## b\n\nTen [part.c2] [no source]."
-    assert [(one.id, one.text, one.value) for one in result.claims] == [
+    assert [(claim.id, claim.text, claim.value) for claim in result.claims] == [
         ("part.c1", "nine", "9"),
         ("part.c2", "ten", "9"),
     ]
-    assert all(one.sources for one in result.claims)
+    assert all(claim.sources for claim in result.claims)
 
 
 def test_a_child_without_an_answer_is_a_failed_result_that_says_why() -> None:
-    job = a_child()
+    job = child_job()
     job.finish("a", "failed", error="it broke")
     job.finish("b", "failed", error="it broke")
     job.advance()
 
-    result = told(job, None)
+    result = parent_result(job, None)
 
     assert (result.status, result.output) == (ResultStatus.FAILED, None)
     assert result.error == f"its team {JOB}: it broke"
 
 
-def test_a_slice_that_is_spent_is_a_limit_of_the_step_and_a_budget_above_it_the_parents() -> None:
+def test_a_spent_share_is_a_limit_of_the_step_and_a_spent_budget_above_is_the_parents() -> None:
     reasons = []
     for spent in (StopReason.JOB_BUDGET, StopReason.PARENT_BUDGET, StopReason.DAY_BUDGET):
-        job = a_child(max_turns=4)
+        job = child_job(max_turns=4)
         job.finish("a", "failed", stop_reason=spent)
         job.finish("b", "failed", stop_reason=spent)
         job.advance()
-        reasons.append(told(job, None, turns=4).stop_reason)
+        reasons.append(parent_result(job, None, turns=4).stop_reason)
 
     assert reasons == [StopReason.MAX_TURNS, StopReason.JOB_BUDGET, StopReason.DAY_BUDGET]
 
 
-def test_a_child_that_stops_for_its_slice_says_how_small_it_was() -> None:
-    job = planned(
-        teams(agents=1, children=0),
+def test_a_child_stopped_by_its_share_reports_the_size_of_the_share() -> None:
+    job = planned_job(
+        plan_with_teams(agents=1, children=0),
         JobLimits(max_turns=88, max_microusd=320_000),
-        parent=ABOVE,
+        parent=PARENT,
         depth=1,
     )
     job.advance()
@@ -344,20 +346,20 @@ def test_a_child_that_stops_for_its_slice_says_how_small_it_was() -> None:
     job.advance()
 
     why = f"its team {JOB}: its share of the budget (88 turns, $0.32) was too small, and no step has a usable result"
-    assert told(job, None).error == why
+    assert parent_result(job, None).error == why
 
 
 def test_a_child_reports_to_its_parent_until_the_report_is_recorded() -> None:
-    job = a_child()
-    job.append(CancelRequested(by=ABOVE.job_id))
+    job = child_job()
+    job.append(CancelRequested(by=PARENT.job_id))
     job.advance()
 
     assert job.events(JobEnded)[0] == JobEnded(
-        status=JobStatus.CANCELLED, reason=f"{ABOVE.job_id} does not wait for it any more"
+        status=JobStatus.CANCELLED, reason=f"{PARENT.job_id} does not wait for it any more"
     )
     assert job.next_commands() == (TellParent(),)
     assert next_due(job.state, job.now, LEASE_S) == job.now + TELL_AGAIN_AFTER_S
-    assert told(job, None).stop_reason is StopReason.CANCELLED
+    assert parent_result(job, None).stop_reason is StopReason.CANCELLED
     job.append(ParentTold())
     assert job.next_commands() == ()
     assert next_due(job.state, job.now, LEASE_S) is None

@@ -1,4 +1,4 @@
-"""The webhook and the task after a job's end, and losses before it."""
+"""A job retries its webhook, and recovers from lost messages and lost processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.doubles.simulated_job import BEGIN, LEASE_S, SimulatedJob, finish_ste
 # Webhook
 
 
-def with_webhook() -> SimulatedJob:
+def job_with_webhook() -> SimulatedJob:
     job = SimulatedJob(webhook_url="https://example.org/hook")
     job.advance()
     job.make_plan(a="")
@@ -29,7 +29,7 @@ def with_webhook() -> SimulatedJob:
 
 
 def test_the_webhook_gets_the_end_at_once_and_once() -> None:
-    job = with_webhook()
+    job = job_with_webhook()
     finish_steps(job, "a")
     job.review()
 
@@ -41,7 +41,7 @@ def test_the_webhook_gets_the_end_at_once_and_once() -> None:
 
 
 def test_a_webhook_that_fails_is_tried_again_with_growing_pauses_and_then_left() -> None:
-    job = with_webhook()
+    job = job_with_webhook()
     finish_steps(job, "a")
     job.review()
     job.advance()
@@ -60,7 +60,7 @@ def test_a_webhook_that_fails_is_tried_again_with_growing_pauses_and_then_left()
 
 
 def test_a_webhook_attempt_of_a_dead_supervisor_is_repeated() -> None:
-    job = with_webhook()
+    job = job_with_webhook()
     finish_steps(job, "a")
     job.review()
     job.advance()
@@ -74,24 +74,24 @@ def test_a_webhook_attempt_of_a_dead_supervisor_is_repeated() -> None:
 
 def test_a_lost_message_and_a_message_of_a_dead_worker_are_published_again() -> None:
     job = planned(a="", b="", c="")
-    seen = job.observations(
+    observations = job.observations(
         a_1=ObservedHandoff("issued", lost=True),
         b_1=ObservedHandoff("running", lease_until=job.now - 1),
         c_1=ObservedHandoff("issued"),
     )
 
-    assert job.next_commands(seen) == (again("a.1", "b.1"),)
+    assert job.next_commands(observations) == (again("a.1", "b.1"),)
 
 
 def test_running_waiting_and_ended_handoffs_are_left_alone() -> None:
     job = planned(a="", b="")
-    seen = job.observations(
+    observations = job.observations(
         a_1=ObservedHandoff("running", lease_until=job.now + 5),
         b_1=ObservedHandoff("issued"),
         z_1=ObservedHandoff("running"),
     )
 
-    assert job.next_commands(seen) == ()
+    assert job.next_commands(observations) == ()
 
 
 def test_a_queued_role_is_left_alone_until_it_is_lost() -> None:
@@ -116,15 +116,15 @@ def test_a_role_without_a_process_is_run(standing: ObservedHandoff) -> None:
     assert job.next_commands(job.observations(planner_1=standing)) == (run("planner.1"),)
 
 
-def test_messages_go_out_before_a_role_is_run_because_that_takes_as_long_as_its_model() -> None:
+def test_messages_are_published_before_a_role_runs() -> None:
     job = planned(a="", b="")
     job.finish("a", "needs_input")
     job.advance()
-    seen = job.observations(
+    observations = job.observations(
         planner_2=ObservedHandoff("issued"), b_1=ObservedHandoff("issued", lost=True)
     )
 
-    assert job.next_commands(seen) == (again("b.1"), run("planner.2"))
+    assert job.next_commands(observations) == (again("b.1"), run("planner.2"))
 
 
 def test_a_job_is_evaluated_again_by_its_deadline_and_sooner_while_a_role_runs() -> None:

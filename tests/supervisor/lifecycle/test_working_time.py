@@ -1,6 +1,4 @@
-"""The working time that a quote is compared with. The wait for a person and the time after the end
-do not count.
-"""
+"""A quote is compared with working time, without waits for a person and pauses before a retry."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from tests.doubles.simulated_job import SimulatedJob
 MANY_S = 90_000.0
 
 
-def asked_after(seconds: float) -> SimulatedJob:
-    """A job that waits to have its plan approved."""
+def job_planned_after(seconds: float) -> SimulatedJob:
+    """Return a job that was planned after `seconds`, and waits for approval of its plan."""
     job = SimulatedJob(JobLimits(), approvals=Approvals(what=(ApprovalOf.PLAN,)))
     job.advance()
     job.now += seconds
@@ -24,7 +22,7 @@ def asked_after(seconds: float) -> SimulatedJob:
     return job
 
 
-def ended_after(seconds: float) -> SimulatedJob:
+def job_ended_after(seconds: float) -> SimulatedJob:
     job = SimulatedJob(JobLimits())
     job.now += seconds
     job.append(JobEnded(status=JobStatus.PARTIAL))
@@ -32,7 +30,7 @@ def ended_after(seconds: float) -> SimulatedJob:
 
 
 def test_the_wait_for_a_person_is_no_work_and_the_score_excludes_it() -> None:
-    job = asked_after(4.0)
+    job = job_planned_after(4.0)
     job.now += MANY_S
     job.approve()
     job.now += 5.0
@@ -43,8 +41,8 @@ def test_the_wait_for_a_person_is_no_work_and_the_score_excludes_it() -> None:
     assert working_seconds(state.job_id, job.journal) == 9.0 == state.worked_s
 
 
-def test_an_open_question_at_the_end_of_a_job_is_no_work_either() -> None:
-    job = asked_after(4.0)
+def test_an_open_question_at_the_end_of_a_job_is_no_working_time() -> None:
+    job = job_planned_after(4.0)
     job.now += MANY_S
     job.append(JobEnded(status=JobStatus.CANCELLED))
 
@@ -52,7 +50,7 @@ def test_an_open_question_at_the_end_of_a_job_is_no_work_either() -> None:
 
 
 def test_later_work_of_a_job_is_added_without_the_time_between() -> None:
-    job = ended_after(10.0)
+    job = job_ended_after(10.0)
     job.now += MANY_S
     job.append(RetryRequested())
     job.now += 3.0

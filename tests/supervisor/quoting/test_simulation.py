@@ -1,6 +1,4 @@
-"""A quote follows from the plan and from earlier jobs. About nine of ten jobs stay below its upper
-bound.
-"""
+"""A quote follows from the plan and earlier jobs. About 90 % of jobs stay below its upper bound."""
 
 from __future__ import annotations
 
@@ -124,7 +122,7 @@ def test_the_likely_figure_is_never_above_the_upper_bound(seed: int) -> None:
 @given(st.lists(st.integers(1, 1_000), min_size=FEWEST_SCORES, max_size=40))
 def test_the_worse_the_latest_quotes_were_the_higher_is_the_next(figures: list[int]) -> None:
     def most(by: float) -> float:
-        scores = [QuoteScore(one * by, one * by, one * by, one * by) for one in figures]
+        scores = [QuoteScore(ratio * by, ratio * by, ratio * by, ratio * by) for ratio in figures]
         quote = quote_of(CHAIN, CostHistory(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
         assert quote.seconds
         return quote.seconds.most
@@ -135,12 +133,12 @@ def test_the_worse_the_latest_quotes_were_the_higher_is_the_next(figures: list[i
 @pytest.mark.parametrize("seed", [11, 12, 13, 14, 15])
 def test_of_a_hundred_varied_jobs_85_to_97_stay_below_the_upper_bound(seed: int) -> None:
     job = CostSimulation(Random(seed))
-    job.run(120)  # the history of an installation
+    job.run(120)  # these jobs are the history that the quotes use
 
     outcomes = job.run(100)
 
-    assert 85 <= sum(one.cost_held for one in outcomes) <= 97
-    assert 85 <= sum(one.time_held for one in outcomes) <= 97
+    assert 85 <= sum(outcome.cost_held for outcome in outcomes) <= 97
+    assert 85 <= sum(outcome.time_held for outcome in outcomes) <= 97
 
 
 def test_a_score_is_the_real_figure_as_a_multiple_of_the_estimate() -> None:

@@ -28,14 +28,14 @@ def answer(verdict: str, *revisions: tuple[str, str], **fields: Any) -> str:
     )
 
 
-def read(text: str, *, last_try: bool = False) -> Verdict:
+def read_verdict(text: str, *, last_try: bool = False) -> Verdict:
     return Verdict.of(READING.read(text, last_try=last_try).output)
 
 
 def test_revise_names_steps_and_their_problems() -> None:
     text = answer("REVISE", ("qdrant", "No licence is named."), open_points=["Prices are of 2024."])
     jsonschema.validate(json.loads(text), READING.schema)
-    verdict = read(text)
+    verdict = read_verdict(text)
     assert (verdict.verdict, verdict.steps, verdict.open_points) == (
         Decision.REVISE,
         frozenset({StepId("qdrant")}),
@@ -44,8 +44,8 @@ def test_revise_names_steps_and_their_problems() -> None:
 
 
 def test_a_step_that_is_named_twice_runs_again_once_with_both_problems() -> None:
-    verdict = read(answer("revise", ("qdrant", "No licence."), ("Qdrant", "No price.")))
-    assert [(one.step, one.problem) for one in verdict.revisions] == [
+    verdict = read_verdict(answer("revise", ("qdrant", "No licence."), ("Qdrant", "No price.")))
+    assert [(revision.step, revision.problem) for revision in verdict.revisions] == [
         ("qdrant", "No licence.\nNo price.")
     ]
 
@@ -69,7 +69,7 @@ def test_a_pass_with_revisions_is_no_verdict_and_its_revisions_are_named(
 
 
 def test_problems_of_steps_that_were_not_shown_become_open_points() -> None:
-    verdict = read(answer("REVISE", ("qdrant", "No price."), ("milvus", "Missing.")))
+    verdict = read_verdict(answer("REVISE", ("qdrant", "No price."), ("milvus", "Missing.")))
     assert (verdict.steps, verdict.open_points) == (frozenset({StepId("qdrant")}), ("Missing.",))
 
 
@@ -77,8 +77,8 @@ def test_problems_of_steps_that_were_not_shown_become_open_points() -> None:
     "text",
     ['{"verdict": "PASS"}', '{"verdict": " pass. ", "revisions": null, "open_points": null}'],
 )
-def test_lists_may_be_left_out(text: str) -> None:
-    assert read(text) == Verdict(verdict=Decision.PASS)
+def test_empty_lists_may_be_missing_in_a_verdict(text: str) -> None:
+    assert read_verdict(text) == Verdict(verdict=Decision.PASS)
 
 
 @pytest.mark.parametrize("text", ["", "PASS", '{"verdict": "MAYBE"}', '{"revisions": []}'])
@@ -100,7 +100,7 @@ def test_each_criterion_gets_a_score_and_a_reason_for_the_whole_and_for_each_ste
         scores=[score("accuracy", 4, why="One year is missing."), score("clarity", 5, "qdrant")],
     )
     jsonschema.validate(json.loads(text), READING.schema)
-    assert read(text).scores == (
+    assert read_verdict(text).scores == (
         Score(criterion="accuracy", score=4, why="One year is missing."),
         Score(criterion="clarity", score=5, why="So it is.", step=StepId("qdrant")),
     )
@@ -119,8 +119,10 @@ def test_each_criterion_gets_a_score_and_a_reason_for_the_whole_and_for_each_ste
     ],
 )
 def test_an_invalid_score_is_left_out_and_the_verdict_stands(stray: Any) -> None:
-    verdict = read(answer("PASS", scores=[stray, score("coverage", 3), score("coverage", 5)]))
-    assert [(one.criterion, one.score) for one in verdict.scores] == [("coverage", 3)]
+    verdict = read_verdict(
+        answer("PASS", scores=[stray, score("coverage", 3), score("coverage", 5)])
+    )
+    assert [(item.criterion, item.score) for item in verdict.scores] == [("coverage", 3)]
 
 
 def test_the_criteria_come_from_the_rubric() -> None:
@@ -130,7 +132,7 @@ def test_the_criteria_come_from_the_rubric() -> None:
             answer("PASS", scores=[score("tone", 2), score("accuracy", 5)]), last_try=False
         ).output
     )
-    assert [one.criterion for one in verdict.scores] == ["tone"]
+    assert [item.criterion for item in verdict.scores] == ["tone"]
 
 
 def test_with_too_many_steps_only_the_whole_is_scored() -> None:

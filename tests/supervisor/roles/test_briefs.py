@@ -1,6 +1,4 @@
-"""What roles are asked: the request word for word at the end, and nothing above it that could
-pass for one.
-"""
+"""The prompt of a role ends with the verbatim request, and no text above can imitate it."""
 
 from __future__ import annotations
 
@@ -77,12 +75,12 @@ def test_the_planner_sees_the_users_own_plan_next_to_the_rejected_plan() -> None
         Step(id=StepId("one"), specialist="writer", task="Write it.", on_failure=OnFailure.ASK),
         Step(id=StepId("two"), specialist="writer", task="Sum up.", depends_on=(StepId("one"),)),
     )
-    own = Plan(steps=steps, synthesis=Synthesis.MERGE, why="So it is done.")
-    brief = plan_brief(REQUEST, [], 5, [RejectedPlanBrief(PLAN, "Like this.", own)])
+    own_plan = Plan(steps=steps, synthesis=Synthesis.MERGE, why="So it is done.")
+    brief = plan_brief(REQUEST, [], 5, [RejectedPlanBrief(PLAN, "Like this.", own_plan)])
 
     item = json.loads(brief.partition("\nRejected plans:\n")[2].partition("\n")[0])
     assert item["note"] == "Like this."
-    assert Plan.from_json(json.dumps(item["users_own_plan"])) == own
+    assert Plan.from_json(json.dumps(item["users_own_plan"])) == own_plan
     assert "begin with that" in brief
     assert "begin with that" not in plan_brief(
         REQUEST, [], 5, [RejectedPlanBrief(PLAN, "Like this.")]
@@ -90,9 +88,11 @@ def test_the_planner_sees_the_users_own_plan_next_to_the_rejected_plan() -> None
 
 
 def test_a_very_long_task_of_the_users_own_plan_is_cut() -> None:
-    own = Plan(steps=(Step(id=StepId("mine"), specialist="writer", task="Write it. " * 5_000),))
+    own_plan = Plan(
+        steps=(Step(id=StepId("mine"), specialist="writer", task="Write it. " * 5_000),)
+    )
 
-    assert len(json.dumps(RejectedPlanBrief(PLAN, "", own).item())) < 2 * MAX_NOTE_CHARS
+    assert len(json.dumps(RejectedPlanBrief(PLAN, "", own_plan).item())) < 2 * MAX_NOTE_CHARS
 
 
 def test_the_assessor_knows_how_often_it_may_send_back() -> None:

@@ -1,4 +1,4 @@
-"""What becomes of steps that ask for something: each is answered or given up."""
+"""The planner answers each step that needs input, adds an input step, or gives the step up."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_each_step_gets_its_resolution_in_the_order_of_the_requests() -> None:
         ("laws", "give_up", "Only the user knows."), ("costs", "answer", "Assume 2026 prices.")
     )
     jsonschema.validate(json.loads(text), READING.schema)
-    found = Resolutions.of(READING.read(text, last_try=False).output).resolutions
-    assert [(one.step, one.answer) for one in found] == [
+    resolutions = Resolutions.of(READING.read(text, last_try=False).output).resolutions
+    assert [(resolution.step, resolution.answer) for resolution in resolutions] == [
         ("costs", "Assume 2026 prices."),
         ("laws", None),
     ]
@@ -59,9 +59,11 @@ def test_a_step_without_an_answer_is_named(text: str) -> None:
         READING.read(text, last_try=False)
 
 
-def test_on_the_last_try_it_is_given_up_with_a_note() -> None:
+def test_on_the_last_try_an_unanswered_step_is_given_up_with_a_note() -> None:
     result = READING.read(answer(("costs", "answer", "x")), last_try=True)
-    assert [one.answer is None for one in Resolutions.of(result.output).resolutions] == [
+    assert [
+        resolution.answer is None for resolution in Resolutions.of(result.output).resolutions
+    ] == [
         False,
         True,
     ]
@@ -69,29 +71,32 @@ def test_on_the_last_try_it_is_given_up_with_a_note() -> None:
 
 
 def test_steps_that_asked_for_nothing_are_ignored() -> None:
-    found = NeedsFormat(("costs",)).read(
+    result = NeedsFormat(("costs",)).read(
         answer(("other", "answer", "x"), ("costs", "give up", "")), last_try=False
     )
-    assert [(one.step, one.answer) for one in Resolutions.of(found.output).resolutions] == [
-        ("costs", None)
-    ]
+    assert [
+        (resolution.step, resolution.answer)
+        for resolution in Resolutions.of(result.output).resolutions
+    ] == [("costs", None)]
 
 
-# Another step finds it out
+# Input steps
 
 
-def asks_others(**tasks: tuple[str, str]) -> str:
-    """`costs=("researcher", "Find the price.")`."""
-    said = {"action": "add_step", "answer": ""}
+def answer_adding_steps(**tasks: tuple[str, str]) -> str:
+    """Return an answer that adds input steps: `costs=("researcher", "Find the price.")`."""
+    fields = {"action": "add_step", "answer": ""}
     many = [
-        {"step": step, **said, "specialist": specialist, "task": task}
+        {"step": step, **fields, "specialist": specialist, "task": task}
         for step, (specialist, task) in tasks.items()
     ]
     return json.dumps({"resolutions": many})
 
 
 def helpers_in(read: AcceptedAnswer) -> dict[str, Step | None]:
-    return {one.step: one.by for one in Resolutions.of(read.output).resolutions}
+    return {
+        resolution.step: resolution.by for resolution in Resolutions.of(read.output).resolutions
+    }
 
 
 def test_a_step_can_be_added_only_if_a_live_specialist_can_do_it() -> None:
@@ -100,30 +105,30 @@ def test_a_step_can_be_added_only_if_a_live_specialist_can_do_it() -> None:
 
 
 def test_a_new_step_finds_the_input_of_another() -> None:
-    text = asks_others(
+    text = answer_adding_steps(
         costs=("researcher", "Find the price of Qdrant."),
         laws=("generalist", "Find the year of the law."),
     )
     jsonschema.validate(json.loads(text), WITH_OTHERS.schema)
-    found = helpers_in(WITH_OTHERS.read(text, last_try=False))
+    helpers = helpers_in(WITH_OTHERS.read(text, last_try=False))
 
-    assert found["costs"] == Step(
+    assert helpers["costs"] == Step(
         id=StepId("costs_help"),
         specialist="researcher",
         task="Find the price of Qdrant.",
         on_failure=OnFailure.RETRY,
     )
-    assert found["laws"] is not None
+    assert helpers["laws"] is not None
 
 
 def test_a_step_for_an_unknown_specialist_goes_to_the_generalist_with_a_note() -> None:
-    text = asks_others(
+    text = answer_adding_steps(
         costs=("wizard", "Find the price of Qdrant."),
         laws=("generalist", "Find the year of the law."),
     )
     read = WITH_OTHERS.read(text, last_try=False)
 
-    assert [one.specialist for one in helpers_in(read).values() if one] == [
+    assert [step.specialist for step in helpers_in(read).values() if step] == [
         "generalist",
         "generalist",
     ]
@@ -132,9 +137,11 @@ def test_a_step_for_an_unknown_specialist_goes_to_the_generalist_with_a_note() -
 
 def test_two_steps_with_the_same_need_get_the_same_input_step() -> None:
     same = ("researcher", "Find the price of Qdrant.")
-    found = helpers_in(WITH_OTHERS.read(asks_others(costs=same, laws=same), last_try=False))
+    helpers = helpers_in(
+        WITH_OTHERS.read(answer_adding_steps(costs=same, laws=same), last_try=False)
+    )
 
-    assert found["costs"] == found["laws"]
+    assert helpers["costs"] == helpers["laws"]
 
 
 @pytest.mark.parametrize(
@@ -152,16 +159,16 @@ def test_a_step_that_cannot_be_added_is_reported_once_and_then_its_need_is_given
 ) -> None:
     reading = NeedsFormat(("costs",), ("researcher",), 2, PLANNED)
     with pytest.raises(InvalidAnswer, match=why):
-        reading.read(asks_others(costs=task), last_try=False)
+        reading.read(answer_adding_steps(costs=task), last_try=False)
 
-    read = reading.read(asks_others(costs=task), last_try=True)
+    read = reading.read(answer_adding_steps(costs=task), last_try=True)
     assert helpers_in(read) == {"costs": None}
     assert read.notes == ("step costs asked a question without an answer",)
 
 
 def test_the_number_of_added_steps_stays_within_the_limit() -> None:
     reading = NeedsFormat(("costs", "laws"), ("researcher",), 1)
-    text = asks_others(
+    text = answer_adding_steps(
         costs=("researcher", "Find the price of Qdrant."),
         laws=("researcher", "Find the year of the law."),
     )
@@ -172,7 +179,9 @@ def test_the_number_of_added_steps_stays_within_the_limit() -> None:
 def test_an_input_step_gets_no_input_step() -> None:
     reading = NeedsFormat(("law",), ("researcher",), 1, PLANNED, frozenset({StepId("law")}))
     with pytest.raises(InvalidAnswer, match="law finds something out itself"):
-        reading.read(asks_others(law=("researcher", "Find the price of Qdrant.")), last_try=False)
+        reading.read(
+            answer_adding_steps(law=("researcher", "Find the price of Qdrant.")), last_try=False
+        )
 
 
 def test_the_name_of_a_new_step_is_free_and_short_enough() -> None:
@@ -181,7 +190,8 @@ def test_the_name_of_a_new_step_is_free_and_short_enough() -> None:
     reading = NeedsFormat((long,), ("researcher",), 1, (known,))
     (helper,) = helpers_in(
         reading.read(
-            asks_others(**{long: ("researcher", "Find the price of Qdrant.")}), last_try=False
+            answer_adding_steps(**{long: ("researcher", "Find the price of Qdrant.")}),
+            last_try=False,
         )
     ).values()
 

@@ -1,4 +1,4 @@
-"""The judge's brief, and how its answer is parsed."""
+"""The judge sees claims with their evidence. Its answer becomes rulings."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ def answer(**stands: list[str]) -> str:
     return json.dumps(
         {
             "settlements": [
-                {"conflict": one, "why": "So.", "stands": claims} for one, claims in stands.items()
+                {"conflict": conflict, "why": "So.", "stands": claims}
+                for conflict, claims in stands.items()
             ]
         }
     )
 
 
-def settled(text: str, *, last_try: bool = False) -> list[Settlement]:
+def settlements_in(text: str, *, last_try: bool = False) -> list[Settlement]:
     return list(Settlements.of(READING.read(text, last_try=last_try).output).settlements)
 
 
@@ -62,13 +63,13 @@ def test_the_judges_context_holds_the_claims_and_their_evidence_and_nothing_else
     handoff = role_handoff(
         job.state, spec, spec.content_digest, 1, task=brief, about=(), schema=READING.schema
     )
-    (said,) = [
+    (prompt,) = [
         block["text"]
         for block in opening_of(handoff, spec, LoadedPayloads(), answer_rules="").message["content"]
     ]
 
     assert (handoff.artifacts, handoff.context, handoff.feedback) == ((), (), ())
-    assert said == f"<task>{brief}</task>\n\n<fallback>{handoff.fallback_instruction}</fallback>"
+    assert prompt == f"<task>{brief}</task>\n\n<fallback>{handoff.fallback_instruction}</fallback>"
     first, *lines = brief.splitlines()
     assert first == "Decide, for each conflict below, which of its claims stand. One a line:"
     assert [json.loads(line)["conflict"] for line in lines] == ["k1", "k2"]
@@ -88,14 +89,14 @@ def test_an_answer_that_fits_the_schema_settles_or_leaves_disputed() -> None:
     text = answer(k1=["a.c1"], k2=[])
     jsonschema.validate(json.loads(text), READING.schema)
 
-    assert [(one.conflict, one.stands, one.why) for one in settled(text)] == [
+    assert [(ruling.conflict, ruling.stands, ruling.why) for ruling in settlements_in(text)] == [
         ("k1", ("a.c1",), "So."),
         ("k2", (), "So."),
     ]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (answer(k1=["a.c1"]), "k2 is missing"),
         (answer(k1=["a.c2"], k2=[]), "k1 has only the claims a.c1, b.c1"),
@@ -103,22 +104,22 @@ def test_an_answer_that_fits_the_schema_settles_or_leaves_disputed() -> None:
         ("no", "plain text"),
     ],
 )
-def test_an_error_in_an_answer_is_named(text: str, said: str) -> None:
-    with pytest.raises(InvalidAnswer, match=said):
+def test_an_error_in_an_answer_is_named(text: str, message: str) -> None:
+    with pytest.raises(InvalidAnswer, match=message):
         READING.read(text, last_try=False)
 
 
 def test_on_the_last_try_unusable_rulings_stay_disputed() -> None:
     text = answer(k1=["a.c2"], k2=["b.c2"], k9=["a.c1"])
 
-    assert [(one.conflict, one.stands) for one in settled(text, last_try=True)] == [
+    assert [(ruling.conflict, ruling.stands) for ruling in settlements_in(text, last_try=True)] == [
         ("k2", ("b.c2",))
     ]
     assert READING.read(text, last_try=True).notes == ("the judge said nothing usable of k1",)
 
 
-def test_the_reading_can_be_made_again_from_the_schema_and_the_journal() -> None:
-    named = tuple(tuple(claim.id for claim in one.claims) for one in (ONE, TWO))
+def test_the_answer_format_can_be_rebuilt_from_the_schema_and_the_journal() -> None:
+    named = tuple(tuple(claim.id for claim in conflict.claims) for conflict in (ONE, TWO))
 
     assert (
         judge_format_of_schema(READING.schema, ConflictsFound(conflicts=(*named, ("a.c3", "b.c3"))))
@@ -126,14 +127,14 @@ def test_the_reading_can_be_made_again_from_the_schema_and_the_journal() -> None
     )
 
 
-def test_conflicts_that_find_no_place_are_not_asked_about() -> None:
+def test_conflicts_over_the_prompt_size_are_not_asked_about() -> None:
     many = Conflicts(
         conflicts=tuple(ONE.model_copy(update={"id": f"k{n}"}) for n in range(1, 1_000))
     )
 
     assert 1 < len(shown_conflicts(many)) < 999
     assert len(judge_brief(many)) < MOST_SHOWN_CHARS + 1_000
-    assert set(judge_format(many).conflicts) == {one.id for one in shown_conflicts(many)}
+    assert set(judge_format(many).conflicts) == {conflict.id for conflict in shown_conflicts(many)}
 
 
 @pytest.mark.parametrize(("more", "stands"), [((), ()), (("extra.md",), ("a.c1",))])
@@ -153,8 +154,8 @@ def test_the_offline_judge_takes_the_claim_with_more_sources(
         )
     )
 
-    (found,) = Settlements.of(_offline(conflicts)).settlements
-    assert found.stands == stands
+    (settlement,) = Settlements.of(_offline(conflicts)).settlements
+    assert settlement.stands == stands
 
 
 def _offline(conflicts: Conflicts) -> Any:

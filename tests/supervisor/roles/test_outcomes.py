@@ -1,4 +1,4 @@
-"""The events that follow from a planner's answer, to a request and to steps in need."""
+"""The events that follow from a planner's answer to a request and to needs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ ANSWERED = Resolutions(resolutions=(Resolution(step=StepId("a"), answer="1999"),
 )
 
 
-def after_needs(*needs: str) -> NeedsResolved:
-    """Return the event of the planner's answer to the last need. The earlier needs are already
-    answered.
-    """
+def last_need_resolved(*needs: str) -> NeedsResolved:
+    """Return the event of the planner's answer to the last need. The earlier needs are answered."""
     job = planned(a="", b="")
     for need in needs[:-1]:
         job.finish("a", "needs_input", needs=need)
@@ -41,7 +39,7 @@ def after_needs(*needs: str) -> NeedsResolved:
 
 
 def test_a_step_that_rewords_an_answered_need_is_given_up() -> None:
-    event = after_needs(
+    event = last_need_resolved(
         "Which year does the licence change refer to?",
         "Please tell me the year of the licence change.",
     )
@@ -50,13 +48,15 @@ def test_a_step_that_rewords_an_answered_need_is_given_up() -> None:
 
 
 def test_a_step_with_a_new_need_is_answered() -> None:
-    event = after_needs("Which year does the licence change refer to?", "Who are the readers?")
+    event = last_need_resolved(
+        "Which year does the licence change refer to?", "Who are the readers?"
+    )
 
     assert (event.answered, event.given_up, event.repeats) == (("a",), (), ())
 
 
 def test_a_first_need_is_answered() -> None:
-    assert after_needs("Which year?").answered == ("a",)
+    assert last_need_resolved("Which year?").answered == ("a",)
 
 
 def test_changes_to_a_plan_are_in_its_answer() -> None:
@@ -68,9 +68,9 @@ def test_changes_to_a_plan_are_in_its_answer() -> None:
     handoff = a_handoff(assigned_to="planner", expected_output_format=dict(reading.schema))
     job.finish("planner", output=read.output, notes=read.notes)
     planner = job.texts.result(job.result_of("planner.1"))
-    (made,), _ = outcome_of(handoff, job.state, planner, "Look.", job.texts)
+    (event,), _ = outcome_of(handoff, job.state, planner, "Look.", job.texts)
     job.store_text(Plan.of(read.output).to_json())
-    job.append(made)
+    job.append(event)
     job.advance()
     job.finish("a")
     job.advance()
@@ -107,19 +107,21 @@ def test_an_input_step_is_added_to_the_plan_and_awaited() -> None:
     job = planned(a="", b="a")
     job.finish("a", "needs_input", needs="Which year?")
     job.advance()
-    said = Resolutions(
+    resolutions = Resolutions(
         resolutions=(Resolution(step=StepId("a"), by=an_input_step("h")),)
     ).model_dump(mode="json")
     handoff = a_handoff(
         assigned_to="planner", expected_output_format=dict(NeedsFormat(("a",)).schema)
     )
-    (event,), (text,) = outcome_of(handoff, job.state, a_result("planner", said), "", job.texts)
+    (event,), (text,) = outcome_of(
+        handoff, job.state, a_result("planner", resolutions), "", job.texts
+    )
 
     assert isinstance(event, NeedsResolved)
-    assert [(one.id, one.depends_on, one.helpers) for one in event.changed] == [
+    assert [(outline.id, outline.depends_on, outline.helpers) for outline in event.changed] == [
         ("a", ("h",), ("h",))
     ]
-    assert [one.id for one in event.added] == ["h"]
+    assert [outline.id for outline in event.added] == ["h"]
     assert event.plan == ref(text)
     assert [(step.id, step.depends_on) for step in Plan.from_json(text).steps] == [
         ("a", ("h",)),

@@ -1,4 +1,4 @@
-"""The planner's answer: lenient parsing, strict checks, all errors reported together."""
+"""A planner's answer is parsed leniently and checked strictly. All errors are reported together."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def answer(*steps: dict[str, Any], **fields: Any) -> str:
     return json.dumps({"steps": steps, "synthesis": "merge", "why": "Two things.", **fields})
 
 
-def read(text: str) -> Plan:
+def read_plan(text: str) -> Plan:
     result = READING.read(text, last_try=False)
     assert result.status is ResultStatus.OK
     return Plan.of(result.output)
@@ -55,7 +55,7 @@ def test_an_answer_that_fits_the_schema_becomes_a_plan() -> None:
         step("a"), step("b"), step("report", "a", "b", specialist="writer"), synthesis="reconcile"
     )
     jsonschema.validate(json.loads(text), READING.schema)
-    plan = read(text)
+    plan = read_plan(text)
     assert (plan.sinks, plan.synthesis, plan.why) == (
         ("report",),
         Synthesis.RECONCILE,
@@ -76,7 +76,7 @@ def test_an_answer_that_fits_the_schema_becomes_a_plan() -> None:
 def test_a_title_is_one_line_of_bounded_length_for_any_model_text(
     given: Any, title: str | None
 ) -> None:
-    assert read(answer(step("a", title=given))).steps[0].title == title
+    assert read_plan(answer(step("a", title=given))).steps[0].title == title
 
 
 def test_the_schema_names_the_served_specialists() -> None:
@@ -85,7 +85,7 @@ def test_the_schema_names_the_served_specialists() -> None:
 
 
 def test_ids_are_normalised_the_same_way_everywhere() -> None:
-    plan = read(
+    plan = read_plan(
         answer(step("Step 1: pgvector!"), step("2", "step_1 Pgvector", specialist=" Writer "))
     )
     assert [(each.id, each.specialist, each.depends_on) for each in plan.steps] == [
@@ -95,7 +95,7 @@ def test_ids_are_normalised_the_same_way_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("given", "meant"),
     [
         ("drop", "drop"),
         (" Drop", "drop"),
@@ -106,15 +106,17 @@ def test_ids_are_normalised_the_same_way_everywhere() -> None:
     ],
 )
 def test_a_step_that_fails_is_tried_again_unless_the_plan_says_otherwise(
-    said: str | None, meant: str
+    given: str | None, meant: str
 ) -> None:
-    assert [each.on_failure for each in read(answer(step("a", on_failure=said))).steps] == [meant]
+    assert [each.on_failure for each in read_plan(answer(step("a", on_failure=given))).steps] == [
+        meant
+    ]
 
 
-@pytest.mark.parametrize("said", ["ask", " Ask"])
-def test_a_planner_can_have_a_person_asked_in_a_job_with_approvals(said: str) -> None:
+@pytest.mark.parametrize("policy", ["ask", " Ask"])
+def test_a_planner_can_have_a_person_asked_in_a_job_with_approvals(policy: str) -> None:
     reading = PlanFormat(("writer", "researcher"), max_steps=3, may_ask=True)
-    result = reading.read(answer(step("a", on_failure=said)), last_try=False)
+    result = reading.read(answer(step("a", on_failure=policy)), last_try=False)
     assert [each.on_failure for each in Plan.of(result.output).steps] == ["ask"]
 
 
@@ -128,7 +130,7 @@ def test_a_question_is_offered_only_in_a_job_with_approvals(may_ask: bool) -> No
 
 
 def test_a_missing_or_null_field_has_a_default() -> None:
-    plan = read(
+    plan = read_plan(
         json.dumps(
             {
                 "steps": [
@@ -151,8 +153,10 @@ def test_a_missing_or_null_field_has_a_default() -> None:
     )
 
 
-def test_prose_and_a_fence_around_the_answer_do_no_harm() -> None:
-    assert read(f"Here is the plan:\n```json\n{answer(step('a'))}\n```\nGood luck.").sinks == ("a",)
+def test_prose_and_a_code_fence_around_the_answer_are_ignored() -> None:
+    assert read_plan(f"Here is the plan:\n```json\n{answer(step('a'))}\n```\nGood luck.").sinks == (
+        "a",
+    )
 
 
 @pytest.mark.parametrize("last_try", [False, True])
@@ -171,8 +175,8 @@ def test_a_step_for_an_unknown_specialist_goes_to_the_generalist_at_once_and_the
 
     result = reading.read(text, last_try=last_try)
 
-    who = {each.id: each.specialist for each in Plan.of(result.output).steps}
-    assert who == {**dict.fromkeys("abcdf", "researcher"), "e": "generalist"}
+    specialists = {each.id: each.specialist for each in Plan.of(result.output).steps}
+    assert specialists == {**dict.fromkeys("abcdf", "researcher"), "e": "generalist"}
     assert result.notes == (
         "step e was meant for chemist, which is no specialist that is there: generalist takes it",
     )
@@ -245,19 +249,19 @@ def test_an_output_that_no_reading_accepted_is_no_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("specialists", "who"),
+    ("specialists", "specialist"),
     [(["writer", "generalist"], "generalist"), (["writer", "coder"], "coder"), ([], "generalist")],
 )
 def test_without_a_plan_one_specialist_gets_the_whole_request(
-    specialists: list[str], who: str
+    specialists: list[str], specialist: str
 ) -> None:
     request = "Compare x and y.\n" * 5_000
     plan = fallback_plan(request, specialists)
-    assert [(each.specialist, each.task) for each in plan.steps] == [(who, request)]
+    assert [(each.specialist, each.task) for each in plan.steps] == [(specialist, request)]
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("given", "meant"),
     [
         ({"enough": 0, "within_s": 0, "must": []}, None),
         ({"enough": 0, "within_s": 0, "must": ["a"]}, None),
@@ -269,26 +273,27 @@ def test_without_a_plan_one_specialist_gets_the_whole_request(
     ],
 )
 def test_a_join_names_the_parts_a_step_can_do_without(
-    said: dict[str, Any] | None, meant: Join | None
+    given: dict[str, Any] | None, meant: Join | None
 ) -> None:
-    plan = read(answer(step("step_a"), step("b"), step("c", "step_a", "b", join=said)))
+    plan = read_plan(answer(step("step_a"), step("b"), step("c", "step_a", "b", join=given)))
 
     assert [each.join for each in plan.steps] == [None, None, meant]
 
 
 def test_a_step_that_waits_for_nothing_has_no_join() -> None:
     assert (
-        read(answer(step("a", join={"enough": 2, "within_s": 0, "must": []}))).steps[0].join is None
+        read_plan(answer(step("a", join={"enough": 2, "within_s": 0, "must": []}))).steps[0].join
+        is None
     )
 
 
-def test_a_join_that_cannot_be_met_is_named_with_all_else() -> None:
+def test_an_impossible_join_is_reported_with_all_other_errors() -> None:
     assert "the join of step b needs 2 results of 1" in refusal(
         answer(step("a"), step("b", "a", join={"enough": 2, "within_s": 0, "must": []}))
     )
 
 
-TWICE = answer(
+REPEATED_STEPS = answer(
     step("a", task="Find the price of Qdrant."),
     step("b", task="Please find the prices of Qdrant once more."),
 )
@@ -298,17 +303,17 @@ def test_a_repeated_step_is_refused_once_and_accepted_on_the_next_try() -> None:
     with pytest.raises(
         InvalidAnswer, match=r"^step b asks for the same as a\. Leave out repeated steps"
     ):
-        READING.read(TWICE, last_try=False)
-    accepted = READING.read(TWICE, last_try=True)
+        READING.read(REPEATED_STEPS, last_try=False)
+    accepted = READING.read(REPEATED_STEPS, last_try=True)
 
     assert [each.id for each in Plan.of(accepted.output).steps] == ["a", "b"]
     assert accepted.notes == ("step b asks for the same as a",)
 
 
-def test_another_specialist_or_other_results_to_go_by_make_it_another_step() -> None:
+def test_a_step_with_another_specialist_or_other_inputs_is_no_repetition() -> None:
     task = "Find the price of Qdrant."
 
-    assert read(
+    assert read_plan(
         answer(
             step("a", task=task),
             step("b", task=task, specialist="writer"),

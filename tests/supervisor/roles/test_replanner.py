@@ -1,4 +1,4 @@
-"""The replanner's answer: calls that are a patch, checked like a plan; or a word."""
+"""A replanner's answer is a patch, made of tool calls, or a word. A patch is checked like a plan."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_step_that_is_added_or_changed_may_have_a_title() -> None:
     ]
 
 
-def refused(*calls: dict[str, Any], last_try: bool = False) -> str:
+def refusal(*calls: dict[str, Any], last_try: bool = False) -> str:
     with pytest.raises(InvalidAnswer) as problem:
         READING.read_calls(calls, last_try=last_try)
     return str(problem.value)
@@ -108,7 +108,7 @@ def test_two_reasons_are_two_sentences() -> None:
     assert patch.why in ("not needed. x.", "x. not needed.")
 
 
-def test_if_no_step_can_be_changed_the_error_says_so() -> None:
+def test_the_error_states_that_no_step_can_be_changed() -> None:
     with pytest.raises(
         InvalidAnswer,
         match=r"step draft has begun: it cannot be changed or dropped \(no step can any more\)",
@@ -150,11 +150,11 @@ def test_each_specialist_has_a_tool_and_unbegun_steps_have_two() -> None:
         ([call("hand_off_to_ops", why="-")], "hand_off_to_ops: id: Field required"),
     ],
 )
-def test_a_patch_that_would_make_no_plan_is_refused_with_all_that_is_wrong(
+def test_an_invalid_patch_is_refused_with_all_errors(
     calls: list[dict[str, Any]], problem: str
 ) -> None:
-    assert problem in refused(*calls)
-    assert problem in refused(*calls, last_try=True)
+    assert problem in refusal(*calls)
+    assert problem in refusal(*calls, last_try=True)
 
 
 def test_a_step_that_another_waits_for_is_not_dropped_alone() -> None:
@@ -182,9 +182,9 @@ AGAIN = {"id": "errors", "task": "Please read logs of the checkout service and l
 
 
 def test_repeated_work_is_reported_once_with_its_earlier_result() -> None:
-    told = refused(hand_off("researcher", **AGAIN))
+    message = refusal(hand_off("researcher", **AGAIN))
 
-    assert told.startswith(
+    assert message.startswith(
         "step errors asks for what logs was asked for already; its result is: ok, three timeouts"
     )
 
@@ -216,7 +216,7 @@ def test_a_duplicate_within_one_reply_runs_once() -> None:
 def test_a_dropped_step_may_be_requested_in_other_words() -> None:
     instead = hand_off("writer", id="text", task="Write it up.", why="-")
 
-    assert "asks for what draft was asked for" in refused(instead)
+    assert "asks for what draft was asked for" in refusal(instead)
     assert patch_of(call("drop_step", step="draft", why="-"), instead).add[0].id == "text"
 
 
@@ -232,7 +232,7 @@ def test_a_reply_without_a_call_says_whether_the_plan_stays(decision: str, is_fi
 
 
 @pytest.mark.parametrize("text", ['{"decision": "stop"}', "The plan is fine.", '{"why": "-"}'])
-def test_any_other_word_is_no_decision(text: str) -> None:
+def test_any_other_word_is_refused(text: str) -> None:
     with pytest.raises(InvalidAnswer):
         READING.read(text, last_try=True)
 

@@ -1,4 +1,4 @@
-"""The roles' own files, and the synthesizer's reading."""
+"""The definitions of the roles, and the checks of the synthesizer's answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_role_uses_the_capable_model_and_no_tools(name: str) -> None:
     assert (role.name, role.tier, role.tools) == (name, Tier.CAPABLE, ())
 
 
-def test_the_lint_has_nothing_to_say_about_the_roles() -> None:
+def test_the_lint_reports_nothing_about_the_roles() -> None:
     assert [str(remark) for remark in lint(map(read_role, ROLES))] == []
 
 

@@ -1,5 +1,5 @@
-"""The router's answer: lenient parsing, strict checks of the mode and the specialist, and its rate
-of correct routes.
+"""A router's answer is parsed leniently. Its mode and specialist are checked, and its accuracy is
+measured.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def answer(route: object = "single", specialist: object = "writer", **fields: An
     )
 
 
-def read(text: str, *, last_try: bool = False) -> Route:
+def read_route(text: str, *, last_try: bool = False) -> Route:
     result = READING.read(text, last_try=last_try)
     assert result.status is ResultStatus.OK
     return Route.of(result.output)
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Routed]:
+def routed_labels() -> list[Routed]:
     return list(routed(labelled()))
 
 
@@ -76,10 +76,12 @@ def test_the_lint_has_no_complaint_about_the_router_next_to_the_roles() -> None:
     ] == []
 
 
-@pytest.mark.parametrize(("way", "team"), [("single", False), ("team", True)])
-def test_an_answer_that_fits_the_schema_becomes_a_route(way: str, team: bool) -> None:
-    jsonschema.validate(json.loads(answer(way)), READING.schema)
-    assert read(answer(way)) == Route(team=team, specialist="writer", why="It is one letter.")
+@pytest.mark.parametrize(("mode", "team"), [("single", False), ("team", True)])
+def test_an_answer_that_fits_the_schema_becomes_a_route(mode: str, team: bool) -> None:
+    jsonschema.validate(json.loads(answer(mode)), READING.schema)
+    assert read_route(answer(mode)) == Route(
+        team=team, specialist="writer", why="It is one letter."
+    )
 
 
 @pytest.mark.parametrize("changed", [{"specialist": "oracle"}, {"route": "both"}, {"because": "x"}])
@@ -94,30 +96,32 @@ def test_the_schema_shows_the_offered_specialists() -> None:
     assert specialists_of_route_schema({}) == ()
 
 
-def test_names_are_read_as_models_write_them() -> None:
-    assert read(f"Sure:\n```json\n{answer(' Single. ', 'Tax Desk')}\n```") == Route(
+def test_specialist_names_are_normalized() -> None:
+    assert read_route(f"Sure:\n```json\n{answer(' Single. ', 'Tax Desk')}\n```") == Route(
         team=False, specialist="tax_desk", why="It is one letter."
     )
 
 
 def test_a_reason_that_is_left_out_is_empty_and_a_long_one_is_cut() -> None:
-    assert read(json.dumps({"route": "single", "specialist": "writer"})).why == ""
-    assert len(read(answer(why="so " * 5_000)).why) <= 2_000
+    assert read_route(json.dumps({"route": "single", "specialist": "writer"})).why == ""
+    assert len(read_route(answer(why="so " * 5_000)).why) <= 2_000
 
 
 @pytest.mark.parametrize(
-    ("named", "said"),
+    ("named", "message"),
     [("oracle", "no specialist oracle"), (None, "no specialist was named"), ("", "was named")],
 )
 def test_a_specialist_that_does_not_exist_costs_a_turn_and_then_the_generalist_takes_it(
-    named: str | None, said: str
+    named: str | None, message: str
 ) -> None:
-    with pytest.raises(InvalidAnswer, match=rf"{said} \(there are: generalist, tax_desk, writer\)"):
+    with pytest.raises(
+        InvalidAnswer, match=rf"{message} \(there are: generalist, tax_desk, writer\)"
+    ):
         READING.read(answer(specialist=named), last_try=False)
     last = READING.read(answer(specialist=named), last_try=True)
     assert Route.of(last.output).specialist == "generalist"
     (note,) = last.notes
-    assert said in note
+    assert message in note
     assert "generalist takes it" in note
 
 
@@ -161,8 +165,8 @@ def test_an_invalid_route_is_refused_with_a_repair_instruction(
     assert expected in str(refused.value)
 
 
-def taken_by(text: str, *, last_try: bool) -> str | None:
-    """Return the specialist that gets the request, or None if the answer was refused."""
+def specialist_for(text: str, *, last_try: bool) -> str | None:
+    """Return the specialist of the parsed route, or None if the answer was refused."""
     try:
         return Route.of(READING.read(text, last_try=last_try).output).specialist
     except InvalidAnswer:
@@ -173,14 +177,14 @@ def taken_by(text: str, *, last_try: bool) -> str | None:
 def test_any_json_is_a_route_to_an_existing_specialist_or_refused(
     value: object, last_try: bool
 ) -> None:
-    assert taken_by(json.dumps(value), last_try=last_try) in (None, *READING.specialists)
+    assert specialist_for(json.dumps(value), last_try=last_try) in (None, *READING.specialists)
 
 
 @given(ANYTHING, ANYTHING, ANYTHING, st.booleans())
 def test_any_fields_are_a_route_to_an_existing_specialist_or_refused(
     route: object, specialist: object, why: object, last_try: bool
 ) -> None:
-    assert taken_by(answer(route, specialist, why=why), last_try=last_try) in (
+    assert specialist_for(answer(route, specialist, why=why), last_try=last_try) in (
         None,
         *READING.specialists,
     )
@@ -209,18 +213,18 @@ def test_every_built_in_specialist_fits_some_request() -> None:
     assert set(load_specialists(BUILT_IN)) <= {label.specialist for label in labelled()}
 
 
-def test_the_router_takes_one_call_and_says_why(found: list[Routed]) -> None:
-    assert {each.calls for each in found} == {1}
-    assert all(each.route.why for each in found)
+def test_the_router_takes_one_call_and_says_why(routed_labels: list[Routed]) -> None:
+    assert {each.calls for each in routed_labels} == {1}
+    assert all(each.route.why for each in routed_labels)
 
 
-def test_the_router_is_as_often_right_as_it_was_measured_to_be(found: list[Routed]) -> None:
-    assert way_accuracy(found) >= 0.79
-    assert specialist_accuracy(found) >= 0.69
+def test_the_router_is_as_often_right_as_it_was_measured_to_be(routed_labels: list[Routed]) -> None:
+    assert way_accuracy(routed_labels) >= 0.79
+    assert specialist_accuracy(routed_labels) >= 0.69
 
 
-def test_the_router_is_right_more_often_than_one_way_for_all(found: list[Routed]) -> None:
+def test_the_router_is_right_more_often_than_a_constant_route(routed_labels: list[Routed]) -> None:
     labels = labelled()
-    for way in (ALWAYS_SINGLE, ALWAYS_TEAM):
-        assert way_accuracy(found) > way_accuracy(map(way, labels))
-        assert specialist_accuracy(found) > specialist_accuracy(map(way, labels))
+    for constant_route in (ALWAYS_SINGLE, ALWAYS_TEAM):
+        assert way_accuracy(routed_labels) > way_accuracy(map(constant_route, labels))
+        assert specialist_accuracy(routed_labels) > specialist_accuracy(map(constant_route, labels))

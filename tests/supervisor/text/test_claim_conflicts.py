@@ -19,7 +19,7 @@ from handoff_queue.supervisor.text.periods import minutes_of, periods_of
 from handoff_queue.supervisor.text.quantities import disagree, quantity_of, unit_of
 from tests.doubles.conflicting_claims import a_claim
 
-SPELT = {
+UNIT_NAMES = {
     "length": ("m", "km", "cm", "mm", "feet", "inches", "miles", "yards"),
     "mass": ("kg", "g", "mg", "tonnes", "lb", "oz"),
     "time": ("s", "ms", "minutes", "h", "days", "weeks", "months", "years"),
@@ -31,8 +31,8 @@ SPELT = {
 }
 
 
-def clash(one: str, other: str, attribute: str = "height") -> bool:
-    return contradict(read_value(one, None, attribute), read_value(other, None, attribute))
+def values_contradict(first: str, second: str, attribute: str = "height") -> bool:
+    return contradict(read_value(first, None, attribute), read_value(second, None, attribute))
 
 
 @pytest.mark.slow
@@ -67,11 +67,11 @@ def test_the_labels_are_pairs_of_claims_that_can_be_compared() -> None:
     assert len(frozenset().union(*planted)) == 2 * len(planted)
 
 
-@given(st.sampled_from(sorted(SPELT)), st.data(), st.integers(1, 10**9))
+@given(st.sampled_from(sorted(UNIT_NAMES)), st.data(), st.integers(1, 10**9))
 def test_a_value_never_contradicts_itself_in_another_unit(
     kind: str, data: st.DataObject, number: int
 ) -> None:
-    first, second = (data.draw(st.sampled_from(SPELT[kind])) for _ in range(2))
+    first, second = (data.draw(st.sampled_from(UNIT_NAMES[kind])) for _ in range(2))
     here, there = unit_of(first), unit_of(second)
     assert here is not None
     assert there is not None
@@ -79,39 +79,40 @@ def test_a_value_never_contradicts_itself_in_another_unit(
     digits = data.draw(st.integers(2, 12))
     written = f"{Decimal(converted.numerator) / Decimal(converted.denominator):.{digits}e}"
 
-    one, other = quantity_of(f"{number} {first}"), quantity_of(f"{written} {second}")
+    original = quantity_of(f"{number} {first}")
+    same_in_other_unit = quantity_of(f"{written} {second}")
 
-    assert one is not None
-    assert other is not None
-    assert not disagree(one, other)
-    assert not disagree(other, one)
+    assert original is not None
+    assert same_in_other_unit is not None
+    assert not disagree(original, same_in_other_unit)
+    assert not disagree(same_in_other_unit, original)
 
 
 @given(
     st.integers(2, 10**6),
-    st.sampled_from([unit for units in SPELT.values() for unit in units]),
+    st.sampled_from([unit for units in UNIT_NAMES.values() for unit in units]),
     st.sampled_from([2, 3, 10]),
 )
 def test_a_multiple_always_contradicts(number: int, unit: str, times: int) -> None:
-    one, other = quantity_of(str(number), unit), quantity_of(str(number * times), unit)
+    first, second = quantity_of(str(number), unit), quantity_of(str(number * times), unit)
 
-    assert one is not None
-    assert other is not None
-    assert disagree(one, other)
+    assert first is not None
+    assert second is not None
+    assert disagree(first, second)
 
 
 @given(st.text(max_size=40), st.text(max_size=40), st.none() | st.text(max_size=12))
 def test_any_text_is_read_and_never_contradicts_itself(
-    one: str, other: str, unit: str | None
+    first: str, second: str, unit: str | None
 ) -> None:
-    ours, theirs = read_value(one, unit, "size"), read_value(other, unit, "size")
+    ours, theirs = read_value(first, unit, "size"), read_value(second, unit, "size")
 
     assert not contradict(ours, ours)
     assert contradict(ours, theirs) == contradict(theirs, ours)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("1,000", "1.0k"),
         ("2 million", "2,000,000"),
@@ -146,13 +147,13 @@ def test_any_text_is_read_and_never_contradicts_itself(
         ("high", "5 ms"),
     ],
 )
-def test_these_can_both_be_right(one: str, other: str) -> None:
-    assert not clash(one, other)
-    assert not clash(other, one)
+def test_compatible_values_do_not_contradict(first: str, second: str) -> None:
+    assert not values_contradict(first, second)
+    assert not values_contradict(second, first)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("1,000", "1,001"),
         ("2 million", "2.4 million"),
@@ -177,9 +178,9 @@ def test_these_can_both_be_right(one: str, other: str) -> None:
         ("C", "C++"),
     ],
 )
-def test_these_cannot(one: str, other: str) -> None:
-    assert clash(one, other)
-    assert clash(other, one)
+def test_incompatible_values_contradict(first: str, second: str) -> None:
+    assert values_contradict(first, second)
+    assert values_contradict(second, first)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_an_invalid_date_is_no_period(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "is_conflict"),
+    ("first", "second", "is_conflict"),
     [
         ("2023", "2024", False),
         ("2023", "March 2023", True),
@@ -198,10 +199,10 @@ def test_an_invalid_date_is_no_period(text: str) -> None:
     ],
 )
 def test_only_claims_about_the_same_time_contradict_each_other(
-    one: str, other: str, is_conflict: bool
+    first: str, second: str, is_conflict: bool
 ) -> None:
     assert (
-        contradicts(a_claim("a.c1", "5", "kg", date=one), a_claim("b.c1", "6", "kg", date=other))
+        contradicts(a_claim("a.c1", "5", "kg", date=first), a_claim("b.c1", "6", "kg", date=second))
         is is_conflict
     )
 
@@ -230,7 +231,7 @@ def test_only_claims_about_the_same_thing_contradict_each_other(
 
 
 @pytest.mark.parametrize(
-    ("attribute", "one", "other", "is_conflict"),
+    ("attribute", "first", "second", "is_conflict"),
     [
         ("branches", "Lyon", "Oslo", False),
         ("supported formats", "PDF", "EPUB", False),
@@ -248,11 +249,11 @@ def test_only_claims_about_the_same_thing_contradict_each_other(
     ],
 )
 def test_an_attribute_with_many_values_contradicts_itself_only_if_each_claims_to_be_complete(
-    attribute: str, one: str, other: str, is_conflict: bool
+    attribute: str, first: str, second: str, is_conflict: bool
 ) -> None:
     claims = [
         a_claim(f"{name}.c1", value, attribute=attribute)
-        for name, value in (("a", one), ("b", other))
+        for name, value in (("a", first), ("b", second))
     ]
 
     assert contradicts(*claims) is is_conflict
@@ -280,7 +281,7 @@ def test_for_sums_a_part_of_a_year_is_another_period_than_the_year(
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("maximum daily dose", "maximum dose per day"),
         ("arrival", "arrival time"),
@@ -289,9 +290,9 @@ def test_for_sums_a_part_of_a_year_is_another_period_than_the_year(
         ("released on", "release date"),
     ],
 )
-def test_these_are_the_same_attribute(one: str, other: str) -> None:
+def test_synonymous_attributes_are_compared(first: str, second: str) -> None:
     assert contradicts(
-        a_claim("a.c1", "5", "kg", attribute=one), a_claim("b.c1", "9", "kg", attribute=other)
+        a_claim("a.c1", "5", "kg", attribute=first), a_claim("b.c1", "9", "kg", attribute=second)
     )
 
 
@@ -301,7 +302,7 @@ def test_a_time_of_day_is_the_same_on_a_clock_of_twelve_hours(hour: int, minute:
 
     assert minutes_of(spoken) == (hour * 60 + minute,)
     assert hour * 60 + minute in minutes_of(f"{hour:02d}:{minute:02d}")
-    assert not clash(spoken, f"{hour}:{minute:02d}")
+    assert not values_contradict(spoken, f"{hour}:{minute:02d}")
 
 
 @pytest.mark.parametrize("text", ["25:00", "13 pm", "10:75", "1.30", "12", "noonish", ""])
@@ -316,15 +317,15 @@ def test_all_claims_of_one_dispute_are_in_one_conflict_with_the_agreeing_claims(
         a_claim("c.c1", "330", "m"),
         a_claim("d.c1", "5", "kg", attribute="mass"),
     ]
-    found, left_out = conflicts_in(claims)
+    conflicts, left_out = conflicts_in(claims)
 
-    assert [(one.id, [claim.id for claim in one.claims]) for one in found.conflicts] == [
-        ("k1", ["a.c1", "c.c1", "b.c1"])
-    ]
+    assert [
+        (conflict.id, [claim.id for claim in conflict.claims]) for conflict in conflicts.conflicts
+    ] == [("k1", ["a.c1", "c.c1", "b.c1"])]
     assert left_out == 0
 
 
-def test_a_claim_that_others_carry_on_is_one_claim() -> None:
+def test_a_claim_that_later_results_repeat_counts_once() -> None:
     assert conflicts_in([a_claim("a.c1", "330", "m")] * 3)[0].conflicts == ()
 
 
@@ -334,7 +335,7 @@ def test_a_claim_without_structured_parts_is_not_compared() -> None:
     assert conflicts_in(plain) == conflicts_in([])
 
 
-def test_claims_that_are_too_many_are_counted() -> None:
+def test_claims_over_the_limit_are_counted() -> None:
     many = [
         a_claim(f"a.c{number}", str(number), "m", subject=f"Tower {number}")
         for number in range(MOST_STATEMENTS + 3)

@@ -64,16 +64,16 @@ def test_facts_use_the_same_units_dates_and_wordings_as_contradictions_between_c
 
 
 @pytest.mark.parametrize(
-    ("what", "value", "wrong"),
+    ("attribute", "value", "wrong"),
     [
         ("departure time", "15:30", True),
         ("departure time", "2:30 pm", False),
         ("departure", "13:00", True),
     ],
 )
-def test_a_time_of_day_is_held_against_a_fact_too(what: str, value: str, wrong: bool) -> None:
+def test_a_time_of_day_is_compared_with_a_fact(attribute: str, value: str, wrong: bool) -> None:
     fact = a_fact("14:30", None, "Flight 12", "departure")
-    assert is_vetoed(a_claim("a.c1", value, None, "Flight 12", what), fact) is wrong
+    assert is_vetoed(a_claim("a.c1", value, None, "Flight 12", attribute), fact) is wrong
 
 
 def test_another_value_is_no_error_if_the_table_has_some_of_many_values() -> None:
@@ -85,14 +85,14 @@ def test_another_value_is_no_error_if_the_table_has_some_of_many_values() -> Non
 
 def test_a_claim_that_agrees_with_one_of_the_facts_that_it_can_mean_is_left_alone() -> None:
     years = [a_fact("5", "USD", "Pro", "price", "2022"), a_fact("6", "USD", "Pro", "price", "2023")]
-    said = a_claim("a.c1", "6", "USD", "Pro", "price").model_copy(update={"date": None})
+    claim = a_claim("a.c1", "6", "USD", "Pro", "price").model_copy(update={"date": None})
 
-    assert not is_vetoed(said, *years)
-    assert is_vetoed(said.model_copy(update={"value": "7"}), *years)
-    assert is_vetoed(said.model_copy(update={"date": "2022"}), *years)
+    assert not is_vetoed(claim, *years)
+    assert is_vetoed(claim.model_copy(update={"value": "7"}), *years)
+    assert is_vetoed(claim.model_copy(update={"date": "2022"}), *years)
 
 
-def test_a_fact_in_another_currency_excuses_nothing() -> None:
+def test_a_fact_in_another_currency_does_not_confirm_a_claim() -> None:
     prices = [a_fact("10", "USD", "Pro", "price"), a_fact("15", "EUR", "Pro", "price")]
 
     assert is_vetoed(a_claim("a.c1", "15", "USD", "Pro", "price"), *prices)
@@ -120,12 +120,14 @@ dates = st.sampled_from(["2022", "2023", "1889"])
 def test_a_fact_vetoes_exactly_the_claims_that_the_same_claim_would_contradict(
     value: str, unit: str | None, date: str, other: str, other_unit: str | None, other_date: str
 ) -> None:
-    said, beside = (
+    claim, beside = (
         a_claim("a.c1", value, unit, date=date),
         a_claim("b.c1", other, other_unit, date=other_date),
     )
 
-    assert is_vetoed(said, a_fact(other, other_unit, date=other_date)) is contradicts(said, beside)
+    assert is_vetoed(claim, a_fact(other, other_unit, date=other_date)) is contradicts(
+        claim, beside
+    )
 
 
 @given(values, units, dates, st.lists(st.builds(a_fact, values, units, date=dates), max_size=4))
@@ -155,7 +157,7 @@ def test_facts_or_contradictions_over_the_limit_are_counted() -> None:
     )
 
 
-def a_job() -> SimulatedJob:
+def job_with_facts() -> SimulatedJob:
     table = TABLE.to_json()
     job = SimulatedJob(mode=Mode.SINGLE, gates=Gates(), facts=ref(table))
     job.payloads[ref(table).digest] = table
@@ -163,7 +165,7 @@ def a_job() -> SimulatedJob:
     return job
 
 
-def answered(job: SimulatedJob, metres: str) -> None:
+def finish_answer(job: SimulatedJob, metres: str) -> None:
     job.finish(
         "answer", output="It is that high [answer.c1].", claims=(a_claim("answer.c1", metres, "m"),)
     )
@@ -171,20 +173,20 @@ def answered(job: SimulatedJob, metres: str) -> None:
 
 
 def test_a_contradicted_answer_returns_to_its_writer_and_leaves_when_it_is_corrected() -> None:
-    job = a_job()
-    answered(job, "324")
+    job = job_with_facts()
+    finish_answer(job, "324")
     (feedback,) = job.handoffs["answer.2"].feedback
 
     assert feedback.author == "gate"
     assert "height: 330 m (2022), from survey.pdf" in feedback.text
-    answered(job, "330")
+    finish_answer(job, "330")
     assert job.state.status is JobStatus.OK
 
 
 def test_an_uncorrected_contradiction_leaves_as_an_open_point() -> None:
-    job = a_job()
+    job = job_with_facts()
     for _ in range(MOST_GATE_ROUNDS + 1):
-        answered(job, "324")
+        finish_answer(job, "324")
 
     assert job.state.status is JobStatus.PARTIAL
     (point,) = assemble(job.state, JobStatus.PARTIAL, job.texts, None).open_points

@@ -1,4 +1,4 @@
-"""A text that becomes a section keeps its headings, below the section's own."""
+"""A text that becomes a section keeps its headings, below the section's heading."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_deeper_headings_keep_their_relative_level() -> None:
     assert below(2, "## One\n\n#### Deep\n\n## Two") == "### One\n\n##### Deep\n\n### Two"
 
 
-def test_headings_that_stand_too_deep_are_lifted() -> None:
+def test_headings_that_are_too_deep_are_raised() -> None:
     assert below(2, "##### Overview") == "### Overview"
 
 
@@ -25,7 +25,7 @@ def test_no_heading_gets_deeper_than_markdown_allows() -> None:
     assert below(4, "# One\n\n### Three") == "##### One\n\n###### Three"
 
 
-def test_an_underlined_heading_is_one_too() -> None:
+def test_an_underlined_heading_counts_as_a_heading() -> None:
     assert (
         below(2, "Overview\n========\nIt is so.\n\nMore\n----\n")
         == "### Overview\nIt is so.\n\n#### More\n"
@@ -50,7 +50,7 @@ def test_a_line_that_only_resembles_a_heading_stays_unchanged(untouched: str) ->
     assert below(2, untouched) == untouched
 
 
-def test_code_between_headings_stays_to_the_letter() -> None:
+def test_code_between_headings_stays_unchanged() -> None:
     code = "```sh\n# a comment\n  make run  # another\n```"
 
     assert below(2, f"# Install\n\n{code}\n\n# Run") == f"### Install\n\n{code}\n\n### Run"

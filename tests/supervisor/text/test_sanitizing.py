@@ -8,16 +8,17 @@ import pytest
 
 from handoff_queue.supervisor.text.sanitizing import json_for_all, plain
 
-OBEYED = ["\x1b[31m", "\x9b31m", "\x00", "\u202e", "\u2066"]
-"""Colours in two spellings, an end of text, and what turns the reading direction."""
+CONTROL_SEQUENCES = ["\x1b[31m", "\x9b31m", "\x00", "\u202e", "\u2066"]
+"""Control characters and sequences: two for colours, NUL, and two that change the text direction.
+"""
 
 
-@pytest.mark.parametrize("text", OBEYED)
+@pytest.mark.parametrize("text", CONTROL_SEQUENCES)
 def test_the_character_is_shown_and_nothing_else_changes(text: str) -> None:
     assert plain(f"é {text} b\n\tc") == f"é \ufffd{text[1:]} b\n\tc"
 
 
-@pytest.mark.parametrize("text", OBEYED)
+@pytest.mark.parametrize("text", CONTROL_SEQUENCES)
 def test_in_json_the_character_is_an_escape_for_the_same_value(text: str) -> None:
     shown = json_for_all(json.dumps({"é": text}, ensure_ascii=False, indent=1))
 

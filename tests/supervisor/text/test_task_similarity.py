@@ -27,7 +27,7 @@ REWORDED = [
         "Filtering performance is left out of the comparison.",
     ),
 ]
-OTHER = [
+DIFFERENT = [
     ("The storage claim has no source.", "The table lacks a row for Milvus."),
     ("Cite a source for the storage claim.", "Cite a source for the filtering claim."),
     ("Shorten the summary to five sentences.", "The summary leaves out durability."),
@@ -43,14 +43,14 @@ OTHER = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), REWORDED)
-def test_the_same_task_in_other_words_is_the_same(one: str, other: str) -> None:
-    assert likeness(one, other) == likeness(other, one) >= SAME_FROM + 0.1
+@pytest.mark.parametrize(("first", "second"), REWORDED)
+def test_the_same_task_in_other_words_is_the_same(first: str, second: str) -> None:
+    assert likeness(first, second) == likeness(second, first) >= SAME_FROM + 0.1
 
 
-@pytest.mark.parametrize(("one", "other"), OTHER)
-def test_a_similar_reading_different_task_is_different(one: str, other: str) -> None:
-    assert likeness(one, other) == likeness(other, one) <= SAME_FROM - 0.1
+@pytest.mark.parametrize(("first", "second"), DIFFERENT)
+def test_a_similar_reading_different_task_is_different(first: str, second: str) -> None:
+    assert likeness(first, second) == likeness(second, first) <= SAME_FROM - 0.1
 
 
 def test_a_review_that_repeats_itself_gets_no_further_round() -> None:

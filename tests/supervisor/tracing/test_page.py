@@ -1,4 +1,4 @@
-"""A page that needs nothing else, and in which nothing that others wrote is markup."""
+"""The page of a trace is self-contained, and foreign text in it is never markup."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.report import report_of
 from handoff_queue.supervisor.tracing.page import TracedJob, absent_from, page_of, tree_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
-from tests.supervisor.tracing.records import JOB, Ran
+from tests.supervisor.tracing.job_record_builder import JOB, JobRecordBuilder
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> {{style}} \u2028 &amp;"
 
 
-def page(ran: Ran) -> str:
-    record = ran.record()
+def page_for(builder: JobRecordBuilder) -> str:
+    record = builder.record()
     return page_of(
         [TracedJob(record, report_of(record), timeline_of(record), [(0.0, HOSTILE)])],
         "handoff-queue 0",
     )
 
 
-def hostile() -> Ran:
-    ran = Ran(HOSTILE)
-    ran.role("planner", (0, 0, 1), task=HOSTILE, output=HOSTILE)
-    return ran
+def hostile_job() -> JobRecordBuilder:
+    builder = JobRecordBuilder(HOSTILE)
+    builder.role("planner", (0, 0, 1), task=HOSTILE, output=HOSTILE)
+    return builder
 
 
-def data(text: str) -> dict[str, Any]:
+def embedded_data(text: str) -> dict[str, Any]:
     block = LexborHTMLParser(text).css_first("#data")
     assert block is not None
-    found: dict[str, Any] = json.loads(block.text())
-    return found
+    payload: dict[str, Any] = json.loads(block.text())
+    return payload
 
 
 def test_foreign_text_cannot_end_the_data_block() -> None:
-    assert len(LexborHTMLParser(page(hostile())).css("script")) == 2
-    assert LexborHTMLParser(page(hostile())).css("img") == []
+    assert len(LexborHTMLParser(page_for(hostile_job())).css("script")) == 2
+    assert LexborHTMLParser(page_for(hostile_job())).css("img") == []
 
 
 def test_foreign_text_is_read_from_the_data_block_unchanged() -> None:
-    (job,) = data(page(hostile()))["jobs"]
+    (job,) = embedded_data(page_for(hostile_job()))["jobs"]
 
     assert (job["id"], job["story"]) == (JOB, [[0.0, HOSTILE]])
     assert json.loads(job["payloads"][job["bars"][0]["result"]])["output"] == HOSTILE
 
 
 def test_the_page_contains_no_control_character_for_a_terminal_or_a_browser() -> None:
-    ran = Ran("x\0 \x1b]0;T\x07 \x9b31m \u202e rev")
-    ran.role("planner", (0, 0, 1), task="\u202e", output="\x9b31m")
+    builder = JobRecordBuilder("x\0 \x1b]0;T\x07 \x9b31m \u202e rev")
+    builder.role("planner", (0, 0, 1), task="\u202e", output="\x9b31m")
 
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", page(ran))
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", page_for(builder))
 
 
 def test_the_browser_may_run_the_one_script_apply_the_one_style_and_load_nothing() -> None:
-    text = page(hostile())
+    text = page_for(hostile_job())
     head = LexborHTMLParser(text).css_first("meta[http-equiv]")
     policy = (head.attributes["content"] if head else None) or ""
 
@@ -76,34 +76,40 @@ def test_the_browser_may_run_the_one_script_apply_the_one_style_and_load_nothing
     assert policy.startswith("default-src 'none'")
 
 
-def test_the_page_names_no_other_place() -> None:
-    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page(hostile()))
+def test_the_page_refers_to_no_other_address() -> None:
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page_for(hostile_job()))
 
 
 def test_tokens_and_money_are_summed_for_each_specialist() -> None:
-    ran = Ran()
-    ran.step("a", (0, 1, 3))
-    ran.step("b", (0, 0, 2))
+    builder = JobRecordBuilder()
+    builder.step("a", (0, 1, 3))
+    builder.step("b", (0, 0, 2))
 
-    (one,) = data(page(ran))["jobs"][0]["specialists"]
+    (figures,) = embedded_data(page_for(builder))["jobs"][0]["specialists"]
 
-    assert (one["who"], one["handoffs"], one["tokens"], one["usd"]) == ("researcher", 2, 240, 0.003)
-    assert (one["busy_s"], one["waited_s"]) == (4, 1)
+    assert (figures["who"], figures["handoffs"], figures["tokens"], figures["usd"]) == (
+        "researcher",
+        2,
+        240,
+        0.003,
+    )
+    assert (figures["busy_s"], figures["waited_s"]) == (4, 1)
 
 
 def test_time_without_a_claim_is_waiting_time_and_the_data_names_each_lost_process() -> None:
-    ran = Ran()
-    ran.step("a", (0, 1, 30))
-    ran.left("a", (1, 6, ClaimEnd.LOST), (10, 12, ClaimEnd.BACK), again_at=21)
+    builder = JobRecordBuilder()
+    builder.step("a", (0, 1, 30))
+    builder.past_claims("a", (1, 6, ClaimEnd.LOST), (10, 12, ClaimEnd.BACK), last_claim_at=21)
 
-    (job,) = data(page(ran))["jobs"]
+    (job,) = embedded_data(page_for(builder))["jobs"]
 
-    assert [(one["busy_s"], one["waited_s"]) for one in job["specialists"]] == [
-        (5 + 2 + 9, 1 + 4 + 9)
-    ]
+    assert [
+        (specialist["busy_s"], specialist["waited_s"]) for specialist in job["specialists"]
+    ] == [(5 + 2 + 9, 1 + 4 + 9)]
     (bar,) = job["bars"]
     assert [
-        (one["worker"], one["began_at"], one["ended_at"], one["left"]) for one in bar["stints"]
+        (claim["worker"], claim["began_at"], claim["ended_at"], claim["left"])
+        for claim in bar["stints"]
     ] == [
         ("w10@host:6", 1, 6, "lost"),
         ("w11@host:6", 10, 12, "back"),
@@ -112,36 +118,38 @@ def test_time_without_a_claim_is_waiting_time_and_the_data_names_each_lost_proce
 
 
 def test_an_open_claim_counts_as_work_and_an_unclaimed_handoff_as_waiting() -> None:
-    ran = Ran()
-    ran.runs("a", (0, 2))
-    ran.runs("b", (0, 0))
-    ran.left("b", (0, 3, ClaimEnd.THROTTLED), again_at=None)
+    builder = JobRecordBuilder()
+    builder.running("a", (0, 2))
+    builder.running("b", (0, 0))
+    builder.past_claims("b", (0, 3, ClaimEnd.THROTTLED), last_claim_at=None)
 
-    record = ran.record(until=10)
-    (job,) = data(
+    record = builder.record(until=10)
+    (job,) = embedded_data(
         page_of([TracedJob(record, report_of(record), timeline_of(record), [])], "handoff-queue 0")
     )["jobs"]
 
-    assert [(one["busy_s"], one["waited_s"]) for one in job["specialists"]] == [(8 + 3, 2 + 7)]
+    assert [
+        (specialist["busy_s"], specialist["waited_s"]) for specialist in job["specialists"]
+    ] == [(8 + 3, 2 + 7)]
 
 
 def test_a_job_that_claims_to_be_its_own_child_is_shown_once() -> None:
-    record = Ran().record()
+    record = JobRecordBuilder().record()
     line = timeline_of(record)
-    bar = replace(timeline_of(hostile().record()).bars[0], child=JOB)
-    own = TracedJob(record, report_of(record), replace(line, bars=(bar,)))
+    bar = replace(timeline_of(hostile_job().record()).bars[0], child=JOB)
+    traced = TracedJob(record, report_of(record), replace(line, bars=(bar,)))
 
-    assert tree_of({JOB: own}, JOB) == [own]
+    assert tree_of({JOB: traced}, JOB) == [traced]
 
 
 def test_a_deleted_job_of_a_tree_is_left_out_and_named() -> None:
     child = JobId("j-ba9876543210")
-    record = hostile().record()
+    record = hostile_job().record()
     line = timeline_of(record)
-    own = TracedJob(
+    traced = TracedJob(
         record, report_of(record), replace(line, bars=(replace(line.bars[0], child=child),))
     )
 
-    assert tree_of({JOB: own}, JOB) == [own]
-    assert absent_from([own]) == [child]
-    assert data(page_of([own], "handoff-queue 0"))["absent"] == [child]
+    assert tree_of({JOB: traced}, JOB) == [traced]
+    assert absent_from([traced]) == [child]
+    assert embedded_data(page_of([traced], "handoff-queue 0"))["absent"] == [child]

@@ -1,6 +1,4 @@
-"""Answers as HTML: rendered, with links to their sources, and with nothing in them that a
-browser would run or load.
-"""
+"""Answers become HTML with links to their sources, and nothing that a browser runs or loads."""
 
 from __future__ import annotations
 
@@ -22,20 +20,20 @@ def source(
     return {"n": n, "source": name, "quote": quote, "claim": "So.", "step": "look"}
 
 
-def html(text: str, *numbers: int) -> LexborHTMLParser:
+def parsed_html(text: str, *numbers: int) -> LexborHTMLParser:
     return LexborHTMLParser(answer_html(text, [source(n) for n in numbers], PREFIX))
 
 
-def one(root: LexborHTMLParser | LexborNode, selector: str) -> LexborNode:
-    found = root.css_first(selector)
-    assert found is not None, selector
-    return found
+def only_match(root: LexborHTMLParser | LexborNode, selector: str) -> LexborNode:
+    node = root.css_first(selector)
+    assert node is not None, selector
+    return node
 
 
 def test_markdown_is_rendered_with_its_tables() -> None:
-    page = html("# Costs\n\nIt is **so**.\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n")
+    page = parsed_html("# Costs\n\nIt is **so**.\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n")
 
-    assert [one(page, tag).text() for tag in ("h1", "strong", "th", "td.right")] == [
+    assert [only_match(page, tag).text() for tag in ("h1", "strong", "th", "td.right")] == [
         "Costs",
         "so",
         "a",
@@ -45,7 +43,7 @@ def test_markdown_is_rendered_with_its_tables() -> None:
 
 
 def test_each_number_of_a_source_is_a_link_to_its_quote() -> None:
-    page = html("So [1][2], and so [1].\n\n- In a list [2]\n", 1, 2)
+    page = parsed_html("So [1][2], and so [1].\n\n- In a list [2]\n", 1, 2)
 
     assert [link.attributes["href"] for link in page.css("a.cite")] == [
         "#j-1-source-1",
@@ -53,18 +51,18 @@ def test_each_number_of_a_source_is_a_link_to_its_quote() -> None:
         "#j-1-source-1",
         "#j-1-source-2",
     ]
-    assert one(page, "a.cite").attributes["title"] == "terms.md: “We ship <b>worldwide</b>.”"
+    assert only_match(page, "a.cite").attributes["title"] == "terms.md: “We ship <b>worldwide</b>.”"
 
 
 @pytest.mark.parametrize(
     "text", ["`a[1]`", "```\na[1]\n```", "[9]", "[x]", "[see [1]](https://example.com)"]
 )
 def test_text_that_only_resembles_a_source_is_no_link(text: str) -> None:
-    assert html(text, 1).css("a.cite") == []
+    assert parsed_html(text, 1).css("a.cite") == []
 
 
 def test_a_definition_of_a_link_takes_no_number_away_from_its_source() -> None:
-    page = html("So [1].\n\n[1]: https://evil.example\n", 1)
+    page = parsed_html("So [1].\n\n[1]: https://evil.example\n", 1)
 
     assert {link.attributes["href"] for link in page.css("a")} == {"#j-1-source-1"}
 
@@ -84,14 +82,14 @@ def test_a_definition_of_a_link_takes_no_number_away_from_its_source() -> None:
     ],
 )
 def test_no_part_of_an_answer_runs_loads_or_links_outside_the_web(text: str) -> None:
-    page = html(text, 1)
+    page = parsed_html(text, 1)
 
     assert page.css("script, img, iframe, object, style, [onerror]") == []
     assert all((link.attributes["href"] or "").startswith("https://") for link in page.css("a"))
 
 
 def test_a_link_to_the_web_reveals_nothing_to_the_other_page() -> None:
-    (link,) = html("[terms](https://example.com/a?b=1&c=2)").css("a")
+    (link,) = parsed_html("[terms](https://example.com/a?b=1&c=2)").css("a")
 
     assert link.attributes["rel"] == "noopener noreferrer nofollow"
     assert link.attributes["href"] == "https://example.com/a?b=1&c=2"
@@ -103,23 +101,23 @@ def test_a_source_shows_its_document_and_the_text_of_its_quote() -> None:
     )
 
     first, second = listed.css("li")
-    assert (first.id, one(first, "strong").text()) == ("j-1-source-1", "terms.md")
-    assert one(first, "blockquote").text() == "We ship <b>worldwide</b>."
+    assert (first.id, only_match(first, "strong").text()) == ("j-1-source-1", "terms.md")
+    assert only_match(first, "blockquote").text() == "We ship <b>worldwide</b>."
     assert (second.id, second.attributes["value"]) == ("j-1-source-3", "3")
-    assert one(second, "a").attributes["href"] == 'https://example.com/"x'
+    assert only_match(second, "a").attributes["href"] == 'https://example.com/"x'
 
 
 @pytest.mark.parametrize(("answer", "is_form"), [({"a": "<b>"}, False), ("<b>", True)])
 def test_an_answer_with_a_schema_is_shown_as_json(answer: Any, is_form: bool) -> None:
     page = LexborHTMLParser(answer_html(answer, [], PREFIX, is_form=is_form))
 
-    assert "<b>" in one(page, "pre").text()
+    assert "<b>" in only_match(page, "pre").text()
     assert page.css("b") == []
 
 
 @given(st.text(alphabet="[]()<>!*_`|#-\n 1x:/&\"'", max_size=60))
 def test_any_text_becomes_markup_of_a_few_harmless_kinds(text: str) -> None:
-    page = html(f"{text}\n\n{text} [1]", 1)
+    page = parsed_html(f"{text}\n\n{text} [1]", 1)
     body = page.body
     assert body is not None
     for link in body.css("a"):

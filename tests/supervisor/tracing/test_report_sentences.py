@@ -1,4 +1,4 @@
-"""Notes that a report adds to the answer, in sentences."""
+"""A report adds its notes to the answer as sentences."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 from handoff_queue.supervisor.client.report import CHECKED_OFFLINE, report_of
 from handoff_queue.supervisor.tracing.rendering import report_sections
-from tests.supervisor.tracing.records import Ran
+from tests.supervisor.tracing.job_record_builder import JobRecordBuilder
 
 
-def told(**reported: Any) -> dict[str, Any]:
-    return report_sections(report_of(Ran().record()).model_copy(update=reported))
+def sections_of(**reported: Any) -> dict[str, Any]:
+    return report_sections(report_of(JobRecordBuilder().record()).model_copy(update=reported))
 
 
 def test_a_verdict_is_reported_with_its_revisions_open_points_and_scores() -> None:
@@ -25,7 +25,7 @@ def test_a_verdict_is_reported_with_its_revisions_open_points_and_scores() -> No
         "checked": None,
     }
 
-    assert told(verdicts=(verdict,))["verdicts"] == [
+    assert sections_of(verdicts=(verdict,))["verdicts"] == [
         "Round 1: the reviewer sent work back.",
         "Round 1, sent back: look: no source",
         "Round 1, open: The year is not known.",
@@ -38,7 +38,7 @@ def test_a_verdict_of_code_states_its_basis() -> None:
     passed = {**verdict, "round": 1, "verdict": "PASS", "checked": CHECKED_OFFLINE}
     none = {**verdict, "round": 2, "verdict": None, "problem": "no model", "checked": None}
 
-    assert told(verdicts=(passed, none))["verdicts"] == [
+    assert sections_of(verdicts=(passed, none))["verdicts"] == [
         "Round 1: the reviewer passed the results.",
         f"Round 1: {CHECKED_OFFLINE}.",
         "Round 2: there is no verdict (no model).",
@@ -48,14 +48,16 @@ def test_a_verdict_of_code_states_its_basis() -> None:
 def test_a_gap_states_its_reason_and_its_cost() -> None:
     gap = {"step": "look", "specialist": "legal", "why": "no terms", "likely_usd": 0.0017}
 
-    assert told(gaps=(gap,))["gaps"] == ["look (legal): no terms. It would cost about $0.0017."]
+    assert sections_of(gaps=(gap,))["gaps"] == [
+        "look (legal): no terms. It would cost about $0.0017."
+    ]
 
 
 def test_a_contradiction_names_its_claims_and_its_outcome() -> None:
     claims = [{"id": "a.c1", "text": "330 m"}, {"id": "b.c1", "text": "324 m"}]
     conflict = {"id": "x", "claims": claims, "stands": ["a.c1"], "why": "Newer."}
 
-    (line,) = told(conflicts=(conflict,))["conflicts"]
+    (line,) = sections_of(conflicts=(conflict,))["conflicts"]
 
     assert line == (
         "Not all of these can be right: “330 m” (a.c1); “324 m” (b.c1). "
@@ -64,4 +66,4 @@ def test_a_contradiction_names_its_claims_and_its_outcome() -> None:
 
 
 def test_a_report_omits_events_that_did_not_happen() -> None:
-    assert {name for name, lines in told().items() if lines} == set()
+    assert {name for name, lines in sections_of().items() if lines} == set()

@@ -8,115 +8,118 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.supervisor.tracing.timeline import timeline_of
-from tests.supervisor.tracing.records import Ran
+from tests.supervisor.tracing.job_record_builder import JobRecordBuilder
 
 
-def a_team() -> Ran:
-    ran = Ran()
-    ran.role("planner", (0, 0, 1))
-    ran.step("quick", (1, 1, 2))
-    ran.step("slow", (1, 2, 6))
-    ran.step("last", (6, 6, 8), after="quick slow")
-    ran.role("assessor", (8, 8, 9))
-    return ran
+def team_job() -> JobRecordBuilder:
+    builder = JobRecordBuilder()
+    builder.role("planner", (0, 0, 1))
+    builder.step("quick", (1, 1, 2))
+    builder.step("slow", (1, 2, 6))
+    builder.step("last", (6, 6, 8), after="quick slow")
+    builder.role("assessor", (8, 8, 9))
+    return builder
 
 
-def after(ran: Ran) -> dict[str, tuple[str, ...]]:
-    return {bar.handoff_id: bar.after for bar in timeline_of(ran.record()).bars}
+def predecessors(builder: JobRecordBuilder) -> dict[str, tuple[str, ...]]:
+    return {bar.handoff_id: bar.after for bar in timeline_of(builder.record()).bars}
 
 
-def chain(ran: Ran) -> list[str]:
-    return [bar.handoff_id for bar in timeline_of(ran.record()).bars if bar.is_critical]
+def critical_path(builder: JobRecordBuilder) -> list[str]:
+    return [bar.handoff_id for bar in timeline_of(builder.record()).bars if bar.is_critical]
 
 
 def test_a_step_follows_its_dependencies_or_the_step_that_asked_for_it() -> None:
-    found = after(a_team())
+    dependencies = predecessors(team_job())
 
-    assert found["quick.1"] == found["slow.1"] == ("planner.1",)
-    assert found["last.1"] == ("quick.1", "slow.1")
+    assert dependencies["quick.1"] == dependencies["slow.1"] == ("planner.1",)
+    assert dependencies["last.1"] == ("quick.1", "slow.1")
 
 
 def test_a_role_follows_everything_that_no_other_handoff_follows() -> None:
-    ran = a_team()
-    ran.step("aside", (1, 1, 7))
+    builder = team_job()
+    builder.step("aside", (1, 1, 7))
 
-    assert after(ran)["assessor.1"] == ("aside.1", "last.1")
+    assert predecessors(builder)["assessor.1"] == ("aside.1", "last.1")
 
 
 def test_an_attempt_follows_the_latest_result_of_its_dependencies() -> None:
-    ran = a_team()
-    ran.step("slow", (9, 9, 11), attempt=2)
-    ran.step("last", (11, 11, 12), after="slow", attempt=2)
+    builder = team_job()
+    builder.step("slow", (9, 9, 11), attempt=2)
+    builder.step("last", (11, 11, 12), after="slow", attempt=2)
 
-    assert after(ran)["slow.2"] == ("assessor.1",)
-    assert after(ran)["last.2"] == ("slow.2",)
+    assert predecessors(builder)["slow.2"] == ("assessor.1",)
+    assert predecessors(builder)["last.2"] == ("slow.2",)
 
 
 def test_an_input_step_is_on_the_path_of_the_step_that_waited_for_it() -> None:
-    ran = Ran()
-    ran.role("planner", (0, 0, 1))
-    ran.step("a", (1, 1, 2))
-    ran.step("aside", (1, 1, 4))
-    ran.role("planner", (2, 2, 3), attempt=2)
-    ran.step("a_help", (3, 3, 6))
-    ran.step("a", (6, 6, 8), after="a_help", attempt=2)
+    builder = JobRecordBuilder()
+    builder.role("planner", (0, 0, 1))
+    builder.step("a", (1, 1, 2))
+    builder.step("aside", (1, 1, 4))
+    builder.role("planner", (2, 2, 3), attempt=2)
+    builder.step("a_help", (3, 3, 6))
+    builder.step("a", (6, 6, 8), after="a_help", attempt=2)
 
-    assert (after(ran)["a_help.1"], after(ran)["a.2"]) == (("planner.2",), ("a_help.1",))
-    assert chain(ran) == ["planner.1", "a.1", "planner.2", "a_help.1", "a.2"]
+    assert (predecessors(builder)["a_help.1"], predecessors(builder)["a.2"]) == (
+        ("planner.2",),
+        ("a_help.1",),
+    )
+    assert critical_path(builder) == ["planner.1", "a.1", "planner.2", "a_help.1", "a.2"]
 
 
 def test_an_attempt_after_a_failure_follows_the_failed_attempt() -> None:
-    ran = Ran()
+    builder = JobRecordBuilder()
     for n in range(4):
-        ran.step("a", (3 * n, 3 * n, 3 * n + 3), attempt=n + 1)
+        builder.step("a", (3 * n, 3 * n, 3 * n + 3), attempt=n + 1)
 
-    assert after(ran) == {"a.1": (), "a.2": ("a.1",), "a.3": ("a.2",), "a.4": ("a.3",)}
-    assert chain(ran) == ["a.1", "a.2", "a.3", "a.4"]
+    assert predecessors(builder) == {"a.1": (), "a.2": ("a.1",), "a.3": ("a.2",), "a.4": ("a.3",)}
+    assert critical_path(builder) == ["a.1", "a.2", "a.3", "a.4"]
 
 
 def test_the_next_attempt_follows_an_attempt_that_failed_while_a_role_ran() -> None:
-    ran = Ran()
-    ran.role("planner", (0, 0, 1))
-    ran.step("first", (1, 1, 2))
-    ran.step("a", (2, 2, 5), after="first")
-    ran.role("replanner", (2, 2, 6))
-    ran.step("a", (7, 7, 8), after="first", attempt=2)
+    builder = JobRecordBuilder()
+    builder.role("planner", (0, 0, 1))
+    builder.step("first", (1, 1, 2))
+    builder.step("a", (2, 2, 5), after="first")
+    builder.role("replanner", (2, 2, 6))
+    builder.step("a", (7, 7, 8), after="first", attempt=2)
 
-    assert after(ran)["a.2"] == ("a.1",)
+    assert predecessors(builder)["a.2"] == ("a.1",)
 
 
 def test_a_revised_step_follows_its_reviewer_even_with_dependencies() -> None:
-    ran = a_team()
-    ran.step("last", (9, 9, 11), after="quick slow", attempt=2)
+    builder = team_job()
+    builder.step("last", (9, 9, 11), after="quick slow", attempt=2)
 
-    assert after(ran)["last.2"] == ("assessor.1",)
-    assert chain(ran) == ["planner.1", "slow.1", "last.1", "assessor.1", "last.2"]
+    assert predecessors(builder)["last.2"] == ("assessor.1",)
+    assert critical_path(builder) == ["planner.1", "slow.1", "last.1", "assessor.1", "last.2"]
 
 
 def test_the_job_would_have_been_shorter_without_its_critical_path() -> None:
-    assert chain(a_team()) == ["planner.1", "slow.1", "last.1", "assessor.1"]
+    assert critical_path(team_job()) == ["planner.1", "slow.1", "last.1", "assessor.1"]
 
 
 def test_the_path_of_a_running_job_leads_to_the_running_handoffs() -> None:
-    ran = Ran()
-    ran.role("planner", (0, 0, 1))
-    ran.step("a", (1, 1, 8))
-    ran.runs("b", (1, 2))
+    builder = JobRecordBuilder()
+    builder.role("planner", (0, 0, 1))
+    builder.step("a", (1, 1, 8))
+    builder.running("b", (1, 2))
 
-    line = timeline_of(ran.record(until=9.5))
+    line = timeline_of(builder.record(until=9.5))
 
     assert [bar.handoff_id for bar in line.bars if bar.is_critical] == ["planner.1", "b.1"]
     assert (line.begins_at, line.ends_at) == (0, 9.5)
 
 
 def test_an_abandoned_step_delayed_no_other_and_is_shown_until_then() -> None:
-    ran = a_team()
-    ran.given_up("late", (1, 1, 6))
+    builder = team_job()
+    builder.abandoned("late", (1, 1, 6))
 
-    (late,) = (bar for bar in timeline_of(ran.record()).bars if bar.step_id == "late")
+    (late,) = (bar for bar in timeline_of(builder.record()).bars if bar.step_id == "late")
 
     assert (late.state, late.ended_at, late.is_critical) == ("stopped", 6, False)
-    assert chain(ran) == ["planner.1", "slow.1", "last.1", "assessor.1"]
+    assert critical_path(builder) == ["planner.1", "slow.1", "last.1", "assessor.1"]
 
 
 @given(
@@ -128,16 +131,18 @@ def test_an_abandoned_step_delayed_no_other_and_is_shown_until_then() -> None:
 def test_the_critical_path_is_one_chain_from_a_beginning_to_the_handoff_that_ended_last(
     steps: list[tuple[int, int, set[int]]],
 ) -> None:
-    ran, ends = Ran(), list[float]()
+    builder, ends = JobRecordBuilder(), list[float]()
     for n, (waited, worked, before) in enumerate(steps):
-        needed = sorted(one for one in before if one < n)
-        issued = max((ends[one] for one in needed), default=0.0) + 0.001 * (n + 1)
+        needed = sorted(earlier for earlier in before if earlier < n)
+        issued = max((ends[step] for step in needed), default=0.0) + 0.001 * (n + 1)
         ends.append(issued + waited + worked)
-        ran.step(
-            f"s{n}", (issued, issued + waited, ends[n]), after=" ".join(f"s{one}" for one in needed)
+        builder.step(
+            f"s{n}",
+            (issued, issued + waited, ends[n]),
+            after=" ".join(f"s{step}" for step in needed),
         )
 
-    bars = [bar for bar in timeline_of(ran.record()).bars if bar.is_critical]
+    bars = [bar for bar in timeline_of(builder.record()).bars if bar.is_critical]
 
     assert [bar.ended_at for bar in bars[-1:]] == [max(ends)] if ends else bars == []
     for earlier, later in pairwise(bars):

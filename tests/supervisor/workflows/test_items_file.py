@@ -17,7 +17,7 @@ from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
 printable = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=12)
 
 
-def items(folder: Path, name: str, data: bytes | str) -> Items:
+def read_file(folder: Path, name: str, data: bytes | str) -> Items:
     path = folder / name
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
     return read_items(path)
@@ -25,7 +25,7 @@ def items(folder: Path, name: str, data: bytes | str) -> Items:
 
 def refusal(folder: Path, name: str, data: bytes | str) -> str:
     with pytest.raises(UserError) as raised:
-        items(folder, name, data)
+        read_file(folder, name, data)
     assert str(raised.value).startswith(str(folder / name))
     assert "\n" not in str(raised.value)
     return str(raised.value)
@@ -33,9 +33,9 @@ def refusal(folder: Path, name: str, data: bytes | str) -> str:
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.jsonl", "a"])
 def test_lines_are_read_unchanged_without_blank_lines(tmp_path: Path, name: str) -> None:
-    found = items(tmp_path, name, "\ufefffirst, {item}\r\n\r\n  second\u2028still\n \nthird")
+    lines = read_file(tmp_path, name, "\ufefffirst, {item}\r\n\r\n  second\u2028still\n \nthird")
 
-    assert found == Items(lines=("first, {item}", "  second\u2028still", "third"))
+    assert lines == Items(lines=("first, {item}", "  second\u2028still", "third"))
 
 
 @pytest.mark.parametrize(
@@ -47,15 +47,15 @@ def test_lines_are_read_unchanged_without_blank_lines(tmp_path: Path, name: str)
     ],
 )
 def test_rows_are_named_by_the_header(tmp_path: Path, name: str, text: str) -> None:
-    assert items(tmp_path, name, text) == Items(
+    assert read_file(tmp_path, name, text) == Items(
         rows=({"name": "Ann", "note": "x"}, {"name": "Bob", "note": ""})
     )
 
 
-def test_a_field_in_quotes_holds_anything(tmp_path: Path) -> None:
-    found = items(tmp_path, "a.csv", 'name,"long\nnote"\nAnn,"a ""b"",\n{c}"\n')
+def test_a_quoted_field_may_hold_any_text(tmp_path: Path) -> None:
+    items_read = read_file(tmp_path, "a.csv", 'name,"long\nnote"\nAnn,"a ""b"",\n{c}"\n')
 
-    assert found.rows == ({"name": "Ann", "long note": 'a "b",\n{c}'},)
+    assert items_read.rows == ({"name": "Ann", "long note": 'a "b",\n{c}'},)
 
 
 @given(st.lists(st.tuples(printable, printable), min_size=1, max_size=5))
@@ -71,15 +71,17 @@ def test_a_table_is_read_unchanged(tmp_path: Path, rows: list[tuple[str, str]]) 
 
 def test_spreadsheets_in_other_encodings_are_read_like_documents(tmp_path: Path) -> None:
     assert (
-        items(tmp_path, "a.tsv", "name\tnote\nJörg\tx\n".encode("utf-16")).rows[0]["name"] == "Jörg"
+        read_file(tmp_path, "a.tsv", "name\tnote\nJörg\tx\n".encode("utf-16")).rows[0]["name"]
+        == "Jörg"
     )
     assert (
-        items(tmp_path, "a.csv", "name,note\nJörg,x\n".encode("latin-1")).rows[0]["name"] == "Jörg"
+        read_file(tmp_path, "a.csv", "name,note\nJörg,x\n".encode("latin-1")).rows[0]["name"]
+        == "Jörg"
     )
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "words"),
+    ("name", "data", "message"),
     [
         ("a.txt", "", "holds no lines; add some"),
         ("a.txt", " \n\n", "holds no lines; add some"),
@@ -107,10 +109,10 @@ def test_spreadsheets_in_other_encodings_are_read_like_documents(tmp_path: Path)
     ],
     ids=range(15),
 )
-def test_a_file_that_holds_no_items_is_refused_in_one_line(
-    tmp_path: Path, name: str, data: bytes | str, words: str
+def test_a_file_without_items_is_refused_in_one_line(
+    tmp_path: Path, name: str, data: bytes | str, message: str
 ) -> None:
-    assert words in refusal(tmp_path, name, data)
+    assert message in refusal(tmp_path, name, data)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A workflow file can be carried out, or one line names the place of its error and the remedy."""
+"""A workflow file is valid, or is refused in one line with the place and the remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from handoff_queue.shared.types.names import RESERVED, ROLES, SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import DEFAULT_FALLBACK, Synthesis
 from handoff_queue.supervisor.workflows import ForEach, read_workflow
 from handoff_queue.supervisor.workflows.parser import MOST_BYTES, MOST_WRITTEN_STEPS
-from tests.supervisor.workflows.writing import UNREVIEWED, workflow, written
+from tests.supervisor.workflows.workflow_files import UNREVIEWED, make_workflow, write_workflow
 
 ONE = "id: a, specialist: writer, task: Write"
 REPEATED = "id: a, specialist: writer, task: 'Write {item}', for_each: files"
@@ -29,7 +29,7 @@ def refusal(path: Path | str, *dirs: Path) -> str:
     return message
 
 
-def test_everything_that_a_file_can_say_is_read(tmp_path: Path) -> None:
+def test_every_field_of_a_workflow_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "ours.yml"
     path.write_text(
         "# ours\ndescription: >\n  Two\n  lines.\nreview: no\nsynthesis: reconcile\nsteps:\n"
@@ -37,19 +37,19 @@ def test_everything_that_a_file_can_say_is_read(tmp_path: Path) -> None:
         "- id: write\n  specialist: writer\n  depends_on: look\n  task: 2024\n  fallback: Say so.\n"
     )
 
-    found = read_workflow(str(path))
+    definition = read_workflow(str(path))
 
-    assert (found.name, found.description, found.review, found.synthesis) == (
+    assert (definition.name, definition.description, definition.review, definition.synthesis) == (
         "ours",
         "Two lines.",
         False,
         Synthesis.RECONCILE,
     )
-    assert (found.repeats_over, found.specialists) == (
+    assert (definition.repeats_over, definition.specialists) == (
         frozenset({ForEach.ROWS}),
         ("researcher", "writer"),
     )
-    look, write = found.expand("?", rows=[{"Order no.": "7"}]).steps
+    look, write = definition.expand("?", rows=[{"Order no.": "7"}]).steps
     assert (look.id, look.task, look.fallback) == (
         "look_0001",
         "Look at 7.\n\nThen stop.",
@@ -60,7 +60,7 @@ def test_everything_that_a_file_can_say_is_read(tmp_path: Path) -> None:
 
 def test_a_steps_dependencies_are_in_the_plan(tmp_path: Path) -> None:
     steps = f"{ONE}\nid: b, specialist: writer, task: Send, after: review, approve: true"
-    plain, marked = workflow(tmp_path, steps).expand("?").steps
+    plain, marked = make_workflow(tmp_path, steps).expand("?").steps
 
     assert (plain.after, plain.approve) == (None, None)
     assert (marked.after, marked.approve) == ("review", True)
@@ -74,12 +74,12 @@ def test_a_condition_is_kept_with_the_ids_and_the_fields_that_it_names(tmp_path:
         ' when: \'look.output.x == item.name and steps["all-in"].status == "ok"\''
     )
     rows = [{"name": "Ann", "age": "7"}, {"name": "Bob", "age": "8"}]
-    plan = workflow(tmp_path, steps).expand("?", rows=rows)
+    plan = make_workflow(tmp_path, steps).expand("?", rows=rows)
 
-    found = plan.by_id[StepId("b_0002")].when
-    assert found is not None
-    assert found.steps == {"look": "look_0002", "all-in": "all-in"}
-    assert found.item == {"name": "Bob"}
+    condition = plan.by_id[StepId("b_0002")].when
+    assert condition is not None
+    assert condition.steps == {"look": "look_0002", "all-in": "all-in"}
+    assert condition.item == {"name": "Bob"}
 
 
 @pytest.mark.parametrize("column", ["town", "request", "item"])
@@ -89,24 +89,24 @@ def test_a_condition_over_a_missing_column_is_refused(tmp_path: Path, column: st
     )
 
     with pytest.raises(UserError, match=f"there is no column '{column}'; there are: name$"):
-        workflow(tmp_path, step).expand("?", rows=[{"name": "Ann"}])
+        make_workflow(tmp_path, step).expand("?", rows=[{"name": "Ann"}])
 
 
 def test_a_step_that_waits_for_the_review_of_a_workflow_without_one_is_refused(
     tmp_path: Path,
 ) -> None:
     steps = f"{ONE}\nid: b, specialist: writer, task: Send, after: review"
-    path = written(tmp_path, steps, UNREVIEWED)
+    path = write_workflow(tmp_path, steps, UNREVIEWED)
 
     assert "waits for the review, and the workflow says `review: false`" in refusal(path)
 
 
 def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
-    found = workflow(
+    definition = make_workflow(
         tmp_path, "id: a, specialist: writer, task: Write, depends_on: , for_each: , fallback: "
     )
 
-    assert (found.review, found.synthesis, found.repeats_over) == (
+    assert (definition.review, definition.synthesis, definition.repeats_over) == (
         True,
         Synthesis.MERGE,
         frozenset(),
@@ -114,7 +114,7 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "words"),
+    ("steps", "expected"),
     [
         (
             f"id: a, title: '{81 * 'x'}', specialist: writer, task: Write",
@@ -260,17 +260,19 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_invalid_step_is_named_with_its_remedy(tmp_path: Path, steps: str, words: str) -> None:
-    path = written(tmp_path, steps)
+def test_an_invalid_step_is_named_with_its_remedy(
+    tmp_path: Path, steps: str, expected: str
+) -> None:
+    path = write_workflow(tmp_path, steps)
 
     message = refusal(path)
 
     assert message.startswith(str(path))
-    assert words in message
+    assert expected in message
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "expected"),
     [
         (b"", "is empty; write"),
         (b"# nothing\n", "is empty; write"),
@@ -316,7 +318,7 @@ def test_an_invalid_step_is_named_with_its_remedy(tmp_path: Path, steps: str, wo
     ],
 )
 def test_a_file_that_is_no_workflow_is_refused_in_one_line(
-    tmp_path: Path, text: bytes, words: str
+    tmp_path: Path, text: bytes, expected: str
 ) -> None:
     path = tmp_path / "test.yaml"
     path.write_bytes(text)
@@ -324,7 +326,7 @@ def test_a_file_that_is_no_workflow_is_refused_in_one_line(
     message = refusal(path)
 
     assert message.startswith(str(path))
-    assert words in message
+    assert expected in message
 
 
 @given(
@@ -343,7 +345,7 @@ def test_any_invalid_file_is_refused_in_one_line(tmp_path: Path, text: bytes) ->
 def test_the_first_of_many_problems_are_reported(tmp_path: Path) -> None:
     ring = [f"id: a{n}, specialist: writer, task: Write, depends_on: a{n ^ 1}" for n in range(40)]
 
-    message = refusal(written(tmp_path, "\n".join(ring)))
+    message = refusal(write_workflow(tmp_path, "\n".join(ring)))
 
     assert "cycle: a0 -> a1 -> a0" in message
     assert "; and 17 more; correct" in message
@@ -353,7 +355,7 @@ def test_the_first_of_many_problems_are_reported(tmp_path: Path) -> None:
 def test_each_problem_is_reported_with_the_line_of_its_step(tmp_path: Path) -> None:
     steps = f"{ONE}\nid: b, specialist: writer, task: Write, depends_on: nobody\nid: c, specialist: writer, task: Write, depends_on: [b, b]"
 
-    message = refusal(path := written(tmp_path, steps))
+    message = refusal(path := write_workflow(tmp_path, steps))
 
     assert (
         f"{path}:4: step b depends on nobody, which is not a step; line 5: step c names a dependency twice; correct"
@@ -365,7 +367,7 @@ def test_more_steps_than_a_person_writes_are_refused(tmp_path: Path) -> None:
     many = [f"id: a{n}, specialist: writer, task: Write" for n in range(MOST_WRITTEN_STEPS + 1)]
 
     assert "steps has 1,001 steps, at most 1,000 can be written down" in refusal(
-        written(tmp_path, "\n".join(many))
+        write_workflow(tmp_path, "\n".join(many))
     )
 
 
@@ -382,7 +384,7 @@ def test_an_invalid_file_is_refused(tmp_path: Path) -> None:
 def test_a_workflow_is_found_by_name_and_the_last_folder_that_has_it_wins(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-        written(tmp_path / name, ONE, f"description: Of {name}.\n").rename(
+        write_workflow(tmp_path / name, ONE, f"description: Of {name}.\n").rename(
             tmp_path / name / "brief.yaml"
         )
 
@@ -397,7 +399,7 @@ def test_a_workflow_is_found_by_name_and_the_last_folder_that_has_it_wins(tmp_pa
 
 
 def test_an_unknown_name_gets_a_suggestion_or_the_list_of_workflows(tmp_path: Path) -> None:
-    written(tmp_path, ONE)
+    write_workflow(tmp_path, ONE)
     (tmp_path / ".hidden.yaml").write_text("")
 
     assert "there is no workflow 'breif': did you mean brief?" in refusal("breif", tmp_path)
@@ -407,8 +409,8 @@ def test_an_unknown_name_gets_a_suggestion_or_the_list_of_workflows(tmp_path: Pa
     )
 
 
-def test_a_folder_that_cannot_say_which_one_is_meant_is_refused(tmp_path: Path) -> None:
-    written(tmp_path, ONE)
+def test_a_folder_with_an_ambiguous_workflow_name_is_refused(tmp_path: Path) -> None:
+    write_workflow(tmp_path, ONE)
     (tmp_path / "test.yml").write_text("")
 
     assert "test is test.yaml as well; rename or remove one of the two" in refusal("test", tmp_path)
@@ -417,6 +419,6 @@ def test_a_folder_that_cannot_say_which_one_is_meant_is_refused(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", [name for name in RESERVED if name != SUB_SUPERVISOR])
 def test_no_step_is_assigned_to_a_reserved_name(tmp_path: Path, name: str) -> None:
-    said = refusal(written(tmp_path, f"id: a, specialist: {name}, task: Write"))
+    message = refusal(write_workflow(tmp_path, f"id: a, specialist: {name}, task: Write"))
 
-    assert f"step 'a': {name} is a reserved name" in said
+    assert f"step 'a': {name} is a reserved name" in message

@@ -1,4 +1,4 @@
-"""Placeholders are replaced by name, once. Everything else stays unchanged."""
+"""Placeholders are replaced by name, once. All other text stays unchanged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_placeholder_is_a_name_and_no_expression(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "{ }", "{item", "{it\nem}", "a { b"])
-def test_a_brace_that_begins_nothing_is_noticed(text: str) -> None:
+def test_an_unmatched_brace_is_detected(text: str) -> None:
     assert Template.of(text).has_stray_brace
 
 
@@ -67,9 +67,9 @@ def test_a_brace_can_stand_before_a_placeholder() -> None:
         "{{" * 50_000,
     ],
 )
-def test_the_longest_task_is_taken_apart_at_once(text: str) -> None:
-    begun = time.process_time()
+def test_the_longest_task_is_parsed_fast(text: str) -> None:
+    started = time.process_time()
 
     Template.of(text)
 
-    assert time.process_time() - begun < 1
+    assert time.process_time() - started < 1

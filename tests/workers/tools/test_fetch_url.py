@@ -15,7 +15,7 @@ import pytest
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.workers.tools.fetch_url import MOST_CHARS, Web, fetch_url_tool
 from handoff_queue.workers.tools.pinned_http import Resolver
-from tests.shared.documents.building import pdf_saying
+from tests.shared.documents.sample_files import pdf_with
 from tests.workers.tools.contexts import ToolHarness
 from tests.workers.tools.servers import Page, loopback_only, resolve_to_loopback, serving
 
@@ -63,7 +63,7 @@ def test_a_long_page_is_read_on_without_fetching_it_again() -> None:
 
 
 def test_a_pdf_is_read() -> None:
-    with serving({"/x.pdf": Page(pdf_saying("On paper"), "application/pdf")}) as server:
+    with serving({"/x.pdf": Page(pdf_with("On paper"), "application/pdf")}) as server:
         assert (
             json.loads(ToolHarness().call(tool(), url=f"http://site.example:{server.port}/x.pdf"))[
                 "text"

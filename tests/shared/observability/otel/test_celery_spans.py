@@ -1,4 +1,4 @@
-"""Spans of Celery tasks, made from Celery's own signals."""
+"""Spans of Celery tasks are made from Celery's signals."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from opentelemetry import trace
 from opentelemetry.instrumentation.celery import CeleryInstrumentor
 
 from handoff_queue.shared.observability.otel.celery_spans import CelerySpans
-from tests.shared.observability.otel.test_spans import Told
+from tests.shared.observability.otel.test_spans import RecordedTelemetry
 
 MESSAGE = "j-000000000001:a.1"
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
-    made = Told()
+def recorded_telemetry() -> Iterator[RecordedTelemetry]:
+    telemetry = RecordedTelemetry()
     spans = CelerySpans(lambda _: None)
-    spans.instrument(tracer_provider=made.provider)
-    yield made
+    spans.instrument(tracer_provider=telemetry.provider)
+    yield telemetry
     spans.uninstrument()
 
 
 @pytest.fixture
 def task() -> Task:
     def nothing() -> None:
-        """An empty task: its spans come from signals."""
+        """Do nothing. The spans come from signals."""
 
-    made: Task = Celery("traced", set_as_current=False).task(
+    traced_task: Task = Celery("traced", set_as_current=False).task(
         nothing, name="specialist.researcher", shared=False
     )
-    return made
+    return traced_task
 
 
-def running(task: Task, has_begun: threading.Event, may_end: threading.Event) -> bool:
-    """A copy of the message, from Celery's signal before to the one after; whether its thread
-    is in no span then.
+def run_message(task: Task, has_begun: threading.Event, may_end: threading.Event) -> bool:
+    """Send the signals of one run of the message. Return whether the thread is in no span
+    afterwards.
     """
     task.push_request(id=MESSAGE, args=(), kwargs={})
     signals.task_prerun.send(sender=task, task_id=MESSAGE, task=task, args=(), kwargs={})
@@ -53,28 +53,30 @@ def running(task: Task, has_begun: threading.Event, may_end: threading.Event) ->
 
 
 def test_two_concurrent_copies_of_a_message_are_two_spans(
-    told: Told, task: Task, caplog: pytest.LogCaptureFixture
+    recorded_telemetry: RecordedTelemetry, task: Task, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second, first_may_end, second_may_end = (threading.Event() for _ in range(4))
     with ThreadPoolExecutor(2) as threads:
-        whole = threads.submit(running, task, first, first_may_end)
+        whole = threads.submit(run_message, task, first, first_may_end)
         first.wait(30)
-        copy = threads.submit(running, task, second, second_may_end)
+        copy = threads.submit(run_message, task, second, second_may_end)
         second.wait(30)
         second_may_end.set()
         assert copy.result(30)
-        assert len(told.named("run/")) == 1, "the other one goes on"
+        assert len(recorded_telemetry.named("run/")) == 1, "the other one goes on"
         first_may_end.set()
         assert whole.result(30)
 
-    assert [(span.attributes or {})["messaging.message.id"] for span in told.named("run/")] == [
+    assert [
+        (span.attributes or {})["messaging.message.id"] for span in recorded_telemetry.named("run/")
+    ] == [
         MESSAGE,
         MESSAGE,
     ]
     assert caplog.messages == []
 
 
-def test_tasks_of_the_host_have_no_spans(told: Told) -> None:
+def test_tasks_of_the_host_have_no_spans(recorded_telemetry: RecordedTelemetry) -> None:
     def work() -> None:
         """Do nothing."""
 
@@ -91,16 +93,18 @@ def test_tasks_of_the_host_have_no_spans(told: Told) -> None:
     task.delay()
     may_end = threading.Event()
     may_end.set()
-    assert running(task, threading.Event(), may_end)
+    assert run_message(task, threading.Event(), may_end)
     signals.task_failure.send(sender=task, task_id=MESSAGE, exception=ValueError())
 
-    assert told.named("") == []
+    assert recorded_telemetry.named("") == []
     assert seen_within == [False]
     host.close()
 
 
-def test_the_host_may_use_celerys_instrumentation_together_with_ours(told: Told) -> None:
-    theirs = CeleryInstrumentor()  # type: ignore[no-untyped-call]
+def test_the_host_may_use_celerys_instrumentation_together_with_ours(
+    recorded_telemetry: RecordedTelemetry,
+) -> None:
+    celerys = CeleryInstrumentor()  # type: ignore[no-untyped-call]
 
-    assert not isinstance(theirs, CelerySpans)
-    assert not theirs.is_instrumented_by_opentelemetry
+    assert not isinstance(celerys, CelerySpans)
+    assert not celerys.is_instrumented_by_opentelemetry

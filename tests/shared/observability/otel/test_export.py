@@ -1,4 +1,4 @@
-"""Errors about a collector that accepts nothing."""
+"""The log reports a collector that accepts no spans."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from handoff_queue.shared.observability.redaction import Redactor
 
 
 @pytest.mark.parametrize("name", _BATCH_LOGGERS)
-def test_the_sdk_has_such_a_logger(name: str) -> None:
+def test_the_sdk_has_a_logger_of_this_name(name: str) -> None:
     assert name in logging.root.manager.loggerDict
 
 
-def test_a_service_says_once_a_minute_that_batches_fail() -> None:
+def test_a_service_logs_failing_batches_once_a_minute() -> None:
     clock = [0.0]
     spared = RateLimitFilter(lambda: clock[0])
     record = logging.makeLogRecord({"msg": "Failed to export span batch"})
 
-    said = []
+    warnings = []
     for clock[0] in (0.0, 0.5, 59.0, 60.0, 61.0, 200.0):
-        said.append(bool(spared.filter(record)))
-    assert said == [True, False, False, True, False, True]
+        warnings.append(bool(spared.filter(record)))
+    assert warnings == [True, False, False, True, False, True]
     assert spared.filter(logging.makeLogRecord({"msg": "Queue full"})), "another thing"
 
 
@@ -52,17 +52,17 @@ def test_a_stopping_process_does_not_wait_for_a_silent_collector_and_logs_the_lo
         )
         provider = TracerProvider()
         provider.add_span_processor(BoundedBatchProcessor(exporter, 0.1))
-        for _ in range(600):  # a batch is 512
+        for _ in range(600):  # more than one batch of 512
             provider.get_tracer("a").start_span("one of the last").end()
 
-        begun = time.monotonic()
+        started = time.monotonic()
         provider.shutdown()
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - started < 5
         assert "the last 600 are lost" in caplog.text
 
 
-class Refusing(SpanExporter):
-    """Refuses the first batch at once, and never answers for the second."""
+class RefusingExporter(SpanExporter):
+    """Exporter that refuses the first batch and never answers for the second."""
 
     def __init__(self) -> None:
         self.refused = 0
@@ -75,15 +75,15 @@ class Refusing(SpanExporter):
         return SpanExportResult.FAILURE
 
 
-def test_a_command_says_in_one_line_that_batches_failed_and_that_spans_are_lost(
+def test_a_command_reports_failed_batches_and_lost_spans_in_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for name in ("opentelemetry", "opentelemetry.exporter.otlp"):
-        caplog.set_level(logging.WARNING, name)  # so that the levels are restored
-    refusing, line = Refusing(), FirstWarning()
+        caplog.set_level(logging.WARNING, name)  # the fixture restores the level afterwards
+    refusing, line = RefusingExporter(), FirstWarning()
     provider = TracerProvider()
     provider.add_span_processor(BoundedBatchProcessor(WarnOnceExporter(refusing, line), 0.1, line))
-    for _ in range(600):  # a batch is 512
+    for _ in range(600):  # more than one batch of 512
         provider.get_tracer("a").start_span("one of the last").end()
 
     provider.shutdown()
@@ -92,9 +92,9 @@ def test_a_command_says_in_one_line_that_batches_failed_and_that_spans_are_lost(
     assert (
         len(
             [
-                one
-                for one in caplog.records
-                if one.name == "handoff_queue.shared.observability.otel.export"
+                record
+                for record in caplog.records
+                if record.name == "handoff_queue.shared.observability.otel.export"
             ]
         )
         == 1
@@ -110,16 +110,16 @@ def test_a_variable_that_is_no_number_is_one_line_and_no_traceback(
     monkeypatch.setenv(name, "soon")
     BoundedBatchProcessor(OTLPSpanExporter(), 0.1).shutdown()
 
-    (said,) = [one for one in caplog.records if one.name == _VARIABLES_LOGGER]
-    assert name in said.getMessage()
-    assert logging.Formatter().format(said) == said.getMessage()
+    (warning,) = [record for record in caplog.records if record.name == _VARIABLES_LOGGER]
+    assert name in warning.getMessage()
+    assert logging.Formatter().format(warning) == warning.getMessage()
 
 
 @pytest.mark.parametrize(
     "headers",
     ["x-api-key: hny-4711-secret", "Authorization: Bearer hny-4711-secret", "a=b,hny-4711-secret"],
 )
-def test_headers_that_cannot_be_read_are_one_line_that_does_not_quote_them(
+def test_unreadable_headers_are_reported_in_one_line_without_their_text(
     headers: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)

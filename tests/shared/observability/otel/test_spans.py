@@ -1,4 +1,4 @@
-"""The attributes of a span, and the texts that a span leaves out."""
+"""A span has its attributes, and omits texts and secrets."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tests.doubles.agent_runs import answers, running
 from tests.doubles.handoffs import JOB, a_handoff, a_result, a_tool
 
 SECRET = "canary-2f81bb"
-SAID = "mellifluous"
+CONTENT = "mellifluous"
 
 
-class Told:
-    """Telemetry that exports to memory, and its exported spans."""
+class RecordedTelemetry:
+    """Telemetry that exports its spans to memory."""
 
     def __init__(self, *, captures: bool = False) -> None:
         self._kept = InMemorySpanExporter()
@@ -55,8 +55,8 @@ class Told:
 
 
 @contextmanager
-def in_force(form: Telemetry) -> Iterator[None]:
-    """Use this telemetry in this process, as if the process had started with it."""
+def telemetry_in_use(form: Telemetry) -> Iterator[None]:
+    """Use this telemetry in the process during the context."""
     before = _chosen[:]
     _chosen[:] = [form]
     try:
@@ -70,84 +70,92 @@ def captures(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def ran(told: Told, *replies: Any, tool: Callable[[dict[str, Any]], str] | None = None) -> None:
-    """A handoff with a secret in its task, its tool and its answer."""
-    tools = (a_tool("look", tool or (lambda _: f"It is {SAID}: {SECRET}")),)
+def run_handoff(
+    recorded: RecordedTelemetry, *replies: Any, tool: Callable[[dict[str, Any]], str] | None = None
+) -> None:
+    """Run a handoff with a secret in its task, its tool result and its answer."""
+    tools = (a_tool("look", tool or (lambda _: f"It is {CONTENT}: {SECRET}")),)
     with (
-        in_force(told.telemetry),
-        told.telemetry.handoff(a_handoff(), "claude-haiku-5-5", None) as span,
+        telemetry_in_use(recorded.telemetry),
+        recorded.telemetry.handoff(a_handoff(), "claude-haiku-5-5", None) as span,
     ):
-        handoff = a_handoff(task_description=f"Be {SAID} about {SECRET}.")
+        handoff = a_handoff(task_description=f"Be {CONTENT} about {SECRET}.")
         span.finished(running(*replies, handoff=handoff, tools=tools).go())
 
 
 def test_content_is_exported_only_on_request_and_a_secret_never(captures: bool) -> None:
-    told = Told(captures=captures)
-    ran(told, tool_call_reply(("look", {"q": f"{SAID} {SECRET}"})), answers(f"{SAID} {SECRET}"))
+    recorded = RecordedTelemetry(captures=captures)
+    run_handoff(
+        recorded,
+        tool_call_reply(("look", {"q": f"{CONTENT} {SECRET}"})),
+        answers(f"{CONTENT} {SECRET}"),
+    )
 
     texts = {
         span.name: [repr(value) for value in (span.attributes or {}).values()]
-        for span in told.spans.values()
+        for span in recorded.spans.values()
     }
     assert set(texts) == {"invoke_agent researcher", "chat claude-haiku-5-5", "execute_tool look"}
-    assert any(SAID in text for text in texts["chat claude-haiku-5-5"]) == captures
-    assert any(SAID in text for text in texts["execute_tool look"]) == captures
+    assert any(CONTENT in text for text in texts["chat claude-haiku-5-5"]) == captures
+    assert any(CONTENT in text for text in texts["execute_tool look"]) == captures
     assert not any(SECRET in text for of_span in texts.values() for text in of_span)
     assert any(HIDDEN in text for of_span in texts.values() for text in of_span) == captures
 
 
 def test_a_failed_call_names_the_kind_of_error_and_no_text() -> None:
-    told = Told()
-    ran(told, ModelRejected(f"{SAID} is not a model", status=400))
+    recorded = RecordedTelemetry()
+    run_handoff(recorded, ModelRejected(f"{CONTENT} is not a model", status=400))
 
-    chat = told.spans["chat claude-haiku-5-5"]
+    chat = recorded.spans["chat claude-haiku-5-5"]
     assert (chat.attributes or {})["error.type"] == "ModelRejected"
-    assert SAID not in chat.to_json()
-    agent = told.spans["invoke_agent researcher"]
+    assert CONTENT not in chat.to_json()
+    agent = recorded.spans["invoke_agent researcher"]
     assert (agent.attributes or {})["error.type"] == StopReason.MODEL_ERROR
 
 
 def test_a_result_that_reports_failure_is_a_failed_span() -> None:
-    told = Told()
-    ran(told, answers("", status="failed", problem=SAID))
+    recorded = RecordedTelemetry()
+    run_handoff(recorded, answers("", status="failed", problem=CONTENT))
 
-    attributes = told.spans["invoke_agent researcher"].attributes or {}
+    attributes = recorded.spans["invoke_agent researcher"].attributes or {}
     assert attributes["error.type"] == "failed"
     assert str(attributes["gen_ai.response.finish_reasons"]) in ("['finished']", "('finished',)")
 
 
 def test_a_tool_that_a_model_has_made_up_is_not_named() -> None:
-    told = Told()
-    ran(told, tool_call_reply((SAID, {})), answers())
+    recorded = RecordedTelemetry()
+    run_handoff(recorded, tool_call_reply((CONTENT, {})), answers())
 
-    assert [span.name for span in told.named("execute_tool")] == ["execute_tool an unknown tool"]
+    assert [span.name for span in recorded.named("execute_tool")] == [
+        "execute_tool an unknown tool"
+    ]
 
 
-def test_an_error_of_a_users_own_span_goes_out_without_its_text() -> None:
-    told = Told()
+def test_an_error_in_a_users_own_span_is_exported_without_its_text() -> None:
+    recorded = RecordedTelemetry()
     with (
-        pytest.raises(ValueError, match=SAID),
-        told.provider.get_tracer("mine").start_as_current_span("mine"),
+        pytest.raises(ValueError, match=CONTENT),
+        recorded.provider.get_tracer("mine").start_as_current_span("mine"),
     ):
-        raise ValueError(SAID)
+        raise ValueError(CONTENT)
 
-    (event,) = told.spans["mine"].events
+    (event,) = recorded.spans["mine"].events
     assert dict(event.attributes or {}) == {
         "exception.type": "ValueError",
         "exception.escaped": "False",
     }
-    assert SAID not in told.spans["mine"].to_json()
+    assert CONTENT not in recorded.spans["mine"].to_json()
 
 
 def test_turns_of_a_claim_without_a_result_are_below_the_handoff_that_another_ends() -> None:
-    told = Told()
-    with told.telemetry.handoff(a_handoff(), None, None):
-        told.telemetry._tracer.start_span("of the first").end()
-    with told.telemetry.handoff(a_handoff(), None, 1_000.5) as span:
+    recorded = RecordedTelemetry()
+    with recorded.telemetry.handoff(a_handoff(), None, None):
+        recorded.telemetry._tracer.start_span("of the first").end()
+    with recorded.telemetry.handoff(a_handoff(), None, 1_000.5) as span:
         span.finished(a_result())
 
-    (agent,) = told.named("invoke_agent")
-    first = told.spans["of the first"]
+    (agent,) = recorded.named("invoke_agent")
+    first = recorded.spans["of the first"]
     assert agent.context is not None
     assert first.parent is not None
     assert (
@@ -156,12 +164,12 @@ def test_turns_of_a_claim_without_a_result_are_below_the_handoff_that_another_en
     assert agent.start_time == 1_000_500_000_000, "of its first claim"
 
 
-def test_an_unwanted_handoff_has_a_span_because_its_calls_are_below_it() -> None:
-    told = Told()
-    with told.telemetry.handoff(a_handoff(), None, None) as span:
+def test_a_dropped_handoff_has_a_span() -> None:
+    recorded = RecordedTelemetry()
+    with recorded.telemetry.handoff(a_handoff(), None, None) as span:
         span.dropped()
 
-    attributes = told.spans["invoke_agent researcher"].attributes or {}
+    attributes = recorded.spans["invoke_agent researcher"].attributes or {}
     assert (attributes["handoff.status"], attributes["error.type"]) == ("dropped", "cancelled")
 
 
@@ -169,31 +177,31 @@ def test_an_unwanted_handoff_has_a_span_because_its_calls_are_below_it() -> None
 def test_a_handoff_is_below_the_span_that_runs_it_unless_it_began_earlier(
     earlier_s: float, is_within: bool
 ) -> None:
-    told, place = Told(), place_of(JOB, lambda _: StoredTrace())
+    recorded, place = RecordedTelemetry(), place_of(JOB, lambda _: StoredTrace())
     began_at = time.time() - earlier_s
     run, handoff = (
-        told.telemetry._tracer.start_as_current_span("run"),
-        told.telemetry.handoff(a_handoff(), None, began_at),
+        recorded.telemetry._tracer.start_as_current_span("run"),
+        recorded.telemetry.handoff(a_handoff(), None, began_at),
     )
-    with told.telemetry.within(JOB), run as runs, handoff as span:
+    with recorded.telemetry.within(JOB), run as runs, handoff as span:
         span.finished(a_result())
 
-    (agent,) = told.named("invoke_agent")
+    (agent,) = recorded.named("invoke_agent")
     assert agent.parent is not None
     assert agent.parent.span_id == (runs.get_span_context().span_id if is_within else place.span_id)
 
 
-def life(retries: int = 0) -> JobSpan:
+def ended_job_span(retries: int = 0) -> JobSpan:
     return JobSpan(
         JOB, "team", "ok", is_failed=False, started_at=10.0, ended_at=12.0, retries=retries
     )
 
 
 def test_a_job_without_a_parent_span_is_the_root_of_its_trace() -> None:
-    told = Told()
-    told.telemetry.job_ended(life())
+    recorded = RecordedTelemetry()
+    recorded.telemetry.job_ended(ended_job_span())
 
-    (job,) = told.named("invoke_workflow")
+    (job,) = recorded.named("invoke_workflow")
     assert job.context is not None
     assert (job.parent, job.context.trace_id, job.context.span_id) == (
         None,
@@ -204,27 +212,27 @@ def test_a_job_without_a_parent_span_is_the_root_of_its_trace() -> None:
 
 
 def test_the_end_after_a_retry_is_below_the_first_end() -> None:
-    told = Told()
-    told.telemetry.job_ended(life())
-    told.telemetry.job_ended(life(retries=1))
+    recorded = RecordedTelemetry()
+    recorded.telemetry.job_ended(ended_job_span())
+    recorded.telemetry.job_ended(ended_job_span(retries=1))
 
-    first, again = told.named("invoke_workflow")
+    first, again = recorded.named("invoke_workflow")
     assert first.context is not None
     assert again.context is not None
     assert again.parent is not None
     assert again.parent.span_id == first.context.span_id != again.context.span_id
 
 
-def test_a_store_that_is_away_takes_nothing_but_the_place_in_a_callers_trace() -> None:
-    told = Told()
+def test_without_a_store_only_the_place_in_the_callers_trace_is_lost() -> None:
+    recorded = RecordedTelemetry()
 
     def away(_: JobId) -> StoredTrace:
         raise StoreUnavailable("away")
 
-    told.telemetry.reads(away)
-    with told.telemetry.within(JOB):
-        told.telemetry._tracer.start_span("published").end()
+    recorded.telemetry.reads(away)
+    with recorded.telemetry.within(JOB):
+        recorded.telemetry._tracer.start_span("published").end()
 
-    parent = told.spans["published"].parent
+    parent = recorded.spans["published"].parent
     assert parent is not None
     assert parent.span_id == job_span(JOB)

@@ -36,7 +36,10 @@ def _nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) 
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, log_in: str = "", **environment: str) -> dict[str, str]:
-    """The headers that a server at ANTHROPIC_BASE_URL gets. `log_in`: `user:password@` of that URL."""
+    """Return the headers that a server at ANTHROPIC_BASE_URL gets.
+
+    `log_in` is the `user:password@` of that URL.
+    """
     with MessagesServer(lambda _request: text_reply("x")) as server:
         for name, value in {
             "ANTHROPIC_BASE_URL": server.url.replace("://", f"://{log_in}"),
@@ -65,7 +68,7 @@ def test_a_token_is_sent_to_the_base_url(monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
-def test_a_user_and_password_in_the_base_url_are_a_gateways_and_the_key_goes_along(
+def test_a_user_and_password_in_the_base_url_are_sent_with_the_api_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent = ask(monkeypatch, "team:p%40ss@", ANTHROPIC_API_KEY="sk-of-mine")
@@ -76,22 +79,22 @@ def test_a_user_and_password_in_the_base_url_are_a_gateways_and_the_key_goes_alo
 
 def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def talk(conversation: Conversation) -> None:
-        asked.append(conversation.request())
+        requests.append(conversation.request())
         conversation.say(REPLY)
 
-    asked: list[bytes] = []
+    requests: list[bytes] = []
     with RawServer(talk) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         with model_at("http://gateway.invalid") as model:
             assert model.reply(CALL, lambda _pulse: None).stop_reason == "end_turn"
-    assert asked[0].startswith(b"POST http://gateway.invalid/v1/messages HTTP/1.1")
+    assert requests[0].startswith(b"POST http://gateway.invalid/v1/messages HTTP/1.1")
 
 
 @pytest.mark.parametrize("environment", [{}, {"ANTHROPIC_BASE_URL": ""}])
 def test_an_empty_base_url_counts_as_unset(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
 ) -> None:
-    """In a container of the compose file every variable exists, and most variables are empty."""
+    """The compose file sets every variable in its containers. Most of the values are empty."""
     for name, value in {"ANTHROPIC_API_KEY": "sk-of-mine", **environment}.items():
         monkeypatch.setenv(name, value)
 

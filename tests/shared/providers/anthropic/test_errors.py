@@ -10,15 +10,15 @@ CANARY = "canary-90f3e1"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         f"no route to redis://:{CANARY}@h:1/0",
         f"refused Bearer {CANARY}",
         f"unknown key sk-{CANARY}",
     ],
 )
-def test_a_server_that_says_a_secret_is_quoted_without_it(said: str) -> None:
-    error = error_of_event(f'{{"error": {{"type": "api_error", "message": "{said}"}}}}')
+def test_an_error_that_quotes_a_server_hides_secrets(message: str) -> None:
+    error = error_of_event(f'{{"error": {{"type": "api_error", "message": "{message}"}}}}')
 
-    assert said.split(maxsplit=1)[0] in str(error)
+    assert message.split(maxsplit=1)[0] in str(error)
     assert CANARY not in str(error)

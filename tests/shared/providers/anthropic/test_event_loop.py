@@ -1,4 +1,4 @@
-"""An event loop in its own thread, also after the thread dies."""
+"""Calls run on an event loop in its own thread. A new thread replaces a dead one."""
 
 from __future__ import annotations
 
@@ -45,22 +45,24 @@ def no_more_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPa
         yield patched
 
 
-def test_work_is_done_once_a_thread_can_start_again(no_more_threads: pytest.MonkeyPatch) -> None:
-    loop, done = EventLoop("reading"), list[str]()
+def test_submitted_work_runs_once_a_thread_can_start_again(
+    no_more_threads: pytest.MonkeyPatch,
+) -> None:
+    loop, results = EventLoop("reading"), list[str]()
 
     async def work() -> None:
-        done.append("it")
+        results.append("it")
 
     with pytest.raises(RuntimeError):
         loop.run(work())
     no_more_threads.undo()
     loop.run(work()).result(10)
 
-    assert done == ["it"]
+    assert results == ["it"]
 
 
 def test_a_child_of_a_fork_has_a_separate_loop() -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", IN_A_CHILD],
         timeout=60,
         check=False,
@@ -68,11 +70,11 @@ def test_a_child_of_a_fork_has_a_separate_loop() -> None:
         text=True,
     )
 
-    assert (done.returncode, done.stderr) == (7, "")
+    assert (process.returncode, process.stderr) == (7, "")
 
 
-class Breaths:
-    """A clock that moves only while a caller sleeps."""
+class SleepClock:
+    """Clock that advances only while a caller sleeps."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -84,17 +86,19 @@ class Breaths:
 
 
 @pytest.fixture
-def breaths() -> Breaths:
-    return Breaths()
+def sleep_clock() -> SleepClock:
+    return SleepClock()
 
 
 @pytest.fixture
-def look_at(breaths: Breaths) -> Iterator[Callable[[int], BatchingSelector]]:
-    """Return a function that makes a selector with this number of readable connections."""
+def selector_with(sleep_clock: SleepClock) -> Iterator[Callable[[int], BatchingSelector]]:
+    """Yield a function that returns a selector with this number of readable connections."""
     with ExitStack() as stack:
 
         def connected(connections: int) -> BatchingSelector:
-            selector = stack.enter_context(BatchingSelector(lambda: breaths.now, breaths.sleep))
+            selector = stack.enter_context(
+                BatchingSelector(lambda: sleep_clock.now, sleep_clock.sleep)
+            )
             ours, theirs = map(stack.enter_context, socket.socketpair())
             for _ in range(connections):
                 selector.register(stack.enter_context(ours.dup()), selectors.EVENT_READ)
@@ -105,61 +109,61 @@ def look_at(breaths: Breaths) -> Iterator[Callable[[int], BatchingSelector]]:
 
 
 def test_a_loop_with_one_ready_connection_polls_again_at_once(
-    breaths: Breaths, look_at: Callable[[int], BatchingSelector]
+    sleep_clock: SleepClock, selector_with: Callable[[int], BatchingSelector]
 ) -> None:
-    selector = look_at(1)
+    selector = selector_with(1)
 
-    found = [len(selector.select(1.0)) for _ in range(3)]
+    counts = [len(selector.select(1.0)) for _ in range(3)]
 
-    assert (found, breaths.taken) == ([1, 1, 1], [])
+    assert (counts, sleep_clock.taken) == ([1, 1, 1], [])
 
 
 def test_a_loop_with_many_ready_connections_waits_before_it_polls_again(
-    breaths: Breaths, look_at: Callable[[int], BatchingSelector]
+    sleep_clock: SleepClock, selector_with: Callable[[int], BatchingSelector]
 ) -> None:
-    selector = look_at(50)
+    selector = selector_with(50)
 
-    found = [len(selector.select(1.0)) for _ in range(2)]
+    counts = [len(selector.select(1.0)) for _ in range(2)]
 
-    assert found == [50, 50]
-    assert breaths.taken == pytest.approx([0.02])
+    assert counts == [50, 50]
+    assert sleep_clock.taken == pytest.approx([0.02])
 
 
 def test_a_poll_with_few_ready_connections_does_not_shorten_the_wait(
-    breaths: Breaths, look_at: Callable[[int], BatchingSelector]
+    sleep_clock: SleepClock, selector_with: Callable[[int], BatchingSelector]
 ) -> None:
-    selector = look_at(50)
+    selector = selector_with(50)
     many = list(selector.get_map().values())
 
     selector.select(1.0)
     for key in many[2:]:
         selector.unregister(key.fileobj)
-    found = [len(selector.select(0.0)), len(selector.select(1.0))]
+    counts = [len(selector.select(0.0)), len(selector.select(1.0))]
 
-    assert found == [2, 2]
-    assert breaths.taken == pytest.approx([0.02])
+    assert counts == [2, 2]
+    assert sleep_clock.taken == pytest.approx([0.02])
 
 
 def test_the_loop_never_waits_longer_than_its_timeout(
-    breaths: Breaths, look_at: Callable[[int], BatchingSelector]
+    sleep_clock: SleepClock, selector_with: Callable[[int], BatchingSelector]
 ) -> None:
-    selector = look_at(50)
+    selector = selector_with(50)
 
     selector.select(1.0)
-    found = [len(selector.select(seconds)) for seconds in (0.001, 0.0, -1.0)]
+    counts = [len(selector.select(seconds)) for seconds in (0.001, 0.0, -1.0)]
 
-    assert (found, breaths.taken) == ([50, 50, 50], [0.001])
+    assert (counts, sleep_clock.taken) == ([50, 50, 50], [0.001])
 
 
 def test_the_wait_of_the_loop_is_bounded_for_any_number_of_connections(
-    breaths: Breaths, look_at: Callable[[int], BatchingSelector]
+    sleep_clock: SleepClock, selector_with: Callable[[int], BatchingSelector]
 ) -> None:
-    selector = look_at(600)
+    selector = selector_with(600)
 
     selector.select(None)
     selector.select(None)
 
-    assert breaths.taken == [LONGEST_BREATH_S]
+    assert sleep_clock.taken == [LONGEST_BREATH_S]
 
 
 @pytest.mark.parametrize(("waiting", "seconds"), [(1, 0.25), (125, 0.25), (500, 1.0), (5_000, 2.0)])

@@ -1,4 +1,4 @@
-"""AnthropicModel over real HTTP, against a server that misbehaves in every way that has been seen."""
+"""AnthropicModel works over HTTP with a server that shows every known fault."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from handoff_queue.testing import (
     tool_call_reply,
 )
 from tests.doubles.served_model import model_at
-from tests.shared.agent.serving import CALL, TOOL, Serve, error_of, ignore
+from tests.shared.agent.scripted_server import CALL, TOOL, Serve, ignore, model_error_of
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422])
 def test_a_call_that_would_fail_again_is_rejected(serve: Serve, status: int) -> None:
-    error = error_of(
+    error = model_error_of(
         serve, error_reply(status, "key sk-canary-0123456789 is bad", "authentication_error")
     )
     assert isinstance(error, ModelRejected)
@@ -39,28 +39,28 @@ def test_a_call_that_would_fail_again_is_rejected(serve: Serve, status: int) -> 
 
 
 def test_a_bad_key_names_its_remedy(serve: Serve) -> None:
-    assert "set ANTHROPIC_API_KEY" in str(error_of(serve, error_reply(401)))
+    assert "set ANTHROPIC_API_KEY" in str(model_error_of(serve, error_reply(401)))
 
 
 def test_an_unknown_model_names_its_remedy(serve: Serve) -> None:
-    assert "--model" in str(error_of(serve, error_reply(404)))
+    assert "--model" in str(model_error_of(serve, error_reply(404)))
 
 
 @pytest.mark.parametrize("status", [429, 529])
 def test_a_busy_server_may_give_a_retry_after(serve: Serve, status: int) -> None:
-    error = error_of(serve, error_reply(status, retry_after="7"))
+    error = model_error_of(serve, error_reply(status, retry_after="7"))
     assert isinstance(error, ModelBusy)
     assert error.retry_after_s == 7
 
 
 @pytest.mark.parametrize("header", ["nan", "inf", "-inf", "soon"])
 def test_an_invalid_retry_after_means_no_wait(serve: Serve, header: str) -> None:
-    assert error_of(serve, error_reply(429, retry_after=header)).retry_after_s is None
+    assert model_error_of(serve, error_reply(429, retry_after=header)).retry_after_s is None
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
 def test_a_failing_server_is_unreachable(serve: Serve, status: int) -> None:
-    error = error_of(
+    error = model_error_of(
         serve,
         Reply(
             status=status, body="<html>Bad gateway</html>", headers={"content-type": "text/html"}
@@ -73,14 +73,14 @@ def test_a_failing_server_is_unreachable(serve: Serve, status: int) -> None:
 
 def test_an_error_body_without_its_outer_object_is_read(serve: Serve) -> None:
     assert "too many tokens" in str(
-        error_of(serve, Reply(status=422, body='{"error": {"message": "too many tokens"}}'))
+        model_error_of(serve, Reply(status=422, body='{"error": {"message": "too many tokens"}}'))
     )
 
 
 @pytest.mark.parametrize("events", [0, 1, 3, 5])
 def test_a_stream_cut_in_the_middle_is_unreachable(serve: Serve, events: int) -> None:
     assert isinstance(
-        error_of(serve, text_reply("A text that never ends well", cut_after_events=events)),
+        model_error_of(serve, text_reply("A text that never ends well", cut_after_events=events)),
         ModelUnreachable,
     )
 
@@ -106,17 +106,19 @@ def test_the_text_of_a_broken_stream_is_known_before_the_break(
     ],
 )
 def test_a_stream_of_garbage_is_unreachable(serve: Serve, garbage: str) -> None:
-    assert isinstance(error_of(serve, text_reply("x", raw_events=(garbage,))), ModelUnreachable)
+    assert isinstance(
+        model_error_of(serve, text_reply("x", raw_events=(garbage,))), ModelUnreachable
+    )
 
 
 @pytest.mark.parametrize("body", ["", "not json", "[]", '{"content": null}', '{"type": "message"}'])
 def test_garbage_instead_of_a_stream_is_unreachable(serve: Serve, body: str) -> None:
-    assert isinstance(error_of(serve, Reply(body=body)), ModelUnreachable)
+    assert isinstance(model_error_of(serve, Reply(body=body)), ModelUnreachable)
 
 
 def test_an_error_event_in_a_stream_is_reported_by_its_type(serve: Serve) -> None:
     event = 'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "later"}}\n\n'
-    assert isinstance(error_of(serve, text_reply("x", raw_events=(event,))), ModelBusy)
+    assert isinstance(model_error_of(serve, text_reply("x", raw_events=(event,))), ModelBusy)
 
 
 def test_silence_is_unreachable_after_the_time_out(serve: Serve) -> None:
@@ -124,7 +126,7 @@ def test_silence_is_unreachable_after_the_time_out(serve: Serve) -> None:
     call = ModelCall(
         model="m", system="s", messages=CALL.messages, max_output_tokens=1, timeout_s=0.2
     )
-    error = error_of(serve, text_reply("x", stall=never, stall_before_headers=True), call)
+    error = model_error_of(serve, text_reply("x", stall=never, stall_before_headers=True), call)
     never.set()
     assert isinstance(error, ModelUnreachable)
 
@@ -174,7 +176,7 @@ def test_a_limit_that_a_pulse_raises_passes_through(serve: Serve) -> None:
     never = threading.Event()
     model, _ = serve(
         in_turn(text_reply("Some text" * 100, stall=never))
-    )  # a reply that is whole already would be taken
+    )  # otherwise the model would return the complete reply
     with pytest.raises(LimitReached):
         model.reply(CALL, too_late)
     never.set()
@@ -221,7 +223,7 @@ def test_schemas_that_can_be_strict_are(serve: Serve) -> None:
     assert server.requests[0]["output_config"]["format"]["schema"]["additionalProperties"] is False
 
 
-def test_a_free_form_schema_is_described_in_words(serve: Serve) -> None:
+def test_a_free_form_schema_is_described_in_the_prompt(serve: Serve) -> None:
     model, server = serve(in_turn(text_reply("x")))
     free = {"type": "object", "properties": {"output": {"type": "object"}}}
     model.reply(
@@ -265,7 +267,7 @@ def test_tools_that_may_not_be_called_stay_defined(serve: Serve) -> None:
     assert server.requests[0]["tools"]
 
 
-def test_searches_by_the_server_cost_extra(serve: Serve) -> None:
+def test_searches_by_the_server_have_a_price(serve: Serve) -> None:
     model, _ = serve(
         in_turn(
             text_reply(
@@ -283,15 +285,15 @@ def test_searches_by_the_server_cost_extra(serve: Serve) -> None:
 
 def test_many_threads_share_one_client(serve: Serve) -> None:
     model, _ = serve(lambda request: tool_call_reply(("look", {"a": request["system"][0]["text"]})))
-    found: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
 
     def ask(name: str) -> None:
         call = ModelCall(model="m", system=name, messages=CALL.messages, max_output_tokens=1)
-        found[name] = model.reply(call, ignore).content[0]["input"]["a"]
+        outcomes[name] = model.reply(call, ignore).content[0]["input"]["a"]
 
     threads = [threading.Thread(target=ask, args=(str(n),)) for n in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {str(n): str(n) for n in range(16)}
+    assert outcomes == {str(n): str(n) for n in range(16)}

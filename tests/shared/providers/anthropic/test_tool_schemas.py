@@ -70,7 +70,7 @@ def test_arguments_of_a_wrong_type_are_reported_without_their_values() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_function_can_say_that_it_must_not_run_twice() -> None:
+def test_a_function_can_be_marked_as_unsafe_to_repeat() -> None:
     def pay(amount: int) -> str:
         """Pay."""
         return str(amount)
@@ -244,14 +244,14 @@ def key_of(call_id: str, **changes: Any) -> str:
     return output.text
 
 
-def test_the_key_of_a_call_is_the_same_each_time_it_is_run_and_no_other_calls() -> None:
+def test_the_key_of_a_call_is_unique_and_the_same_in_each_run() -> None:
     assert key_of("t1") == key_of("t1")
     assert key_of("t1") != key_of("t2")
     assert key_of("t1") != key_of("t1", handoff_id=handoff_id("find", 2))
     assert key_of("t1") != key_of("t1", job_id=JobId("j-0123456789ac"))
 
 
-def test_a_parameter_called_context_without_a_type_is_refused_with_how_to_type_it() -> None:
+def test_an_untyped_parameter_called_context_is_refused_with_its_type() -> None:
     def f(context) -> str:  # type: ignore[no-untyped-def]
         """Do."""
         return str(context)

@@ -38,7 +38,7 @@ CALL = ModelCall(
 PROXY_PASSWORD = "canary-7be1"
 
 
-def error_of(url: str) -> ModelError:
+def model_error_of(url: str) -> ModelError:
     def ignore(_pulse: Pulse) -> None:
         pass
 
@@ -49,7 +49,7 @@ def error_of(url: str) -> ModelError:
     return raised.value
 
 
-def answering(status_line: bytes) -> RawServer:
+def server_answering(status_line: bytes) -> RawServer:
     def talk(conversation: Conversation) -> None:
         conversation.request()
         if status_line:
@@ -59,10 +59,10 @@ def answering(status_line: bytes) -> RawServer:
 
 
 @contextmanager
-def through(
+def proxy_in_environment(
     monkeypatch: pytest.MonkeyPatch, proxy: RawServer, scheme: str = "HTTPS"
 ) -> Iterator[str]:
-    """Name the proxy in the environment; yields its host and port."""
+    """Set the proxy in the environment. Yield its host and port."""
     host = proxy.url.removeprefix("http://")
     monkeypatch.setenv(f"{scheme}_PROXY", f"http://user:{PROXY_PASSWORD}@{host}")
     with proxy:
@@ -72,8 +72,10 @@ def through(
 def test_a_proxy_that_wants_a_password_is_reported_with_host_and_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with through(monkeypatch, answering(b"407 Proxy Authentication Required")) as host:
-        error = error_of("https://model.example")
+    with proxy_in_environment(
+        monkeypatch, server_answering(b"407 Proxy Authentication Required")
+    ) as host:
+        error = model_error_of("https://model.example")
 
     assert isinstance(error, Unsendable)
     assert not error.retryable
@@ -82,11 +84,13 @@ def test_a_proxy_that_wants_a_password_is_reported_with_host_and_setting(
     assert "407" in str(error)
 
 
-def test_such_a_proxy_before_an_http_server_is_reported_and_costs_nothing(
+def test_a_failing_proxy_before_an_http_server_is_reported_and_costs_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with through(monkeypatch, answering(b"407 Proxy Authentication Required"), "HTTP") as host:
-        error = error_of("http://model.example")
+    with proxy_in_environment(
+        monkeypatch, server_answering(b"407 Proxy Authentication Required"), "HTTP"
+    ) as host:
+        error = model_error_of("http://model.example")
 
     assert isinstance(error, ModelRejected)
     assert host in str(error)
@@ -98,21 +102,21 @@ def test_such_a_proxy_before_an_http_server_is_reported_and_costs_nothing(
     [(b"403 Forbidden", False), (b"502 Bad Gateway", True), (b"", True)],
     ids=["forbidden", "bad gateway", "no answer"],
 )
-def test_a_proxy_that_opens_no_tunnel_has_sent_nothing(
+def test_a_call_through_a_proxy_without_a_tunnel_costs_nothing(
     monkeypatch: pytest.MonkeyPatch, status_line: bytes, is_retried: bool
 ) -> None:
-    with through(monkeypatch, answering(status_line)):
-        error = error_of("https://model.example")
+    with proxy_in_environment(monkeypatch, server_answering(status_line)):
+        error = model_error_of("https://model.example")
 
     assert isinstance(error, NeverSent)
     assert error.retryable is is_retried
     assert "HTTPS_PROXY" in str(error)
 
 
-def test_a_closed_port_may_open_again_and_costs_nothing() -> None:
+def test_a_closed_port_is_a_temporary_error_and_costs_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    error = error_of(f"http://127.0.0.1:{port}")
+    error = model_error_of(f"http://127.0.0.1:{port}")
 
     assert isinstance(error, NeverSent)
     assert error.retryable
@@ -121,8 +125,8 @@ def test_a_closed_port_may_open_again_and_costs_nothing() -> None:
 
 
 def tls_server(folder: Path, holds: str) -> RawServer:
-    """Return a TLS server with this name in its certificate. It reads one request and answers
-    nothing.
+    """Return a TLS server with this name in its certificate. It reads one request and sends no
+    answer.
     """
     certificate, key = a_certificate(folder, "server", holds)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -137,7 +141,7 @@ def tls_server(folder: Path, holds: str) -> RawServer:
 
 def test_an_untrusted_certificate_is_not_retried(tmp_path: Path) -> None:
     with tls_server(tmp_path, "IP:127.0.0.1") as server:
-        error = error_of(server.url.replace("http:", "https:"))
+        error = model_error_of(server.url.replace("http:", "https:"))
 
     assert isinstance(error, Unsendable)
     assert "SSL_CERT_FILE" in str(error)
@@ -148,7 +152,7 @@ def test_a_certificate_for_another_host_is_not_tried_again(
 ) -> None:
     with tls_server(tmp_path, "DNS:other.example") as server:
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "server.crt"))
-        error = error_of(server.url.replace("http:", "https:"))
+        error = model_error_of(server.url.replace("http:", "https:"))
 
     assert isinstance(error, Unsendable)
     assert "ANTHROPIC_BASE_URL" in str(error)
@@ -160,7 +164,7 @@ def test_a_server_without_tls_is_not_tried_again_over_https() -> None:
         conversation.say(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
 
     with RawServer(talk) as server:
-        error = error_of(server.url.replace("http:", "https:"))
+        error = model_error_of(server.url.replace("http:", "https:"))
 
     assert isinstance(error, Unsendable)
     assert "ANTHROPIC_BASE_URL" in str(error)
@@ -171,18 +175,18 @@ def test_a_tls_server_that_has_read_the_request_may_have_been_paid(
 ) -> None:
     with tls_server(tmp_path, "IP:127.0.0.1") as server:
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "server.crt"))
-        error = error_of(server.url.replace("http:", "https:"))
+        error = model_error_of(server.url.replace("http:", "https:"))
 
     assert isinstance(error, ModelUnreachable)
     assert not isinstance(error, NeverSent)
 
 
-def test_a_header_that_http_cannot_hold_is_not_tried_again(
+def test_an_invalid_http_header_is_a_permanent_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Team: canary\rX-Other: 1")
-    with answering(b"200 OK") as server:
-        error = error_of(server.url)
+    with server_answering(b"200 OK") as server:
+        error = model_error_of(server.url)
 
     assert isinstance(error, Unsendable)
     assert "ANTHROPIC_CUSTOM_HEADERS" in str(error)

@@ -1,4 +1,4 @@
-"""A form holds what claims say, and nothing else."""
+"""The offline model fills a schema with claims and nothing else."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from handoff_queue.shared.providers.offline.citations import markers_in
 from handoff_queue.shared.providers.offline.conversation import Claim
 from handoff_queue.shared.providers.offline.forms import Filled, fill
-from tests.shared.providers.offline.asking_the_model import (
+from tests.shared.providers.offline.answer_schemas import SCHEMAS, TREES, object_schema
+from tests.shared.providers.offline.offline_requests import (
     EXAMPLES,
     Library,
     envelope_schema,
     work,
 )
-from tests.shared.providers.offline.forms_asked_for import SCHEMAS, TREES, an_object
 
 TEXT, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer"}
 QDRANT = ("Qdrant is released under the Apache License 2.0.", "Qdrant is written in Rust.")
@@ -27,23 +27,23 @@ AERO = ("The Aero has a weight of 1.1 kg.", "The Aero is waterproof.")
 FJORD = ("The Fjord has a weight of 990 grams.", "It runs for 12 hours.")
 
 
-def claims(*texts: str, first: int = 1) -> tuple[Claim, ...]:
+def claims_of(*texts: str, first: int = 1) -> tuple[Claim, ...]:
     return tuple(Claim(f"c{number}", text, "a.md") for number, text in enumerate(texts, first))
 
 
-def filled(form: dict[str, Any], *texts: str, **things: tuple[str, ...]) -> Filled:
+def fill_form(form: dict[str, Any], *texts: str, **things: tuple[str, ...]) -> Filled:
     by_thing = {}
-    every = list(claims(*texts))
-    for name, said in things.items():
-        by_thing[name] = claims(*said, first=len(every) + 1)
+    every = list(claims_of(*texts))
+    for name, thing_texts in things.items():
+        by_thing[name] = claims_of(*thing_texts, first=len(every) + 1)
         every += by_thing[name]
     return fill(form, every, by_thing)
 
 
-def optional(schema: dict[str, Any], name: str, *texts: str) -> Any:
-    """Return the value of an optional property; `...`: it is left out."""
+def optional_value(schema: dict[str, Any], name: str, *texts: str) -> Any:
+    """Return the value of an optional property, or `...` if it is missing."""
     form = {"type": "object", "properties": {name: schema}}
-    return filled(form, *texts).value.get(name, ...)
+    return fill_form(form, *texts).value.get(name, ...)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def optional(schema: dict[str, Any], name: str, *texts: str) -> Any:
 def test_a_value_comes_from_a_claim_about_the_property(
     name: str, schema: dict[str, Any], text: str, value: Any
 ) -> None:
-    assert optional(schema, name, text, "Nothing of interest.") == value
+    assert optional_value(schema, name, text, "Nothing of interest.") == value
 
 
 @pytest.mark.parametrize(
@@ -86,43 +86,45 @@ def test_a_field_without_a_claim_is_left_out_or_null_or_named(
 ) -> None:
     facts = {"type": "array", "items": TEXT}
     nullable = {"anyOf": [schema, {"type": "null"}]}
-    required = filled(an_object(facts=facts, **{name: schema}), text)
+    required = fill_form(object_schema(facts=facts, **{name: schema}), text)
 
-    assert optional(schema, name, text) is ...
-    assert filled(an_object(facts=facts, **{name: nullable}), text).value[name] is None
+    assert optional_value(schema, name, text) is ...
+    assert fill_form(object_schema(facts=facts, **{name: nullable}), text).value[name] is None
     assert (name in required.value, required.missing) == (False, (name,))
 
 
 def test_a_list_of_objects_has_one_for_each_thing() -> None:
-    item = an_object(name=TEXT, weight=NUMBER, waterproof={"type": ["boolean", "null"]})
-    found = filled({"type": "array", "items": item}, Aero=AERO, Fjord=FJORD)
+    item = object_schema(name=TEXT, weight=NUMBER, waterproof={"type": ["boolean", "null"]})
+    filled_form = fill_form({"type": "array", "items": item}, Aero=AERO, Fjord=FJORD)
 
-    assert found.value == [
+    assert filled_form.value == [
         {"name": "Aero", "weight": 1.1, "waterproof": None},
         {"name": "Fjord", "weight": 990, "waterproof": None},
     ]
-    assert (found.used, found.missing) == (("c1", "c3"), ())
+    assert (filled_form.used, filled_form.missing) == (("c1", "c3"), ())
 
 
 def test_a_property_with_the_name_of_a_thing_is_about_that_thing() -> None:
-    form = an_object(aero=an_object(weight=NUMBER), Fjord=an_object(weight=NUMBER))
+    form = object_schema(aero=object_schema(weight=NUMBER), Fjord=object_schema(weight=NUMBER))
 
-    assert filled(form, Aero=AERO, Fjord=FJORD).value == {
+    assert fill_form(form, Aero=AERO, Fjord=FJORD).value == {
         "aero": {"weight": 1.1},
         "Fjord": {"weight": 990},
     }
 
 
 def test_missing_values_are_named_by_their_place() -> None:
-    form = an_object(laptops={"type": "array", "items": an_object(name=TEXT, hours=NUMBER)})
-    found = filled(form, Aero=("The Aero runs for 9 hours.",), Fjord=FJORD[:1])
+    form = object_schema(laptops={"type": "array", "items": object_schema(name=TEXT, hours=NUMBER)})
+    filled_form = fill_form(form, Aero=("The Aero runs for 9 hours.",), Fjord=FJORD[:1])
 
-    assert found.value == {"laptops": [{"name": "Aero", "hours": 9}, {"name": "Fjord"}]}
-    assert found.missing == ("laptops[1].hours",)
+    assert filled_form.value == {"laptops": [{"name": "Aero", "hours": 9}, {"name": "Fjord"}]}
+    assert filled_form.missing == ("laptops[1].hours",)
 
 
 def test_without_claims_everything_required_is_missing() -> None:
-    assert filled(an_object(name=TEXT, count=WHOLE)) == Filled(None, missing=("name", "count"))
+    assert fill_form(object_schema(name=TEXT, count=WHOLE)) == Filled(
+        None, missing=("name", "count")
+    )
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
@@ -130,29 +132,29 @@ def test_without_claims_everything_required_is_missing() -> None:
 def test_a_value_is_valid_or_names_its_missing_fields(
     schema: dict[str, Any], texts: tuple[str, ...]
 ) -> None:
-    check_validity(filled(schema, *texts), schema)
+    check_validity(fill_form(schema, *texts), schema)
 
 
 @given(TREES, st.sampled_from([QDRANT, AERO, ()]))
 def test_any_form_gets_a_valid_value_or_names_its_missing_fields(
     schema: dict[str, Any], texts: tuple[str, ...]
 ) -> None:
-    found = filled(schema, *texts)
+    filled_form = fill_form(schema, *texts)
 
-    check_validity(found, schema)
-    assert set(found.used) <= {claim.id for claim in claims(*texts)}
+    check_validity(filled_form, schema)
+    assert set(filled_form.used) <= {claim.id for claim in claims_of(*texts)}
 
 
-def check_validity(found: Filled, schema: dict[str, Any]) -> None:
-    if not found.missing:
-        jsonschema.validate(found.value, schema, format_checker=jsonschema.FormatChecker())
+def check_validity(filled_form: Filled, schema: dict[str, Any]) -> None:
+    if not filled_form.missing:
+        jsonschema.validate(filled_form.value, schema, format_checker=jsonschema.FormatChecker())
 
 
 def test_no_pattern_takes_long() -> None:
     before = time.process_time()
     text = f"The license is {'a' * 200}b."
 
-    assert optional({**TEXT, "pattern": "^(a+)+$"}, "license", text) is ...
+    assert optional_value({**TEXT, "pattern": "^(a+)+$"}, "license", text) is ...
     assert time.process_time() - before < 1
 
 
@@ -160,7 +162,7 @@ def test_an_answer_with_missing_fields_is_partial_and_names_them() -> None:
     answer = work(
         "<task>Research Qdrant with regard to licence.</task>",
         Library.of(EXAMPLES),
-        output_format=an_object(license=TEXT, price_usd=NUMBER),
+        output_format=object_schema(license=TEXT, price_usd=NUMBER),
     )
 
     assert (answer["status"], answer["problem"]) == (
@@ -173,8 +175,8 @@ def test_an_answer_with_missing_fields_is_partial_and_names_them() -> None:
 
 def test_a_form_that_documents_fill_is_ok_and_brings_the_claims_of_its_values() -> None:
     docs = Library({"aero.md": "# Aero\n\nAero is a laptop. It has a weight of 1.1 kg."})
-    wanted = an_object(weight_kg=NUMBER, colour={"type": ["string", "null"]})
-    answer = work("<task>Research Aero with regard to weight.</task>", docs, output_format=wanted)
+    form = object_schema(weight_kg=NUMBER, colour={"type": ["string", "null"]})
+    answer = work("<task>Research Aero with regard to weight.</task>", docs, output_format=form)
 
     assert (answer["status"], answer["output"]) == ("ok", {"weight_kg": 1.1, "colour": None})
     assert [claim["sources"][0]["quote"] for claim in answer["claims"]] == [
@@ -182,7 +184,7 @@ def test_a_form_that_documents_fill_is_ok_and_brings_the_claims_of_its_values() 
     ]
 
 
-def test_a_form_without_any_value_is_a_failure_that_says_so() -> None:
+def test_a_form_without_any_value_is_a_failure_with_a_reason() -> None:
     answer = work(
         "<task>Research Qdrant with regard to licence.</task>",
         Library.of(EXAMPLES),

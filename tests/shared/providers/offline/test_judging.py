@@ -1,4 +1,4 @@
-"""Assessor, grader and fact checker: they count, and say so."""
+"""The offline assessor, grader and fact checker judge by counting, and their reasons say so."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from handoff_queue.supervisor.evaluation.answer_judge import (
     settle,
 )
 from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
-from tests.shared.providers.offline.asking_the_model import (
+from tests.shared.providers.offline.offline_requests import (
     VERDICT_SCHEMA,
     a_result,
     as_result,
@@ -36,11 +36,11 @@ RUBRIC = Rubric.of_fields({"accuracy": "It is right.", "tone": "It is friendly."
 RIGHT = "Qdrant is written in Rust."
 
 
-def said(answer: Any) -> JobResult:
+def judge_result(answer: Any) -> JobResult:
     return JobResult(job_id="j-0123456789ab", status=JobStatus.OK, answer=answer)
 
 
-def judged(request: Request) -> JobResult:
+def judge(request: Request) -> JobResult:
     plan, form = plan_of(request), dict(request.answer_schema or {})
     assert plan is not None
     shown = (
@@ -49,39 +49,45 @@ def judged(request: Request) -> JobResult:
     envelope = ask(shown, envelope_schema(form))
     assert isinstance(envelope, dict)
     jsonschema.validate(envelope["output"], form)
-    return said(envelope["output"])
+    return judge_result(envelope["output"])
 
 
-def scored(answer: str, reference: str | None = RIGHT) -> list[int]:
+def scores_of(answer: str, reference: str | None = RIGHT) -> list[int]:
     return [
-        one.score
-        for one in scores_in(
-            judged(
-                AnswerJudge().scoring("What is Qdrant written in?", RUBRIC, said(answer), reference)
+        criterion_score.score
+        for criterion_score in scores_in(
+            judge(
+                AnswerJudge().scoring(
+                    "What is Qdrant written in?", RUBRIC, judge_result(answer), reference
+                )
             ),
             RUBRIC,
         )
     ]
 
 
-def test_an_answer_with_all_words_of_the_right_one_is_scored_highest_and_one_with_none_lowest() -> (
-    None
-):
-    assert (scored(RIGHT), scored("No idea.")) == ([5, 5], [1, 1])
+def test_a_score_follows_from_the_share_of_the_reference_words_in_the_answer() -> None:
+    assert (scores_of(RIGHT), scores_of("No idea.")) == ([5, 5], [1, 1])
 
 
-def test_without_a_right_answer_the_words_of_the_request_are_counted() -> None:
-    assert scored("Qdrant is written in COBOL.", None) == [5, 5]
+def test_without_a_reference_answer_the_words_of_the_request_are_counted() -> None:
+    assert scores_of("Qdrant is written in COBOL.", None) == [5, 5]
 
 
 def test_each_reason_says_that_it_was_counted() -> None:
-    scores = scores_in(judged(AnswerJudge().scoring("What?", RUBRIC, said(RIGHT), RIGHT)), RUBRIC)
-    assert all(one.why.startswith("Counted, not judged: ") for one in scores)
+    scores = scores_in(
+        judge(AnswerJudge().scoring("What?", RUBRIC, judge_result(RIGHT), RIGHT)), RUBRIC
+    )
+    assert all(grade.why.startswith("Counted, not judged: ") for grade in scores)
 
 
-def duel(one: str, other: str) -> PairwiseJudgement | None:
+def duel_between(first: str, second: str) -> PairwiseJudgement | None:
     return duel_in(
-        judged(AnswerJudge().duel("What is Qdrant written in?", RUBRIC, said(one), said(other))),
+        judge(
+            AnswerJudge().duel(
+                "What is Qdrant written in?", RUBRIC, judge_result(first), judge_result(second)
+            )
+        ),
         RUBRIC,
     )
 
@@ -92,15 +98,17 @@ ANSWERS = st.sampled_from(
 
 
 @given(ANSWERS, ANSWERS)
-def test_which_place_an_answer_has_makes_no_difference(one: str, other: str) -> None:
-    there, back = duel(one, other), duel(other, one)
+def test_the_order_of_two_answers_makes_no_difference_to_the_offline_judge(
+    first: str, second: str
+) -> None:
+    there, back = duel_between(first, second), duel_between(second, first)
     assert there is not None
     assert settle(there, back) is there.better
-    assert (there.better is Preference.NEITHER) or one != other
+    assert (there.better is Preference.NEITHER) or first != second
 
 
 def verdict_on(text: str, *quotes: str) -> tuple[str, list[dict[str, str]]]:
-    """Return the verdict of the fact checker on a claim, and the wrong statements."""
+    """Return the fact checker's verdict on a claim, and its wrong statements."""
     form = dict(fact_check_schema())
     sources = [{"source": "a.md", "quote": quote} for quote in quotes]
     claim = {"id": "c1", "text": text, "sources": sources}
@@ -113,7 +121,7 @@ def verdict_on(text: str, *quotes: str) -> tuple[str, list[dict[str, str]]]:
     return envelope["output"]["verdict"], envelope["output"]["wrong"]
 
 
-def test_a_claim_whose_figures_stand_in_a_quote_passes() -> None:
+def test_a_claim_whose_figures_are_in_a_quote_passes() -> None:
     quote = "Since 2022 its height is 330 m."
 
     assert verdict_on("It was 330 m high in 2022.", quote) == ("PASS", [])
@@ -126,19 +134,19 @@ def test_a_claim_with_a_figure_that_no_quote_has_is_wrong() -> None:
     assert verdict_on(text, "Since 2022 its height is 330 m.") == ("VETO", wrong)
 
 
-def test_the_fact_checker_cannot_say_anything_without_a_quote() -> None:
+def test_the_fact_checker_cannot_decide_without_a_quote() -> None:
     assert verdict_on("It was 330 m high.") == ("CANNOT_SAY", [])
 
 
 QDRANT = "Qdrant filters on the payload."
 MILVUS = "Milvus filters with boolean expressions."
-ADMITS = (
+ADMITTED_GAP = (
     "Qdrant filters on the payload [find.c1].\n\nMilvus too [find.c2].\n\n"
     "Not found in the documents: licence (Qdrant)."
 )
 
 
-def assessed(request: str, *results: str) -> dict[str, Any]:
+def verdict_of(request: str, *results: str) -> dict[str, Any]:
     task = f"<task>Judge the results.\n\nRequest:\n{request}</task>"
     verdict = ask("\n\n".join([task, *results]), VERDICT_SCHEMA)
     assert isinstance(verdict, dict)
@@ -146,7 +154,7 @@ def assessed(request: str, *results: str) -> dict[str, Any]:
 
 
 def test_a_good_result_passes() -> None:
-    assert assessed("What does Qdrant filter on?", a_result("find", QDRANT)) == {
+    assert verdict_of("What does Qdrant filter on?", a_result("find", QDRANT)) == {
         "verdict": "PASS",
         "revisions": [],
         "open_points": [],
@@ -162,19 +170,17 @@ def test_a_good_result_passes() -> None:
         (a_result("find", output="x", status="failed"), "failed"),
     ],
 )
-def test_a_result_that_is_not_good_enough_goes_back_with_its_problem(
-    result: str, problem: str
-) -> None:
-    verdict = assessed("What does Qdrant filter on?", result)
+def test_a_weak_result_is_sent_back_with_its_problem(result: str, problem: str) -> None:
+    verdict = verdict_of("What does Qdrant filter on?", result)
 
     assert verdict["verdict"] == "REVISE"
     assert [each["step"] for each in verdict["revisions"]] == ["find"]
     assert problem in verdict["revisions"][0]["problem"]
 
 
-def test_a_part_of_the_request_that_no_result_mentions_goes_back_to_the_last_step() -> None:
+def test_a_part_of_the_request_without_a_result_is_sent_back_to_the_last_step() -> None:
     results = a_result("research_qdrant", QDRANT), a_result("write", QDRANT)
-    verdict = assessed("Compare Qdrant and Milvus for filtering and licence", *results)
+    verdict = verdict_of("Compare Qdrant and Milvus for filtering and licence", *results)
 
     assert [each["step"] for each in verdict["revisions"]] == ["write"]
     assert "Milvus" in verdict["revisions"][0]["problem"]
@@ -182,17 +188,17 @@ def test_a_part_of_the_request_that_no_result_mentions_goes_back_to_the_last_ste
 
 
 def test_a_gap_that_the_last_result_leaves_out_is_an_open_point() -> None:
-    found = a_result("find", QDRANT, MILVUS, output=ADMITS)
-    verdict = assessed("Compare Qdrant and Milvus", found, a_result("write", QDRANT, MILVUS))
+    result = a_result("find", QDRANT, MILVUS, output=ADMITTED_GAP)
+    verdict = verdict_of("Compare Qdrant and Milvus", result, a_result("write", QDRANT, MILVUS))
 
     assert verdict["verdict"] == "PASS"
     assert verdict["open_points"] == ["Not found in the documents: licence (Qdrant)"]
 
 
 def test_a_gap_that_the_last_result_admits_is_no_open_point() -> None:
-    found = a_result("find", QDRANT, MILVUS, output=ADMITS)
+    result = a_result("find", QDRANT, MILVUS, output=ADMITTED_GAP)
 
-    assert assessed("Compare Qdrant and Milvus for licence", found) == {
+    assert verdict_of("Compare Qdrant and Milvus for licence", result) == {
         "verdict": "PASS",
         "revisions": [],
         "open_points": [],

@@ -1,4 +1,4 @@
-"""Requests in plain words become things, aspects and topics."""
+"""The offline model splits a request into things, aspects and topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences, list items and rows: whole, verbatim, and with the headings above them."""
+"""Documents are split into complete, verbatim sentences, list items and rows, with their headings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _texts(text: str) -> list[str]:
     return [sentence.text for sentence in sentences_of(text, "doc.md")]
 
 
-def test_sentences_end_where_they_end_and_not_at_abbreviations_or_years() -> None:
+def test_sentences_do_not_end_at_abbreviations_or_years() -> None:
     assert _texts(TEXT)[:3] == [
         "First sentence, e.g. this one, is whole.",
         "The second was made in 2021.",
@@ -41,24 +41,24 @@ def test_code_headings_and_the_names_of_columns_are_not_stated() -> None:
     assert not any("table" in text or "code" in text or "Title" in text for text in _texts(TEXT))
 
 
-def test_markup_is_taken_off_the_text_and_kept_in_the_quote() -> None:
+def test_markup_is_removed_from_the_text_and_kept_in_the_quote() -> None:
     (item,) = [sentence for sentence in sentences_of(TEXT, "doc.md") if "item" in sentence.text]
     assert item.text == "Bold item with a link and no full stop"
     assert item.quote == "**Bold** item with a [link](http://x.invalid) and no full stop"
 
 
 def test_a_fragment_at_a_cut_edge_is_dropped() -> None:
-    found = sentences_of(
+    sentences = sentences_of(
         "tail of something cut off. A whole sentence stands here. And this one was cut",
         "d",
         is_start=False,
         is_end=False,
     )
-    assert [sentence.text for sentence in found] == ["A whole sentence stands here."]
+    assert [sentence.text for sentence in sentences] == ["A whole sentence stands here."]
 
 
 @given(st.text(max_size=300))
-def test_every_quote_stands_in_the_text(text: str) -> None:
+def test_every_quote_is_part_of_the_text(text: str) -> None:
     folded = " ".join(text.split())
     for sentence in sentences_of(text, "doc.md"):
         assert all(word in folded for word in sentence.quote.split())
@@ -108,10 +108,10 @@ def test_a_marked_sentence_counts_as_one_marked_statement(text: str, before: str
     "text", ["# Delta\n\n- Price: $499\n- Weight: 1.3 kg", "Delta\n\nPrice: $499\nWeight: 1.3 kg\n"]
 )
 def test_short_labelled_values_are_statements(text: str) -> None:
-    found = sentences_of(text, "x.txt")
+    sentences = sentences_of(text, "x.txt")
 
-    assert [each.text for each in found] == ["Price: $499", "Weight: 1.3 kg"]
-    assert {each.headings for each in found} == {("Delta",)}
+    assert [each.text for each in sentences] == ["Price: $499", "Weight: 1.3 kg"]
+    assert {each.headings for each in sentences} == {("Delta",)}
 
 
 def test_each_line_of_a_log_is_a_statement() -> None:
@@ -167,15 +167,15 @@ def test_each_row_of_a_csv_file_is_a_sentence_with_the_names_of_its_columns() ->
     ("text", "source"),
     [("who;days\nAnn;1,5\n", "a.csv"), ("who\tdays\nAnn\t1,5\n", "a.tsv")],
 )
-def test_semicolons_and_tabs_separate_fields_too(text: str, source: str) -> None:
+def test_semicolons_and_tabs_separate_fields(text: str, source: str) -> None:
     assert [row.text for row in sentences_of(text, source)] == ["Ann: days 1,5"]
 
 
 def test_a_part_of_a_csv_file_loses_rows_that_may_be_cut() -> None:
     part = "03,office,Ann,40.00\n2024-01-09,travel,Ann,120.50\n2024-03-01,tra"
-    found = sentences_of(part, "a.csv", is_start=False, is_end=False)
+    sentences = sentences_of(part, "a.csv", is_start=False, is_end=False)
 
-    assert [row.text for row in found] == ["2024-01-09: travel, Ann, 120.50"]
+    assert [row.text for row in sentences] == ["2024-01-09: travel, Ann, 120.50"]
 
 
 @pytest.mark.parametrize(
@@ -205,18 +205,18 @@ def test_rows_of_tables_are_sentences_with_the_names_of_their_columns(
         "Set snake_case_names and __version__ first.",
     ],
 )
-def test_code_in_a_sentence_stays_as_it_is(sentence: str) -> None:
+def test_code_in_a_sentence_stays_unchanged(sentence: str) -> None:
     assert _texts(sentence) == [sentence]
 
 
-def test_a_document_that_is_no_markdown_is_quoted_as_it_stands() -> None:
+def test_a_document_that_is_no_markdown_is_quoted_unchanged() -> None:
     line = "It returns **b** of [x](y) for all callers."
 
     assert [each.text for each in sentences_of(line, "x.py")] == [line]
 
 
 @given(st.text(alphabet='a,;"\n\r \u2028|', max_size=80), st.booleans(), st.booleans())
-def test_every_row_of_any_text_stands_in_it(text: str, is_start: bool, is_end: bool) -> None:
+def test_every_row_is_part_of_its_text(text: str, is_start: bool, is_end: bool) -> None:
     folded = " ".join(text.split())
     for row in sentences_of(text, "a.csv", is_start=is_start, is_end=is_end):
         assert row.quote in folded

@@ -1,4 +1,4 @@
-"""A specialist searches, reads, and states only what documents and results contain."""
+"""The offline specialist searches and reads, and states only the content of documents and results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from handoff_queue.shared.providers.offline.citations import (
     markers_in,
     unmarked_statements,
 )
-from tests.shared.providers.offline.asking_the_model import (
+from tests.shared.providers.offline.offline_requests import (
     EXAMPLES,
     Library,
     a_result,
@@ -51,7 +51,7 @@ def texts_of(answer: dict[str, Any]) -> list[str]:
 
 
 def check_citations(answer: dict[str, Any], library: Library) -> None:
-    """Check that every statement has a marker, and every quote stands in its document."""
+    """Check that every statement has a marker, and that every quote is in its document."""
     assert list(unmarked_statements(answer["output"])) == []
     assert markers_in(answer["output"]) == {claim["id"] for claim in answer["claims"]}
     for claim in answer["claims"]:
@@ -67,9 +67,7 @@ def check_citations(answer: dict[str, Any], library: Library) -> None:
         "Compare Qdrant and Milvus with regard to licence",
     ],
 )
-def test_every_statement_is_cited_with_a_quote_that_stands_in_a_document(
-    task: str, library: Library
-) -> None:
+def test_every_statement_is_cited_with_a_quote_from_a_document(task: str, library: Library) -> None:
     answer = work(f"<task>{task}</task>", library)
 
     assert answer["status"] == "ok"
@@ -114,7 +112,7 @@ def test_a_word_of_the_question_that_no_document_has_is_named() -> None:
     assert gaps_in(answer["output"]) == ['the words "decided"']
 
 
-def test_without_any_documents_it_asks_for_some() -> None:
+def test_without_documents_the_specialist_asks_for_some() -> None:
     answer = work("<task>Research Qdrant with regard to filtering.</task>", Library({}))
 
     assert (answer["status"], answer["needs"]) == ("needs_input", "documents about Qdrant")
@@ -184,7 +182,7 @@ def test_two_things_of_one_document_are_compared_by_their_common_headings() -> N
     check_citations(answer, FARM)
 
 
-def test_a_sentence_that_does_not_name_its_subject_gets_the_headings_above_it() -> None:
+def test_a_sentence_without_its_subject_gets_the_headings_above() -> None:
     answer = work("<task>How long does the Morrow E run?</task>", FARM)
 
     assert "Tractors, Morrow E: It runs for six hours." in texts_of(answer)
@@ -204,7 +202,9 @@ def test_documents_in_another_language_are_quoted() -> None:
     check_citations(answer, FARM)
 
 
-def test_without_a_subject_each_document_is_told_by_the_first_sentences_of_its_sections() -> None:
+def test_without_a_subject_each_document_is_summarized_by_the_first_sentences_of_its_sections() -> (
+    None
+):
     shown = "\n".join(FARM.texts)
     documents = f'<documents count="{len(FARM.texts)}"> <data>{shown}</data> </documents>'
     answer = work(f"<task>Summarise the documents</task>\n{documents}", FARM)
@@ -228,7 +228,7 @@ QDRANT = "Qdrant filters on the payload."
 MILVUS = "Milvus filters with boolean expressions."
 
 
-def written(request: str, *results: str) -> dict[str, Any]:
+def answer_to(request: str, *results: str) -> dict[str, Any]:
     task = f"<task>Write the answer.\nRequest: {request}</task>"
     answer = ask("\n\n".join([task, *results]), envelope_schema())
     assert isinstance(answer, dict)
@@ -237,7 +237,7 @@ def written(request: str, *results: str) -> dict[str, Any]:
 
 def test_a_writer_states_the_claims_of_the_results_with_their_markers() -> None:
     results = a_result("research_qdrant", QDRANT), a_result("research_milvus", MILVUS)
-    answer = written("Compare Qdrant and Milvus for filtering", *results)
+    answer = answer_to("Compare Qdrant and Milvus for filtering", *results)
 
     assert (answer["status"], answer["claims"]) == ("ok", [])
     assert "Qdrant filters on the payload [research_qdrant.c1]." in answer["output"]
@@ -251,8 +251,8 @@ def test_a_heading_that_several_things_have_is_a_row_of_the_table() -> None:
         step = thing.lower()
         output = f"## Weight\n\n- {thing} weighs 2 kg [{step}.c1]."
         results.append(a_result(step, f"{thing} weighs 2 kg.", output=output))
-    three = written("Compare Aero, Fjord and Cobalt", *results[:3])["output"]
-    four = written("Compare Aero, Fjord, Cobalt and Delta", *results)["output"]
+    three = answer_to("Compare Aero, Fjord and Cobalt", *results[:3])["output"]
+    four = answer_to("Compare Aero, Fjord, Cobalt and Delta", *results)["output"]
 
     assert first_cells(three) == ["", "------", "Weight"]
     assert first_cells(four) == ["", "------", "Aero", "Fjord", "Cobalt", "Delta"]
@@ -263,12 +263,12 @@ def first_cells(output: str) -> list[str]:
     return [line.split("|")[1].strip() for line in output.splitlines() if line.startswith("|")]
 
 
-def test_the_columns_of_a_table_line_up_once_markers_are_numbers() -> None:
+def test_the_columns_of_a_table_are_aligned_after_markers_become_numbers() -> None:
     results = []
     for thing in ("Aero", "Fjord"):
         output = f"## Weight\n\n- {thing} weighs it [{thing.lower()}.c1]."
         results.append(a_result(thing.lower(), f"{thing} weighs it.", output=output))
-    output = written("Compare Aero and Fjord", *results)["output"]
+    output = answer_to("Compare Aero and Fjord", *results)["output"]
     numbered = output.replace("[aero.c1]", "[1]").replace("[fjord.c1]", "[2]")
     rows = [line for line in numbered.splitlines() if line.startswith("|")]
 
@@ -278,21 +278,21 @@ def test_the_columns_of_a_table_line_up_once_markers_are_numbers() -> None:
 
 def test_a_thing_without_results_is_named_and_the_answer_is_partial() -> None:
     failed = '<result step="milvus" status="failed"> <data>{"output": null}</data> </result>'
-    answer = written("Compare Qdrant and Milvus", a_result("qdrant", QDRANT), failed)
+    answer = answer_to("Compare Qdrant and Milvus", a_result("qdrant", QDRANT), failed)
 
     assert answer["status"] == "partial"
     assert gaps_in(answer["output"]) == ["anything from milvus (failed)", "Milvus"]
 
 
-def test_two_results_that_agree_are_stated_once() -> None:
+def test_agreeing_results_are_stated_once() -> None:
     results = a_result("one", QDRANT), a_result("two", QDRANT)
-    output = written("What does Qdrant filter on?", *results)["output"]
+    output = answer_to("What does Qdrant filter on?", *results)["output"]
 
     assert output.count("Qdrant filters on the payload") == 1
 
 
 def test_without_any_claims_only_the_gap_is_written() -> None:
-    answer = written("What is Qdrant?", a_result("find", output="", status="needs_input"))
+    answer = answer_to("What is Qdrant?", a_result("find", output="", status="needs_input"))
 
     assert answer["status"] == "partial"
     assert answer["output"] == "Not found in the documents: anything from find (needs_input)."
@@ -301,6 +301,6 @@ def test_without_any_claims_only_the_gap_is_written() -> None:
 def test_the_claims_before_the_cut_of_a_long_result_are_stated() -> None:
     result = a_result("find", QDRANT, MILVUS)
     cut = result[: result.index("Milvus filters with boolean expressions.", result.index("c2"))]
-    answer = written("What do they filter on?", f"{cut}\n[cut]</data> </result>")
+    answer = answer_to("What do they filter on?", f"{cut}\n[cut]</data> </result>")
 
     assert markers_in(answer["output"]) == {"find.c1"}

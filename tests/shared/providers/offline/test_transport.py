@@ -1,4 +1,4 @@
-"""The offline model over HTTP: the real client works as it does with the real API."""
+"""The offline model answers the SDK's client over HTTP as the real API does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from handoff_queue.shared.providers.offline.transport import OfflineTransport
-from tests.shared.providers.offline.asking_the_model import (
+from tests.shared.providers.offline.offline_requests import (
     EXAMPLES,
     Library,
     client,
@@ -99,7 +99,7 @@ def test_ids_of_tool_calls_differ_within_a_turn() -> None:
     assert len(set(ids)) == len(ids) > 1
 
 
-def test_a_reply_over_max_tokens_is_cut_and_says_so() -> None:
+def test_a_reply_over_max_tokens_is_cut_with_that_stop_reason() -> None:
     message = client().messages.create(
         model="offline",
         max_tokens=5,
@@ -165,7 +165,7 @@ def test_a_malformed_request_is_refused_by_the_name_of_its_field(body: Any, name
     assert named in response.json()["error"]["message"]
 
 
-def test_a_tool_call_must_be_answered_before_the_conversation_goes_on() -> None:
+def test_a_tool_call_must_be_answered_before_the_next_message() -> None:
     called = {
         "role": "assistant",
         "content": [
@@ -177,7 +177,7 @@ def test_a_tool_call_must_be_answered_before_the_conversation_goes_on() -> None:
     assert "t1" in response.json()["error"]["message"]
 
 
-def test_a_request_of_a_megabyte_is_answered_at_once() -> None:
+def test_a_request_of_a_megabyte_is_answered_quickly() -> None:
     hostile = "a" * 500_000 + " Compare " + "b, " * 150_000
     assert (
         _posted(

@@ -1,4 +1,4 @@
-"""Each failure of Redis is one line with a remedy."""
+"""Each failure of Redis becomes one line with a remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from tests.waiting import wait_until
 
 @pytest.fixture
 def admin(redis_url: str) -> Iterator[redis.Redis]:
-    """Sets the server's configuration; afterwards it is as it was."""
+    """Yield a client that may change the server's configuration. Restore the configuration
+    afterwards.
+    """
     with redis.Redis.from_url(redis_url) as client:
         before = client.config_get("maxmemory")
         yield client
@@ -84,7 +86,7 @@ def test_a_database_that_redis_does_not_have(redis_url: str) -> None:
         "no slots in a script",
     ],
 )
-def test_a_cluster_is_refused_by_name_at_its_first_error(
+def test_a_redis_cluster_is_refused_at_its_first_error(
     error: redis.ResponseError,
 ) -> None:
     with (
@@ -126,7 +128,7 @@ def test_a_refused_command_is_an_internal_error(store: Store) -> None:
         store.jobs.sweep()
 
 
-def test_scripts_are_loaded_again_after_the_server_forgot_them(store: Store) -> None:
+def test_scripts_are_loaded_again_after_the_server_lost_them(store: Store) -> None:
     store.jobs.sweep()
     store.connection.redis.script_flush()
 
@@ -155,29 +157,29 @@ def test_a_redis_that_asks_for_a_certificate_differs_from_a_redis_without_tls(op
         )
 
 
-def test_one_failing_call_leaves_the_others_alone(store: Store) -> None:
+def test_a_failing_call_does_not_affect_the_other_calls(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "find.1", "look.1")
     first, second = granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
     keys_, args = first.renewal()
 
-    failed, done = store.connection.script_for_each(
+    failed, succeeded = store.connection.script_for_each(
         "renew", [(keys_, [*args[:2], "no number", *args[3:]]), second.renewal()]
     )
 
     assert isinstance(failed, StoreError)
-    assert done == b"ok"
+    assert succeeded == b"ok"
 
 
 def test_a_process_that_uses_all_its_connections_gets_that_reason(redis_url: str) -> None:
     connection = Connection(redis_url, timeout_s=0.2)
     pool = connection.redis.connection_pool
-    taken = [pool.get_connection() for _ in range(MAX_CONNECTIONS)]
+    held_connections = [pool.get_connection() for _ in range(MAX_CONNECTIONS)]
 
     with pytest.raises(StoreUnavailable, match="are in use"):
         connection.now()
-    for one in taken:
-        pool.release(one)
+    for held_connection in held_connections:
+        pool.release(held_connection)
     connection.close()
 
 
@@ -199,8 +201,8 @@ def test_a_retried_command_is_forgotten_after_its_answer(store: Store) -> None:
         return store.connection.now()
 
     retry_until_answered(say, lambda: True)
-    said = weakref.ref(say)
+    message_ref = weakref.ref(say)
     del say
     gc.collect()
 
-    assert said() is None
+    assert message_ref() is None

@@ -1,5 +1,5 @@
-"""The short way to Redis keeps what redis-py promises: it fails as that does, as often, and no
-answer goes to another command.
+"""The fast path to Redis keeps the guarantees of redis-py about errors, retries and the order of
+answers.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ NAME = "under-test"
 
 @pytest.fixture
 def client(redis_url: str) -> Iterator[Any]:
-    made: Any = client_for(redis_url, 30.0, 3)
-    made.connection_pool.connection_kwargs["client_name"] = NAME
-    yield made
-    made.connection_pool.disconnect()
+    client_under_test: Any = client_for(redis_url, 30.0, 3)
+    client_under_test.connection_pool.connection_kwargs["client_name"] = NAME
+    yield client_under_test
+    client_under_test.connection_pool.disconnect()
 
 
 @pytest.fixture
@@ -45,16 +45,18 @@ def admin(redis_url: str) -> Iterator[Any]:
         yield made
 
 
-def opened(admin: Any) -> int:
-    """Connections that the client under test has now: the fixtures' are without a name."""
-    return sum(one["name"] == NAME for one in admin.client_list())
+def open_connections(admin: Any) -> int:
+    """Return the number of connections of the client under test. The fixtures' connections have no
+    name.
+    """
+    return sum(connection["name"] == NAME for connection in admin.client_list())
 
 
-def cut_all(admin: Any) -> None:
+def kill_connections(admin: Any) -> None:
     before = admin.client_id()
     admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     wait_until(
-        lambda: [one["id"] for one in admin.client_list()] == [str(before)],
+        lambda: [connection["id"] for connection in admin.client_list()] == [str(before)],
         what="the end of the others",
     )
 
@@ -64,10 +66,10 @@ def test_a_connection_that_the_server_has_closed_is_opened_again(
 ) -> None:
     monkeypatch.setattr(direct, "FRESH_S", 0)
     client.ping()
-    cut_all(admin)
+    kill_connections(admin)
 
     assert client.ping()
-    assert opened(admin) == 1
+    assert open_connections(admin) == 1
 
 
 def test_a_pipeline_after_the_server_has_closed_its_connection(
@@ -75,7 +77,7 @@ def test_a_pipeline_after_the_server_has_closed_its_connection(
 ) -> None:
     monkeypatch.setattr(direct, "FRESH_S", 0)
     client.ping()
-    cut_all(admin)
+    kill_connections(admin)
 
     assert client.pipeline(transaction=False).ping().ping().execute() == [True, True]
 
@@ -85,12 +87,12 @@ def test_a_connection_that_is_closed_while_it_is_fresh_fails_once(
 ) -> None:
     monkeypatch.setattr(direct, "FRESH_S", 60)
     client.ping()
-    cut_all(admin)
+    kill_connections(admin)
 
     with pytest.raises(redis.ConnectionError):
         client.ping()
     assert client.ping()
-    assert opened(admin) == 1
+    assert open_connections(admin) == 1
 
 
 def test_an_unread_answer_is_not_taken_for_the_next_commands_answer(
@@ -98,7 +100,7 @@ def test_an_unread_answer_is_not_taken_for_the_next_commands_answer(
 ) -> None:
     monkeypatch.setattr(direct, "FRESH_S", 60)
     client.ping()
-    leave_an_answer_unread(client, client.connection_pool.get_connection())
+    leave_reply_unread(client, client.connection_pool.get_connection())
 
     assert client.echo("ours") == b"ours"
 
@@ -112,22 +114,22 @@ def test_an_unread_answer_is_not_taken_by_a_caller_that_waited_for_the_connectio
     pool = client.connection_pool
     held = pool.get_connection()
     with ThreadPoolExecutor(1) as threads:
-        who = threads.submit(threading.get_ident).result()
+        thread_id = threads.submit(threading.get_ident).result()
         waiting = threads.submit(pool.get_connection)
         wait_until(
-            lambda: sys._current_frames()[who].f_code is type(pool.pool).get.__code__,
+            lambda: sys._current_frames()[thread_id].f_code is type(pool.pool).get.__code__,
             what="who waits",
         )
         held.answered_at = time.monotonic()
         pool.release(held)
-        leave_an_answer_unread(client, waiting.result(30))
+        leave_reply_unread(client, waiting.result(30))
 
     assert client.echo("ours") == b"ours"
     pool.disconnect()
 
 
-class Named:
-    """Sentinels that name this server."""
+class FixedSentinels:
+    """Sentinels that return this server."""
 
     connection_kwargs: ClassVar[dict[str, Any]] = {}
 
@@ -142,15 +144,15 @@ class Named:
 def test_an_interrupted_answer_is_not_taken_by_the_next_caller(
     client: Any, admin: Any, is_named_by_sentinels: bool
 ) -> None:
-    """Ctrl-C in a program that continues."""
+    """The program continues after Ctrl-C."""
     if is_named_by_sentinels:
-        how = {
+        options = {
             name: client.connection_pool.connection_kwargs[name]
             for name in ("password", "socket_timeout", "protocol")
         }
-        manager: Any = Named(client.connection_pool.connection_kwargs["port"])
+        manager: Any = FixedSentinels(client.connection_pool.connection_kwargs["port"])
         pool: Any = SentinelConnectionPool(
-            "one", manager, connection_class=ManagedConnection, **how
+            "one", manager, connection_class=ManagedConnection, **options
         )  # type: ignore[no-untyped-call]
         client = DirectClient(connection_pool=pool)
     client.ping()
@@ -165,14 +167,14 @@ def test_an_interrupted_answer_is_not_taken_by_the_next_caller(
     client.connection_pool.disconnect()
 
 
-def leave_an_answer_unread(client: Any, connection: Any) -> None:
+def leave_reply_unread(client: Any, connection: Any) -> None:
     connection.send_command("ECHO", "another's")
     wait_until(connection.can_read, what="the answer")
     client.connection_pool.release(connection)
 
 
-def talking(say: Callable[[RawServer, Conversation], None]) -> RawServer:
-    """A server that greets like Redis, and then has `say` for each command."""
+def server_that(say: Callable[[RawServer, Conversation], None]) -> RawServer:
+    """Return a server that greets like Redis and then calls `say` for each command."""
 
     def talk(conversation: Conversation) -> None:
         while part := conversation.connection.recv(65536):
@@ -185,39 +187,39 @@ def talking(say: Callable[[RawServer, Conversation], None]) -> RawServer:
     return server
 
 
-def nothing(server: RawServer, _: Conversation) -> None:
+def say_nothing(server: RawServer, _: Conversation) -> None:
     server.over.wait(10)
 
 
-def half_an_answer(server: RawServer, conversation: Conversation) -> None:
+def say_half(server: RawServer, conversation: Conversation) -> None:
     conversation.say(b"$5\r\nha")
     server.over.wait(10)
 
 
-def half_an_answer_and_the_end(_: RawServer, conversation: Conversation) -> None:
+def say_half_and_close(_: RawServer, conversation: Conversation) -> None:
     conversation.say(b"$5\r\nha")
     raise ConnectionResetError
 
 
-def the_end(_: RawServer, __: Conversation) -> None:
+def close_connection(_: RawServer, __: Conversation) -> None:
     raise ConnectionResetError
 
 
-def loading(_: RawServer, conversation: Conversation) -> None:
+def say_loading(_: RawServer, conversation: Conversation) -> None:
     conversation.say(b"-LOADING Redis is loading the dataset in memory\r\n")
 
 
-def no_redis(_: RawServer, conversation: Conversation) -> None:
+def say_no_redis(_: RawServer, conversation: Conversation) -> None:
     conversation.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
 @pytest.mark.parametrize(
-    "say", [nothing, half_an_answer, half_an_answer_and_the_end, the_end, loading, no_redis]
+    "say", [say_nothing, say_half, say_half_and_close, close_connection, say_loading, say_no_redis]
 )
-def test_failures_are_those_of_redis_py_and_as_many(
+def test_failures_have_the_same_type_and_number_as_with_redis_py(
     say: Callable[[RawServer, Conversation], None],
 ) -> None:
-    with talking(say) as server:
+    with server_that(say) as server:
         ours: Any = client_for(server.url.replace("http", "redis"), TIMEOUT_S, 3)
         options = ours.connection_pool.connection_kwargs
         options["retry"] = Retry(NoBackoff(), 2)
@@ -227,16 +229,16 @@ def test_failures_are_those_of_redis_py_and_as_many(
                 3, TIMEOUT_S, redis.Connection, **{**options, "command_packer": None}
             )
         )
-        found = []
+        errors = []
         for client in (plain, ours):
             before = server.accepted
             with pytest.raises(redis.RedisError) as failed:
                 client.execute_command("EVALSHA", "a", 0)
-            found.append((type(failed.value), str(failed.value), server.accepted - before))
+            errors.append((type(failed.value), str(failed.value), server.accepted - before))
             client.connection_pool.disconnect()
 
-    assert found[0] == found[1]
-    assert found[0][2] == (1 if say is no_redis else 3)
+    assert errors[0] == errors[1]
+    assert errors[0][2] == (1 if say is say_no_redis else 3)
 
 
 def test_a_command_is_sent_as_often_as_redis_py_sends_it(client: Any) -> None:
@@ -248,11 +250,11 @@ def test_a_command_is_sent_as_often_as_redis_py_sends_it(client: Any) -> None:
 def test_the_second_half_of_an_answer_reaches_no_other_caller() -> None:
     def say(server: RawServer, conversation: Conversation) -> None:
         if conversation.number == 1:
-            half_an_answer(server, conversation)
+            say_half(server, conversation)
         else:
             conversation.say(b"$5\r\nwhole\r\n")
 
-    with talking(say) as server:
+    with server_that(say) as server:
         client: Any = client_for(server.url.replace("http", "redis"), TIMEOUT_S, 3)
 
         with pytest.raises(redis.TimeoutError):
@@ -265,11 +267,11 @@ def test_the_second_half_of_an_answer_reaches_no_other_caller() -> None:
     "code",
     "READONLY OOM BUSY NOSCRIPT MISCONF MASTERDOWN NOPERM NOAUTH EXECABORT ERR OTHER".split(),
 )
-def test_an_error_is_of_the_kind_that_redis_py_makes_it(client: Any, admin: Any, code: str) -> None:
+def test_an_error_has_the_same_type_as_with_redis_py(client: Any, admin: Any, code: str) -> None:
     kinds = []
-    for asked in (client, admin):
+    for connection in (client, admin):
         with pytest.raises(redis.RedisError) as failed:
-            asked.eval(f"return redis.error_reply('{code} said so')", 0)
+            connection.eval(f"return redis.error_reply('{code} said so')", 0)
         kinds.append((type(failed.value), str(failed.value)))
 
     assert kinds[0] == kinds[1]
@@ -281,7 +283,7 @@ def test_many_threads_share_the_limited_number_of_connections(client: Any, admin
         answers = list(threads.map(lambda number: client.echo(str(number)), range(600)))
 
     assert answers == [str(number).encode() for number in range(600)]
-    assert opened(admin) <= 3
+    assert open_connections(admin) <= 3
 
 
 def test_a_connections_socket_uses_the_systems_timeouts(
@@ -297,7 +299,7 @@ def test_consecutive_commands_use_one_connection(client: Any, admin: Any) -> Non
     for _ in range(10):
         client.ping()
 
-    assert opened(admin) == 1
+    assert open_connections(admin) == 1
 
 
 FORKS = """

@@ -1,5 +1,5 @@
-"""A socket that leaves its timeouts to the system fails as Python's does: after as long, and
-with the same error.
+"""A socket with kernel timeouts fails like Python's socket: after the same time, with the same
+error.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Pair = tuple[socket.socket, socket.socket]
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
-    """Ours, and the other end."""
+def sockets() -> Iterator[Pair]:
+    """Yield a socket with kernel timeouts, and its peer."""
     plain, other = socket.socketpair()
     plain.settimeout(TIMEOUT_S)
     ours = patient(plain)
@@ -34,32 +34,32 @@ def pair() -> Iterator[Pair]:
     other.close()
 
 
-def test_data_of_the_other_end_is_read(pair: Pair) -> None:
-    ours, other = pair
+def test_data_of_the_other_end_is_read(sockets: Pair) -> None:
+    ours, other = sockets
     read = bytearray(10)
     other.sendall(b"said")
 
     assert (ours.recv_into(read), bytes(read[:4])) == (4, b"said")
 
 
-def test_an_other_end_that_says_nothing_is_a_timeout(pair: Pair) -> None:
-    ours, _ = pair
+def test_a_silent_peer_is_a_timeout(sockets: Pair) -> None:
+    ours, _ = sockets
 
     with pytest.raises(TimeoutError):
         ours.recv_into(bytearray(10))
 
 
-def test_an_other_end_that_takes_nothing_is_a_timeout(pair: Pair) -> None:
-    ours, _ = pair
+def test_a_peer_that_does_not_read_is_a_timeout(sockets: Pair) -> None:
+    ours, _ = sockets
 
     with pytest.raises(TimeoutError):
         ours.sendall(bytes(10_000_000))
 
 
 def test_an_other_end_that_takes_some_and_then_no_more_is_a_timeout_after_the_time_that_was_set(
-    pair: Pair,
+    sockets: Pair,
 ) -> None:
-    ours, _ = pair
+    ours, _ = sockets
     ours.settimeout(2.0)
     began = time.monotonic()
 
@@ -68,8 +68,8 @@ def test_an_other_end_that_takes_some_and_then_no_more_is_a_timeout_after_the_ti
     assert time.monotonic() - began < 3.8, "the time is for all of it"
 
 
-def test_all_data_arrives_at_a_slow_receiver(pair: Pair) -> None:
-    ours, other = pair
+def test_all_data_arrives_at_a_slow_receiver(sockets: Pair) -> None:
+    ours, other = sockets
     ours.settimeout(30)
     whole, read = bytes(range(256)) * 4000, bytearray()
 
@@ -85,9 +85,9 @@ def test_all_data_arrives_at_a_slow_receiver(pair: Pair) -> None:
 
 @pytest.mark.parametrize("seconds", [None, 30.0])
 def test_a_socket_that_another_thread_closes_raises_an_error(
-    pair: Pair, seconds: float | None
+    sockets: Pair, seconds: float | None
 ) -> None:
-    ours, _ = pair
+    ours, _ = sockets
     ours.settimeout(seconds)
     with ThreadPoolExecutor(1) as threads:
         reading = threads.submit(ours.recv_into, bytearray(1))
@@ -96,23 +96,23 @@ def test_a_socket_that_another_thread_closes_raises_an_error(
         assert reading.result(30) == 0
 
 
-def test_the_shortest_timeout_is_not_infinite(pair: Pair) -> None:
-    ours, _ = pair
+def test_the_shortest_timeout_is_not_infinite(sockets: Pair) -> None:
+    ours, _ = sockets
     ours.settimeout(1e-9)
 
     with pytest.raises(TimeoutError):
         ours.recv_into(bytearray(1))
 
 
-def test_less_than_no_time_is_refused(pair: Pair) -> None:
-    ours, _ = pair
+def test_less_than_no_time_is_refused(sockets: Pair) -> None:
+    ours, _ = sockets
 
     with pytest.raises(ValueError, match="out of range"):
         ours.settimeout(-1)
 
 
-def test_a_non_blocking_socket_raises_its_own_error_and_no_timeout(pair: Pair) -> None:
-    ours, _ = pair
+def test_a_non_blocking_socket_raises_its_own_error_and_no_timeout(sockets: Pair) -> None:
+    ours, _ = sockets
     ours.settimeout(0)
 
     with pytest.raises(BlockingIOError):
@@ -121,8 +121,8 @@ def test_a_non_blocking_socket_raises_its_own_error_and_no_timeout(pair: Pair) -
         ours.sendall(bytes(10_000_000))
 
 
-def test_a_timeout_can_be_set_again(pair: Pair) -> None:
-    ours, _ = pair
+def test_a_timeout_can_be_set_again(sockets: Pair) -> None:
+    ours, _ = sockets
     ours.settimeout(0)
     ours.settimeout(TIMEOUT_S)
 
@@ -130,8 +130,8 @@ def test_a_timeout_can_be_set_again(pair: Pair) -> None:
         ours.recv_into(bytearray(10))
 
 
-def test_pythons_own_timeout_is_disabled(pair: Pair) -> None:
-    ours, _ = pair
+def test_pythons_own_timeout_is_disabled(sockets: Pair) -> None:
+    ours, _ = sockets
 
     assert isinstance(ours, KernelTimeoutSocket)
     assert ours.gettimeout() is None
@@ -158,7 +158,7 @@ def test_a_foreign_socket_stays_unchanged() -> None:
 
 
 class RefusingSocket(socket.socket):
-    """A socket of a system without kernel time-outs."""
+    """Socket of a system without kernel timeouts."""
 
     def setsockopt(self, *_: Any) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")

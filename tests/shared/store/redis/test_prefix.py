@@ -1,4 +1,4 @@
-"""A prefix of the fleet: every key in Redis has it, and nothing else is read or written."""
+"""Every key of a fleet has the fleet's prefix, and no other key is read or written."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def server(redis_url: str) -> Iterator[Any]:
         yield client
 
 
-def use(store: Store) -> None:
-    """Do a bit of everything."""
+def use_all_parts(store: Store) -> None:
+    """Call methods of every part of the store."""
     job_id = a_job(store)
     issue(store, job_id, "a.1")
     claim = granted(store, job_id, "a.1")
@@ -56,7 +56,7 @@ def use(store: Store) -> None:
 def test_every_key_of_the_store_has_the_prefix(url: str, server: Any) -> None:
     store = open_store(url, Settings(lease_s=3_600))
 
-    use(store)
+    use_all_parts(store)
 
     names = server.keys()
     assert names
@@ -77,23 +77,25 @@ def test_every_key_of_the_queues_has_the_prefix(url: str, server: Any) -> None:
     assert server.llen(f"billing:{QUEUE}") == 10
     assert [name for name in names if not name.startswith("billing:")] == []
 
-    taken = []
+    delivered = []
     with app.connection_for_read() as connection, connection.SimpleQueue(QUEUE) as queue:
         queue.get(timeout=5).requeue()
         for _ in range(10):
             message = queue.get(timeout=5)
-            taken.append(message.headers.get(FOR))
+            delivered.append(message.headers.get(FOR))
             message.ack()
-    assert sorted(filter(None, taken)) == sorted(jobs)
+    assert sorted(filter(None, delivered)) == sorted(jobs)
     assert app.control.purge() == 0
     app.close()
 
 
 def test_fleets_with_different_prefixes_do_not_see_each_other(redis_url: str, url: str) -> None:
-    first, second = (open_store(one, Settings()) for one in (url, f"{redis_url}?prefix=search"))
+    first, second = (
+        open_store(fleet_url, Settings()) for fleet_url in (url, f"{redis_url}?prefix=search")
+    )
     plain = open_store(redis_url, Settings())
 
-    use(first)
+    use_all_parts(first)
 
     for other in (second, plain):
         assert other.jobs.newest(9) == []
@@ -127,10 +129,10 @@ def test_control_messages_and_events_have_separate_exchanges() -> None:
     ],
 )
 def test_redis_agrees_which_arguments_are_keys(server: Any, command: tuple[Any, ...]) -> None:
-    found = server.execute_command("COMMAND GETKEYS", *with_prefix("p:", command))
+    key_names = server.execute_command("COMMAND GETKEYS", *with_prefix("p:", command))
 
-    assert set(found) <= {"p:a", "p:b"}
-    assert len(found) == len(server.execute_command("COMMAND GETKEYS", *command))
+    assert set(key_names) <= {"p:a", "p:b"}
+    assert len(key_names) == len(server.execute_command("COMMAND GETKEYS", *command))
 
 
 @pytest.mark.parametrize("name", sorted(NO_KEY - {"EVALSHA"}))

@@ -24,11 +24,11 @@ from tests.doubles.tls_proxy import a_certificate
 pytestmark = pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates")
 
 
-A_TEST_S = 20.0
+MOST_TEST_S = 20.0
 
 
-class Plain:
-    """A connected socket for a context, which records the time-outs that it got."""
+class PlainSocket:
+    """Connected socket that records its timeouts."""
 
     def __init__(self) -> None:
         self.timeouts: list[float] = []
@@ -38,16 +38,16 @@ class Plain:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLContext]:
-    """The contexts of connections, as OpenSSL gets them."""
-    found: list[ssl.SSLContext] = []
+def tls_contexts(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLContext]:
+    """Return the list of TLS contexts, which grows with each connection."""
+    contexts: list[ssl.SSLContext] = []
 
-    def wrap_socket(context: ssl.SSLContext, plain: Plain, **_: str) -> Plain:
-        found.append(context)
+    def wrap_socket(context: ssl.SSLContext, plain: PlainSocket, **_: str) -> PlainSocket:
+        contexts.append(context)
         return plain
 
     monkeypatch.setattr(ssl.SSLContext, "wrap_socket", wrap_socket)
-    return found
+    return contexts
 
 
 def connection(**options: Any) -> Any:
@@ -59,21 +59,23 @@ def connection(**options: Any) -> Any:
 
 
 def connect(**options: str) -> None:
-    """Make a connection's handshake."""
-    connection(host="localhost", **options)._wrap_socket_with_ssl(Plain())
+    """Run the TLS handshake of one connection."""
+    connection(host="localhost", **options)._wrap_socket_with_ssl(PlainSocket())
 
 
-def test_a_users_ca_replaces_the_systems_cas(made: list[ssl.SSLContext], tmp_path: Path) -> None:
+def test_a_users_ca_replaces_the_systems_cas(
+    tls_contexts: list[ssl.SSLContext], tmp_path: Path
+) -> None:
     certificate, _ = a_certificate(tmp_path, "redis")
     connect(ssl_ca_certs=str(certificate))
 
-    (context,) = made
+    (context,) = tls_contexts
     assert context.cert_store_stats()["x509"] == 1
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 
 def test_connections_with_the_same_files_share_a_context_until_a_file_changes(
-    made: list[ssl.SSLContext], tmp_path: Path
+    tls_contexts: list[ssl.SSLContext], tmp_path: Path
 ) -> None:
     certificate, key = a_certificate(tmp_path, "redis")
     files = {
@@ -87,15 +89,15 @@ def test_connections_with_the_same_files_share_a_context_until_a_file_changes(
     os.utime(certificate, ns=(1, 1))
     connect(**files)
 
-    first, second, third = made
+    first, second, third = tls_contexts
     assert first is second
     assert third is not first
 
 
 def test_a_handshake_has_the_connect_timeout_and_later_data_the_answer_timeout(
-    made: list[ssl.SSLContext],
+    tls_contexts: list[ssl.SSLContext],
 ) -> None:
-    plain = Plain()
+    plain = PlainSocket()
     made_here = connection(host="localhost", socket_connect_timeout=5, socket_timeout=30)
     made_here._wrap_socket_with_ssl(plain)
 
@@ -105,23 +107,23 @@ def test_a_handshake_has_the_connect_timeout_and_later_data_the_answer_timeout(
 def test_a_server_without_tls_fails_within_the_connect_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = dict(zip(("host", "port"), silent.getsockname(), strict=True))
-        waiting = connection(**address, socket_connect_timeout=0.2, socket_timeout=A_TEST_S)
+        waiting = connection(**address, socket_connect_timeout=0.2, socket_timeout=MOST_TEST_S)
         since = time.monotonic()
         with pytest.raises(redis.TimeoutError):
             waiting.connect()
 
-    assert time.monotonic() - since < A_TEST_S / 2
+    assert time.monotonic() - since < MOST_TEST_S / 2
 
 
-def test_disabled_checks_are_not_made(made: list[ssl.SSLContext]) -> None:
+def test_disabled_checks_are_not_made(tls_contexts: list[ssl.SSLContext]) -> None:
     connect(ssl_cert_reqs="none")
 
-    (context,) = made
+    (context,) = tls_contexts
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
 
 
-def test_connections_of_others_in_the_process_stay_redis_pys(
-    made: list[ssl.SSLContext], tmp_path: Path
+def test_other_connections_of_the_process_use_redis_pys_contexts(
+    tls_contexts: list[ssl.SSLContext], tmp_path: Path
 ) -> None:
     certificate, _ = a_certificate(tmp_path, "redis")
     kind: Any = redis.SSLConnection
@@ -129,14 +131,14 @@ def test_connections_of_others_in_the_process_stay_redis_pys(
 
     connect(ssl_ca_certs=str(certificate))
     for _ in range(2):
-        kind(host="localhost", ssl_ca_certs=str(certificate))._wrap_socket_with_ssl(Plain())
+        kind(host="localhost", ssl_ca_certs=str(certificate))._wrap_socket_with_ssl(PlainSocket())
 
     assert kind._wrap_socket_with_ssl is before
-    assert len({id(context) for context in made}) == 3
+    assert len({id(context) for context in tls_contexts}) == 3
 
 
 @pytest.mark.parametrize("scheme", ["rediss", "sentinel"])
-def test_every_tls_connection_of_ours_shares_contexts(scheme: str) -> None:
+def test_all_tls_connections_of_the_store_share_contexts(scheme: str) -> None:
     url = f"{scheme}://127.0.0.1:1/0" + ("?ssl=true" if scheme == "sentinel" else "")
     app = make_app("test", url, Settings(), [])
     pools = [client_for(url, 1.0, most).connection_pool for most in (None, 3)]

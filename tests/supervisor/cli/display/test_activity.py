@@ -1,4 +1,4 @@
-"""The line about running handoffs, and about handoffs without a sign of life."""
+"""The activity line counts the running handoffs and names the silent handoffs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,25 @@ from handoff_queue.supervisor.cli.display.activity import (
 from handoff_queue.supervisor.cli.display.event_lines import new_waits
 from handoff_queue.supervisor.cli.display.job_view import TICK_S, JobView
 from handoff_queue.supervisor.cli.display.tree import picture
-from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, view_of
+from tests.supervisor.cli.job_events import PLANNED, SUBMITTED, finished, issued, view_of
 
-RUNS = HandoffStanding("running", turns=1, doing="search_documents", started_at=98.0, beat_at=109.0)
-PARKED = replace(RUNS, state="waiting", doing="rate limit", parked_until=150.0)
-SILENT = replace(RUNS, beat_at=103.0)
+RUNNING = HandoffStanding(
+    "running", turns=1, doing="search_documents", started_at=98.0, beat_at=109.0
+)
+PARKED = replace(RUNNING, state="waiting", doing="rate limit", parked_until=150.0)
+SILENT = replace(RUNNING, beat_at=103.0)
 
 
-def at_work(**standings: HandoffStanding) -> JobView:
+def view_of_handoffs(**standings: HandoffStanding) -> JobView:
     """Return a view with one handoff for each step."""
     outlines = tuple(StepOutline(id=StepId(step), specialist="researcher") for step in standings)
-    out = [issued(step, "researcher") for step in standings]
+    handoffs = [issued(step, "researcher") for step in standings]
     plan = PLANNED.model_copy(update={"steps": outlines})
     return view_of(
-        SUBMITTED, plan, *out, standings={f"{step}.1": one for step, one in standings.items()}
+        SUBMITTED,
+        plan,
+        *handoffs,
+        standings={f"{step}.1": standing for step, standing in standings.items()},
     )
 
 
@@ -46,35 +51,35 @@ def tree_of(view: JobView) -> str:
 def test_a_log_shows_the_running_handoffs_and_the_usage_so_far() -> None:
     sign = "so far 4 of 200 turns, 2,400 tokens, $0.0015; running: left (researcher) turn 2, search_documents, 12 s"
 
-    assert activity_line(at_work(left=RUNS)) == sign
+    assert activity_line(view_of_handoffs(left=RUNNING)) == sign
 
 
 def test_the_tool_calls_of_a_running_handoff_are_counted() -> None:
-    assert (activity_line(at_work(left=replace(RUNS, tool_calls=1))) or "").endswith(
+    assert (activity_line(view_of_handoffs(left=replace(RUNNING, tool_calls=1))) or "").endswith(
         "turn 2, search_documents, 1 tool call, 12 s"
     )
 
 
 def test_a_silent_handoff_comes_first_in_a_log_and_is_marked_in_the_tree() -> None:
-    view = at_work(left=RUNS, right=SILENT)
-    told = activity_line(view) or ""
+    view = view_of_handoffs(left=RUNNING, right=SILENT)
+    shown = activity_line(view) or ""
 
-    assert told.index(
+    assert shown.index(
         "right (researcher) turn 2, search_documents, 12 s, no sign of life for 7 s"
-    ) < told.index("left (researcher)")
+    ) < shown.index("left (researcher)")
     assert [
         line.split()[2] for line in tree_of(view).splitlines() if "no sign of life for 7 s" in line
     ] == ["right"]
 
 
 def test_without_a_running_handoff_there_is_no_line() -> None:
-    assert activity_line(at_work(left=HandoffStanding("issued"))) is None
+    assert activity_line(view_of_handoffs(left=HandoffStanding("issued"))) is None
     view = view_of(
         SUBMITTED,
         PLANNED,
         issued("left", "researcher"),
         finished("left"),
-        standings={"left.1": RUNS},
+        standings={"left.1": RUNNING},
     )
     assert activity_line(view) is None, (
         "it has ended, whatever its standing was when it was read last"
@@ -83,12 +88,12 @@ def test_without_a_running_handoff_there_is_no_line() -> None:
 
 
 def test_many_running_handoffs_are_counted_and_the_silent_handoffs_are_named() -> None:
-    view = at_work(**{f"s{number}": RUNS for number in range(30)}, quiet=SILENT)
+    view = view_of_handoffs(**{f"s{number}": RUNNING for number in range(30)}, quiet=SILENT)
 
-    told = activity_line(view) or ""
-    assert told.count(" turn 2, ") == MOST_AT_WORK
-    assert "quiet (researcher)" in told
-    assert told.endswith(f"; and {31 - MOST_AT_WORK} more")
+    line = activity_line(view) or ""
+    assert line.count(" turn 2, ") == MOST_AT_WORK
+    assert "quiet (researcher)" in line
+    assert line.endswith(f"; and {31 - MOST_AT_WORK} more")
 
 
 def test_a_handoff_of_a_child_job_is_shown_with_the_id_of_its_job() -> None:
@@ -100,7 +105,7 @@ def test_a_handoff_of_a_child_job_is_shown_with_the_id_of_its_job() -> None:
         update={"steps": (StepOutline(id=StepId("team"), specialist="supervisor"),)}
     )
     view = view_of(SUBMITTED, team, handed, standings={"team.1": replace(SILENT, doing="")})
-    view = replace(view, children={child: replace(at_work(left=RUNS), job_id=child)})
+    view = replace(view, children={child: replace(view_of_handoffs(left=RUNNING), job_id=child)})
 
     assert (activity_line(view) or "").endswith(
         f"running: {child} left (researcher) turn 2, search_documents, 12 s"
@@ -108,18 +113,18 @@ def test_a_handoff_of_a_child_job_is_shown_with_the_id_of_its_job() -> None:
     assert "no sign of life" not in tree_of(view)
 
 
-def test_a_sign_in_a_log_comes_within_5_seconds() -> None:
+def test_an_activity_line_appears_in_a_log_within_5_seconds() -> None:
     assert EVERY_S + TICK_S < 5.0 <= SILENT_AFTER_S
 
 
 def test_a_throttled_handoff_is_shown_next_to_running_handoffs() -> None:
-    view = at_work(left=RUNS, right=PARKED)
+    view = view_of_handoffs(left=RUNNING, right=PARKED)
 
     assert (activity_line(view) or "").endswith("12 s; right (researcher) waits 40 s: rate limit")
 
 
 def test_a_log_reports_once_that_a_handoff_is_throttled() -> None:
-    before, after = at_work(left=RUNS), at_work(left=PARKED)
+    before, after = view_of_handoffs(left=RUNNING), view_of_handoffs(left=PARKED)
 
     assert list(new_waits(before, after)) == ["left (researcher): waits 40 s: rate limit"]
     assert list(new_waits(after, replace(after, now=after.now + 5))) == []

@@ -62,14 +62,14 @@ def result(answer: JsonValue = "It is so [1].", status: JobStatus = JobStatus.OK
     )
 
 
-def drawn(outcome: JobResult, columns: int = 120) -> str:
+def rendered(outcome: JobResult, columns: int = 120) -> str:
     written = StringIO()
     console = Console(file=written, width=columns, highlight=False, markup=False, emoji=False)
     console.print(account(outcome))
     return written.getvalue()
 
 
-def test_answer_then_sources(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_sources_follow_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     print_answer(result())
 
     assert capsys.readouterr().out == 'It is so [1].\n\nSources:\n[1] a.md: "It is so."\n'
@@ -89,10 +89,10 @@ def test_a_quote_is_compared_with_working_time_without_waits_for_a_person() -> N
     )
     line = "quoted: $0.0100 likely, $0.0300 at most; 8.0 s likely, 12.0 s at most; it took ≤ $0.0123 and 9.0 s of work"
 
-    assert f"{line} (of 198.3 s, with waits for a person and the time after its end)" in drawn(
+    assert f"{line} (of 198.3 s, with waits for a person and the time after its end)" in rendered(
         outcome, 300
     )
-    assert f"{line}\n" in drawn(outcome.model_copy(update={"wall_s": 9.1}), 300).replace(
+    assert f"{line}\n" in rendered(outcome.model_copy(update={"wall_s": 9.1}), 300).replace(
         " \n", "\n"
     )
 
@@ -141,7 +141,7 @@ def test_escapes_in_an_answer_do_not_reach_the_terminal(capsys: pytest.CaptureFi
     assert not {"\x1b", "\x9b", "\u202e"} & set(capsys.readouterr().out)
 
 
-def test_a_documents_name_makes_one_line_of_the_sources() -> None:
+def test_a_document_name_takes_one_line_of_the_sources() -> None:
     forged = result().model_copy(
         update={"citations": ({"n": 1, "source": 'a.md: "x"\n[2] bank.md', "quote": "It works."},)}
     )
@@ -165,10 +165,10 @@ def test_totals_with_a_cut_call_are_upper_bounds_and_name_the_part(
 
     assert total(cut) == "j-0123456789ab  ok  1.2 s  2 turns  ≤ 9,000 + 500 tokens  ≤ $0.0123  m"
     assert (
-        drawn(cut).splitlines()[-2]
+        rendered(cut).splitlines()[-2]
         == "1 call was cut off, and counted at their upper bound: 8,200 tokens, $0.0110"
     )
-    row = next(line for line in drawn(cut).splitlines() if line.startswith("left.1"))
+    row = next(line for line in rendered(cut).splitlines() if line.startswith("left.1"))
     assert row.split() == "left.1 researcher ok 2 ≤ 9,000 ≤ 500 ≤ $0.0123 vm:1".split()
     print_everything(cut, [])
     assert "1 call was cut off" in capsys.readouterr().out
@@ -189,7 +189,7 @@ def test_the_tenant_of_a_job_comes_first(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "expected_text"),
     [
         (
             JobStatus.WAITING,
@@ -199,26 +199,26 @@ def test_the_tenant_of_a_job_comes_first(capsys: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_a_job_waits_for_a_person_until_it_has_ended(
-    status: JobStatus, said: str, capsys: pytest.CaptureFixture[str]
+    status: JobStatus, expected_text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = {"what": "plan", "decision": None}
+    approval = {"what": "plan", "decision": None}
     waits = (
         "the job waits for an approval of its plan by a person: `handoff approve j-0123456789ab`",
     )
     fields = {
         "status": status,
-        "approvals": (asked,),
+        "approvals": (approval,),
         "waits_for": () if status.ended else waits,
     }
     print_everything(result().model_copy(update=fields), [])
 
     shown = capsys.readouterr().out
-    assert said in shown
+    assert expected_text in shown
     assert ("it waits" in shown) == ("waits for" in shown) == (not status.ended)
 
 
-def an_account(columns: int) -> str:
-    """Return the account of a handoff whose table is about 120 columns wide."""
+def handoff_report(columns: int) -> str:
+    """Return the report of a handoff whose table is about 120 columns wide."""
     handoff = {
         "handoff_id": "research_the_first_thing.1",
         "assigned_to": "researcher",
@@ -229,11 +229,11 @@ def an_account(columns: int) -> str:
         "handoffs": ({**handoff, "usage": CUT, "started_at": 100.0, "finished_at": 101.5},),
         "results": (outcome,),
     }
-    return drawn(result().model_copy(update=changes), columns)
+    return rendered(result().model_copy(update=changes), columns)
 
 
 def test_on_a_narrow_terminal_no_id_is_cut_and_no_figure_is_lost() -> None:
-    narrow = an_account(60)
+    narrow = handoff_report(60)
 
     assert max(map(len, narrow.splitlines())) <= 60
     lines = narrow.splitlines()
@@ -244,14 +244,14 @@ def test_on_a_narrow_terminal_no_id_is_cut_and_no_figure_is_lost() -> None:
     assert any(line.startswith("j-0123456789ab  ok") for line in lines)
 
 
-def test_where_the_table_fits_it_is_one() -> None:
+def test_on_a_wide_terminal_the_handoffs_are_one_table() -> None:
     assert (
-        an_account(160).splitlines()[0].split()
+        handoff_report(160).splitlines()[0].split()
         == "handoff by state turns in out cost seconds worker".split()
     )
 
 
-def of_a_repeated_step(copies: int) -> JobResult:
+def result_of_repeated_step(copies: int) -> JobResult:
     names = [f"page_{number:04d}" for number in range(1, copies + 1)]
     steps = [
         {"id": name, "specialist": "reader", "depends_on": [], "task": "Read it."} for name in names
@@ -263,10 +263,10 @@ def of_a_repeated_step(copies: int) -> JobResult:
     ]
     outcomes = [
         {
-            "handoff_id": one["handoff_id"],
-            "status": "failed" if one["handoff_id"] == "page_0007.1" else "ok",
+            "handoff_id": handoff["handoff_id"],
+            "status": "failed" if handoff["handoff_id"] == "page_0007.1" else "ok",
         }
-        for one in handoffs
+        for handoff in handoffs
     ]
     return result().model_copy(
         update={"plan": {"steps": steps}, "handoffs": tuple(handoffs), "results": tuple(outcomes)}
@@ -278,7 +278,8 @@ def test_the_copies_of_a_repeated_step_are_one_line_each_in_the_plan_and_among_t
     columns: int,
 ) -> None:
     lines = [
-        " ".join(line.split()) for line in drawn(of_a_repeated_step(2_000), columns).splitlines()
+        " ".join(line.split())
+        for line in rendered(result_of_repeated_step(2_000), columns).splitlines()
     ]
 
     assert len(lines) < 25
@@ -292,8 +293,8 @@ def test_the_copies_of_a_repeated_step_are_one_line_each_in_the_plan_and_among_t
     assert "(after page_0001 to page_2000)" in text
 
 
-def test_as_many_copies_as_fit_the_screen_stand_each_in_a_line() -> None:
-    lines = drawn(of_a_repeated_step(30), 160).splitlines()
+def test_copies_that_fit_the_screen_have_one_line_each() -> None:
+    lines = rendered(result_of_repeated_step(30), 160).splitlines()
 
     assert sum(line.startswith("page_") and ".1 " in line for line in lines) == 30
 
@@ -304,12 +305,12 @@ def test_the_output_of_show_is_folded_to_the_screen() -> None:
     assert max(map(len, text.splitlines())) <= 60
 
 
-def test_totals_that_were_measured_say_nothing_of_bounds() -> None:
-    assert "≤" not in drawn(result())
-    assert "cut" not in drawn(result())
+def test_measured_totals_are_not_marked_as_bounds() -> None:
+    assert "≤" not in rendered(result())
+    assert "cut" not in rendered(result())
 
 
-def test_a_job_that_failed_for_want_of_documents_says_how_to_give_them() -> None:
+def test_a_job_that_failed_without_documents_names_the_option_for_documents() -> None:
     needy: dict[str, Any] = {"handoff_id": "a.1", "status": "needs_input"}
     failed = result(status=JobStatus.FAILED).model_copy(
         update={"results": (needy,), "notes": ("needs: documents about HNSW",)}
@@ -342,7 +343,7 @@ GAP = {"step": "left", "specialist": "researcher", "why": "it did not run", "lik
 
 
 @pytest.mark.parametrize(
-    ("answer", "what", "said"),
+    ("answer", "outcome_fields", "hint"),
     [
         ("So.", {"has_open_points": True}, "the answer names the missing and open points"),
         ({"so": 1}, {"has_open_points": True}, "the notes name the missing and open points"),
@@ -359,11 +360,11 @@ GAP = {"step": "left", "specialist": "researcher", "why": "it did not run", "lik
     ],
 )
 def test_a_partial_outcome_names_the_place_of_its_reasons(
-    answer: JsonValue, what: dict[str, Any], said: str
+    answer: JsonValue, outcome_fields: dict[str, Any], hint: str
 ) -> None:
-    outcome = result(answer, JobStatus.PARTIAL).model_copy(update=what)
+    outcome = result(answer, JobStatus.PARTIAL).model_copy(update=outcome_fields)
 
-    assert verdict_on(outcome) == f"j-0123456789ab is partial: {said}"
+    assert verdict_on(outcome) == f"j-0123456789ab is partial: {hint}"
 
 
 @pytest.mark.parametrize(
@@ -375,5 +376,5 @@ def test_a_partial_outcome_names_the_place_of_its_reasons(
         ("It is so [left.c1] and [own.c1] more", "It is so [1] and "),
     ],
 )
-def test_a_draft_is_shown_as_far_as_it_will_not_change(draft: str, shown: str) -> None:
+def test_a_draft_is_shown_up_to_its_stable_part(draft: str, shown: str) -> None:
     assert stable_part(draft, {CLAIM.id: CLAIM}) == shown

@@ -19,7 +19,7 @@ from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words, middle
 from handoff_queue.supervisor.cli.display.tree import picture
 from handoff_queue.supervisor.client.waiting_reasons import MissingRole
-from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, view_of
+from tests.supervisor.cli.job_events import PLANNED, SUBMITTED, finished, issued, view_of
 
 PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"))
 LONG = "check_the_supplier_contract_carefully_"
@@ -34,7 +34,9 @@ RUNNING = HandoffStanding(
 )
 
 
-def on_a_terminal(view: JobView, width: int = 80, height: int = 24, *, below: int = 0) -> list[str]:
+def rendered_lines(
+    view: JobView, width: int = 80, height: int = 24, *, below: int = 0
+) -> list[str]:
     out = io.StringIO()
     console = Console(
         file=out,
@@ -49,36 +51,36 @@ def on_a_terminal(view: JobView, width: int = 80, height: int = 24, *, below: in
     return out.getvalue().splitlines()
 
 
-def steps(*names: str) -> Event:
+def planned_steps(*names: str) -> Event:
     outline = PLANNED.steps[0]
     return PLANNED.model_copy(
         update={"steps": tuple(outline.model_copy(update={"id": StepId(name)}) for name in names)}
     )
 
 
-def many(
+def job_with_steps(
     of: int, *, done: Iterable[int], failed: Iterable[int] = (), running: Iterable[int]
 ) -> JobView:
-    """Return a job with this many steps. The other steps wait."""
+    """Return a view of a job with `of` steps, in these states. The other steps wait."""
     ended = [*((n, ResultStatus.OK) for n in done), *((n, ResultStatus.FAILED) for n in failed)]
     name = "page_{:04d}".format
     events = [
-        one
+        event
         for n, status in ended
-        for one in (issued(name(n), "reader"), finished(name(n), status=status, error="torn"))
+        for event in (issued(name(n), "reader"), finished(name(n), status=status, error="torn"))
     ]
     running = list(running)
     events += [issued(name(n), "reader") for n in running]
     return view_of(
         *PLANNER,
-        steps(*map(name, range(1, of + 1))),
+        planned_steps(*map(name, range(1, of + 1))),
         *events,
         standings={f"{name(n)}.1": RUNNING for n in running},
     )
 
 
 def test_failed_running_and_next_steps_of_a_large_plan_are_shown_and_others_counted() -> None:
-    view = many(1_000, done=range(1, 401), failed=[401], running=range(402, 410))
+    view = job_with_steps(1_000, done=range(1, 401), failed=[401], running=range(402, 410))
     view = replace(
         view,
         missing=(
@@ -86,7 +88,7 @@ def test_failed_running_and_next_steps_of_a_large_plan_are_shown_and_others_coun
         ),
     )
 
-    lines = on_a_terminal(view)
+    lines = rendered_lines(view)
 
     assert len(lines) <= 24
     assert "page_0401" in lines[1]
@@ -98,18 +100,20 @@ def test_failed_running_and_next_steps_of_a_large_plan_are_shown_and_others_coun
 
 
 def test_failed_steps_leave_room_for_running_steps() -> None:
-    lines = on_a_terminal(many(200, done=[], failed=range(1, 101), running=range(101, 133)))
+    lines = rendered_lines(
+        job_with_steps(200, done=[], failed=range(1, 101), running=range(101, 133))
+    )
 
     assert len(lines) <= 24
     assert sum("✗" in line for line in lines) == sum("●" in line for line in lines) == 11
 
 
 def test_the_text_below_the_tree_keeps_its_lines() -> None:
-    assert len(on_a_terminal(many(100, done=[], running=[1]), below=2)) <= 22
+    assert len(rendered_lines(job_with_steps(100, done=[], running=[1]), below=2)) <= 22
 
 
-def test_on_a_terminal_of_a_few_lines_the_steps_have_most_of_them() -> None:
-    lines = on_a_terminal(many(50, done=[1], running=[7]), 20, 5, below=1)
+def test_on_a_low_terminal_the_steps_take_most_lines() -> None:
+    lines = rendered_lines(job_with_steps(50, done=[1], running=[7]), 20, 5, below=1)
 
     assert len(lines) == 4
     assert "●" in lines[1]
@@ -118,7 +122,7 @@ def test_on_a_terminal_of_a_few_lines_the_steps_have_most_of_them() -> None:
 
 def test_missing_roles_leave_room_for_the_steps() -> None:
     lacks = tuple(MissingRole(f"a worker of `w{n}`", "start one") for n in range(30))
-    lines = on_a_terminal(replace(many(100, done=[], running=[1]), missing=lacks))
+    lines = rendered_lines(replace(job_with_steps(100, done=[], running=[1]), missing=lacks))
 
     assert len(lines) <= 24
     assert "! and 24 more reasons to wait" in lines[-1]
@@ -126,12 +130,12 @@ def test_missing_roles_leave_room_for_the_steps() -> None:
 
 
 def test_steps_that_fit_keep_the_order_of_the_plan() -> None:
-    lines = on_a_terminal(many(4, done=[1, 3], failed=[2], running=[4]))
+    lines = rendered_lines(job_with_steps(4, done=[1, 3], failed=[2], running=[4]))
 
     assert [line.split()[2] for line in lines[2:]] == [f"page_000{n}" for n in (1, 2, 3, 4)]
 
 
-def test_rows_below_a_step_stay_with_it() -> None:
+def test_detail_rows_stay_below_their_step() -> None:
     ranks, heads = [4, 1, 0, 1, 3, 3], [0, 1, 1, 3, 4, 5]
 
     assert choose_rows(ranks, heads, 4) == [1, 2, 3, 4]
@@ -141,7 +145,7 @@ def test_rows_below_a_step_stay_with_it() -> None:
 def test_a_long_name_is_cut_in_the_middle_so_that_the_rest_of_the_row_is_seen(width: int) -> None:
     names = [f"{LONG}{n:04d}" for n in (1, 2)]
     events = (issued(names[0], "reader"), issued(names[1], "reader"), finished(names[1]))
-    books = HandoffStanding(
+    standing = HandoffStanding(
         "done",
         turns=3,
         input_tokens=1_000,
@@ -151,21 +155,21 @@ def test_a_long_name_is_cut_in_the_middle_so_that_the_rest_of_the_row_is_seen(wi
     )
     view = view_of(
         *PLANNER,
-        steps(*names),
+        planned_steps(*names),
         *events,
-        standings={f"{names[0]}.1": RUNNING, f"{names[1]}.1": books},
+        standings={f"{names[0]}.1": RUNNING, f"{names[1]}.1": standing},
     )
-    runs, done = on_a_terminal(view, width)[-2:]
+    runs, finished_row = rendered_lines(view, width)[-2:]
 
     for words in ("0001", "turn 2", "thinking", "2.5 s"):
         assert words in runs
     for words in ("0002", "ok", "3 turns", "4.5 s", "$0.0012"):
-        assert words in done
+        assert words in finished_row
     assert ("$0.0015" in runs) or width < 80
-    assert max(map(len, (runs, done))) <= width
+    assert max(map(len, (runs, finished_row))) <= width
 
 
-def test_cutting() -> None:
+def test_long_names_and_states_are_cut_to_the_width() -> None:
     assert middle("page_0001", 9) == "page_0001"
     assert middle(f"{LONG}0170", 12) == "check…y_0170"
     assert cut_name(f"{LONG}0170 (reader)", 30) == "check_the_…fully_0170 (reader)"
@@ -181,10 +185,10 @@ def test_cutting() -> None:
 def test_a_job_without_a_planner_has_no_row_for_a_planner(mode: Mode) -> None:
     asked = SUBMITTED.model_copy(update={"mode": mode})
 
-    assert "planner" not in "".join(on_a_terminal(view_of(asked)))
-    assert "job  waits for a supervisor" in on_a_terminal(view_of(asked))[1]
+    assert "planner" not in "".join(rendered_lines(view_of(asked)))
+    assert "job  waits for a supervisor" in rendered_lines(view_of(asked))[1]
     assert "planner" not in "".join(
-        on_a_terminal(view_of(asked, PLANNED, issued("left", "researcher")))
+        rendered_lines(view_of(asked, PLANNED, issued("left", "researcher")))
     )
 
 
@@ -193,14 +197,16 @@ def test_a_job_that_was_cancelled_before_it_was_planned_waits_for_no_planner_and
 ):
     view = view_of(SUBMITTED, JobEnded(status=JobStatus.CANCELLED), now=500.0)
 
-    assert "planner" not in "".join(on_a_terminal(view))
+    assert "planner" not in "".join(rendered_lines(view))
     assert headline(view).split("  ")[2] == "1 s"
 
 
 def test_a_handoff_whose_worker_has_died_waits_to_be_run_again() -> None:
     back = HandoffStanding("issued", claims=1, issued_at=90.0, started_at=91.0)
-    lines = on_a_terminal(
-        view_of(*PLANNER, steps("left"), issued("left", "reader"), standings={"left.1": back})
+    lines = rendered_lines(
+        view_of(
+            *PLANNER, planned_steps("left"), issued("left", "reader"), standings={"left.1": back}
+        )
     )
 
     assert "waits for another attempt" in lines[2]

@@ -29,17 +29,17 @@ def outcome(trial: Trial, *faults: str, is_cut: bool = False) -> TrialOutcome:
     return TrialOutcome(trial, "j-0123456789ab", "ok", faults, took, is_cut)
 
 
-ALL = [
+OUTCOMES = [
     outcome(trial, *(("It is wrong.",) if trial.case.id == "c1" else ())) for trial in PLAN.trials
 ]
 
 
 def test_a_complete_evaluation_has_no_remark() -> None:
-    assert unmeasured_sentences(EvaluationReport(PLAN, ALL)) == []
+    assert unmeasured_sentences(EvaluationReport(PLAN, OUTCOMES)) == []
 
 
 def test_each_part_that_the_budget_did_not_allow_is_named() -> None:
-    done = EvaluationReport(
+    report = EvaluationReport(
         PLAN,
         [outcome(PLAN.trials[0], is_cut=True)],
         PLAN.trials[1:],
@@ -47,18 +47,18 @@ def test_each_part_that_the_budget_did_not_allow_is_named() -> None:
         max_microusd=1_000_000,
     )
 
-    assert unmeasured_sentences(done) == [
+    assert unmeasured_sentences(report) == [
         "1 job ran out of budget and does not count: raise --max-usd",
         "the budget has no room to judge 2 answers: raise --max-usd",
         "the budget has no room for 3 jobs: c0 (team some-model), c1 (single), c1 (team some-model)",
     ]
-    assert accounts_of(done) == [
+    assert accounts_of(report) == [
         "nightly: $0.2500 of at most $1.0000, 110 tokens, of these the judge 0"
     ]
 
 
-def test_a_way_has_a_row_and_a_kind_has_one_too() -> None:
-    rows, kinds, advice = report_table(EvaluationReport(PLAN, ALL)).split("\n\n")
+def test_each_variant_and_each_kind_of_case_has_a_row() -> None:
+    rows, kinds, advice = report_table(EvaluationReport(PLAN, OUTCOMES)).split("\n\n")
 
     assert "| team some-model | 1 of 2 | 50% (9% to 91%)  |" in rows
     assert "| $0.2500   | 2.0         | 1.0 " in rows
@@ -66,14 +66,14 @@ def test_a_way_has_a_row_and_a_kind_has_one_too() -> None:
     assert advice == "Take single: no other way passes more."
 
 
-def test_the_same_as_json() -> None:
-    found = report_json(EvaluationReport(PLAN, ALL), Path("golden.jsonl"))
+def test_the_json_report_has_the_same_measurements() -> None:
+    report = report_json(EvaluationReport(PLAN, OUTCOMES), Path("golden.jsonl"))
 
-    assert (found["run"], found["golden"], found["cost_usd"]) == ("nightly", "golden.jsonl", 1.0)
-    assert [(row["mode"], row["model"], row["passed"]) for row in found["rows"]] == [
+    assert (report["run"], report["golden"], report["cost_usd"]) == ("nightly", "golden.jsonl", 1.0)
+    assert [(row["mode"], row["model"], row["passed"]) for row in report["rows"]] == [
         ("single", None, 1),
         ("team", "some-model", 1),
     ]
-    assert [(one["case"], one["passed"], one["faults"]) for one in found["trials"][2:]] == [
-        ("c1", False, ["It is wrong."])
-    ] * 2
+    assert [
+        (trial["case"], trial["passed"], trial["faults"]) for trial in report["trials"][2:]
+    ] == [("c1", False, ["It is wrong."])] * 2

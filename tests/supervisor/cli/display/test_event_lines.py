@@ -1,4 +1,4 @@
-"""The lines of a log: one line per event."""
+"""The log of a job has one line per event."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from handoff_queue.supervisor.cli.display.event_lines import (
 )
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.client.waiting_reasons import MissingRole
-from tests.supervisor.cli.moments import (
+from tests.supervisor.cli.job_events import (
     JOB,
     PLANNED,
     REF,
     SUBMITTED,
-    checked,
+    fact_check_events,
     finished,
     issued,
-    looked,
     recorded,
+    replanner_events,
     reviewed,
     view_of,
 )
@@ -65,7 +65,7 @@ def last_line(*events: Event) -> str:
     return list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, *events)))))[-1]
 
 
-def test_a_job_is_told_from_submission_to_plan() -> None:
+def test_the_log_describes_a_job_from_submission_to_plan() -> None:
     lines = list(lines_of(JobUpdate(view_of(*BEFORE), tuple(recorded(*BEFORE)))))
 
     assert lines == [
@@ -76,7 +76,7 @@ def test_a_job_is_told_from_submission_to_plan() -> None:
     ]
 
 
-def test_a_plan_of_a_thousand_copies_is_told_in_a_line_that_can_be_read() -> None:
+def test_the_log_line_of_a_plan_with_a_thousand_copies_is_short() -> None:
     first, last = PLANNED.steps
     copies = tuple(
         first.model_copy(update={"id": StepId(f"page_{n:04d}")}) for n in range(1, 1_001)
@@ -90,7 +90,7 @@ def test_a_plan_of_a_thousand_copies_is_told_in_a_line_that_can_be_read() -> Non
     )
 
 
-def test_a_failure_says_why() -> None:
+def test_a_failure_is_logged_with_its_reason() -> None:
     line = last_line(finished("left", status=ResultStatus.FAILED, error="no such\ndocument"))
 
     assert line == "left (researcher): failed, 3 turns, 1,200 tokens: no such document"
@@ -114,7 +114,7 @@ def test_a_step_that_needs_input_is_shown_with_its_helper() -> None:
     assert line == "left: waits for input from left_help (writer); both: given up"
 
 
-def test_every_other_event_has_its_line() -> None:
+def test_every_other_event_has_a_log_line() -> None:
     assert last_line(reviewed(Verdict(verdict=Decision.PASS))) == "review, round 1: PASS"
     assert (
         last_line(Reviewed(round=1, decision=None, problem="no time"))
@@ -138,14 +138,20 @@ def test_every_other_event_has_its_line() -> None:
 
 def test_the_verdict_of_a_fact_checker_has_its_line() -> None:
     wrong = WrongStatement(statement="It is high.", why="It is\nlow.")
-    out = issued("fact_gate", "legal", group="g2")
+    fact_check = issued("fact_gate", "legal", group="g2")
 
-    assert last_line(out) == "fact_gate (legal): handed over"
-    assert last_line(out, *checked(FactCheck(verdict=CheckVerdict.PASS))) == "facts: passed"
-    veto = last_line(out, *checked(FactCheck(verdict=CheckVerdict.VETO, wrong=(wrong,))))
+    assert last_line(fact_check) == "fact_gate (legal): handed over"
+    assert (
+        last_line(fact_check, *fact_check_events(FactCheck(verdict=CheckVerdict.PASS)))
+        == "facts: passed"
+    )
+    veto = last_line(
+        fact_check, *fact_check_events(FactCheck(verdict=CheckVerdict.VETO, wrong=(wrong,)))
+    )
     assert veto == 'facts: 1 objection: "It is high." is wrong: It is low., sent back'
     unsure = last_line(
-        out, *checked(FactCheck(verdict=CheckVerdict.CANNOT_SAY, why="Nothing is there."))
+        fact_check,
+        *fact_check_events(FactCheck(verdict=CheckVerdict.CANNOT_SAY, why="Nothing is there.")),
     )
     assert unsure == "facts: not checked: the fact-checker could not say (Nothing is there.)"
     assert (
@@ -164,7 +170,7 @@ def test_a_change_of_the_plan_is_shown_with_its_reason() -> None:
     repeat = Repeat(step=StepId("again"), earlier=StepId("left"))
     look = (
         issued("replanner", "replanner", group=None),
-        *looked(Patch(add=(step,), repeats=(repeat,), why="The code is sound.")),
+        *replanner_events(Patch(add=(step,), repeats=(repeat,), why="The code is sound.")),
     )
 
     assert (
@@ -172,12 +178,12 @@ def test_a_change_of_the_plan_is_shown_with_its_reason() -> None:
         == "replanner: config (ops) added; again not run, for it is what left was asked: The code is sound."
     )
     assert (
-        last_line(look[0], *looked(Patch(why="All is well.")))
+        last_line(look[0], *replanner_events(Patch(why="All is well.")))
         == "replanner: as it was: All is well."
     )
 
 
-def test_a_claim_is_told_once_and_a_second_claim_as_one() -> None:
+def test_each_claim_of_a_handoff_is_logged_once() -> None:
     before = view_of(*BEFORE, standings={"left.1": HandoffStanding("issued")})
     first = view_of(
         *BEFORE, standings={"left.1": HandoffStanding("running", claims=1, worker="host:1")}
@@ -192,7 +198,7 @@ def test_a_claim_is_told_once_and_a_second_claim_as_one() -> None:
 
 
 def test_a_dropped_handoff_is_not_shown_as_running() -> None:
-    """A person who begins to watch a cancelled job sees the last state of its handoffs."""
+    """A command that starts to watch a cancelled job shows the last state of its handoffs."""
     dropped = view_of(
         *BEFORE, standings={"left.1": HandoffStanding("dropped", claims=1, worker="host:1")}
     )
@@ -201,23 +207,25 @@ def test_a_dropped_handoff_is_not_shown_as_running() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "who"), [("left.1", "left (researcher)"), ("planner.1", "planner")]
+    ("name", "expected_name"), [("left.1", "left (researcher)"), ("planner.1", "planner")]
 )
-def test_a_specialist_or_role_that_waits_for_a_rate_limit_is_told_once(name: str, who: str) -> None:
-    def doing(what: str) -> JobView:
-        return view_of(*BEFORE, standings={name: HandoffStanding("running", claims=1, doing=what)})
+def test_a_wait_for_a_rate_limit_is_logged_once(name: str, expected_name: str) -> None:
+    def doing(activity: str) -> JobView:
+        return view_of(
+            *BEFORE, standings={name: HandoffStanding("running", claims=1, doing=activity)}
+        )
 
     assert list(new_waits(doing("thinking"), doing("waiting 12 s: rate limit"))) == [
-        f"{who}: waiting 12 s: rate limit"
+        f"{expected_name}: waiting 12 s: rate limit"
     ]
     assert list(new_waits(view_of(*BEFORE), doing("waiting 12 s: rate limit"))) == [
-        f"{who}: waiting 12 s: rate limit"
+        f"{expected_name}: waiting 12 s: rate limit"
     ]
     assert (
         list(new_waits(doing("waiting 12 s: rate limit"), doing("waiting 9 s: rate limit"))) == []
     )
     assert list(new_waits(doing("waiting 9 s: rate limit"), doing("waiting 2 s: overloaded"))) == [
-        f"{who}: waiting 2 s: overloaded"
+        f"{expected_name}: waiting 2 s: overloaded"
     ]
     assert list(new_waits(doing("waiting 2 s: overloaded"), doing("thinking"))) == []
 
@@ -232,7 +240,7 @@ def test_a_tool_whose_name_speaks_of_waiting_is_no_wait() -> None:
 
 def test_a_missing_role_is_reported_once_and_so_is_its_return() -> None:
     sound = view_of(*BEFORE)
-    one = replace(
+    one_step = replace(
         sound,
         missing=(
             MissingRole("a worker of `poet`", "start one with `handoff worker poet`", ("a",)),
@@ -245,36 +253,36 @@ def test_a_missing_role_is_reported_once_and_so_is_its_return() -> None:
         ),
     )
 
-    assert list(newly_missing(sound, one)) == [
+    assert list(newly_missing(sound, one_step)) == [
         "step a waits for a worker of `poet`: start one with `handoff worker poet`"
     ]
-    assert list(newly_missing(one, one)) == []
-    assert list(newly_missing(one, two)) == [
+    assert list(newly_missing(one_step, one_step)) == []
+    assert list(newly_missing(one_step, two)) == [
         "steps a, b wait for a worker of `poet`: start one with `handoff worker poet`"
     ]
-    assert list(no_longer_missing(one, two)) == []
+    assert list(no_longer_missing(one_step, two)) == []
     assert list(no_longer_missing(two, sound)) == ["no longer waits for a worker of `poet`"]
 
 
 def test_the_usage_of_a_handoff_is_the_usage_of_the_budget_or_an_upper_bound() -> None:
-    books = HandoffStanding("done", turns=4, input_tokens=9_000, output_tokens=500, cut_calls=1)
-    view = view_of(*BEFORE, finished("left"), standings={"left.1": books})
+    standing = HandoffStanding("done", turns=4, input_tokens=9_000, output_tokens=500, cut_calls=1)
+    view = view_of(*BEFORE, finished("left"), standings={"left.1": standing})
 
     assert list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, finished("left"))))))[-1] == (
         "left (researcher): ok, 4 turns, ≤ 9,500 tokens"
     )
 
 
-def test_the_tool_calls_of_a_handoff_that_has_ended_are_told() -> None:
-    books = HandoffStanding("done", turns=2, tool_calls=5, input_tokens=900, output_tokens=100)
-    view = view_of(*BEFORE, finished("left"), standings={"left.1": books})
+def test_the_tool_calls_of_an_ended_handoff_are_logged() -> None:
+    standing = HandoffStanding("done", turns=2, tool_calls=5, input_tokens=900, output_tokens=100)
+    view = view_of(*BEFORE, finished("left"), standings={"left.1": standing})
 
     assert list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, finished("left"))))))[-1].endswith(
         "2 turns, 5 tool calls, 1,000 tokens"
     )
 
 
-def test_contradictions_are_told_only_where_there_are_some() -> None:
+def test_contradictions_are_logged_only_if_there_are_any() -> None:
     none, some = ConflictsFound(), ConflictsFound(conflicts=(("left.c1", "both.c1"),), ledger=REF)
     view = view_of(SUBMITTED, PLANNED)
 

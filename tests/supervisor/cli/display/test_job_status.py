@@ -1,4 +1,4 @@
-"""Usage of a job, compared with its budget and its quote."""
+"""The headline compares the usage of a job with its budget and its quote."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.supervisor.cli.display.job_status import against_budget, against_quote, headline
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.tree import picture
-from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, issued, view_of
+from tests.supervisor.cli.job_events import JOB, PLANNED, SUBMITTED, issued, view_of
 
 
 def estimate(likely: float, most: float) -> Estimate:
@@ -34,16 +34,16 @@ QUOTED = Quoted(
     quote=Quote(microusd=estimate(2_000, 4_000), seconds=estimate(30, 45), handoffs=9, jobs=30)
 )
 BEFORE: tuple[Event, ...] = (SUBMITTED, PLANNED, QUOTED)
-BEGAN = 101.0
-"""Time at which `view_of` submits the job."""
+SUBMITTED_AT = 101.0
+"""Time at which `view_of` submits the job, in seconds."""
 
 
-def spent(view: JobView, microusd: int | None, *, cut_calls: int = 0) -> JobView:
+def with_usage(view: JobView, microusd: int | None, *, cut_calls: int = 0) -> JobView:
     assert view.books is not None
     return replace(view, books=replace(view.books, cost_microusd=microusd, cut_calls=cut_calls))
 
 
-def test_the_headline_holds_turns_tokens_and_cost_against_their_limits() -> None:
+def test_the_headline_compares_turns_tokens_and_cost_with_their_limits() -> None:
     limits = JobLimits(max_turns=40, max_tokens=50_000, max_microusd=500_000)
     view = view_of(SUBMITTED.model_copy(update={"limits": limits}), PLANNED)
 
@@ -57,23 +57,23 @@ def test_the_headline_holds_turns_tokens_and_cost_against_their_limits() -> None
     ]
 
 
-def test_a_figure_without_a_limit_stands_alone() -> None:
-    books = view_of(*BEFORE).books
-    assert books is not None
+def test_a_figure_without_a_limit_is_shown_alone() -> None:
+    standing = view_of(*BEFORE).books
+    assert standing is not None
 
-    assert against_budget(books, JobLimits(max_turns=None)) == [
+    assert against_budget(standing, JobLimits(max_turns=None)) == [
         "4 turns",
         "2,400 tokens",
         "$0.0015",
     ]
-    assert against_budget(replace(books, cut_calls=1), JobLimits(max_tokens=9_000))[1:] == [
+    assert against_budget(replace(standing, cut_calls=1), JobLimits(max_tokens=9_000))[1:] == [
         "≤ 2,400 of 9,000 tokens",
         "≤ $0.0015",
     ]
 
 
-def test_time_and_cost_stand_against_the_quote() -> None:
-    view = view_of(*BEFORE, now=BEGAN + 12)
+def test_time_and_cost_are_compared_with_the_quote() -> None:
+    view = view_of(*BEFORE, now=SUBMITTED_AT + 12)
 
     assert (
         against_quote(view)
@@ -83,7 +83,7 @@ def test_time_and_cost_stand_against_the_quote() -> None:
 
 
 def test_usage_above_the_quote_is_marked_as_over() -> None:
-    view = spent(view_of(*BEFORE, now=BEGAN + 50), 4_100)
+    view = with_usage(view_of(*BEFORE, now=SUBMITTED_AT + 50), 4_100)
 
     assert (
         against_quote(view)
@@ -93,14 +93,14 @@ def test_usage_above_the_quote_is_marked_as_over() -> None:
 
 def test_an_unknown_cost_is_not_compared_with_a_quote() -> None:
     assert (
-        against_quote(spent(view_of(*BEFORE, now=BEGAN + 12), None))
+        against_quote(with_usage(view_of(*BEFORE, now=SUBMITTED_AT + 12), None))
         == "12 s of likely 30 s, at most 45 s"
     )
 
 
 def test_a_wait_for_a_person_is_not_part_of_the_quoted_time() -> None:
-    asked = ApprovalAsked(what=ApprovalOf.PLAN, why="-", wait_s=9_000)
-    view = view_of(*BEFORE, asked, now=BEGAN + 500)
+    question = ApprovalAsked(what=ApprovalOf.PLAN, why="-", wait_s=9_000)
+    view = view_of(*BEFORE, question, now=SUBMITTED_AT + 500)
 
     assert (
         against_quote(view)
@@ -133,7 +133,7 @@ def test_the_quote_of_a_retried_job_covers_its_first_run(
     standings: dict[str, HandoffStanding], since: str
 ) -> None:
     again = issued("left", "researcher", attempt=2)
-    view = view_of(*BEFORE, *FAILED_AND_RETRIED, again, now=BEGAN + 9, standings=standings)
+    view = view_of(*BEFORE, *FAILED_AND_RETRIED, again, now=SUBMITTED_AT + 9, standings=standings)
 
     assert (
         against_quote(view)
@@ -147,7 +147,7 @@ def test_a_quote_made_in_the_retry_covers_the_retry() -> None:
         JobEnded(status=JobStatus.FAILED, reason="-"),
         RetryRequested(),
     )
-    view = view_of(*failed_before_its_plan, PLANNED, QUOTED, now=BEGAN + 12)
+    view = view_of(*failed_before_its_plan, PLANNED, QUOTED, now=SUBMITTED_AT + 12)
 
     shown = against_quote(view)
 
@@ -163,7 +163,7 @@ def test_a_retried_job_without_a_quote_has_none() -> None:
 def test_the_tree_has_the_quote_below_its_headline() -> None:
     out = io.StringIO()
     Console(file=out, width=120, highlight=False, markup=False).print(
-        picture(view_of(*BEFORE, now=BEGAN + 12))
+        picture(view_of(*BEFORE, now=SUBMITTED_AT + 12))
     )
 
     assert "quoted: 12 s of likely 30 s, at most 45 s" in out.getvalue().splitlines()[1]

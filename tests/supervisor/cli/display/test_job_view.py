@@ -1,4 +1,4 @@
-"""A follower of a job survives a Redis that goes away and returns."""
+"""A view of a job survives an outage of Redis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from handoff_queue.supervisor.cli.display.job_view import follow
 from handoff_queue.supervisor.client import client
 
 
-class RolesThatAreAwayOnce(PresenceStore):
+class PresenceStoreLosesConnectionOnce(PresenceStore):
     """A presence store that loses its connection once, between two reads of an update."""
 
     asked = 0
@@ -27,16 +27,18 @@ class RolesThatAreAwayOnce(PresenceStore):
         return super().presence(*args, **kwargs)
 
 
-def test_events_read_before_redis_went_away_are_shown_when_it_is_back(redis_url: str) -> None:
+def test_events_read_before_an_outage_are_shown_after_it(redis_url: str) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
     job_id = jobs.submit(client.Request("What is HNSW?"))
-    jobs.store = replace(jobs.store, presence=RolesThatAreAwayOnce(jobs.store.connection))
+    jobs.store = replace(
+        jobs.store, presence=PresenceStoreLosesConnectionOnce(jobs.store.connection)
+    )
 
     moments = follow(jobs, job_id)
     away, back = next(moments), next(moments)
 
     assert (away.trouble, list(away.events)) == ("Redis is away.", [])
-    assert [type(one.event) for one in back.events] == [JobSubmitted]
+    assert [type(recorded.event) for recorded in back.events] == [JobSubmitted]
     jobs.store.connection.close()
 
 

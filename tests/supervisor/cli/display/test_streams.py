@@ -1,4 +1,4 @@
-"""Standard output and standard error that are full, closed or without a reader."""
+"""Commands behave well if standard output or standard error is full, closed or without a reader."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[4]
-FULL = "/dev/full"
+FULL_DEVICE = "/dev/full"
 """Each write to it fails with ENOSPC, as on a full disk."""
-PRINTS = """
+PRINTING_SCRIPT = """
 import logging, sys
 from rich.console import Console
 from handoff_queue.supervisor.cli.display.terminal import say
@@ -48,30 +48,30 @@ def run_handoff(redirections: str, *arguments: str) -> subprocess.CompletedProce
     return run_in_shell(redirections, "-m", "handoff_queue.supervisor.cli.main", *arguments)
 
 
-@pytest.mark.parametrize("redirection", [f"2>{FULL}", "2>&-", "2</dev/null", "2>&- <&-"])
+@pytest.mark.parametrize("redirection", [f"2>{FULL_DEVICE}", "2>&-", "2</dev/null", "2>&- <&-"])
 def test_an_answer_is_printed_even_if_stderr_cannot_be_written(redirection: str) -> None:
-    done = run_in_shell(redirection, "-c", PRINTS)
+    process = run_in_shell(redirection, "-c", PRINTING_SCRIPT)
 
-    assert (done.returncode, done.stdout) == (0, "the answer\n")
+    assert (process.returncode, process.stdout) == (0, "the answer\n")
 
 
 def test_a_full_standard_output_gives_one_line_that_repeats_the_lost_output() -> None:
-    done = run_in_shell(f">{FULL}", "-c", PRINTS)
+    process = run_in_shell(f">{FULL_DEVICE}", "-c", PRINTING_SCRIPT)
 
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[-1] == (
         "handoff: cannot write to standard output: No space left on device;"
         " the line was: the answer"
     )
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
 def test_help_that_cannot_be_written_is_one_line_and_exit_code_1(arguments: list[str]) -> None:
-    done = run_handoff(f">{FULL}", *arguments)
+    process = run_handoff(f">{FULL_DEVICE}", *arguments)
 
-    assert done.returncode == 1
-    assert done.stderr == "handoff: cannot write to standard output: No space left on device\n"
+    assert process.returncode == 1
+    assert process.stderr == "handoff: cannot write to standard output: No space left on device\n"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_help_without_a_reader_is_no_error(arguments: list[str]) -> None:
     """A reader such as `head -1` closes the pipe."""
     reads, writes = os.pipe()
     os.close(reads)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "handoff_queue.supervisor.cli.main", *arguments],
         stdout=writes,
         stderr=subprocess.PIPE,
@@ -91,11 +91,11 @@ def test_help_without_a_reader_is_no_error(arguments: list[str]) -> None:
     )
     os.close(writes)
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 def test_a_wrong_option_has_its_exit_code_without_a_reader() -> None:
-    assert run_handoff(f"2>{FULL}", "run", "--no-such-option").returncode == 2
+    assert run_handoff(f"2>{FULL_DEVICE}", "run", "--no-such-option").returncode == 2
 
 
 def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:

@@ -1,4 +1,4 @@
-"""Figures and amounts in a form for people."""
+"""Amounts of money and figures, and colours on a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_money_is_never_zero_for_little_or_unknown(usd: float | None, shown: str
     assert money(usd) == shown
 
 
-def test_an_upper_bound_is_marked_as_one() -> None:
+def test_an_upper_bound_is_marked() -> None:
     assert money(0.0123, at_most=True) == "≤ $0.0123"
     assert money(None, at_most=True) == "cost unknown"
     assert money(0.0, at_most=True) == "$0"
@@ -36,7 +36,7 @@ def test_forced_colours_do_not_make_a_log_a_terminal(monkeypatch: pytest.MonkeyP
     for variable in ("FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.setenv(variable, "1")
 
-    assert [(one.is_terminal, one.color_system) for one in (stdout(), stderr())] == [
+    assert [(console.is_terminal, console.color_system) for console in (stdout(), stderr())] == [
         (False, "standard")
     ] * 2
 
@@ -44,6 +44,6 @@ def test_forced_colours_do_not_make_a_log_a_terminal(monkeypatch: pytest.MonkeyP
 def test_a_log_has_no_colours_unless_they_are_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
-    assert [(one.is_terminal, one.color_system) for one in (stdout(), stderr())] == [
+    assert [(console.is_terminal, console.color_system) for console in (stdout(), stderr())] == [
         (False, None)
     ] * 2

@@ -18,13 +18,13 @@ from handoff_queue.shared.types.review import Decision, Revision, Verdict
 from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tree import picture
 from handoff_queue.supervisor.client.waiting_reasons import MissingRole
-from tests.supervisor.cli.moments import (
+from tests.supervisor.cli.job_events import (
     JOB,
     PLANNED,
     SUBMITTED,
     finished,
     issued,
-    looked,
+    replanner_events,
     reviewed,
     view_of,
 )
@@ -32,18 +32,18 @@ from tests.supervisor.cli.moments import (
 PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"), PLANNED)
 
 
-def drawn(view: JobView, width: int = 120) -> str:
+def rendered(view: JobView, width: int = 120) -> str:
     out = io.StringIO()
     Console(file=out, width=width, highlight=False, markup=False).print(picture(view))
     return out.getvalue()
 
 
 def row(view: JobView, name: str) -> str:
-    return next(line for line in drawn(view).splitlines() if f" {name}" in line)
+    return next(line for line in rendered(view).splitlines() if f" {name}" in line)
 
 
-def test_the_headline_says_how_the_job_stands() -> None:
-    assert drawn(view_of(*PLANNER)).splitlines()[0].split("  ") == [
+def test_the_headline_shows_the_state_of_the_job() -> None:
+    assert rendered(view_of(*PLANNER)).splitlines()[0].split("  ") == [
         JOB,
         "running",
         "9 s",
@@ -53,7 +53,7 @@ def test_the_headline_says_how_the_job_stands() -> None:
     ]
 
 
-def test_figures_with_a_cut_call_among_them_are_upper_bounds() -> None:
+def test_figures_that_include_a_cut_call_are_upper_bounds() -> None:
     view = view_of(
         *PLANNER,
         issued("left", "researcher"),
@@ -63,9 +63,9 @@ def test_figures_with_a_cut_call_among_them_are_upper_bounds() -> None:
     assert view.books is not None
     view = replace(view, books=replace(view.books, cut_calls=1))
 
-    assert "≤ 2,400 tokens  ≤ $0.0015" in drawn(view).splitlines()[0]
+    assert "≤ 2,400 tokens  ≤ $0.0015" in rendered(view).splitlines()[0]
     assert "≤ " in row(view, "left")
-    assert "≤ " not in drawn(view_of(*PLANNER, issued("left", "researcher"), finished("left")))
+    assert "≤ " not in rendered(view_of(*PLANNER, issued("left", "researcher"), finished("left")))
 
 
 def test_a_fact_checker_has_a_row_below_the_steps() -> None:
@@ -76,13 +76,13 @@ def test_a_fact_checker_has_a_row_below_the_steps() -> None:
 
 def test_a_row_of_the_replanner_shows_its_change_and_the_new_steps() -> None:
     step = Step(id=StepId("config"), specialist="ops", task="Check the configuration.")
-    look = looked(Patch(add=(step,), drop=(StepId("both"),), why="-"))
+    look = replanner_events(Patch(add=(step,), drop=(StepId("both"),), why="-"))
     asked = PLANNER[0].model_copy(update={"mode": Mode.ADAPTIVE})
     view = view_of(asked, *PLANNER[1:], issued("replanner", "replanner", group=None), *look)
 
     assert "config (ops) added; both dropped: -" in row(view, "replanner")
     assert "Check the configuration." in row(view, "config")
-    assert " both (writer)" not in drawn(view)
+    assert " both (writer)" not in rendered(view)
 
 
 def test_a_job_without_an_evaluation_waits_for_a_supervisor() -> None:
@@ -103,14 +103,14 @@ def test_an_unclaimed_handoff_is_shown_as_queued() -> None:
     assert "in its queue for 5 s" in row(view, "left")
 
 
-def test_a_running_handoff_says_turn_doing_tool_calls_seconds_and_tokens() -> None:
-    books = HandoffStanding("running", turns=1, tool_calls=3, input_tokens=900, output_tokens=100)
-    standing = replace(books, doing="search_documents", started_at=107.5)
+def test_a_running_handoff_shows_turn_activity_tool_calls_seconds_and_tokens() -> None:
+    usage = HandoffStanding("running", turns=1, tool_calls=3, input_tokens=900, output_tokens=100)
+    standing = replace(usage, doing="search_documents", started_at=107.5)
     view = view_of(*PLANNER, issued("left", "researcher"), standings={"left.1": standing})
 
     assert "left (researcher)" in row(view, "left")
-    for said in ("turn 2", "search_documents", "3 tool calls", "2.5 s", "1,000 tokens"):
-        assert said in row(view, "left")
+    for text in ("turn 2", "search_documents", "3 tool calls", "2.5 s", "1,000 tokens"):
+        assert text in row(view, "left")
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_a_finished_handoff_shows_how_it_ended(status: ResultStatus, mark: str) 
         finished("left", status=status, error="no such document"),
     )
 
-    assert f"{mark} left" in drawn(view)
+    assert f"{mark} left" in rendered(view)
     assert ("no such document" in row(view, "left")) is (status is not ResultStatus.OK)
 
 
-def test_a_verdict_stands_at_its_round() -> None:
+def test_a_verdict_is_shown_at_its_round() -> None:
     revise = Verdict(
         verdict=Decision.REVISE, revisions=(Revision(step=StepId("left"), problem="no source"),)
     )
@@ -149,7 +149,7 @@ def test_a_verdict_stands_at_its_round() -> None:
     assert "again: no source" in row(view, "left")
 
 
-def test_a_later_attempt_is_called_one() -> None:
+def test_a_later_attempt_is_marked() -> None:
     view = view_of(
         *PLANNER,
         issued("left", "researcher"),
@@ -160,15 +160,15 @@ def test_a_later_attempt_is_called_one() -> None:
     assert "attempt 2" in row(view, "left")
 
 
-def test_texts_of_others_cannot_control_the_terminal() -> None:
+def test_foreign_text_cannot_control_the_terminal() -> None:
     view = view_of(
         *PLANNER,
         issued("left", "researcher"),
         finished("left", status=ResultStatus.FAILED, error="\x1b]0;owned\x07[bold]x"),
     )
 
-    assert "\x1b" not in drawn(view)
-    assert "[bold]x" in drawn(view)
+    assert "\x1b" not in rendered(view)
+    assert "[bold]x" in rendered(view)
 
 
 def test_a_line_is_never_wider_than_the_screen() -> None:
@@ -178,7 +178,7 @@ def test_a_line_is_never_wider_than_the_screen() -> None:
         finished("left", status=ResultStatus.FAILED, error="word " * 50),
     )
 
-    assert all(len(line) <= 60 for line in drawn(view, width=60).splitlines())
+    assert all(len(line) <= 60 for line in rendered(view, width=60).splitlines())
 
 
 def test_a_large_plan_is_cut_to_the_screen() -> None:
@@ -187,8 +187,8 @@ def test_a_large_plan_is_cut_to_the_screen() -> None:
     )
     view = view_of(*PLANNER[:3], PLANNED.model_copy(update={"steps": outlines}))
 
-    assert len(drawn(view).splitlines()) == MOST_ROWS + 2
-    assert "and 61 more" in drawn(view)
+    assert len(rendered(view).splitlines()) == MOST_ROWS + 2
+    assert "and 61 more" in rendered(view)
 
 
 def test_a_missing_role_is_shown_below_the_steps() -> None:
@@ -200,11 +200,11 @@ def test_a_missing_role_is_shown_below_the_steps() -> None:
     )
 
     assert (
-        drawn(view)
+        rendered(view)
         .splitlines()[-1]
         .endswith("! step left waits for a worker of `poet`: start one with `handoff worker poet`")
     )
 
 
-def test_an_ended_job_is_ended() -> None:
+def test_the_view_of_an_ended_job_has_ended() -> None:
     assert view_of(*PLANNER, JobEnded(status=JobStatus.FAILED, reason="nobody")).ended

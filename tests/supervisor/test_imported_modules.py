@@ -1,4 +1,4 @@
-"""A process does not import modules that it does not need: people and scripts start commands often."""
+"""A process imports no module that it does not need, so that commands start fast."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 SDK = {"anthropic", "aiohttp"}
 AGENTS = {*SDK, "genai_prices", "httpx2", "jsonschema", "re2"}
 PUBLISHING = {"celery", "kombu", "structlog"}
-TYPED = """
+TYPING_SCRIPT = """
 import sys
 from handoff_queue.supervisor.cli.main import main
 try:
@@ -26,7 +26,7 @@ try:
 finally:
     print(*sys.modules)
 """
-STARTED = """
+WORKER_START_SCRIPT = """
 import sys
 from celery import signals
 {app}
@@ -36,18 +36,18 @@ print(*sys.modules)
 signals.worker_init.send(Worker())
 print(*sys.modules)
 """
-"""Celery sends this signal in a future worker process, before it connects."""
-OWN_MODELS = """
+"""Script that prints the modules before and after Celery's `worker_init` signal."""
+CUSTOM_MODELS_SCRIPT = """
 from handoff_queue.shared.settings.settings import load_settings
 from {room}.assembly import make_{room}_app
 app = make_{room}_app(load_settings(), lambda settings: None)
 """
 
 
-def lines_of(code: str, *arguments: str, **surroundings: str) -> list[set[str]]:
-    """The words of each line that a process prints, which ends well."""
+def run_code(code: str, *arguments: str, **surroundings: str) -> list[set[str]]:
+    """Run Python code in a new process. Return the words of each line that it prints."""
     command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(
+    process = subprocess.run(
         command,
         cwd=ROOT,
         env={**os.environ, **surroundings},
@@ -55,7 +55,7 @@ def lines_of(code: str, *arguments: str, **surroundings: str) -> list[set[str]]:
         text=True,
         check=True,
     )
-    return [set(line.split()) for line in done.stdout.splitlines()]
+    return [set(line.split()) for line in process.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_command_imports_nothing_heavy_that_it_does_not_use(
         client.Request("What is HNSW?")
     )
 
-    *_, imported = lines_of(
-        TYPED, *typed.replace("JOB", job_id).split(), HANDOFF_REDIS_URL=redis_url
+    *_, imported = run_code(
+        TYPING_SCRIPT, *typed.replace("JOB", job_id).split(), HANDOFF_REDIS_URL=redis_url
     )
 
     assert "redis" in imported
@@ -89,8 +89,8 @@ def test_a_process_imports_the_sdk_when_it_becomes_a_worker_and_not_when_an_app_
     room: str,
 ) -> None:
     """`celery inspect`, Flower and the check of a user's files import the app too."""
-    looked_at, started = lines_of(
-        STARTED.format(app=f"from {room}.app import app"),
+    looked_at, started = run_code(
+        WORKER_START_SCRIPT.format(app=f"from {room}.app import app"),
         HANDOFF_OFFLINE="false",
         ANTHROPIC_API_KEY="sk-canary-0123456789",
     )
@@ -101,7 +101,10 @@ def test_a_process_imports_the_sdk_when_it_becomes_a_worker_and_not_when_an_app_
 
 @pytest.mark.parametrize("room", ["supervisor", "workers"])
 def test_a_worker_with_custom_models_never_imports_the_sdk(room: str) -> None:
-    _, started = lines_of(STARTED.format(app=OWN_MODELS.format(room=room)), HANDOFF_OFFLINE="false")
+    _, started = run_code(
+        WORKER_START_SCRIPT.format(app=CUSTOM_MODELS_SCRIPT.format(room=room)),
+        HANDOFF_OFFLINE="false",
+    )
 
     assert started & SDK == set()
 

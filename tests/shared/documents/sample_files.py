@@ -1,4 +1,4 @@
-"""Small files of the kinds that folders hold."""
+"""Small files of the kinds that document folders hold."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pypdf
 
 
-def pdf_saying(text: str) -> bytes:
-    """Return a one-page PDF, written by hand. A library would read its own output too easily."""
+def pdf_with(text: str) -> bytes:
+    """Return a one-page PDF. It is written by hand, because a library could read its own errors."""
     stream = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET".encode()
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
@@ -32,7 +32,7 @@ def pdf_saying(text: str) -> bytes:
 
 
 def write_locked_pdf(path: Path) -> None:
-    """A PDF that asks for a password."""
+    """Write a PDF that needs a password."""
     writer = pypdf.PdfWriter()
     writer.add_blank_page(100, 100)
     writer.encrypt("secret", algorithm="RC4-128")
@@ -40,7 +40,7 @@ def write_locked_pdf(path: Path) -> None:
 
 
 def write_scanned_pdf(path: Path) -> None:
-    """A PDF with a page and no text."""
+    """Write a PDF with a page without text."""
     writer = pypdf.PdfWriter()
     writer.add_blank_page(100, 100)
     writer.write(path)

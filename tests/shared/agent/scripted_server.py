@@ -1,4 +1,4 @@
-"""One call of a model, put to a server that answers by a script: what tests of the adapter share."""
+"""Helpers that send one model call to a scripted server, for tests of the adapter."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ignore(_pulse: Pulse) -> None:
 Serve = Callable[[Script], tuple[AnthropicModel, MessagesServer]]
 
 
-def error_of(serve: Serve, reply: Reply, call: ModelCall = CALL) -> ModelError:
+def model_error_of(serve: Serve, reply: Reply, call: ModelCall = CALL) -> ModelError:
     model, server = serve(in_turn(reply))
     with pytest.raises(ModelError) as caught:
         model.reply(call, ignore)

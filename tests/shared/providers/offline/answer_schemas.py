@@ -1,4 +1,4 @@
-"""JSON Schemas of all common kinds: a list of fixed ones, and a strategy for generated ones."""
+"""JSON Schemas of common kinds: a fixed list and a strategy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 
-def an_object(**properties: Any) -> dict[str, Any]:
+def object_schema(**properties: Any) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": properties,
@@ -17,28 +17,28 @@ def an_object(**properties: Any) -> dict[str, Any]:
 
 
 SCHEMAS: list[dict[str, Any]] = [
-    an_object(
+    object_schema(
         title={"type": "string"},
         points={"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 3},
     ),
-    an_object(
+    object_schema(
         winner={"enum": ["Weaviate", "Milvus"]},
         dimensions={"type": "integer", "minimum": 1},
         sure={"type": "boolean"},
     ),
-    an_object(
+    object_schema(
         rows={
             "type": "array",
-            "items": an_object(
+            "items": object_schema(
                 name={"type": "string", "maxLength": 12}, note={"type": ["string", "null"]}
             ),
         }
     ),
-    an_object(
+    object_schema(
         share={"type": "number", "exclusiveMinimum": 0, "maximum": 1},
         day={"type": "string", "format": "date"},
     ),
-    an_object(
+    object_schema(
         tags={
             "type": "array",
             "uniqueItems": True,
@@ -46,10 +46,10 @@ SCHEMAS: list[dict[str, Any]] = [
             "items": {"enum": ["a", "b", "c", "d"]},
         }
     ),
-    an_object(code={"type": "string", "pattern": "^[A-Z][a-z]+$"}, kind={"const": "report"}),
+    object_schema(code={"type": "string", "pattern": "^[A-Z][a-z]+$"}, kind={"const": "report"}),
     {
         "$defs": {
-            "node": an_object(
+            "node": object_schema(
                 name={"type": "string"},
                 child={"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
             )
@@ -64,7 +64,7 @@ SCHEMAS: list[dict[str, Any]] = [
     },
     {
         "allOf": [
-            an_object(a={"type": "string"}) | {"additionalProperties": True},
+            object_schema(a={"type": "string"}) | {"additionalProperties": True},
             {"properties": {"b": {"type": "integer"}}, "required": ["b"]},
         ]
     },
@@ -108,7 +108,7 @@ TREES = st.recursive(
         ),
         st.builds(lambda options: {"anyOf": options}, st.lists(inner, min_size=1, max_size=3)),
         st.builds(
-            lambda properties: an_object(**properties),
+            lambda properties: object_schema(**properties),
             st.dictionaries(st.sampled_from(["name", "licence", "count"]), inner, max_size=3),
         ),
     ),

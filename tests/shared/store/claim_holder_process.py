@@ -1,8 +1,7 @@
-"""A process that holds three claims under the watchdog, for tests of its end: `python -m ... URL
-LEASE_S lives|freezes`.
+"""Program that holds three claims under the watchdog: `python -m ... URL LEASE_S lives|freezes`.
 
-It prints `held` and waits. Then it prints `alive` after twice the watchdog's time, or freezes with
-the interpreter lock held.
+It prints `held` and waits for a line. Then it prints `alive` after twice the watchdog's time, or
+freezes with the interpreter lock.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ def main(url: str, lease_s: float, ending: str) -> None:
     leases.start()
     job_id = a_job(store)
     issue(store, job_id, *NAMES)
-    with ExitStack() as held:
+    with ExitStack() as claims:
         for name in NAMES:
-            held.enter_context(leases.held(granted(store, job_id, name)))
+            claims.enter_context(leases.held(granted(store, job_id, name)))
         print("held", flush=True)
         sys.stdin.readline()
         if ending == "freezes":

@@ -1,4 +1,4 @@
-"""An app that fails when its worker is ready to take messages."""
+"""Celery app that fails when its worker is ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to the offline model through the real SDK client, with two small search tools."""
+"""Helpers that send requests to the offline model through the SDK's client."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ VERDICT_SCHEMA: dict[str, Any] = {
 
 
 def envelope_schema(output: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The answer envelope of docs/design.md."""
+    """Return the schema of the answer envelope in docs/design.md."""
     source = {
         "type": "object",
         "properties": {"source": {"type": "string"}, "quote": {"type": "string"}},
@@ -99,7 +99,7 @@ def envelope_schema(output: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 
 def client() -> anthropic.Anthropic:
-    """The real client; only the network is missing."""
+    """Return the SDK's client with the offline transport."""
     http = anthropic.DefaultHttpxClient(transport=OfflineTransport())
     return anthropic.Anthropic(
         api_key="offline", base_url="http://offline.invalid", max_retries=0, http_client=http
@@ -108,9 +108,7 @@ def client() -> anthropic.Anthropic:
 
 @dataclass
 class Library:
-    """The two document tools, as simple as they can be: a passage counts by which of the
-    query's words it has, and how rare they are.
-    """
+    """The two document tools. A passage scores by the rarity of the query's words that it contains."""
 
     texts: dict[str, str]
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -146,11 +144,11 @@ class Library:
 
     def _search(self, query: str, limit: int = 8) -> dict[str, Any]:
         passages = [
-            (source, found)
+            (source, passage)
             for source, text in self.texts.items()
-            for found in re.finditer(r"\S.*(?:\n\S.*)*", text)
+            for passage in re.finditer(r"\S.*(?:\n\S.*)*", text)
         ]
-        bags = [set(re.findall(r"\w+", found.group().lower())) for _, found in passages]
+        bags = [set(re.findall(r"\w+", passage.group().lower())) for _, passage in passages]
         rarity = {
             word: math.log(1 + len(bags) / (1 + sum(word in bag for bag in bags)))
             for word in re.findall(r"\w+", query.lower())
@@ -166,12 +164,12 @@ class Library:
         hits = [
             {
                 "source": source,
-                "start": found.start(),
-                "end": found.end(),
-                "snippet": found.group(),
+                "start": passage.start(),
+                "end": passage.end(),
+                "snippet": passage.group(),
                 "score": round(score, 3),
             }
-            for score, (source, found) in best[:limit]
+            for score, (source, passage) in best[:limit]
         ]
         return {"hits": hits, "searched": len(self.texts)}
 
@@ -192,7 +190,7 @@ def ask(
     system: str = "You are one of several specialists.",
     **more: Any,
 ) -> Any:
-    """One request, and its answer parsed as JSON (as text without a schema)."""
+    """Send one request. Return the answer parsed as JSON, or as text if there is no schema."""
     if schema is not None:
         more["output_config"] = {"format": {"type": "json_schema", "schema": dict(schema)}}
     message = client().messages.create(
@@ -213,7 +211,7 @@ def work(
     output_format: Mapping[str, Any] | None = None,
     is_schema_in_words: bool = False,
 ) -> dict[str, Any]:
-    """Return the answer of a whole tool loop. Each turn is streamed."""
+    """Return the final answer of a tool loop. Each turn is streamed."""
     schema = envelope_schema(output_format)
     system = "You are the researcher."
     more: dict[str, Any] = {}
@@ -242,8 +240,8 @@ def work(
         results = []
         for block in message.content:
             if block.type == "tool_use":
-                found = library.run(block.name, block.input)
-                results.append({"type": "tool_result", "tool_use_id": block.id, "content": found})
+                result = library.run(block.name, block.input)
+                results.append({"type": "tool_result", "tool_use_id": block.id, "content": result})
         messages += [
             {"role": "assistant", "content": message.to_param()["content"]},
             {"role": "user", "content": results},
@@ -252,7 +250,7 @@ def work(
 
 
 def as_result(step: str, answer: Mapping[str, Any]) -> str:
-    """An answer as the next step is shown it: ids and markers qualified with the step."""
+    """Return an answer as the next step sees it, with ids and markers that name the step."""
     output = re.sub(r"\[(c\d+)\]", rf"[{step}.\1]", answer["output"])
     claims = [{**claim, "id": f"{step}.{claim['id']}"} for claim in answer["claims"]]
     data = json.dumps({"output": output, "claims": claims}, ensure_ascii=False).replace(
@@ -262,21 +260,21 @@ def as_result(step: str, answer: Mapping[str, Any]) -> str:
 
 
 def a_result(step: str, *claims: str, output: str | None = None, status: str = "ok") -> str:
-    """Return the result of a step. Its output states the claims, if no other is given."""
+    """Return the result of a step. Its default output states the claims."""
     listed = []
     statements = []
     for number, text in enumerate(claims, 1):
         source = {"source": "a.md", "quote": text}
         listed.append({"id": f"{step}.c{number}", "text": text, "sources": [source]})
         statements.append(f"{text[:-1]} [{step}.c{number}].")
-    said = " ".join(statements) if output is None else output
-    data = json.dumps({"output": said, "claims": listed})
+    stated = " ".join(statements) if output is None else output
+    data = json.dumps({"output": stated, "claims": listed})
     return f'<result step="{step}" status="{status}"> <data>{data}</data> </result>'
 
 
 @dataclass(frozen=True)
 class Job:
-    """Plan, results, answer and verdict of a whole request."""
+    """Plan, results, answer and verdict of one request."""
 
     plan: dict[str, Any]
     results: dict[str, dict[str, Any]]
@@ -285,7 +283,7 @@ class Job:
 
 
 def run_job(request: str, library: Library) -> Job:
-    """The main job without queues: every call goes through the SDK."""
+    """Run a job without queues. Every model call goes through the SDK."""
     brief = f"Make the plan for the request below, with at most 20 steps.\n\nRequest:\n{request}"
     plan = ask(f"<task>{brief}</task>", PLAN_SCHEMA)
     results: dict[str, dict[str, Any]] = {}

@@ -1,6 +1,4 @@
-"""A program that starts children and waits to be killed; prints their process ids once all are
-ready.
-"""
+"""Program that starts child processes, prints their process ids, and waits until it is killed."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 
-DEAF = "import signal; [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]; signal.pause()"
-"""A child that ends only when it is killed."""
+UNSTOPPABLE = "import signal; [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]; signal.pause()"
+"""Program that ignores all signals that a program can ignore."""
 
 
 def main() -> None:
@@ -25,13 +23,15 @@ def main() -> None:
             "-m",
             "celery",
             "-A",
-            "tests.shared.celery_app_in_a_worker",
+            "tests.shared.minimal_celery_app",
             "worker",
             "-Q",
             "known",
         ]
         processes.start(ChildSpec("worker", worker, {"HANDOFF_REDIS_URL": url}))
-        processes.start(ChildSpec("deaf", [sys.executable, "-c", DEAF], is_ready=lambda: True))
+        processes.start(
+            ChildSpec("deaf", [sys.executable, "-c", UNSTOPPABLE], is_ready=lambda: True)
+        )
         processes.wait_until_ready()
         print(json.dumps(processes.pids()), flush=True)
         signal.pause()

@@ -1,4 +1,4 @@
-"""The smallest app that `celery -A` can start, to see the effect of settings in a real worker."""
+"""Minimal Celery app, for tests of settings in a real worker."""
 
 from __future__ import annotations
 

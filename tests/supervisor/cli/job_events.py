@@ -1,4 +1,4 @@
-"""Views of jobs, made by hand."""
+"""Helpers that build events and views of a job without a store."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, sources
 from tests.doubles.handoffs import a_result
 
 JOB = JobId("j-0123456789ab")
-SAID: dict[str, str] = {}
-"""All results that these views refer to, by digest."""
+RESULT_TEXTS: dict[str, str] = {}
+"""JSON of each result that the events refer to, by digest."""
 REF = BlobRef(digest="a" * 64, size=1)
 SUBMITTED = JobSubmitted(request=REF, title="Compare", limits=JobLimits(), document_count=3)
 PLANNED = PlanMade(
@@ -73,11 +73,11 @@ def finished(
             "model": "offline",
         }
     )
-    return finished_event(_said(result), "")
+    return finished_event(_stored(result), "")
 
 
 def reviewed(verdict: Verdict) -> Reviewed:
-    result = _said(a_result("assessor", verdict.model_dump(mode="json")))
+    result = _stored(a_result("assessor", verdict.model_dump(mode="json")))
     steps, points = tuple(item.step for item in verdict.revisions), len(verdict.open_points)
     return Reviewed(
         round=1,
@@ -88,9 +88,9 @@ def reviewed(verdict: Verdict) -> Reviewed:
     )
 
 
-def looked(patch: Patch) -> tuple[HandoffFinished, PlanPatched]:
-    """Return the result of the replanner and the patch that follows from it."""
-    result = _said(a_result("replanner", patch.model_dump(mode="json")))
+def replanner_events(patch: Patch) -> tuple[HandoffFinished, PlanPatched]:
+    """Return the events of a replanner's result and of the patch that follows from it."""
+    result = _stored(a_result("replanner", patch.model_dump(mode="json")))
     added = tuple(
         StepOutline(
             id=step.id, specialist=step.specialist, depends_on=step.depends_on, title=step.task
@@ -98,30 +98,30 @@ def looked(patch: Patch) -> tuple[HandoffFinished, PlanPatched]:
         for step in patch.add
     )
     plan = REF if added or patch.drop else None
-    made = PlanPatched(
+    patched = PlanPatched(
         result=ref(result.to_json()),
         plan=plan,
         added=added,
         dropped=patch.drop,
         repeats=patch.repeats,
     )
-    return finished_event(result, ""), made
+    return finished_event(result, ""), patched
 
 
-def checked(check: FactCheck) -> tuple[HandoffFinished, FactsChecked]:
-    """Return the result of a fact-checker and the event that follows from it."""
-    result = _said(a_result(FACT_GATE, check.model_dump(mode="json")))
+def fact_check_events(check: FactCheck) -> tuple[HandoffFinished, FactsChecked]:
+    """Return the events of a fact-checker's result and of the check that follows from it."""
+    result = _stored(a_result(FACT_GATE, check.model_dump(mode="json")))
     is_wrong = check.verdict is CheckVerdict.VETO
     problem = UNSURE if check.verdict is CheckVerdict.CANNOT_SAY else None
-    said = FactsChecked(
+    event = FactsChecked(
         result=ref(result.to_json()), wrong=len(check.wrong), is_sent_back=is_wrong, problem=problem
     )
-    return finished_event(result, ""), said
+    return finished_event(result, ""), event
 
 
-def _said(result: HandoffResult) -> HandoffResult:
-    """Add a result, so that every view can read it."""
-    SAID[ref(result.to_json()).digest] = result.to_json()
+def _stored(result: HandoffResult) -> HandoffResult:
+    """Store the result for `view_of`, and return it."""
+    RESULT_TEXTS[ref(result.to_json()).digest] = result.to_json()
     return result
 
 
@@ -135,13 +135,17 @@ def recorded(*events: Event) -> list[Recorded]:
 def view_of(
     *events: Event, now: float = 110.0, standings: dict[str, HandoffStanding] | None = None
 ) -> JobView:
-    books = JobStanding(
+    job_standing = JobStanding(
         JOB, JobStatus.RUNNING, len(events), "Compare", 101.0, 4, 2_000, 400, 1_500, cancelled=False
     )
-    words = ResultTexts(
-        {ref.digest: SAID[ref.digest] for event in events for ref in sources_of_words(event)}
-    )  # and no other results
+    texts = ResultTexts(
+        {
+            ref.digest: RESULT_TEXTS[ref.digest]
+            for event in events
+            for ref in sources_of_words(event)
+        }
+    )  # the views know no other results
     known = {HandoffId(name): standing for name, standing in (standings or {}).items()}
-    return JobView(JOB, now=now, books=books, standings=known, words=words).after_events(
+    return JobView(JOB, now=now, books=job_standing, standings=known, words=texts).after_events(
         recorded(*events)
     )

@@ -1,0 +1,225 @@
+"""Builder for the record of a job that never ran, with handoffs at given times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from handoff_queue.shared.store.claim_history import ClaimEnd, PastClaim
+from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.types.events import (
+    Abandoned,
+    Event,
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    JobStatus,
+    JobSubmitted,
+    Recorded,
+    StepsAbandoned,
+)
+from handoff_queue.shared.types.handoff import (
+    AgentHandoff,
+    ContextResult,
+    HandoffResult,
+    ResultStatus,
+    ref,
+)
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.supervisor.client.report import JobRecord
+
+JOB = JobId("j-0123456789ab")
+SPEC = "0" * 64
+
+
+class JobRecordBuilder:
+    """Record of a job that was submitted at 0. All times are seconds."""
+
+    def __init__(self, request: str = "Compare things.") -> None:
+        self.payloads = dict[str, str]()
+        self.standings = dict[HandoffId, HandoffStanding]()
+        self._timed_events = list[tuple[float, Event]]()
+        self._add_event(
+            0.0, JobSubmitted(request=ref(self._stored(request)), title=request, limits=JobLimits())
+        )
+
+    def step(
+        self,
+        name: str,
+        at: tuple[float, float, float],
+        after: str = "",
+        *,
+        attempt: int = 1,
+        **result_fields: Any,
+    ) -> None:
+        """Record a step that was issued, started and finished at these times.
+
+        `after` names its dependencies, separated by blanks.
+        """
+        self._handoff(name, "researcher", at, after, attempt, is_a_role=False, **result_fields)
+
+    def role(
+        self, name: str, at: tuple[float, float, float], *, attempt: int = 1, **result_fields: Any
+    ) -> None:
+        """Record a handoff of a role of the supervisor. The arguments are those of `step`."""
+        self._handoff(name, name, at, "", attempt, is_a_role=True, **result_fields)
+
+    def past_claims(
+        self, name: str, *claims: tuple[float, float, ClaimEnd], last_claim_at: float | None
+    ) -> None:
+        """Record claims of a step's first attempt that ended without a result.
+
+        Each claim is the start, the end and the reason of the end. `last_claim_at` is the start of the
+        last claim, or None.
+        """
+        claimed = handoff_id(StepId(name), 1)
+        lost = sum(reason is ClaimEnd.LOST for _, _, reason in claims)
+        past = tuple(
+            PastClaim(f"w{n}@host:6", began, ended, reason)
+            for n, (began, ended, reason) in enumerate(claims, start=10)
+        )
+        self.standings[claimed] = replace(
+            self.standings[claimed], lost_claims=lost, stints=past, claimed_at=last_claim_at
+        )
+
+    def cut_calls(self, name: str, *, calls: int, tokens: int) -> None:
+        """Record that `calls` calls of a step's first attempt were cut and cost `tokens` tokens."""
+        first = handoff_id(StepId(name), 1)
+        self.standings[first] = replace(self.standings[first], cut_calls=calls, cut_tokens=tokens)
+
+    def abandoned(self, name: str, at: tuple[float, float, float], after: str = "") -> None:
+        """Record a step that was issued, started and abandoned at these times."""
+        self._issued(name, "researcher", at[:2], after, 1, is_a_role=False, task="Do it.")
+        dropped = handoff_id(StepId(name), 1)
+        self.standings[dropped] = replace(self.standings[dropped], state="dropped")
+        stand_in = ref(self._stored("{}"))
+        self._add_event(
+            at[2],
+            StepsAbandoned(steps=(Abandoned(step=StepId(name), result=stand_in),), why="late"),
+        )
+
+    def running(self, name: str, at: tuple[float, float], after: str = "") -> None:
+        """Record a step that was issued and started at these times, and still runs."""
+        self._issued(name, "researcher", at, after, 1, is_a_role=False, task="Do it.")
+
+    def record(self, until: float | None = None) -> JobRecord:
+        """Return the record of a job that ends with its last handoff, or that still runs at
+        `until`.
+        """
+        timed = sorted(self._timed_events, key=lambda item: item[0])
+        if until is None:
+            timed.append((timed[-1][0], JobEnded(status=JobStatus.OK)))
+        journal = tuple(Recorded(n, at, event) for n, (at, event) in enumerate(timed, start=1))
+        status = JobStatus.RUNNING if until is not None else JobStatus.OK
+        cut_calls = sum(each.cut_calls for each in self.standings.values())
+        cut_tokens = sum(each.cut_tokens for each in self.standings.values())
+        account = JobStanding(
+            JOB, status, len(journal), "Compare things.", 0.0, 3, 100, 20, 5, cancelled=False
+        )
+        standing = replace(account, cut_calls=cut_calls, cut_tokens=cut_tokens)
+        return JobRecord(
+            until if until is not None else journal[-1].at,
+            standing,
+            journal,
+            self.standings,
+            self.payloads,
+            (),
+        )
+
+    def _handoff(
+        self,
+        name: str,
+        assignee: str,
+        at: tuple[float, float, float],
+        after: str,
+        attempt: int,
+        *,
+        is_a_role: bool,
+        task: str = "Do it.",
+        **result_fields: Any,
+    ) -> None:
+        issued = self._issued(
+            name, assignee, at[:2], after, attempt, is_a_role=is_a_role, task=task
+        )
+        result = HandoffResult(
+            handoff_id=issued,
+            job_id=JOB,
+            step_id=StepId(name),
+            attempt=attempt,
+            **{"status": ResultStatus.OK, "output": "It is so.", **result_fields},
+        )
+        result_ref = ref(self._stored(result.to_json()))
+        self._add_event(
+            at[2],
+            HandoffFinished(
+                handoff_id=issued,
+                status=result.status,
+                result=result_ref,
+                usage=result.usage,
+                turns=1,
+                stop_reason=result.stop_reason,
+                confidence=0.9,
+            ),
+        )
+        self.standings[issued] = replace(self.standings[issued], state="done", finished_at=at[2])
+
+    def _issued(
+        self,
+        name: str,
+        assignee: str,
+        at: tuple[float, float],
+        after: str,
+        attempt: int,
+        *,
+        is_a_role: bool,
+        task: str,
+    ) -> HandoffId:
+        issued = handoff_id(StepId(name), attempt)
+        context = tuple(
+            ContextResult(step_id=StepId(step), result=ref("{}")) for step in after.split()
+        )
+        handoff = AgentHandoff(
+            handoff_id=issued,
+            job_id=JOB,
+            step_id=StepId(name),
+            attempt=attempt,
+            assigned_to=assignee,
+            specialist=SPEC,
+            task_description=task,
+            depends_on=tuple(map(StepId, after.split())),
+            context=context,
+        )
+        handoff_ref = ref(self._stored(handoff.to_json()))
+        group = None if is_a_role else "g1"
+        self._add_event(
+            at[0],
+            HandoffIssued(
+                handoff_id=issued,
+                step_id=StepId(name),
+                attempt=attempt,
+                assigned_to=assignee,
+                handoff=handoff_ref,
+                specialist=SPEC,
+                group=group,
+            ),
+        )
+        self.standings[issued] = HandoffStanding(
+            "running",
+            worker="w1@host:7",
+            claims=1,
+            turns=1,
+            input_tokens=100,
+            output_tokens=20,
+            cost_microusd=1_500,
+            issued_at=at[0],
+            started_at=at[1],
+        )
+        return issued
+
+    def _add_event(self, at: float, event: Event) -> None:
+        self._timed_events.append((at, event))
+
+    def _stored(self, text: str) -> str:
+        self.payloads[ref(text).digest] = text
+        return text
