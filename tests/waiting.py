@@ -11,17 +11,17 @@ Value = TypeVar("Value")
 
 
 def wait_until(
-    condition: Callable[[], Value], *, timeout_s: float = 60.0, what: str = "it"
+    condition: Callable[[], Value], *, timeout_s: float = 60.0, expected: str = "it"
 ) -> Value:
     """Call `condition` every 20 ms, and return its first true value.
 
     Raises:
-        AssertionError: no value was true within `timeout_s`. The message names `what`.
+        AssertionError: no value was true within `timeout_s`. The message names `expected`.
     """
     deadline = time.monotonic() + timeout_s
     pause = threading.Event()
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come within {timeout_s:.0f} s")
+            raise AssertionError(f"{expected} did not come within {timeout_s:.0f} s")
         pause.wait(0.02)
     return value

@@ -132,7 +132,7 @@ def browser(profile: Path) -> Iterator[Browser]:
         with httpx2.Client(
             base_url=f"http://127.0.0.1:{port}/", timeout=60, trust_env=False
         ) as client:
-            wait_until(lambda: _answers(client), what="chromedriver")
+            wait_until(lambda: _answers(client), expected="chromedriver")
             session = (
                 client.post("session", json={"capabilities": {"alwaysMatch": capabilities}})
                 .raise_for_status()

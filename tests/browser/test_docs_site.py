@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_diagrams_are_drawn_without_a_network(window: Browser, site: Path, page: str) -> None:
     window.open(site / page)
 
-    wait_until(lambda: min(window.run(HEIGHTS), default=0) > 50, what="the diagrams")
+    wait_until(lambda: min(window.run(HEIGHTS), default=0) > 50, expected="the diagrams")
 
     assert window.console_errors() == []
 
@@ -41,5 +41,5 @@ def test_the_search_works_without_a_network(window: Browser, site: Path) -> None
 
     window.type("input.md-search__input", "idempotency")
 
-    wait_until(lambda: "idempotency" in window.text(".md-search-result__list"), what="a hit")
+    wait_until(lambda: "idempotency" in window.text(".md-search-result__list"), expected="a hit")
     assert window.console_errors() == []

@@ -104,7 +104,7 @@ def flower(system: RunningSystem, tmp_path_factory: pytest.TempPathFactory) -> P
         )
     )
     system.processes.wait_until_ready()
-    wait_until(lambda: "everyone@" in page.page_text("/workers"), what="the workers in Flower")
+    wait_until(lambda: "everyone@" in page.page_text("/workers"), expected="the workers in Flower")
     jobs = system.jobs()
     job_id = jobs.submit(Request(REQUEST, documents=DOCUMENTS))
     assert jobs.result(job_id, wait_s=60).status == "ok"
@@ -128,7 +128,7 @@ def tasks_page(flower: Page, is_accepted: Callable[[str], bool]) -> str:
         text = flower.page_text("/tasks")
         return text if is_accepted(text) else ""
 
-    return wait_until(accepted_text, what="the tasks page")
+    return wait_until(accepted_text, expected="the tasks page")
 
 
 def test_the_page_shows_each_specialists_tasks_as_done(flower: Page) -> None:
@@ -158,12 +158,12 @@ def test_the_search_box_finds_the_roles_task_a_job_and_a_step(
         window.visit(flower.url("/tasks"))
         wait_until(
             lambda: {flower.job_id, flower.other_id} <= {job_in(row) for row in rows(window)},
-            what="both jobs",
+            expected="both jobs",
         )
         window.type("input[type=search]", text)
 
         assert wait_until(
-            lambda: all_contain(text.split(), rows(window)), what="only the matching tasks"
+            lambda: all_contain(text.split(), rows(window)), expected="only the matching tasks"
         )
 
 

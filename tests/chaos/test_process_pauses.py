@@ -37,7 +37,7 @@ def test_the_record_of_a_stop_has_its_actual_length_and_not_the_planned_length(p
     assert (stops.targets, stops.strikes[0].lasts_s > 5 * PLANNED_S) == (set(), True)
     wait_until(
         lambda: os.waitid(os.P_PID, pid, os.WCONTINUED | os.WNOHANG | os.WNOWAIT) is not None,
-        what="the end of the stop",
+        expected="the end of the stop",
     )
 
 

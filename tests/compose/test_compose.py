@@ -56,7 +56,7 @@ def test_a_job_from_the_host_is_done_by_researchers_in_different_containers(
     assert result["citations"]
     tasks = wait_until(
         lambda: _finished_tasks(system, "specialist.researcher", RESEARCHERS),
-        what="the researchers in Flower",
+        expected="the researchers in Flower",
     )
     assert len({task["worker"] for task in tasks}) > 1, tasks
 

@@ -89,11 +89,11 @@ class ScaledProject:
         )
         wait_until(
             lambda: len(self.fleet.jobs.store.presence.announcements()) == researchers,
-            what="the researchers",
+            expected="the researchers",
         )
 
     def wait_for_calls(self, at_once: int) -> None:
-        wait_until(lambda: self.meter.now >= at_once, what=f"{at_once} calls at once")
+        wait_until(lambda: self.meter.now >= at_once, expected=f"{at_once} calls at once")
 
     def submit(self, name: str, jobs: int, steps: int, turns: int = 1) -> list[JobId]:
         """Submit the jobs NAME-0, NAME-1 and so on, with independent steps."""
@@ -284,7 +284,9 @@ def test_another_machine_needs_the_image_and_the_url_of_redis(scaled: ScaledProj
     )
     try:
         wait_until(
-            scaled.fleet.jobs.store.presence.announcements, timeout_s=60, what="the other machine"
+            scaled.fleet.jobs.store.presence.announcements,
+            timeout_s=60,
+            expected="the other machine",
         )
         (job_id,) = scaled.submit("elsewhere", jobs=1, steps=2)
         assert scaled.fleet.wait_for_success(job_id, within_s=60)
@@ -317,7 +319,9 @@ def run_out_of_memory(container: str) -> None:
     run(["docker", "update", "--memory", "200m", "--memory-swap", "200m", container])
     fill = ["dd", "if=/dev/zero", "of=/tmp/full", "bs=1M", "count=250"]
     subprocess.run(["docker", "exec", container, *fill], check=False, capture_output=True)
-    wait_until(lambda: container_events(container)[-2:] == ["die", "start"], what="another start")
+    wait_until(
+        lambda: container_events(container)[-2:] == ["die", "start"], expected="another start"
+    )
     assert "oom" in container_events(container)
 
 

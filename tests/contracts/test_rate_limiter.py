@@ -20,7 +20,7 @@ from handoff_queue.shared.types.rate_limits import (
     Wait,
 )
 from handoff_queue.shared.types.usage import NOTHING_USED
-from tests.doubles.jobs import a_job, granted, issue
+from tests.doubles.jobs import a_job, granted_claim, issue
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 from tests.doubles.memory_rate_limiter import MemoryRateLimiter
 from tests.waiting import wait_until
@@ -45,7 +45,7 @@ def in_the_store(store: Store) -> Fleet:
     def claim_next() -> CheckpointStore:
         name = next(names)
         issue(store, job_id, name)
-        return granted(store, job_id, name, worker=name)
+        return granted_claim(store, job_id, name, worker=name)
 
     return claim_next
 
@@ -109,7 +109,7 @@ def test_after_a_refusal_one_call_goes_first_and_the_others_follow_its_success(
     assert is_admitted(first)
     first.refused("rate limit", 0.1)
     first.checkpoint(FAILED)
-    wait_until(lambda: is_admitted(second), what="the probe")
+    wait_until(lambda: is_admitted(second), expected="the probe")
     assert wait_of(first).why == wait_of(third).why == "rate limit"
     second.heard(NOTHING_SAID)
     assert is_admitted(first)
@@ -121,7 +121,7 @@ def test_a_refused_probe_delays_all_callers_longer(fleet: Fleet) -> None:
     assert is_admitted(first)
     first.refused("rate limit", 0.01)
     first.checkpoint(FAILED)
-    wait_until(lambda: is_admitted(second), what="the probe")
+    wait_until(lambda: is_admitted(second), expected="the probe")
     second.refused("rate limit", None)
     second.checkpoint(FAILED)
     assert wait_of(first).seconds > 0.5, "the second backoff is 1 to 2 s"
@@ -135,7 +135,7 @@ def test_the_limits_in_a_refusal_apply_after_its_wait(fleet: Fleet) -> None:
     second = fleet()
     wait_until(
         lambda: 10 < wait_of(second).seconds <= 13,
-        what="a wait for one of five requests a minute and the reserve",
+        expected="a wait for one of five requests a minute and the reserve",
     )
 
 

@@ -102,5 +102,5 @@ class PreparedJobs:
 
     def _wait_for_question(self, job_id: JobId) -> None:
         wait_until(
-            lambda: self.jobs.standing(job_id).approval is not None, what="the job's question"
+            lambda: self.jobs.standing(job_id).approval is not None, expected="the job's question"
         )

@@ -24,7 +24,7 @@ from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.dispatch import SHOWN_CHARS
 from tests.docs.pages import sections, text_of
 from tests.doubles.handoffs import a_spec
-from tests.doubles.jobs import a_job, finish, granted, issue, replied
+from tests.doubles.jobs import a_job, finish, granted_claim, issue, model_reply
 from tests.doubles.sweep_states import QUEUE
 
 SECTIONS = sections(text_of("security"))
@@ -63,8 +63,8 @@ def test_the_user_can_do_all_that_workers_and_supervisors_do(url_of_the_user: st
     store = open_store(url_of_the_user, Settings())
     job_id = a_job(store)
     issue(store, job_id, "a.1")
-    claim = granted(store, job_id, "a.1")
-    claim.checkpoint(replied())
+    claim = granted_claim(store, job_id, "a.1")
+    claim.checkpoint(model_reply())
     claim.renew()
     finish(claim)
     store.presence.announce(

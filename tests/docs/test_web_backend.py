@@ -56,7 +56,7 @@ def serving(app: Any) -> Iterator[str]:
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on"))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
-        wait_until(lambda: server.started, what="the web server")
+        wait_until(lambda: server.started, expected="the web server")
         try:
             yield f"http://127.0.0.1:{port}"
         finally:

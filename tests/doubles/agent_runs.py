@@ -54,7 +54,7 @@ def envelope(output: Any = "It is written in Rust [c1].", **changes: Any) -> dic
     }
 
 
-def answers(output: Any = "It is written in Rust [c1].", **changes: Any) -> Reply:
+def answer_reply(output: Any = "It is written in Rust [c1].", **changes: Any) -> Reply:
     """Return the reply of a model that sends a valid answer envelope."""
     return json_reply(envelope(output, **changes))
 
@@ -114,6 +114,6 @@ class Run:
         return agent.run(self.turns, self.handoff.limits.deadline)
 
 
-def running(*replies: Reply | ModelError, **rest: Any) -> Run:
+def run_with_replies(*replies: Reply | ModelError, **rest: Any) -> Run:
     """Return a run whose model gives these replies in order."""
     return Run(replies_in_order(*replies), **rest)

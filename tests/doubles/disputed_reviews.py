@@ -11,7 +11,7 @@ from handoff_queue.supervisor.lifecycle.arbitration import quarrels
 from tests.doubles.simulated_job import SimulatedJob
 
 
-def insist(job: SimulatedJob, *repeats: str, **problems: str) -> None:
+def send_back(job: SimulatedJob, *repeats: str, **problems: str) -> None:
     """Let the reviewer send back steps: `insist(job, "a", a="wrong", b="wrong")`.
 
     `repeats`: steps whose problem the reviewer has named before.
@@ -35,7 +35,7 @@ def insist(job: SimulatedJob, *repeats: str, **problems: str) -> None:
     )
 
 
-def rule(job: SimulatedJob, **sides: Side) -> None:
+def rule_on_disputes(job: SimulatedJob, **sides: Side) -> None:
     """Let the judge rule for the writer or the reviewer of each step."""
     rulings = Rulings(
         rulings=tuple(
@@ -57,7 +57,7 @@ def insist_randomly(job: SimulatedJob, dice: Random) -> None:
     steps = sorted(job.state.steps)
     sent_back = dice.sample(steps, dice.randint(1, len(steps)))
     earlier = {step for review in job.state.rounds_now for step in review.steps}
-    insist(
+    send_back(
         job,
         *(step for step in sent_back if step in earlier and dice.random() < 0.7),
         **dict.fromkeys(sent_back, "wrong"),
@@ -69,7 +69,7 @@ def rule_randomly(job: SimulatedJob, dice: Random) -> None:
     if dice.random() < 0.2:
         job.append(Arbitrated(result=job.finish("judge", "failed"), problem="the judge failed"))
     else:
-        rule(job, **{step: dice.choice(list(Side)) for step in quarrels(job.state)})
+        rule_on_disputes(job, **{step: dice.choice(list(Side)) for step in quarrels(job.state)})
 
 
 def check_disputed_reviews(job: SimulatedJob) -> None:

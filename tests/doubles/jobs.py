@@ -79,7 +79,7 @@ def text_of(handoff_id: str) -> str:
     return f"the message of {handoff_id}"
 
 
-def issued(
+def issued_event(
     handoff_id: str,
     role: str = "researcher",
     group: str | None = "g1",
@@ -110,7 +110,7 @@ def issue(
 ) -> None:
     """Issue these handoffs as one group."""
     events = [
-        issued(handoff_id, role, group, index, max_microusd)
+        issued_event(handoff_id, role, group, index, max_microusd)
         for index, handoff_id in enumerate(handoff_ids)
     ]
     due_at = store.connection.now() + 3_600
@@ -124,7 +124,7 @@ def issue_to_a_child(store: Store, job_id: JobId, handoff_id: str) -> JobId:
     submitted yet.
     """
     child = Child(job_id=new_job_id(), limits=JobLimits())
-    event = issued(handoff_id, "supervisor", None).model_copy(update={"child": child})
+    event = issued_event(handoff_id, "supervisor", None).model_copy(update={"child": child})
     due_at = store.connection.now() + 3_600
     store.journal.commit(
         Commit(job_id=job_id, expected=version_of(store, job_id), events=[event], due_at=due_at)
@@ -144,7 +144,7 @@ def claim(
     )
 
 
-def granted(store: Store, job_id: JobId, handoff_id: str, worker: str = "w1") -> Claim:
+def granted_claim(store: Store, job_id: JobId, handoff_id: str, worker: str = "w1") -> Claim:
     claimed = claim(store, job_id, handoff_id, worker)
     assert claimed.verdict is ClaimVerdict.GRANTED
     return claimed
@@ -175,7 +175,7 @@ def result_of(claimed: Claim, output: str = "An answer.") -> HandoffResult:
     )
 
 
-def finished(result: HandoffResult) -> HandoffFinished:
+def finished_event(result: HandoffResult) -> HandoffFinished:
     return HandoffFinished(
         handoff_id=result.handoff_id,
         status=result.status,
@@ -187,9 +187,9 @@ def finished(result: HandoffResult) -> HandoffFinished:
     )
 
 
-def ended(claimed: Claim, result: HandoffResult, *more: Event) -> FinishReply:
+def finish_with(claimed: Claim, result: HandoffResult, *more: Event) -> FinishReply:
     """Finish the handoff with this result and these events."""
-    return claimed.finish(claimed.end(result, (finished(result), *more)))
+    return claimed.finish(claimed.end(result, (finished_event(result), *more)))
 
 
 def finish(claimed: Claim, output: str = "An answer.", *more: Event) -> int | None:
@@ -198,12 +198,12 @@ def finish(claimed: Claim, output: str = "An answer.", *more: Event) -> int | No
     """
     result = result_of(claimed, output)
     try:
-        return ended(claimed, result, *more).parts_left
+        return finish_with(claimed, result, *more).parts_left
     except Interrupted:
         return None
 
 
-def replied(
+def model_reply(
     input_tokens: int = 100,
     output_tokens: int = 20,
     microusd: int | None = 5,
@@ -241,17 +241,17 @@ def nothing_reserved(store: Store, job_id: JobId) -> bool:
     )
 
 
-def everything(store: Store) -> dict[bytes, bytes]:
+def redis_dump(store: Store) -> dict[bytes, bytes]:
     """Return a dump of every key in Redis. Two equal dumps show that nothing was written."""
     return {name: store.connection.redis.dump(name) for name in store.connection.redis.scan_iter()}
 
 
-def verdict(claimed: Claim, worst: WorstCase) -> bytes:
+def reservation_verdict(claimed: Claim, worst: WorstCase) -> bytes:
     """Reserve a call, and return the verdict: `ok`, `wait` or the name of a limit."""
-    return full_verdict(claimed, worst)[-1]
+    return reservation_answer(claimed, worst)[-1]
 
 
-def full_verdict(claimed: Claim, worst: WorstCase) -> list[bytes]:
+def reservation_answer(claimed: Claim, worst: WorstCase) -> list[bytes]:
     """Return the full answer to a reservation. A refusal includes the level of the limit."""
     answer: list[bytes] = claimed._turn(worst=worst)
     return answer

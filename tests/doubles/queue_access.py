@@ -16,7 +16,7 @@ from tests.doubles.sweep_states import QUEUE
 
 
 @contextmanager
-def consuming(app: Celery) -> Iterator[Any]:
+def queue_consumer(app: Celery) -> Iterator[Any]:
     """Yield a consumer of the queue, whose `get` returns the next message."""
     with app.connection_for_read() as connection, connection.SimpleQueue(QUEUE) as queue:
         yield queue

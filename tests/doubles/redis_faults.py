@@ -50,7 +50,7 @@ class OwnRedis:
         """Start the server, and return when it answers."""
         self._server = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
         with redis.Redis.from_url(self.url) as client:
-            wait_until(lambda: _answers(client), what="a Redis of its own")
+            wait_until(lambda: _answers(client), expected="a Redis of its own")
 
     def kill(self) -> None:
         """Kill the server, and return when it is gone."""
@@ -70,7 +70,7 @@ def kill_redis(processes: Processes) -> None:
     """Kill Redis, and return when it has restarted."""
     pid = processes.pids()["redis"]
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: processes.pids().get("redis", pid) != pid, what="another Redis")
+    wait_until(lambda: processes.pids().get("redis", pid) != pid, expected="another Redis")
     processes.wait_until_ready()
 
 

@@ -69,13 +69,13 @@ class WatchedRedis:
 
     def wait_for_copy(self) -> None:
         """Wait until the replica has all data of the primary."""
-        wait_until(self._is_copied, what="a whole copy")
+        wait_until(self._is_copied, expected="a whole copy")
 
     def wait_for_another_primary(self) -> None:
         """Wait until the last sentinel reports the replica as the primary."""
         wait_until(
             lambda: _primary_by(self, self.sentinels[-1])["port"] == self.public_ports["redis-2"],
-            what="another primary",
+            expected="another primary",
         )
 
     def switch(self) -> None:
@@ -88,7 +88,7 @@ class WatchedRedis:
             primary.execute_command("FAILOVER")
             wait_until(
                 lambda: primary.info("replication")["role"] == "slave",
-                what="the end of the old primary's role",
+                expected="the end of the old primary's role",
             )
         for name in self.sentinels:
             with redis.Redis(port=self.ports[name], password=self.sentinel_password) as sentinel:
@@ -97,7 +97,7 @@ class WatchedRedis:
                 sentinel.sentinel_set(NAME, "auth-pass", self.password)
         wait_until(
             lambda: _primary_by(self, self.sentinels[0])["is_master"],
-            what="sentinels that know the new primary",
+            expected="sentinels that know the new primary",
         )
 
     def _is_copied(self) -> bool:
@@ -129,7 +129,7 @@ def watched_redis(folder: Path, *, tls: bool = False) -> Iterator[WatchedRedis]:
             _start(watched, folder, name)
         wait_until(
             lambda: all(_knows_all(watched, name) for name in watched.sentinels),
-            what="sentinels that know each other",
+            expected="sentinels that know each other",
         )
         yield watched
 

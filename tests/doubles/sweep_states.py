@@ -21,7 +21,7 @@ def make_due(store: Store, job_id: JobId) -> None:
     store.connection.redis.zadd(keys.DUE, {job_id: 1})
 
 
-def published(store: Store, *messages: str, queue: str = QUEUE) -> None:
+def publish(store: Store, *messages: str, queue: str = QUEUE) -> None:
     """Put messages into the queue, and forget which of its handoffs were taken."""
     store.connection.redis.lpush(queue, *messages)
     store.connection.redis.delete(keys.OUT + queue)

@@ -65,7 +65,9 @@ class Handoff:
             process.wait()
 
     def wait_for_text(self, text: str, *, file: str = "err", timeout_s: float = 90.0) -> None:
-        wait_until(lambda: text in self.read(file), timeout_s=timeout_s, what=f"{text!r} in {file}")
+        wait_until(
+            lambda: text in self.read(file), timeout_s=timeout_s, expected=f"{text!r} in {file}"
+        )
 
     def read(self, file: str) -> str:
         return (self.folder / file).read_text()

@@ -29,7 +29,7 @@ def fleet(running_fleet: Fleet) -> Iterator[Fleet]:
     """Yield the shared fleet when all its processes run. Fail if the test leaves one of our keys
     without an expiry.
     """
-    wait_until(running_fleet.is_complete, timeout_s=60, what="the fleet")
+    wait_until(running_fleet.is_complete, timeout_s=60, expected="the fleet")
     yield running_fleet
     running_fleet.model.release_all()
     assert running_fleet.keys_without_expiry == []

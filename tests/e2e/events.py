@@ -42,7 +42,7 @@ class FlowerView:
         """
         uuid = f"{job_id}:{handoff_id}"
         try:
-            wait_until(lambda: self.states_of(job_id, handoff_id)[-1:] == [state], what=state)
+            wait_until(lambda: self.states_of(job_id, handoff_id)[-1:] == [state], expected=state)
         except AssertionError as error:
             raise AssertionError(
                 f"{uuid} was shown as {self.states_of(job_id, handoff_id)}, and never as {state} in the end"
@@ -62,7 +62,7 @@ def watched_events(app: Celery) -> Iterator[FlowerView]:
             daemon=True,
         )
         thread.start()
-        wait_until(lambda: _is_subscribed(app, view), what="an event to be seen")
+        wait_until(lambda: _is_subscribed(app, view), expected="an event to be seen")
         yield view
         receiver.should_stop = True
         thread.join(10)

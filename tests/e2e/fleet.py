@@ -297,7 +297,7 @@ class Fleet:
         if number is signal.SIGKILL:
             wait_until(
                 lambda: pid not in self.system.processes.pids().values(),
-                what="the end of a process",
+                expected="the end of a process",
             )
 
     def occupy(self, name: str) -> tuple[JobId, list[HeldCall]]:
@@ -323,7 +323,7 @@ class Fleet:
             ]
             return matching if len(matching) == steps else []
 
-        return wait_until(messages, what=f"{steps} messages in the queue")
+        return wait_until(messages, expected=f"{steps} messages in the queue")
 
     @property
     def redis(self) -> Any:

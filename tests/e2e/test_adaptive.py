@@ -120,7 +120,7 @@ def test_ready_steps_start_while_the_replanner_runs(fleet: Fleet) -> None:
     )
     assert held.arrived.wait(30)
 
-    wait_until(lambda: fleet.model.calls["thinks", "c", 1], what="the last step of the plan")
+    wait_until(lambda: fleet.model.calls["thinks", "c", 1], expected="the last step of the plan")
     assert patches(fleet, job_id) == []
     held.release.set()
     fleet.wait_for_success(job_id)
@@ -141,7 +141,7 @@ def test_a_step_that_has_not_begun_is_dropped_and_another_changed(fleet: Fleet) 
     job_id = submit_adaptive(
         fleet, "changed", tool_call_reply(change, drop), a="", slow="", b="slow", c="b"
     )
-    patch = wait_until(lambda: patches(fleet, job_id), what="the patch")[0]
+    patch = wait_until(lambda: patches(fleet, job_id), expected="the patch")[0]
     slow.release.set()
     result = fleet.wait_for_success(job_id)
 
@@ -279,7 +279,7 @@ def test_after_a_final_patch_the_replanner_is_not_asked_and_no_new_step_begins(
 ) -> None:
     slow = fleet.model.hold("finalizes", "slow")
     job_id = submit_adaptive(fleet, "finalizes", json_reply(FINALIZE), a="", slow="", b="slow")
-    patch = wait_until(lambda: patches(fleet, job_id), what="the decision")[0]
+    patch = wait_until(lambda: patches(fleet, job_id), expected="the decision")[0]
     slow.release.set()
     result = fleet.wait_for_end(job_id)
 

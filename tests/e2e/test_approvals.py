@@ -41,7 +41,7 @@ def wait_for_question(fleet: Fleet, job_id: JobId, subject: ApprovalOf) -> None:
     wait_until(
         lambda: fleet.jobs.standing(job_id).approval == subject,
         timeout_s=30,
-        what=f"the question about the {subject}",
+        expected=f"the question about the {subject}",
     )
 
 
@@ -49,7 +49,7 @@ def kill_supervisors(fleet: Fleet) -> None:
     for name, pid in fleet.system.processes.pids().items():
         if name.startswith("s"):
             fleet.kill(pid)
-    wait_until(fleet.is_complete, timeout_s=60, what="the fleet")
+    wait_until(fleet.is_complete, timeout_s=60, expected="the fleet")
 
 
 def test_a_job_waits_across_a_restart_of_all_supervisors_and_its_time_does_not_run(
@@ -72,14 +72,14 @@ def test_a_job_waits_across_a_restart_of_all_supervisors_and_its_time_does_not_r
     wait_until(
         lambda: fleet.model.calls["approve", "planner", 1] == 2,
         timeout_s=30,
-        what="the second plan",
+        expected="the second plan",
     )
     wait_for_question(fleet, job_id, ApprovalOf.PLAN)
     fleet.jobs.approve(job_id)
     wait_for_question(fleet, job_id, ApprovalOf.RESEARCH)
     fleet.jobs.reject(job_id, "Once more.", ["b"])
     wait_until(
-        lambda: fleet.model.calls["approve", "b", 1] == 2, timeout_s=30, what="the step again"
+        lambda: fleet.model.calls["approve", "b", 1] == 2, timeout_s=30, expected="the step again"
     )
     wait_for_question(fleet, job_id, ApprovalOf.RESEARCH)
     fleet.jobs.approve(job_id)
@@ -180,7 +180,7 @@ def test_a_rejection_with_the_users_own_plan_reaches_the_planner_before_the_next
     wait_until(
         lambda: fleet.model.calls["drafted", "planner", 1] == 2,
         timeout_s=30,
-        what="the second plan",
+        expected="the second plan",
     )
     wait_for_question(fleet, job_id, ApprovalOf.PLAN)
     job_text = handoff.run("show", job_id, "--full", HANDOFF_REDIS_URL=url).stdout

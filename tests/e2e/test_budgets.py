@@ -164,7 +164,7 @@ def test_fifty_specialists_on_a_budget_of_ten_calls_make_ten_calls_kills_include
     wait_until(
         lambda: greedy.paid[name] == calls_before_kill and jobs.standing(job_id).turns >= 4,
         timeout_s=60,
-        what="calls",
+        expected="calls",
     )
     pid = system.processes.pids()["w1"]
     os.kill(pid, signal.SIGKILL)
@@ -177,7 +177,7 @@ def test_fifty_specialists_on_a_budget_of_ten_calls_make_ten_calls_kills_include
     )
     assert "the job's budget is spent" in " ".join(result.notes)
     assert (greedy.paid[name], result.usage["turns"]) == (10, 10)
-    wait_until(lambda: "w1" in system.processes.pids(), timeout_s=30, what="the worker")
+    wait_until(lambda: "w1" in system.processes.pids(), timeout_s=30, expected="the worker")
 
 
 def test_a_review_that_rewords_its_request_ends_with_open_points(
@@ -221,7 +221,9 @@ def test_a_job_that_asks_for_budget_waits_for_its_user_and_continues_with_more(
         Request("plan asking of 1", limits=JobLimits(max_turns=3, on_limit=OnLimit.ASK))
     )
     wait_until(
-        lambda: "decision" in jobs.standing(job_id).waiting_for, timeout_s=60, what="the question"
+        lambda: "decision" in jobs.standing(job_id).waiting_for,
+        timeout_s=60,
+        expected="the question",
     )
     assert f"handoff retry {job_id} --max-usd X" in jobs.standing(job_id).waiting_for
     assert greedy.paid["asking"] == 3
@@ -229,7 +231,7 @@ def test_a_job_that_asks_for_budget_waits_for_its_user_and_continues_with_more(
     wait_until(
         lambda: greedy.paid["asking"] == 6 and "decision" in jobs.standing(job_id).waiting_for,
         timeout_s=60,
-        what="the second question",
+        expected="the second question",
     )
 
     jobs.cancel(job_id)
@@ -352,7 +354,7 @@ def test_half_a_dollar_pays_for_the_review_of_five_steps_after_two_kills(
             wait_until(
                 partial(model.has_called, calls_of_each),
                 timeout_s=60,
-                what="calls that wait for an answer",
+                expected="calls that wait for an answer",
             )
             os.kill(system.processes.pids()["everyone"], signal.SIGKILL)
         model.release.set()

@@ -151,7 +151,7 @@ def test_nothing_runs_5_seconds_after_the_command_was_killed(
         wait_until(
             lambda: not handoff.remaining_processes(),
             timeout_s=5.0,
-            what="the end of all processes",
+            expected="the end of all processes",
         )
 
 

@@ -175,7 +175,7 @@ def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
     try:
         wait_until(
             lambda: len(store.presence.announcements()) > before,
-            what="an announcement of the worker",
+            expected="an announcement of the worker",
         )
         assert worker.poll() is None
     finally:

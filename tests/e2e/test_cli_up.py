@@ -116,7 +116,7 @@ def test_no_child_process_survives_a_kill(handoff: Handoff) -> None:
         wait_until(
             lambda: not handoff.remaining_processes(),
             timeout_s=5.0,
-            what="the end of all processes",
+            expected="the end of all processes",
         )
 
 
@@ -205,7 +205,9 @@ def test_worker_and_supervisor_are_celery_workers_of_the_right_queues(
             "supervisor", HANDOFF_REDIS_URL=redis_url, HANDOFF_READY_FILE=str(ready["supervisor"])
         ),
     ):
-        wait_until(lambda: all(file.exists() for file in ready.values()), timeout_s=40, what="both")
+        wait_until(
+            lambda: all(file.exists() for file in ready.values()), timeout_s=40, expected="both"
+        )
         findings = {
             finding["about"]: finding["found"]
             for finding in json.loads(
@@ -226,7 +228,7 @@ def test_every_line_of_a_workers_log_is_json(
     with handoff.started(
         "worker", "--all", HANDOFF_REDIS_URL=redis_url, HANDOFF_READY_FILE=str(ready)
     ):
-        wait_until(ready.exists, timeout_s=40, what="the worker")
+        wait_until(ready.exists, timeout_s=40, expected="the worker")
 
     lines = handoff.read("err").splitlines()
     assert lines

@@ -199,7 +199,7 @@ class Reader:
         with commands.started(*arguments, **variables) as process:
             wait_until(
                 lambda: process.poll() is not None or self.is_ready(commands, arguments, port),
-                what=f"{shlex.join(words)}, ready or ended,",
+                expected=f"{shlex.join(words)}, ready or ended,",
             )
             assert self.is_ready(commands, arguments, port), commands.read("err")
             exit_code = interrupt(process)

@@ -89,7 +89,7 @@ def test_doctor_fails_while_workers_model_calls_fail(
         ]
         return lines[0] if lines else None
 
-    line = wait_until(failure, timeout_s=60, what="the failure in a line of doctor")
+    line = wait_until(failure, timeout_s=60, expected="the failure in a line of doctor")
     assert line is not None
     assert line["level"] == "fail"
     assert REFUSAL in line["found"]
@@ -98,7 +98,7 @@ def test_doctor_fails_while_workers_model_calls_fail(
 
     shell.server.script = answers
     shell.run_job()
-    wait_until(lambda: failure() is None, timeout_s=60, what="a doctor without the failure")
+    wait_until(lambda: failure() is None, timeout_s=60, expected="a doctor without the failure")
     assert shell.doctor()[0] == 0
 
 
@@ -124,7 +124,7 @@ def test_a_worker_of_another_model_is_a_warning(shell: Shell) -> None:
     )
     shell.system.processes.start(spec)
 
-    wait_until(lambda: shell.levels("models") == {"warn"}, timeout_s=60, what="a warning")
+    wait_until(lambda: shell.levels("models") == {"warn"}, timeout_s=60, expected="a warning")
     assert shell.doctor()[0] == 0
 
 

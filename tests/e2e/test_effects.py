@@ -140,7 +140,7 @@ def kill_one(fleet: Fleet, dice: Random) -> None:
     """Kill a random process, and wait until it has restarted."""
     pids = {name: pid for name, pid in fleet.system.processes.pids().items() if name != "redis"}
     fleet.kill(pids[dice.choice(sorted(pids))])
-    wait_until(fleet.is_complete, timeout_s=60, what="the fleet")
+    wait_until(fleet.is_complete, timeout_s=60, expected="the fleet")
 
 
 def has_progress(mail_fleet: MailFleet, sent: int, job_ids: Sequence[JobId]) -> bool:
@@ -164,7 +164,7 @@ def test_no_mail_is_sent_twice_although_random_processes_are_killed(mail_fleet: 
 
     for _ in range(KILLS):
         sent = sum(mail_fleet.sent().values())
-        wait_until(partial(has_progress, mail_fleet, sent, job_ids), what="the next mail")
+        wait_until(partial(has_progress, mail_fleet, sent, job_ids), expected="the next mail")
         kill_one(fleet, dice)  # The tool may still run in this worker.
     results = [fleet.wait_for_end(job_id, within_s=120) for job_id in job_ids]
 
@@ -179,11 +179,11 @@ def test_no_mail_is_sent_before_the_review_and_the_approval_and_then_it_is_sent_
 ) -> None:
     fleet = mail_fleet.fleet
     job_id = mail_fleet.submit_reviewed("letter")
-    wait_until(lambda: waits_for_approval(fleet, job_id), what="the question about the step")
+    wait_until(lambda: waits_for_approval(fleet, job_id), expected="the question about the step")
     assert fleet.model.calls["letter", "assessor", 1] == 1
     for name in ("s1", "w1", "w2", "w3"):
         fleet.kill(fleet.system.processes.pids()[name])
-    wait_until(fleet.is_complete, timeout_s=60, what="the fleet")
+    wait_until(fleet.is_complete, timeout_s=60, expected="the fleet")
     assert (waits_for_approval(fleet, job_id), mail_fleet.sent()) == (True, Counter())
 
     fleet.jobs.approve(job_id, steps=["send"])
@@ -197,7 +197,7 @@ def test_a_rejected_mail_is_never_sent_and_the_job_ends_with_the_reason(
 ) -> None:
     fleet = mail_fleet.fleet
     job_id = mail_fleet.submit_reviewed("refused")
-    wait_until(lambda: waits_for_approval(fleet, job_id), what="the question about the step")
+    wait_until(lambda: waits_for_approval(fleet, job_id), expected="the question about the step")
     fleet.jobs.reject(job_id, "Not this one.")
     result = fleet.wait_for_end(job_id)
 
@@ -213,9 +213,10 @@ def test_a_retry_sends_no_mail_again_unless_the_step_is_named(mail_fleet: MailFl
 
     fleet.jobs.retry(job_id, from_step="write")
     wait_until(
-        lambda: fleet.model.calls["again", "write", 1] == 2, what="the second run of the other step"
+        lambda: fleet.model.calls["again", "write", 1] == 2,
+        expected="the second run of the other step",
     )
-    wait_until(lambda: fleet.jobs.standing(job_id).status.ended, what="the end of the retry")
+    wait_until(lambda: fleet.jobs.standing(job_id).status.ended, expected="the end of the retry")
     assert mail_fleet.sent() == Counter({"send@again": 1})
     fleet.jobs.retry(job_id, from_step="send")
-    wait_until(lambda: mail_fleet.sent()["send@again"] == 2, what="the repeated mail")
+    wait_until(lambda: mail_fleet.sent()["send@again"] == 2, expected="the repeated mail")

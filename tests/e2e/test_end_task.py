@@ -77,8 +77,8 @@ def test_the_users_worker_runs_the_task_once_with_the_end_of_the_job(
         redis.Redis.from_url(redis_url) as host,
     ):
         job_id = submit(system, notify.s(7, order="A-1042"))
-        wait_until(lambda: calls(host), what="the host's task")
-        wait_until(lambda: tries(system, job_id)[-1].delivered, what="the event in the journal")
+        wait_until(lambda: calls(host), expected="the host's task")
+        wait_until(lambda: tries(system, job_id)[-1].delivered, expected="the event in the journal")
 
         ((task_id, end, args, kwargs),) = calls(host)
         assert (end["job_id"], args, kwargs) == (job_id, [7], {"order": "A-1042"})
@@ -98,16 +98,18 @@ def test_a_task_that_is_sent_again_after_a_kill_of_the_supervisor_keeps_its_id(
         broker = redis_url.replace(f":{address.port}", f":{proxy.port}")
         with system_with_host(tmp_path, broker, redis_url) as system:
             job_id = submit(system, notify.s())
-            wait_until(lambda: tries(system, job_id), what="the first try")
+            wait_until(lambda: tries(system, job_id), expected="the first try")
             pid = system.processes.pids()["supervisor"]
             os.kill(pid, signal.SIGKILL)
             wait_until(
                 lambda: system.processes.pids().get("supervisor") not in (None, pid),
-                what="another supervisor",
+                expected="another supervisor",
             )
             proxy.open(address.hostname or "", address.port or 0)
-            wait_until(lambda: calls(host), timeout_s=RETRIED_WITHIN_S, what="the host's task")
-            wait_until(lambda: tries(system, job_id)[-1].delivered, what="the event in the journal")
+            wait_until(lambda: calls(host), timeout_s=RETRIED_WITHIN_S, expected="the host's task")
+            wait_until(
+                lambda: tries(system, job_id)[-1].delivered, expected="the event in the journal"
+            )
 
             assert {task_id for task_id, *_ in calls(host)} == {calls(host)[0][0]}
             assert calls(host)[0][1]["job_id"] == job_id

@@ -201,7 +201,9 @@ def test_an_interrupted_run_loses_no_job_and_continues_under_its_name(
     with system.handoff.started(*command, **system.environment) as process:
         system.handoff.wait_for_text("1/3  right")
         wait_until(
-            lambda: system.model.calls["work"] == 2, timeout_s=30, what="the call of the slow case"
+            lambda: system.model.calls["work"] == 2,
+            timeout_s=30,
+            expected="the call of the slow case",
         )
         assert interrupt(process) == 130
     assert "the same command with --run cut-short continues here" in system.handoff.read("err")
@@ -293,7 +295,9 @@ def test_an_interrupted_comparison_continues_under_its_name(system: EvaluatedSys
     command = ("compare", "slow: what is it?", "--no-judge", "--run", "broken-off")
     with system.handoff.started(*command, **system.environment) as process:
         wait_until(
-            lambda: system.model.calls["work"] >= 1, timeout_s=30, what="the call of a slow case"
+            lambda: system.model.calls["work"] >= 1,
+            timeout_s=30,
+            expected="the call of a slow case",
         )
         assert interrupt(process) == 130
     assert "the same command with --run broken-off continues here" in system.handoff.read("err")

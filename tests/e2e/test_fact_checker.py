@@ -142,7 +142,7 @@ def test_a_person_approves_an_answer_after_its_fact_check(fleet: Fleet, script: 
     wait_until(
         lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.ANSWER,
         timeout_s=30,
-        what="the question",
+        expected="the question",
     )
     assert len(script.checked) == 2
     fleet.jobs.approve(job_id)

@@ -75,7 +75,7 @@ def wait_for_messages(fleet: Fleet, at_least: int) -> None:
     wait_until(
         lambda: fleet.redis.llen(SPECIALIST) >= at_least,
         timeout_s=90,
-        what=f"{at_least} messages in the queue",
+        expected=f"{at_least} messages in the queue",
     )
 
 

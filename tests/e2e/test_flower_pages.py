@@ -66,7 +66,7 @@ def fleet(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def test_the_broker_page_lists_all_queues_of_the_fleet(fleet: Fleet) -> None:
-    wait_until(lambda: set(fleet.queues()) == QUEUES, what="all queues")
+    wait_until(lambda: set(fleet.queues()) == QUEUES, expected="all queues")
 
     page = fleet.page("/broker")
     assert [queue for queue in QUEUES if f"<td>{queue}</td>" not in page] == []
@@ -82,7 +82,7 @@ def test_a_failed_job_counts_as_failed(fleet: Fleet) -> None:
         tasks = fleet.json("/api/tasks?taskname=supervisor.job").values()
         return [task["worker"] for task in tasks if task["state"] == "FAILURE"]
 
-    (worker,) = wait_until(failed_jobs, what="the failed job in Flower")
+    (worker,) = wait_until(failed_jobs, expected="the failed job in Flower")
     workers = {row["hostname"]: row for row in fleet.json("/workers?json=1")["data"]}
     assert workers[worker]["task-failed"] == 1
     assert set(workers) == {name for name in workers if workers[name]["status"]}, "no phantoms"

@@ -74,7 +74,7 @@ def test_search_finds_roles_jobs_and_steps_also_after_a_restart_and_a_kill(
         assert search_handoffs(search, first) == first_states
         second, second_states = run_job(handoff, url, search, "What is IVF?")
         kill_flower_after_save(handoff)
-        wait_until(search.is_available, timeout_s=60, what="another Flower")
+        wait_until(search.is_available, timeout_s=60, expected="another Flower")
         assert (search_handoffs(search, first), search_handoffs(search, second)) == (
             first_states,
             second_states,
@@ -87,7 +87,9 @@ def run_job(handoff: Handoff, url: str, search: Search, request: str) -> tuple[s
         "run", request, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=url
     )
     job_id: str = json.loads(completed.stdout)["job_id"]
-    return job_id, wait_until(lambda: final_states(search(f"{job_id}:")), what="the job's tasks")
+    return job_id, wait_until(
+        lambda: final_states(search(f"{job_id}:")), expected="the job's tasks"
+    )
 
 
 def kill_flower_after_save(handoff: Handoff) -> None:
@@ -95,7 +97,7 @@ def kill_flower_after_save(handoff: Handoff) -> None:
     state_folder = handoff.folder / ".handoff" / "flower"
     assert state_folder.stat().st_mode & 0o777 == 0o700
     now_ns = time.time_ns()
-    wait_until(lambda: is_saved_after(now_ns, state_folder), what="a save")
+    wait_until(lambda: is_saved_after(now_ns, state_folder), expected="a save")
     (pid,) = (pid for pid, command in processes() if f"--db={handoff.folder}" in command)
     os.kill(pid, signal.SIGKILL)
 

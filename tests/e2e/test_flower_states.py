@@ -50,12 +50,12 @@ def test_a_failed_handoff_has_failed_without_the_models_text_and_its_chord_conti
     failed = events.wait_for_state(job_id, "b.1", "FAILURE")
     last.release.set()
     fleet.wait_for_end(job_id)
-    wait_until(lambda: failed.started, what="the event `task-started`")
+    wait_until(lambda: failed.started, expected="the event `task-started`")
 
     assert failed.exception == "failed", "no event may come later and remove the reason"
     assert MODEL_TEXT not in str(failed.as_dict())
     group = next(event.group for event in fleet.issued(job_id) if event.step_id == "b")
-    wait_until(lambda: events.states_of(job_id, f"{group}:fan-in"), what="the chord's body")
+    wait_until(lambda: events.states_of(job_id, f"{group}:fan-in"), expected="the chord's body")
 
 
 def test_an_ended_job_is_shown_with_its_status(fleet: Fleet, events: FlowerView) -> None:
@@ -123,14 +123,14 @@ def test_a_handoff_that_another_worker_finished_has_succeeded_once(
     pid = fleet.pid_of(job_id, "a.1")
     fleet.kill(pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: fleet.pid_of(job_id, "a.1") != pid, what="another worker's claim")
+        wait_until(lambda: fleet.pid_of(job_id, "a.1") != pid, expected="another worker's claim")
     finally:
         fleet.kill(pid, signal.SIGCONT)
         held.release.set()
     fleet.wait_for_success(job_id)
     wait_until(
         lambda: fleet.has_logged("left to another delivery", job_id),
-        what="the end of the first attempt",
+        expected="the end of the first attempt",
     )
 
     events.wait_for_state(job_id, "a.1", "SUCCESS")
@@ -148,7 +148,7 @@ def test_a_released_handoff_waits_for_another_worker_and_then_succeeds(
         assert call.arrived.wait(30)
     pid = fleet.pid_of(job_id, "a.1")
     fleet.kill(pid, signal.SIGTERM)
-    wait_until(lambda: pid not in fleet.announced_workers(), what="the shutdown")
+    wait_until(lambda: pid not in fleet.announced_workers(), expected="the shutdown")
     held.release.set()
 
     assert (
@@ -164,7 +164,7 @@ def test_a_released_handoff_waits_for_another_worker_and_then_succeeds(
     wait_until(
         lambda: pid not in fleet.system.processes.pids().values(),
         timeout_s=60,
-        what="the end of the stopped worker",
+        expected="the end of the stopped worker",
     )
 
 
@@ -177,7 +177,8 @@ def test_a_parked_handoff_of_a_cancelled_job_was_revoked(fleet: Fleet, events: F
 
     task = events.wait_for_state(job_id, "a.1", "REVOKED")
     wait_until(
-        lambda: task.name == task_of(SPECIALIST), what="the task's name in an event of its worker"
+        lambda: task.name == task_of(SPECIALIST),
+        expected="the task's name in an event of its worker",
     )
     assert events.states_of(job_id, "a.1")[-1] == "REVOKED"
     assert fleet.wait_for_end(job_id).status is JobStatus.CANCELLED

@@ -170,7 +170,7 @@ def test_a_handoff_that_freezes_three_workers_fails_and_its_job_continues_withou
     )
     wait_until(
         lambda: freezes(fleet, "w1", "w2", "w3") == MAX_CLAIMS,
-        what="the end of the last frozen worker",
+        expected="the end of the last frozen worker",
     )
     assert result.status is JobStatus.PARTIAL
 
@@ -185,7 +185,7 @@ def test_a_job_that_freezes_supervisors_fails_and_other_jobs_continue(
     fleet.wait_for_success(job_ids["nobody"])
     wait_until(
         lambda: freezes(fleet, "s1", "s2") >= MAX_LOOKS,
-        what="the end of the last frozen supervisor",
+        expected="the end of the last frozen supervisor",
     )
     most = 1 + MAX_LOOKS + 1
     assert freezes(fleet, "s1", "s2") <= most, (

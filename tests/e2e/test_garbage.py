@@ -122,7 +122,7 @@ def test_invalid_messages_become_dead_letters_and_no_process_ends(fleet: Fleet, 
         newest = fleet.jobs.store.dead_letters.newest()
         return newest if len(newest) >= len(messages) else []
 
-    letters = wait_until(new_letters, what="a dead letter for each")
+    letters = wait_until(new_letters, expected="a dead letter for each")
 
     assert [
         reason for reason in messages if not any(reason in letter.reason for letter in letters)
@@ -132,7 +132,7 @@ def test_invalid_messages_become_dead_letters_and_no_process_ends(fleet: Fleet, 
     assert "not json" in {letter.body for letter in letters}
     wait_until(
         lambda: not fleet.redis.exists(queue) and unacknowledged(fleet) <= unacknowledged_before,
-        what="the acknowledgement of every message",
+        expected="the acknowledgement of every message",
     )
     fleet.wait_for_success(fleet.submit(f"after-garbage-{queue}", a="", b="a"))
     assert fleet.system.processes.pids() == processes
@@ -171,7 +171,7 @@ def test_invalid_headers_and_callbacks_end_no_process(fleet: Fleet, queue: str) 
 
     wait_until(
         lambda: not fleet.redis.exists(queue) and unacknowledged(fleet) <= unacknowledged_before,
-        what="the acknowledgement of every message",
+        expected="the acknowledgement of every message",
     )
     fleet.wait_for_success(fleet.submit(f"after-oddities-{queue}", a=""))
     assert fleet.system.processes.pids() == processes

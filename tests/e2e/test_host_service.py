@@ -42,13 +42,15 @@ def test_a_users_task_runs_again_after_a_kill_of_its_worker(
     with redis.Redis.from_url(redis_url) as host_redis:
         processes.start(spec)
         host.send_task("host.hold", ignore_result=True)
-        wait_until(lambda: host_redis.llen(STARTED) == 1, what="the host's task")
+        wait_until(lambda: host_redis.llen(STARTED) == 1, expected="the host's task")
 
         os.kill(processes.pids()["host"], signal.SIGKILL)
 
-        wait_until(lambda: host_redis.llen(STARTED) == 2, what="the second run of the host's task")
+        wait_until(
+            lambda: host_redis.llen(STARTED) == 2, expected="the second run of the host's task"
+        )
         host_redis.rpush(MAY_END, "now")
-        wait_until(lambda: host_redis.get(ENDED) == b"1", what="the end of the host's task")
+        wait_until(lambda: host_redis.get(ENDED) == b"1", expected="the end of the host's task")
         job_ids = {job_id.decode() for job_id in host_redis.lrange(STARTED, 0, -1)}
     assert set(store.jobs.newest(9)) == job_ids
     assert not store.presence.presence().queues, (

@@ -86,12 +86,12 @@ def test_the_successor_of_a_killed_worker_waits_for_the_same_task(
         jobs = system.jobs()
         workflow = read_workflow(str(tmp_path / "stock.yaml"))
         job_id = jobs.submit(Request("How many are there?", workflow=workflow))
-        wait_until(lambda: calls(host), timeout_s=60, what="the host's task")
+        wait_until(lambda: calls(host), timeout_s=60, expected="the host's task")
         pid = system.processes.pids()["stock"]
         os.kill(pid, signal.SIGKILL)
         wait_until(
             lambda: system.processes.pids().get("stock") not in (None, pid),
-            what="another worker",
+            expected="another worker",
         )
         host.rpush("host:go", "now")
         result = jobs.result(job_id, wait_s=90)

@@ -130,7 +130,7 @@ def test_a_worker_that_is_stopped_finishes_its_turn_and_releases_the_rest_at_onc
     fleet.kill(pid, signal.SIGTERM)
     wait_until(
         lambda: "shutdown" in log.read_text(errors="replace")[earlier_length:].lower(),
-        what="the shutdown",
+        expected="the shutdown",
     )
     held.release.set()
     released_at = time.monotonic()

@@ -75,7 +75,7 @@ def process_of(pid_file: Path) -> Iterator[None]:
         if pid := pid_in(pid_file):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-            wait_until(lambda: not is_running(pid), timeout_s=90, what=f"the end of {pid}")
+            wait_until(lambda: not is_running(pid), timeout_s=90, expected=f"the end of {pid}")
 
 
 @pytest.mark.parametrize("app", APPS)
@@ -95,7 +95,7 @@ def test_a_worker_in_the_foreground_logs_to_the_file(
             stderr=err,
         )
     try:
-        wait_until(lambda: READY in text_of(log), timeout_s=90, what=f"{READY} in the log")
+        wait_until(lambda: READY in text_of(log), timeout_s=90, expected=f"{READY} in the log")
     finally:
         process.terminate()
         process.wait(timeout=90)
@@ -112,7 +112,7 @@ def test_a_detached_worker_logs_to_the_file(tmp_path: Path, redis_url: str, app:
             *("--detach", "--logfile", str(log), "--pidfile", str(pid_file)),
         )
 
-        wait_until(lambda: READY in text_of(log), timeout_s=90, what=f"{READY} in the log")
+        wait_until(lambda: READY in text_of(log), timeout_s=90, expected=f"{READY} in the log")
 
 
 def test_each_node_of_celery_multi_logs_to_its_own_file(tmp_path: Path, redis_url: str) -> None:
@@ -138,5 +138,5 @@ def test_each_node_of_celery_multi_logs_to_its_own_file(tmp_path: Path, redis_ur
             wait_until(
                 lambda log=log: f"{log.stem}@" in text_of(log) and READY in text_of(log),  # type: ignore[misc]
                 timeout_s=90,
-                what=f"{READY} in {log.name}",
+                expected=f"{READY} in {log.name}",
             )

@@ -101,11 +101,11 @@ def test_a_message_that_arrives_twice_runs_once(fleet: Fleet) -> None:
     dispatcher: Dispatcher = fleet.jobs._dispatcher
     for _ in range(3):
         dispatcher.publish_again(job_id, [duplicate])
-    wait_until(lambda: fleet.redis.llen(SPECIALIST) == 0, what="an empty queue")
+    wait_until(lambda: fleet.redis.llen(SPECIALIST) == 0, expected="an empty queue")
     held.release.set()
     fleet.wait_for_success(job_id)
     dispatcher.publish_again(job_id, [duplicate])
-    wait_until(lambda: fleet.redis.llen(SPECIALIST) == 0, what="an empty queue")
+    wait_until(lambda: fleet.redis.llen(SPECIALIST) == 0, expected="an empty queue")
 
     assert [fleet.model.calls["twice", step, 1] for step in ("a", "b", "assessor")] == [1, 1, 1]
     fleet.wait_for_success(job_id)
@@ -125,7 +125,7 @@ def test_a_malformed_message_becomes_a_dead_letter_with_its_reason_and_no_proces
     bodies = {"{", '{"schema_version": 7, "job_id": "j-000000000000"}', "42"}
     wait_until(
         lambda: {letter.body for letter in letters.newest()} == bodies,
-        what="a dead letter for each message",
+        expected="a dead letter for each message",
     )
 
     assert all(letter.queue == SPECIALIST and letter.reason for letter in letters.newest())

@@ -63,7 +63,7 @@ class TracedFleet:
         span_id = f"{job_span(job_id):016x}"
         job_spans = wait_until(
             lambda: [span for span in self.collector.spans if span.span_id == span_id],
-            what="the span of the job",
+            expected="the span of the job",
         )
         return self.collector.of_trace(job_spans[0].trace_id)
 
@@ -119,7 +119,7 @@ def complete_trace(traced: TracedFleet, job_id: JobId, chats: int) -> list[Recei
         has_calls = sum(span.name.startswith("chat ") for span in trace) >= chats
         return trace if has_calls and len(roots(trace)) == 1 else []
 
-    return wait_until(received, what=f"{chats} model calls in a trace without loose ends")
+    return wait_until(received, expected=f"{chats} model calls in a trace without loose ends")
 
 
 def roots(trace: list[ReceivedSpan]) -> list[str]:
@@ -231,7 +231,7 @@ def test_the_trace_is_complete_after_a_kill_of_a_worker(traced: TracedFleet) -> 
     agent_span_id = f"{handoff_span(job_id, HandoffId('a.1')):016x}"
     wait_until(
         lambda: [span for span in traced.collector.spans if span.parent_id == agent_span_id],
-        what="the first turn's spans",
+        expected="the first turn's spans",
     )
     traced.fleet.kill(traced.fleet.pid_of(job_id, "a.1"))
     traced.fleet.wait_for_success(job_id)

@@ -140,7 +140,9 @@ def test_hanging_tools_do_not_keep_a_stopping_worker_alive(fleet: Fleet) -> None
 
     os.kill(pid, signal.SIGTERM)
 
-    wait_until(lambda: fleet.system.processes.pids().get("worker") != pid, what="the worker's end")
+    wait_until(
+        lambda: fleet.system.processes.pids().get("worker") != pid, expected="the worker's end"
+    )
 
 
 def test_a_file_of_tools_may_start_a_thread_while_it_is_imported(

@@ -23,7 +23,7 @@ def test_a_parked_handoff_survives_all_processes_and_continues_in_time(
     wait_until(
         lambda: fleet.redis.hget(f"handoff:{{{job_id}}}:h:{handoff_id}", "parked"),
         timeout_s=60,
-        what="the parking",
+        expected="the parking",
     )
     parked = fleet.standing(job_id, handoff_id)
     assert (parked.state, parked.claims, parked.doing) == ("issued", 0, "rate limit")

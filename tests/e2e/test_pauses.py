@@ -32,7 +32,7 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
     job_id = fleet.submit("switch", turns=2, **dict.fromkeys(STEPS, ""))
     wait_until(
         lambda: sum(call.arrived.is_set() for call in held.values()) == 3,
-        what="three running turns",
+        expected="three running turns",
     )
     fleet.jobs.pause(SPECIALIST, "it cites nonsense")
     for call in held.values():
@@ -40,14 +40,14 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
     running = [step for step, call in held.items() if call.arrived.is_set()]
     wait_until(
         lambda: all(fleet.standing(job_id, f"{step}.1").held for step in running),
-        what="the hold of the handoffs that ran",
+        expected="the hold of the handoffs that ran",
     )
     reason = fleet.jobs.standing(job_id).waiting_for
     calls = sum(fleet.model.calls.values())
     other = fleet.submit("switch-too", a="")
     wait_until(
         lambda: fleet.issued(other)[-1].step_id == "a" if fleet.issued(other) else False,
-        what="a plan for another job",
+        expected="a plan for another job",
     )
 
     assert (
@@ -79,9 +79,9 @@ def test_workers_leave_the_messages_of_a_paused_role_in_its_queue(fleet: Fleet) 
             for text in texts
         }
 
-    wait_until(lambda: balance() == {0}, what="workers that take from the queue")
+    wait_until(lambda: balance() == {0}, expected="workers that take from the queue")
     fleet.jobs.pause(SPECIALIST)
-    wait_until(lambda: balance() == {1}, what="workers that leave it")
+    wait_until(lambda: balance() == {1}, expected="workers that leave it")
 
     job_id = fleet.submit("left-alone", a="", b="")
 
@@ -96,7 +96,7 @@ def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
     job_id = fleet.submit("no-plan", a="")
     wait_until(
         lambda: fleet.redis.zscore(keys.HELD + "planner", f"{job_id}/planner.1"),
-        what="the planner's handoff",
+        expected="the planner's handoff",
     )
 
     assert fleet.jobs.standing(job_id).waiting_for == (

@@ -65,7 +65,7 @@ def kill_and_stop_redis(processes: Processes) -> int:
         lambda: next(
             (pid for pid in [processes.pids().get("redis")] if pid and pid != old_pid), None
         ),
-        what="another Redis",
+        expected="another Redis",
     )
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -75,7 +75,7 @@ def kill_and_stop_redis(processes: Processes) -> int:
 def wait_for_seconds(seconds: float) -> None:
     """Wait for a time in which the fleet must do nothing."""
     until = time.monotonic() + seconds
-    wait_until(lambda: time.monotonic() >= until, what="the end of that time")
+    wait_until(lambda: time.monotonic() >= until, expected="the end of that time")
 
 
 @pytest.mark.parametrize("silence", [stop_redis, kill_and_stop_redis])
@@ -100,7 +100,7 @@ def test_processes_that_could_not_renew_their_leases_repeat_no_call(
     wait_for_seconds(SILENCE_S)
     wait_until(
         lambda: fleet.system.processes.pids().get(name) not in (None, idle),
-        what="another supervisor",
+        expected="another supervisor",
     )
     os.kill(redis, signal.SIGCONT)
     wait_for_seconds(LEASE_S)

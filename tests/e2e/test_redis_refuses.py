@@ -74,7 +74,7 @@ def test_jobs_wait_for_a_redis_that_refuses_writes_and_submit_reports_it(
     wait_until(
         lambda: fleet.has_logged("lease not renewed", job_id),
         timeout_s=20,
-        what="a lease that cannot be renewed",
+        expected="a lease that cannot be renewed",
     )
 
     with pytest.raises(StoreUnavailable, match=reason):

@@ -23,17 +23,17 @@ def test_other_jobs_continue_while_all_role_slots_are_busy(fleet: Fleet) -> None
     job_ids = [fleet.submit(name, a="") for name in names]
     waiting = len(names) - ROLE_SLOTS
     wait_until(
-        lambda: int(fleet.redis.llen(ROLES_QUEUE)) == waiting, what="roles that wait for a slot"
+        lambda: int(fleet.redis.llen(ROLES_QUEUE)) == waiting, expected="roles that wait for a slot"
     )
     wait_until(
         lambda: sum(call.arrived.is_set() for call in held) == ROLE_SLOTS,
-        what="a call in each role slot",
+        expected="a call in each role slot",
     )
     step_call.release.set()
 
     wait_until(
         lambda: fleet.event_types(working_job).count("handoff_issued") == 4,
-        what="the plan, both steps and the review",
+        expected="the plan, both steps and the review",
     )
     assert sum(call.arrived.is_set() for call in held) == ROLE_SLOTS
     for call in held:

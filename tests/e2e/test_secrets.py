@@ -136,10 +136,12 @@ def test_a_secret_that_a_model_repeats_stays_in_payloads_at_every_moment(
             name: fleet.jobs.submit(Request(f"plan {name}", documents=notes, webhook_url=hook.url))
             for name in ("talk", "fail", "mute")
         }
-        wait_until(lambda: SECRET in draft_of(fleet, jobs["talk"]), timeout_s=60, what="a draft")
+        wait_until(
+            lambda: SECRET in draft_of(fleet, jobs["talk"]), timeout_s=60, expected="a draft"
+        )
         model.release.set()
         results = {name: fleet.jobs.result(job_id, wait_s=60) for name, job_id in jobs.items()}
-        wait_until(lambda: len(hook.posts) == 3, what="the webhooks")
+        wait_until(lambda: len(hook.posts) == 3, expected="the webhooks")
         fleet.redis.echo(END_OF_MONITORING)
         commands = list(monitored_commands(monitor.listen()))
 

@@ -103,7 +103,7 @@ def _check_no_password(watched: WatchedRedis) -> None:
     with app.connection_for_write() as connection:
         stats = wait_until(
             lambda: app.control.inspect(timeout=0.5, connection=connection).stats(),
-            what="the processes' answers",
+            expected="the processes' answers",
         )
     output = json.dumps(stats) + "".join(
         watched.processes.log_of(name).read_text() for name in PROCESSES

@@ -70,7 +70,9 @@ def test_control_commands_of_another_application_do_not_reach_our_processes(
     processes.wait_until_ready()
     pids = processes.pids()
     with app_of(redis_url) as app:
-        wait_until(lambda: nodes_of(app) == own_nodes, timeout_s=60, what="our processes' answers")
+        wait_until(
+            lambda: nodes_of(app) == own_nodes, timeout_s=60, expected="our processes' answers"
+        )
 
         assert nodes_of(other_app) == set()
         other_app.control.shutdown()

@@ -86,7 +86,7 @@ def plan_of(steps: list[str]) -> dict[str, Any]:
 def next_arrived(held: list[HeldCall]) -> HeldCall:
     """Wait for the first of the calls to arrive, and remove it from the list."""
     arrived = wait_until(
-        lambda: [call for call in held if call.arrived.is_set()], what="another call"
+        lambda: [call for call in held if call.arrived.is_set()], expected="another call"
     )
     held.remove(arrived[0])
     return arrived[0]
@@ -116,7 +116,8 @@ def test_a_stopping_worker_releases_handoffs_without_waiting_for_others(
             log = fleet.log_of(pid)
             fleet.kill(pid, signal.SIGTERM)
             wait_until(
-                lambda: "shutdown" in log.read_text(errors="replace").lower(), what="the shutdown"
+                lambda: "shutdown" in log.read_text(errors="replace").lower(),
+                expected="the shutdown",
             )
             short.release.set()
 

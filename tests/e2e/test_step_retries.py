@@ -59,7 +59,7 @@ def test_a_person_decides_about_a_failed_step_and_has_it_retried(
     wait_until(
         lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.FAILURE,
         timeout_s=30,
-        what="the question",
+        expected="the question",
     )
     assert fleet.model.calls["asked-about", "b", 1] == 0, "no later step starts before the decision"
 

@@ -129,7 +129,7 @@ def test_a_share_too_small_for_a_team_is_reported_and_the_generalist_takes_the_s
     job_id = fleet.jobs.submit(
         Request("plan small", limits=JobLimits(max_tokens=34_000), approvals=asking)
     )
-    wait_until(lambda: fleet.jobs.standing(job_id).approval, timeout_s=30, what="the question")
+    wait_until(lambda: fleet.jobs.standing(job_id).approval, timeout_s=30, expected="the question")
     plan = fleet.jobs.result(job_id).plan or {}
     fleet.jobs.approve(job_id)
     fleet.wait_for_end(job_id, TIMEOUT_S)
@@ -151,10 +151,10 @@ def test_a_cancel_cuts_the_call_of_a_child(fleet: Fleet) -> None:
 
     wait_until(
         lambda: fleet.jobs.standing(child).status is JobStatus.CANCELLED,
-        what="the child to be cancelled",
+        expected="the child to be cancelled",
     )
     wait_until(
-        lambda: fleet.standing(child, "a.1").state == "dropped", what="the end of its handoff"
+        lambda: fleet.standing(child, "a.1").state == "dropped", expected="the end of its handoff"
     )
     assert fleet.wait_for_end(job_id, TIMEOUT_S).status is JobStatus.CANCELLED
     assert fleet.jobs.standing(job_id).cut_calls == 1, (

@@ -100,7 +100,9 @@ def kill_at(points: Path, names: tuple[str, ...], action: Callable[[], None]) ->
         if number == 0:
             action()
         wait_until(
-            partial(_has_fired, points, point), timeout_s=60, what=f"a supervisor to die at {point}"
+            partial(_has_fired, points, point),
+            timeout_s=60,
+            expected=f"a supervisor to die at {point}",
         )
 
 
@@ -121,7 +123,7 @@ def wait_for_reports(fleet: Fleet, child: JobId, times: int) -> None:
     """
     wait_until(
         lambda: count(fleet, child, ParentTold) >= times,
-        what="the record of the report to the parent",
+        expected="the record of the report to the parent",
     )
 
 

@@ -73,7 +73,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[Fle
 def test_a_handoff_recovers_within_its_lease_and_5_s_after_kills_of_its_worker_and_a_supervisor(
     fleet: Fleet, armed: Path, moment: str
 ) -> None:
-    wait_until(fleet.is_complete, timeout_s=60, what="the fleet")
+    wait_until(fleet.is_complete, timeout_s=60, expected="the fleet")
     name, point = POINTS[moment].replace(".", "-"), POINTS[moment]
     held = fleet.model.hold(name, "a")
     job_id = fleet.submit(name, a="")
@@ -86,7 +86,7 @@ def test_a_handoff_recovers_within_its_lease_and_5_s_after_kills_of_its_worker_a
     assert repeated.arrived.wait(30)
     took_s = time.monotonic() - killed_at
 
-    wait_until(lambda: list(armed.glob(f"{point}@*")), what="the second kill")
+    wait_until(lambda: list(armed.glob(f"{point}@*")), expected="the second kill")
     assert took_s < RECOVERY_S
     held.release.set()
     repeated.release.set()

@@ -42,7 +42,7 @@ def digest_of_result(fleet: Fleet, job_id: JobId, step: str) -> str:
             if isinstance(event, HandoffFinished) and event.handoff_id.startswith(f"{step}.")
         ]
 
-    return wait_until(finished_events, what=f"the result of {step}")[0].result.digest
+    return wait_until(finished_events, expected=f"the result of {step}")[0].result.digest
 
 
 @DAMAGES

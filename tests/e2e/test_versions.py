@@ -59,7 +59,9 @@ def a_worker_of_the_next_version(fleet: Fleet) -> Iterator[int]:
     devnull, environment = subprocess.DEVNULL, {**os.environ, **spec.environment}
     with subprocess.Popen(spec.command, env=environment, stdout=devnull, stderr=devnull) as process:
         try:
-            wait_until(lambda: fleet.announced_workers() - before, timeout_s=60, what="the worker")
+            wait_until(
+                lambda: fleet.announced_workers() - before, timeout_s=60, expected="the worker"
+            )
             yield process.pid
         finally:
             process.terminate()
@@ -90,7 +92,7 @@ def test_a_worker_of_the_next_version_takes_its_messages_and_the_job_ends(
 
         (result,) = wait_until(
             lambda: [event for event in fleet.finished(job_id) if event.handoff_id == HANDOFF],
-            what="its result",
+            expected="its result",
         )
 
         assert result.worker.endswith(f":{pid}")
@@ -110,7 +112,7 @@ def test_a_message_of_an_unknown_version_is_republished_and_other_jobs_continue(
     for call in held:
         call.release.set()
 
-    wait_until(lambda: unread_since(fleet, job_id), what="a worker that leaves it")
+    wait_until(lambda: unread_since(fleet, job_id), expected="a worker that leaves it")
 
     assert all(job_id not in letter.body for letter in fleet.jobs.store.dead_letters.newest())
     fleet.wait_for_success(busy)
@@ -144,7 +146,7 @@ def test_a_message_untaken_for_a_minute_is_a_dead_letter_that_a_command_retries(
             {job_id in letter.body for letter in fleet.jobs.store.dead_letters.newest(2)}
             == {True, False}
         ),
-        what="both letters",
+        expected="both letters",
     )
     newest = json.loads(dead("list", "--json", "-n", "2"))
     (own_letter,), (garbage,) = (

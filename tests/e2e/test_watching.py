@@ -89,7 +89,7 @@ def test_every_running_handoff_gives_a_sign_of_life_within_5_s_for_any_model_and
         ages.append(fleet.jobs.store.connection.now() - (standing.beat_at or 0))
         return time.monotonic() > end
 
-    wait_until(is_over, what="the end of eleven seconds")
+    wait_until(is_over, expected="the end of eleven seconds")
 
     assert max(ages) <= SIGN_WITHIN_S
     job.wait_for_end()
@@ -102,7 +102,7 @@ def test_a_log_names_the_running_handoff_every_5_s(fleet: Fleet, tmp_path: Path)
         wait_until(
             lambda: len(SIGN_OF_LIFE.findall(handoff.read("err"))) >= 2,
             timeout_s=28,
-            what="two signs of life",
+            expected="two signs of life",
         )
         job.wait_for_end()
         assert process.wait(30) == 0
@@ -142,7 +142,7 @@ def test_a_waiting_client_gets_the_answer_after_an_outage_of_redis(
     with handoff.started(
         "result", job.job_id, "--wait", "120", HANDOFF_REDIS_URL=fleet.system.redis_url
     ) as process:
-        wait_until(lambda: _has_waiting_client(fleet), what="a client that waits for the job")
+        wait_until(lambda: _has_waiting_client(fleet), expected="a client that waits for the job")
         kill_redis(fleet.system.processes)
         job.wait_for_end()
         assert process.wait(60) == 0, handoff.read("err")

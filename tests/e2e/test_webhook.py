@@ -31,9 +31,9 @@ def test_a_webhook_gets_one_signed_post_and_a_failed_post_is_repeated(fleet: Fle
         wait_until(
             lambda: len(failing.posts) == 2,
             timeout_s=WEBHOOK_BACKOFF_S[1] + 5,
-            what="the second try",
+            expected="the second try",
         )
-        wait_until(lambda: delivered(fleet, other), what="its success in the journal")
+        wait_until(lambda: delivered(fleet, other), expected="its success in the journal")
 
         (post,) = healthy.posts
         assert json.loads(post.body) == {

@@ -57,11 +57,11 @@ def fixed_jobs(folder: Path) -> Iterator[FixedJobs]:
         jobs = FixedJobs(handoff, printed_url(handoff), {})
         for name, arguments in submissions.items():
             jobs.ids[name] = _submit(jobs, arguments)
-            wait_until(lambda name=name: _has_settled(jobs, name), what=f"the job {name}")  # type: ignore[misc]
+            wait_until(lambda name=name: _has_settled(jobs, name), expected=f"the job {name}")  # type: ignore[misc]
             if name == "cancelled":
                 jobs.run("cancel", jobs.ids[name])
         jobs.run("retry", jobs.ids["retried"], "--max-job-turns", "200")
-        wait_until(lambda: _has_settled(jobs, "retried"), what="the retried job")
+        wait_until(lambda: _has_settled(jobs, "retried"), expected="the retried job")
         yield jobs
 
 

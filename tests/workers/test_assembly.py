@@ -87,10 +87,10 @@ def test_a_worker_sets_higher_thresholds_of_the_garbage_collector(worker: _Once)
 
 def test_a_worker_withdraws_its_announcement(worker: _Once, store: Store) -> None:
     worker.started(consumer(worker))
-    wait_until(store.presence.announcements, what="the announcement")
+    wait_until(store.presence.announcements, expected="the announcement")
 
     worker.stopping()
-    wait_until(lambda: not store.presence.announcements(), what="the withdrawal")
+    wait_until(lambda: not store.presence.announcements(), expected="the withdrawal")
 
 
 def test_a_worker_announces_its_lost_slots(
@@ -106,7 +106,7 @@ def test_a_worker_announces_its_lost_slots(
             for announcement in store.presence.announcements()
             if announcement.lost_slots == 1
         ],
-        what="the lost slot",
+        expected="the lost slot",
     )
 
 
@@ -124,7 +124,7 @@ def test_no_exception_ends_the_announcements(
     monkeypatch.setattr(_Once, "__call__", fail_once)
     worker.started(consumer(worker))
 
-    wait_until(store.presence.announcements, what="the announcement")
+    wait_until(store.presence.announcements, expected="the announcement")
 
 
 def test_a_failed_announcement_is_repeated(
@@ -136,7 +136,7 @@ def test_a_failed_announcement_is_repeated(
         worker.started(consumer(worker))
         wait_until(
             lambda: admin.keys(f"{keys.PREFIX}worker:*"),
-            what="an announcement that failed after its first write",
+            expected="an announcement that failed after its first write",
         )
         admin.delete(keys.SERVING)
-        wait_until(store.presence.announcements, what="the announcement")
+        wait_until(store.presence.announcements, expected="the announcement")

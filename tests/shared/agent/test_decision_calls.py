@@ -14,7 +14,7 @@ from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import Block
 from handoff_queue.testing import Reply, json_reply, tool_call_reply
-from tests.doubles.agent_runs import Run, running
+from tests.doubles.agent_runs import Run, run_with_replies
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
@@ -56,7 +56,7 @@ def choice_reply(*values: str, **rest: Any) -> Reply:
 
 
 def run_with_choices(*replies: Reply, **rest: Any) -> Run:
-    return running(*replies, reading=CHOICE_FORMAT, **rest)
+    return run_with_replies(*replies, reading=CHOICE_FORMAT, **rest)
 
 
 def test_all_calls_of_a_reply_are_the_answer_in_one_turn() -> None:

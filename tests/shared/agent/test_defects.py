@@ -16,7 +16,7 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
 from handoff_queue.testing import Reply, text_reply, tool_call_reply
-from tests.doubles.agent_runs import running
+from tests.doubles.agent_runs import run_with_replies
 from tests.doubles.broken_format import BrokenFormat
 from tests.doubles.handoffs import a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
@@ -58,7 +58,7 @@ def test_a_reading_that_raises_never_costs_the_result(
     most_turns: int,
 ) -> None:
     reading = BrokenFormat(error, in_read, in_salvage)
-    result = running(
+    result = run_with_replies(
         *script, tools=(LOOK,), reading=reading, turns=MemoryCheckpoints(most_turns=most_turns)
     ).go()
     assert isinstance(result, HandoffResult)
@@ -69,7 +69,7 @@ def test_a_reading_that_raises_never_costs_the_result(
 
 def test_a_defect_while_salvaging_after_a_limit_is_a_failed_result() -> None:
     reading = BrokenFormat(ValueError(SECRET), in_read=False, in_salvage=True)
-    result = running(
+    result = run_with_replies(
         tool_call_reply(("look", {"q": "a"}), text="So far."),
         tools=(LOOK,),
         reading=reading,
@@ -80,7 +80,7 @@ def test_a_defect_while_salvaging_after_a_limit_is_a_failed_result() -> None:
 
 @given(st.binary(max_size=40))
 def test_a_checkpoint_that_cannot_be_read_is_a_failed_result(saved: bytes) -> None:
-    result = running(
+    result = run_with_replies(
         text_reply("Some text."), turns=MemoryCheckpoints(saved=[saved.decode("latin-1")])
     ).go()
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
@@ -92,4 +92,6 @@ def test_an_interruption_and_an_unavailable_store_are_not_caught(error: HandoffE
         raise error
 
     with pytest.raises(type(error)):
-        running(text_reply("Some text."), turns=MemoryCheckpoints(on_checkpoint=crash)).go()
+        run_with_replies(
+            text_reply("Some text."), turns=MemoryCheckpoints(on_checkpoint=crash)
+        ).go()

@@ -29,7 +29,7 @@ from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.testing import Reply, text_reply, tool_call_reply
-from tests.doubles.agent_runs import Run, answers, running
+from tests.doubles.agent_runs import Run, answer_reply, run_with_replies
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 from tests.doubles.scripted_model import replies_in_order
@@ -47,9 +47,9 @@ def last_message(run: Run) -> list[dict[str, Any]]:
 
 
 def test_on_the_last_turn_tools_are_disabled_and_the_model_knows() -> None:
-    run = running(
+    run = run_with_replies(
         tool_call_reply(("look", {"q": "a"})),
-        answers(),
+        answer_reply(),
         tools=(LOOK,),
         handoff=limited(max_turns=2),
     )
@@ -59,13 +59,13 @@ def test_on_the_last_turn_tools_are_disabled_and_the_model_knows() -> None:
 
 
 def test_a_single_turn_is_offered_no_tools() -> None:
-    run = running(answers(), tools=(LOOK,), handoff=limited(max_turns=1))
+    run = run_with_replies(answer_reply(), tools=(LOOK,), handoff=limited(max_turns=1))
     run.go()
     assert run.calls[0].tools == ()
 
 
 def test_max_turns_leaves_the_newest_text() -> None:
-    run = running(
+    run = run_with_replies(
         tool_call_reply(("look", {"q": "a"}), text="So far: Rust."),
         tools=(LOOK,),
         handoff=limited(max_turns=3),
@@ -80,7 +80,7 @@ def test_max_turns_leaves_the_newest_text() -> None:
 
 
 def test_max_turns_without_any_text_is_a_failure_that_names_the_limit() -> None:
-    result = running(
+    result = run_with_replies(
         tool_call_reply(("look", {"q": "a"})), tools=(LOOK,), handoff=limited(max_turns=2)
     ).go()
     assert (result.status, result.stop_reason, result.output) == (
@@ -101,7 +101,7 @@ def test_max_turns_without_any_text_is_a_failure_that_names_the_limit() -> None:
     ],
 )
 def test_a_limit_that_leaves_no_usable_text_is_a_failure(text: str) -> None:
-    run = running(
+    run = run_with_replies(
         tool_call_reply(("look", {"q": "a"}), text=text),
         tools=(LOOK,),
         turns=MemoryCheckpoints(most_turns=1),
@@ -123,7 +123,7 @@ def test_an_unproven_quote_on_the_last_turn_is_dropped_with_a_note() -> None:
             "sources": [{"source": "qdrant.md", "quote": "written in Go"}],
         }
     ]
-    result = running(answers(claims=wrong), handoff=limited(max_turns=1)).go()
+    result = run_with_replies(answer_reply(claims=wrong), handoff=limited(max_turns=1)).go()
     assert result.status is ResultStatus.PARTIAL, "it was all that stood behind the answer"
     assert result.claims[0].sources == ()
     assert "this quote is not in" in result.notes[0]
@@ -133,8 +133,8 @@ def test_near_the_token_limit_the_next_turn_is_the_last() -> None:
     thirsty = tool_call_reply(
         ("look", {"q": "a"}), usage={"input_tokens": 4_000, "output_tokens": 100}
     )
-    final = Reply(blocks=answers().blocks, usage={"input_tokens": 4_100, "output_tokens": 50})
-    run = running(
+    final = Reply(blocks=answer_reply().blocks, usage={"input_tokens": 4_100, "output_tokens": 50})
+    run = run_with_replies(
         thirsty, final, tools=(LOOK,), handoff=limited(max_tokens=12_000, max_output_tokens=2_000)
     )
     assert run.go().status is ResultStatus.OK
@@ -147,7 +147,7 @@ def test_the_token_limit_keeps_the_work_so_far() -> None:
         text="So far: Rust.",
         usage={"input_tokens": 9_000, "output_tokens": 100},
     )
-    result = running(thirsty, tools=(LOOK,), handoff=limited(max_tokens=10_000)).go()
+    result = run_with_replies(thirsty, tools=(LOOK,), handoff=limited(max_tokens=10_000)).go()
     assert (result.status, result.stop_reason, result.turns) == (
         ResultStatus.PARTIAL,
         StopReason.MAX_TOKENS,
@@ -157,7 +157,7 @@ def test_the_token_limit_keeps_the_work_so_far() -> None:
 
 
 def test_the_deadline_cuts_the_call_and_keeps_its_text() -> None:
-    run = running(answers(), handoff=limited(deadline=1_010.0))
+    run = run_with_replies(answer_reply(), handoff=limited(deadline=1_010.0))
     beats = 0
 
     def late(_doing: str) -> None:
@@ -184,7 +184,7 @@ def test_the_deadline_cuts_the_call_and_keeps_its_text() -> None:
 
 def test_the_deadline_leaves_a_tool_that_hangs() -> None:
     never = threading.Event()
-    run = running(
+    run = run_with_replies(
         tool_call_reply(("hang", {"q": "a"}), text="So far."),
         handoff=limited(deadline=1_010.0),
         tools=(a_tool("hang", lambda _: str(never.wait(30))),),
@@ -205,7 +205,7 @@ def test_the_deadline_leaves_a_tool_that_hangs() -> None:
 
 
 def test_the_jobs_budget_keeps_the_work_so_far() -> None:
-    run = running(
+    run = run_with_replies(
         tool_call_reply(("look", {"q": "a"}), text="So far."),
         tools=(LOOK,),
         turns=MemoryCheckpoints(most_turns=1),
@@ -220,7 +220,7 @@ def test_the_jobs_budget_keeps_the_work_so_far() -> None:
 
 
 def test_the_reservation_covers_the_request_and_the_reply() -> None:
-    run = running(answers())
+    run = run_with_replies(answer_reply())
     run.go()
     worst = run.turns.reserved[0]
     assert worst.input_tokens >= len(run.calls[0].system)
@@ -230,7 +230,9 @@ def test_the_reservation_covers_the_request_and_the_reply() -> None:
 
 
 def test_the_result_carries_usage_and_money_of_every_turn() -> None:
-    result = running(tool_call_reply(("look", {"q": "a"})), answers(), tools=(LOOK,)).go()
+    result = run_with_replies(
+        tool_call_reply(("look", {"q": "a"})), answer_reply(), tools=(LOOK,)
+    ).go()
     assert (result.usage.input_tokens, result.usage.output_tokens) == (200, 40)
     assert result.usage.cost_microusd == 40
 
@@ -247,7 +249,7 @@ def test_a_reply_without_usage_is_booked_at_the_maximum(
     usage: dict[str, Any],
 ) -> None:
     turns = MemoryCheckpoints()
-    result = running(replace(answers(), usage=usage), turns=turns).go()
+    result = run_with_replies(replace(answer_reply(), usage=usage), turns=turns).go()
 
     (worst,) = turns.reserved
     assert (result.usage.cut_calls, result.usage.cut_tokens) == (
@@ -258,8 +260,8 @@ def test_a_reply_without_usage_is_booked_at_the_maximum(
 
 def test_a_reply_without_output_usage_is_charged_for_the_longest_answer() -> None:
     turns = MemoryCheckpoints()
-    result = running(
-        replace(answers(), usage={"input_tokens": 9, "output_tokens": 0}), turns=turns
+    result = run_with_replies(
+        replace(answer_reply(), usage={"input_tokens": 9, "output_tokens": 0}), turns=turns
     ).go()
 
     assert (result.usage.cut_calls, result.usage.total_tokens) == (
@@ -269,13 +271,13 @@ def test_a_reply_without_output_usage_is_charged_for_the_longest_answer() -> Non
 
 
 def test_an_unknown_price_stays_unknown() -> None:
-    run = running(answers(), prices=Prices(provider="nobody"))
+    run = run_with_replies(answer_reply(), prices=Prices(provider="nobody"))
     assert run.go().usage.cost_microusd is None
     assert run.turns.reserved[0].microusd is None
 
 
 def test_a_wait_for_a_busy_model_costs_only_a_turn() -> None:
-    run = running(ModelBusy("later", status=429, retry_after_s=4), answers())
+    run = run_with_replies(ModelBusy("later", status=429, retry_after_s=4), answer_reply())
     result = run.go()
     assert (result.status, result.turns, result.usage.total_tokens) == (ResultStatus.OK, 2, 120)
     assert result.usage.cut_calls == 0, "who was turned away has used nothing"
@@ -284,7 +286,7 @@ def test_a_wait_for_a_busy_model_costs_only_a_turn() -> None:
 
 
 def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> None:
-    run = running(ModelUnreachable("cut"), answers())
+    run = run_with_replies(ModelUnreachable("cut"), answer_reply())
     result = run.go()
     worst = run.turns.reserved[0]
     assert result.usage.input_tokens == worst.input_tokens + 100
@@ -311,7 +313,7 @@ def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> 
 def test_a_failed_call_that_may_have_generated_output_is_settled_at_the_worst_case(
     error: ModelError, is_paid: bool
 ) -> None:
-    run = running(error, handoff=limited(max_turns=1))
+    run = run_with_replies(error, handoff=limited(max_turns=1))
     used, worst = run.go().usage, run.turns.reserved[0]
     expected = (1, worst.input_tokens + worst.output_tokens) if is_paid else (0, 0)
     assert (used.cut_calls, used.total_tokens) == expected
@@ -331,7 +333,7 @@ class CutModel:
 @given(st.integers(0, 100), st.booleans())
 def test_a_cut_stream_is_settled_at_its_last_reported_usage(output: int, is_final: bool) -> None:
     pulse = Pulse("text", Usage(input_tokens=100, output_tokens=output), is_usage_final=is_final)
-    run = running(answers(), model=CutModel(pulse), handoff=limited(max_turns=1))
+    run = run_with_replies(answer_reply(), model=CutModel(pulse), handoff=limited(max_turns=1))
     result = run.go()
     expected = output if is_final else run.turns.reserved[0].output_tokens
     assert (result.usage.input_tokens, result.usage.output_tokens) == (100, expected)
@@ -342,13 +344,17 @@ def test_a_cut_call_with_a_search_is_settled_at_the_worst_case_of_its_input() ->
     param = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
     search = Tool("web_search", "Searches.", {}, None, server_param=param)
     pulse = Pulse("text", Usage(input_tokens=100, output_tokens=1))
-    run = running(answers(), model=CutModel(pulse), tools=(search,), handoff=limited(max_turns=2))
+    run = run_with_replies(
+        answer_reply(), model=CutModel(pulse), tools=(search,), handoff=limited(max_turns=2)
+    )
     result = run.go()
     assert result.usage.input_tokens >= run.turns.reserved[0].input_tokens > 60_000
 
 
 def test_a_model_that_stays_unavailable_ends_the_handoff() -> None:
-    result = running(ModelBusy("overloaded", status=529), handoff=limited(max_turns=50)).go()
+    result = run_with_replies(
+        ModelBusy("overloaded", status=529), handoff=limited(max_turns=50)
+    ).go()
     assert (result.status, result.stop_reason, result.turns) == (
         ResultStatus.FAILED,
         StopReason.MODEL_ERROR,
@@ -357,7 +363,7 @@ def test_a_model_that_stays_unavailable_ends_the_handoff() -> None:
 
 
 def test_a_rejected_call_is_not_tried_again() -> None:
-    result = running(ModelRejected("the key was refused (401)", status=401)).go()
+    result = run_with_replies(ModelRejected("the key was refused (401)", status=401)).go()
     assert (result.status, result.stop_reason, result.turns) == (
         ResultStatus.FAILED,
         StopReason.MODEL_ERROR,
@@ -367,7 +373,7 @@ def test_a_rejected_call_is_not_tried_again() -> None:
 
 
 def test_an_interruption_passes_through_a_wait() -> None:
-    run = running(ModelBusy("later", status=429))
+    run = run_with_replies(ModelBusy("later", status=429))
 
     def cancel(doing: str) -> None:
         if doing.startswith("waiting"):
@@ -380,7 +386,7 @@ def test_an_interruption_passes_through_a_wait() -> None:
 
 def test_an_interruption_passes_through_a_running_tool() -> None:
     never = threading.Event()
-    run = running(
+    run = run_with_replies(
         tool_call_reply(("hang", {"q": "a"})),
         tools=(a_tool("hang", lambda _: str(never.wait(30))),),
     )

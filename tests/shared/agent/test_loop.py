@@ -16,7 +16,7 @@ from handoff_queue.shared.types.errors import LimitReached
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.testing import Reply, json_reply, text_reply, tool_call_reply
-from tests.doubles.agent_runs import Run, answers, envelope, running
+from tests.doubles.agent_runs import Run, answer_reply, envelope, run_with_replies
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
@@ -33,7 +33,7 @@ def last_message(run: Run) -> list[dict[str, Any]]:
 
 
 def test_an_acceptable_answer_ends_the_run() -> None:
-    result = running(answers()).go()
+    result = run_with_replies(answer_reply()).go()
     assert result.status is ResultStatus.OK
     assert result.output == "It is written in Rust [find.c1]."
     assert result.claims[0].sources[0].quote == "It is written in Rust."
@@ -44,7 +44,7 @@ UNPROVEN: dict[str, Any] = {"claims": []}
 
 
 def test_a_short_last_reply_may_wait_for_its_result() -> None:
-    run = running(answers("Written in Rust.", **UNPROVEN))
+    run = run_with_replies(answer_reply("Written in Rust.", **UNPROVEN))
     run.go()
     assert run.turns.waiting == ["replied"]
 
@@ -53,19 +53,19 @@ def test_a_short_last_reply_may_wait_for_its_result() -> None:
     ("reply", "tools"),
     [
         (tool_call_reply(("look", {"q": "rust"})), (LOOK,)),
-        (answers(), ()),
-        (answers("Rust. " * 4_000, **UNPROVEN), ()),
+        (answer_reply(), ()),
+        (answer_reply("Rust. " * 4_000, **UNPROVEN), ()),
     ],
     ids=["it calls a tool", "it quotes, and quotes are looked up", "it is long"],
 )
 def test_no_other_reply_waits_for_slow_work(reply: Reply, tools: tuple[Tool, ...]) -> None:
-    run = running(reply, answers(), tools=tools)
+    run = run_with_replies(reply, answer_reply(), tools=tools)
     run.go()
     assert run.turns.waiting == []
 
 
 def test_tool_results_are_sent_to_the_model() -> None:
-    run = running(tool_call_reply(("look", {"q": "rust"})), answers(), tools=(LOOK,))
+    run = run_with_replies(tool_call_reply(("look", {"q": "rust"})), answer_reply(), tools=(LOOK,))
     result = run.go()
     assert last_message(run)[0]["content"] == "found rust"
     assert result.turns == 2
@@ -78,9 +78,9 @@ def test_several_calls_of_one_reply_run_at_the_same_time() -> None:
         both.wait()
         return "met " + str(arguments["q"])
 
-    run = running(
+    run = run_with_replies(
         tool_call_reply(("meet", {"q": "a"}), ("meet", {"q": "b"})),
-        answers(),
+        answer_reply(),
         tools=(a_tool("meet", meet),),
     )
     run.go()
@@ -100,9 +100,9 @@ def test_results_keep_the_order_of_their_calls_at_any_speed() -> None:
             second_is_done.set() if checkpoint.kind == "observed" else None
         )
     )
-    run = running(
+    run = run_with_replies(
         tool_call_reply(("slow", {"q": "first"}), ("slow", {"q": "second"})),
-        answers(),
+        answer_reply(),
         tools=(a_tool("slow", slow_first),),
         turns=turns,
     )
@@ -136,8 +136,8 @@ def test_an_invalid_call_is_an_observation_of_one_line(
         a_tool("breaks", breaks),
         a_tool("fails", fails),
     )
-    run = running(
-        tool_call_reply(call), answers(), tools=tools, offered=("look", "breaks", "fails")
+    run = run_with_replies(
+        tool_call_reply(call), answer_reply(), tools=tools, offered=("look", "breaks", "fails")
     )
     assert run.go().status is ResultStatus.OK
     block = last_message(run)[0]
@@ -148,15 +148,17 @@ def test_an_invalid_call_is_an_observation_of_one_line(
 
 
 def test_only_the_tools_of_the_spec_are_offered() -> None:
-    run = running(answers(), tools=(LOOK, a_tool("hidden", lambda _: "never")), offered=("look",))
+    run = run_with_replies(
+        answer_reply(), tools=(LOOK, a_tool("hidden", lambda _: "never")), offered=("look",)
+    )
     run.go()
     assert [tool["name"] for tool in run.calls[0].tools] == ["look"]
 
 
 def test_a_large_tool_result_is_cut_with_a_note() -> None:
-    run = running(
+    run = run_with_replies(
         tool_call_reply(("big", {"q": "x"})),
-        answers(),
+        answer_reply(),
         tools=(a_tool("big", lambda _: "x" * 1_000_000),),
     )
     run.go()
@@ -166,7 +168,7 @@ def test_a_large_tool_result_is_cut_with_a_note() -> None:
 
 
 def test_an_unacceptable_answer_is_repaired_in_a_turn() -> None:
-    run = running(text_reply("no json here"), answers())
+    run = run_with_replies(text_reply("no json here"), answer_reply())
     result = run.go()
     assert result.status is ResultStatus.OK
     assert result.turns == 2
@@ -174,7 +176,7 @@ def test_an_unacceptable_answer_is_repaired_in_a_turn() -> None:
 
 
 def test_prose_that_is_never_repaired_is_kept_as_a_partial_result() -> None:
-    result = running(
+    result = run_with_replies(
         text_reply("Qdrant is written in Rust."), text_reply("It is written in Rust.")
     ).go()
     assert result.status is ResultStatus.PARTIAL
@@ -184,7 +186,7 @@ def test_prose_that_is_never_repaired_is_kept_as_a_partial_result() -> None:
 
 
 def test_an_answer_without_content_fails_after_one_repair() -> None:
-    result = running(answers("I completed the task.")).go()
+    result = run_with_replies(answer_reply("I completed the task.")).go()
     assert (result.status, result.stop_reason, result.turns) == (
         ResultStatus.FAILED,
         StopReason.INVALID_OUTPUT,
@@ -194,22 +196,24 @@ def test_an_answer_without_content_fails_after_one_repair() -> None:
 
 def test_an_output_of_the_wrong_shape_gets_the_place_of_its_error() -> None:
     wants = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    run = running(
-        answers({"n": "one"}), answers({"n": 1}), handoff=a_handoff(expected_output_format=wants)
+    run = run_with_replies(
+        answer_reply({"n": "one"}),
+        answer_reply({"n": 1}),
+        handoff=a_handoff(expected_output_format=wants),
     )
     assert run.go().output == {"n": 1}
     assert "$.n" in last_message(run)[0]["text"]
 
 
 def test_an_empty_reply_is_repaired() -> None:
-    run = running(Reply(), answers())
+    run = run_with_replies(Reply(), answer_reply())
     assert run.go().status is ResultStatus.OK
     assert [message["role"] for message in run.calls[1].messages] == ["user"]
 
 
 def test_a_reply_that_was_cut_is_asked_for_again_and_shorter() -> None:
-    run = running(
-        text_reply('{"status": "ok", "output": "It is', stop_reason="max_tokens"), answers()
+    run = run_with_replies(
+        text_reply('{"status": "ok", "output": "It is', stop_reason="max_tokens"), answer_reply()
     )
     assert run.go().status is ResultStatus.OK
     assert last_message(run)[0]["text"] == TOO_LONG
@@ -217,7 +221,7 @@ def test_a_reply_that_was_cut_is_asked_for_again_and_shorter() -> None:
 
 def test_an_answer_that_stays_too_long_is_salvaged() -> None:
     text = json.dumps(envelope("Rust [c1]. " * 20))[:60]
-    result = running(text_reply(text, stop_reason="max_tokens")).go()
+    result = run_with_replies(text_reply(text, stop_reason="max_tokens")).go()
     assert (result.status, result.stop_reason) == (ResultStatus.PARTIAL, StopReason.MAX_TOKENS)
     assert isinstance(result.output, str)
     assert result.output.startswith("Rust")
@@ -234,7 +238,7 @@ def test_a_call_that_was_cut_is_not_run() -> None:
         blocks=({"type": "tool_use", "id": "t", "name": "look", "input": {"q": "half"}},),
         stop_reason="max_tokens",
     )
-    run = running(cut, answers(), tools=(a_tool("look", note),))
+    run = run_with_replies(cut, answer_reply(), tools=(a_tool("look", note),))
     run.go()
     assert ran == []
     assert "cut off" in last_message(run)[0]["content"]
@@ -248,7 +252,7 @@ def test_an_output_that_cannot_be_stored_is_the_models_mistake(output: str, cut:
     text = f'{{"status": "ok", "output": {output}, "claims": []}}'
     reply = text_reply(text[: len(text) - cut], stop_reason="max_tokens" if cut else "end_turn")
 
-    result = running(reply, reply, reply).go()
+    result = run_with_replies(reply, reply, reply).go()
 
     assert result.stop_reason in (StopReason.INVALID_OUTPUT, StopReason.MAX_TOKENS)
     assert result.status is ResultStatus.FAILED
@@ -262,20 +266,20 @@ def test_no_call_of_a_refused_reply_is_run() -> None:
         return "found"
 
     refused = replace(tool_call_reply(("look", {"q": "rust"})), stop_reason="refusal")
-    result = running(refused, tools=(a_tool("look", look),)).go()
+    result = run_with_replies(refused, tools=(a_tool("look", look),)).go()
 
     assert (result.stop_reason, ran) == (StopReason.REFUSED, [])
 
 
 def test_a_pause_without_a_search_does_not_end_the_conversation_with_the_model() -> None:
-    run = running(text_reply("I look further.", stop_reason="pause_turn"), answers())
+    run = run_with_replies(text_reply("I look further.", stop_reason="pause_turn"), answer_reply())
     result = run.go()
     assert result.status is ResultStatus.OK
     assert run.calls[-1].messages[-1]["role"] == "user"
 
 
 def test_a_refusal_of_the_model_is_a_failure_with_that_reason() -> None:
-    result = running(text_reply("I can't help with that.", stop_reason="refusal")).go()
+    result = run_with_replies(text_reply("I can't help with that.", stop_reason="refusal")).go()
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.REFUSED)
 
 
@@ -284,7 +288,7 @@ def test_a_pause_of_a_server_tool_is_continued() -> None:
         blocks=({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},),
         stop_reason="pause_turn",
     )
-    run = running(pause, answers())
+    run = run_with_replies(pause, answer_reply())
     assert run.go().status is ResultStatus.OK
     assert run.calls[1].messages[-1] == {"role": "assistant", "content": [*pause.blocks]}
 
@@ -293,8 +297,8 @@ def test_a_limit_raised_by_a_tool_is_only_an_observation() -> None:
     def limit(_arguments: dict[str, Any]) -> str:
         raise LimitReached("something")
 
-    run = running(
-        tool_call_reply(("limit", {"q": "a"})), answers(), tools=(a_tool("limit", limit),)
+    run = run_with_replies(
+        tool_call_reply(("limit", {"q": "a"})), answer_reply(), tools=(a_tool("limit", limit),)
     )
     assert run.go().status is ResultStatus.OK
 
@@ -309,7 +313,7 @@ def test_a_defect_is_a_failed_result_without_its_text() -> None:
 
 
 def test_the_draft_is_the_output_so_far() -> None:
-    run = running(answers("A long answer " * 20), streams_draft=True)
+    run = run_with_replies(answer_reply("A long answer " * 20), streams_draft=True)
     run.turns.on_beat = lambda _doing: run.clock.wait(1)
     run.go()
     drafts = [draft for _, draft in run.turns.beats if draft]
@@ -318,7 +322,7 @@ def test_the_draft_is_the_output_so_far() -> None:
 
 
 def test_a_need_for_input_is_a_result() -> None:
-    result = running(
+    result = run_with_replies(
         json_reply({"status": "needs_input", "output": None, "needs": "the year"})
     ).go()
     assert (result.status, result.needs) == (ResultStatus.NEEDS_INPUT, "the year")

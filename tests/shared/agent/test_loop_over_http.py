@@ -19,7 +19,7 @@ from handoff_queue.testing import (
     tool_call_reply,
 )
 from handoff_queue.testing.replies import stream_events
-from tests.doubles.agent_runs import Run, answers, envelope, running
+from tests.doubles.agent_runs import Run, answer_reply, envelope, run_with_replies
 from tests.doubles.handoffs import a_tool
 from tests.doubles.served_model import model_at
 
@@ -27,13 +27,13 @@ LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
 
 
 def model_for(script: Script) -> tuple[HandoffResult, Run, MessagesServer]:
-    run = running(text_reply("never used"), tools=(LOOK,))
+    run = run_with_replies(text_reply("never used"), tools=(LOOK,))
     with MessagesServer(script) as server, model_at(server.url) as run.model:
         return run.go(), run, server
 
 
 def test_a_tool_call_and_an_answer() -> None:
-    result, _, server = model_for(in_turn(tool_call_reply(("look", {"q": "rust"})), answers()))
+    result, _, server = model_for(in_turn(tool_call_reply(("look", {"q": "rust"})), answer_reply()))
     assert result.status is ResultStatus.OK
     assert result.turns == len(server.requests) == 2
     assert server.requests[1]["messages"][2]["content"][0]["content"] == "found rust"
@@ -60,7 +60,7 @@ def test_an_answer_in_a_code_fence_within_prose_is_read() -> None:
     ids=["429", "500", "529", "cut", "garbage", "empty", "truncated", "nothing", "done"],
 )
 def test_trouble_that_passes_costs_one_turn(trouble: Reply) -> None:
-    result, _, server = model_for(in_turn(trouble, answers()))
+    result, _, server = model_for(in_turn(trouble, answer_reply()))
     assert result.status is ResultStatus.OK
     assert result.turns == len(server.requests) == 2
 
@@ -153,7 +153,10 @@ def as_data_lines(reply: Reply) -> Reply:
 
 
 def test_a_stream_without_event_lines_is_read() -> None:
-    replies = (as_data_lines(tool_call_reply(("look", {"q": "rust"}))), as_data_lines(answers()))
+    replies = (
+        as_data_lines(tool_call_reply(("look", {"q": "rust"}))),
+        as_data_lines(answer_reply()),
+    )
     result, _, server = model_for(in_turn(*replies))
     assert result.status is ResultStatus.OK
     assert len(server.requests) == 2
@@ -189,7 +192,7 @@ def test_an_error_with_status_200_is_reported_and_costs_nothing(
 @pytest.mark.parametrize("kind", ["api_error", "overloaded_error", "unavailable_error", "timeout"])
 def test_an_error_with_status_200_that_may_pass_costs_one_turn(kind: str) -> None:
     error = {"error": {"type": kind, "message": "Loading the model."}}
-    result, _, server = model_for(in_turn(Reply(body=json.dumps(error)), answers()))
+    result, _, server = model_for(in_turn(Reply(body=json.dumps(error)), answer_reply()))
     assert result.status is ResultStatus.OK
     assert len(server.requests) == 2
 

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Allowance, RateLimits
 from handoff_queue.testing import MessagesServer, error_reply, in_turn
-from tests.doubles.agent_runs import Clock, Run, answers, running
+from tests.doubles.agent_runs import Clock, Run, answer_reply, run_with_replies
 from tests.doubles.handoffs import a_handoff
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 from tests.doubles.memory_rate_limiter import MemoryRateLimiter
@@ -39,7 +39,7 @@ def rate_limited_run(*replies: object, held_s: float = 0.0, **rest: object) -> R
         strikes=int(held_s > 0),
     )
     turns = MemoryCheckpoints(pace=pace)
-    return running(*replies, clock=clock, turns=turns, lane="account:some-model", **rest)  # type: ignore[arg-type]
+    return run_with_replies(*replies, clock=clock, turns=turns, lane="account:some-model", **rest)  # type: ignore[arg-type]
 
 
 def test_headers_become_limits() -> None:
@@ -60,9 +60,9 @@ def test_invalid_rate_limit_headers_are_ignored(wrong: dict[str, str]) -> None:
 
 
 def test_the_servers_rate_limits_are_reported() -> None:
-    run = rate_limited_run(answers())
+    run = rate_limited_run(answer_reply())
     with (
-        MessagesServer(in_turn(replace(answers(), headers=HEADERS))) as server,
+        MessagesServer(in_turn(replace(answer_reply(), headers=HEADERS))) as server,
         model_at(server.url) as run.model,
     ):
         run.go()
@@ -70,9 +70,9 @@ def test_the_servers_rate_limits_are_reported() -> None:
 
 
 def test_a_refusal_over_http_delays_the_lane_for_the_time_that_the_server_names() -> None:
-    run = rate_limited_run(answers())
+    run = rate_limited_run(answer_reply())
     with (
-        MessagesServer(in_turn(error_reply(429, retry_after="7"), answers())) as server,
+        MessagesServer(in_turn(error_reply(429, retry_after="7"), answer_reply())) as server,
         model_at(server.url) as run.model,
     ):
         result = run.go()
@@ -81,11 +81,11 @@ def test_a_refusal_over_http_delays_the_lane_for_the_time_that_the_server_names(
 
 
 def test_the_rate_limits_in_a_refusal_are_reported() -> None:
-    run = rate_limited_run(answers())
+    run = rate_limited_run(answer_reply())
     refusal = error_reply(429, retry_after="7")
     with (
         MessagesServer(
-            in_turn(replace(refusal, headers=refusal.headers | HEADERS), answers())
+            in_turn(replace(refusal, headers=refusal.headers | HEADERS), answer_reply())
         ) as server,
         model_at(server.url) as run.model,
     ):
@@ -94,7 +94,7 @@ def test_the_rate_limits_in_a_refusal_are_reported() -> None:
 
 
 def test_a_wait_is_visible_and_counts_down() -> None:
-    run = rate_limited_run(answers(), held_s=12)
+    run = rate_limited_run(answer_reply(), held_s=12)
     assert run.go().status is ResultStatus.OK
     shown = list(
         dict.fromkeys(doing for doing, _ in run.turns.beats if doing.startswith("waiting"))
@@ -104,7 +104,7 @@ def test_a_wait_is_visible_and_counts_down() -> None:
 
 def test_a_wait_ends_at_the_deadline() -> None:
     run = rate_limited_run(
-        answers(), held_s=15, handoff=a_handoff(limits=HandoffLimits(deadline=1_005.0))
+        answer_reply(), held_s=15, handoff=a_handoff(limits=HandoffLimits(deadline=1_005.0))
     )
     assert run.go().stop_reason is StopReason.DEADLINE
     assert sum(run.clock.waited) == pytest.approx(5, abs=0.5)
@@ -112,7 +112,7 @@ def test_a_wait_ends_at_the_deadline() -> None:
 
 
 def test_an_interruption_passes_through_a_wait_for_the_provider() -> None:
-    run = rate_limited_run(answers(), held_s=12)
+    run = rate_limited_run(answer_reply(), held_s=12)
 
     def cancel(doing: str) -> None:
         if doing == "waiting 9 s: rate limit":
@@ -125,7 +125,7 @@ def test_an_interruption_passes_through_a_wait_for_the_provider() -> None:
 
 def test_a_refused_schema_delays_no_other_call() -> None:
     run = rate_limited_run(
-        SchemaRejected("trying without strict schemas", status=400, retry_after_s=0), answers()
+        SchemaRejected("trying without strict schemas", status=400, retry_after_s=0), answer_reply()
     )
     assert run.go().status is ResultStatus.OK
     assert run.turns.pace.strikes == 0
@@ -138,7 +138,7 @@ def test_a_rejected_call_delays_no_other_call() -> None:
 
 
 def test_a_handoff_with_a_long_wait_is_parked_and_returns_slightly_early() -> None:
-    run = rate_limited_run(answers(), held_s=100)
+    run = rate_limited_run(answer_reply(), held_s=100)
     with pytest.raises(Deferred) as parked:
         run.go()
     assert parked.value.seconds == pytest.approx(90)
@@ -149,7 +149,7 @@ def test_a_handoff_with_a_long_wait_is_parked_and_returns_slightly_early() -> No
 def test_a_handoff_is_parked_for_at_most_its_time_or_two_minutes() -> None:
     for deadline, seconds in ((1_040.0, 40), (None, 120)):
         run = rate_limited_run(
-            answers(), held_s=600, handoff=a_handoff(limits=HandoffLimits(deadline=deadline))
+            answer_reply(), held_s=600, handoff=a_handoff(limits=HandoffLimits(deadline=deadline))
         )
         with pytest.raises(Deferred) as parked:
             run.go()

@@ -18,14 +18,14 @@ from handoff_queue.shared.types.checkpoints import (
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.testing import Reply, text_reply, tool_call_reply
-from tests.doubles.agent_runs import Run, answers
+from tests.doubles.agent_runs import Run, answer_reply
 from tests.doubles.handoffs import a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
 REPLIES = (
     tool_call_reply(("look", {"q": "a"}), ("once", {"q": "b"})),
     text_reply("not json"),
-    answers(),
+    answer_reply(),
 )
 
 
@@ -128,7 +128,7 @@ def test_an_unsafe_call_that_the_model_repeats_after_an_interruption_is_not_run(
 
 def test_a_result_says_whether_a_tool_that_is_not_safe_to_repeat_may_have_run() -> None:
     result, _ = uninterrupted()
-    no_calls = Run(lambda _: answers(), tools=()).go()
+    no_calls = Run(lambda _: answer_reply(), tools=()).go()
 
     assert (result.acted, no_calls.acted) == (True, None)
 

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.testing import Reply, tool_call_reply
-from tests.doubles.agent_runs import Run, answers, running
+from tests.doubles.agent_runs import Run, answer_reply, run_with_replies
 from tests.doubles.handoffs import a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
@@ -29,12 +29,16 @@ SEARCH = a_tool("search", answer_of)
 
 def cites(source: str, quote: str = 'order B is "shipped"') -> Reply:
     sources = [{"source": source, "quote": quote}]
-    return answers("B [c1].", claims=[{"id": "c1", "text": "B is shipped.", "sources": sources}])
+    return answer_reply(
+        "B [c1].", claims=[{"id": "c1", "text": "B is shipped.", "sources": sources}]
+    )
 
 
 def run_of(answer: Reply, *arguments: str, turns: MemoryCheckpoints | None = None) -> Run:
     asks = tool_call_reply(*(("orders", {"q": argument}) for argument in arguments or ("A", "B")))
-    return running(asks, answer, answer, tools=(ORDERS,), turns=turns or MemoryCheckpoints())
+    return run_with_replies(
+        asks, answer, answer, tools=(ORDERS,), turns=turns or MemoryCheckpoints()
+    )
 
 
 def sources_of(result: HandoffResult) -> list[str]:
@@ -86,7 +90,7 @@ def test_a_failed_call_is_no_source() -> None:
 
 def test_a_result_of_a_tool_that_searches_documents_is_no_source() -> None:
     asks = tool_call_reply(("search", {"q": "B"}))
-    run = running(asks, cites("search"), cites("search"), tools=(SEARCH,))
+    run = run_with_replies(asks, cites("search"), cites("search"), tools=(SEARCH,))
     assert sources_of(run.go()) == []
 
 
@@ -114,6 +118,6 @@ def test_a_resumed_handoff_cites_its_earlier_results() -> None:
     with pytest.raises(Died):
         run_of(cites("orders#2"), turns=turns).go()
 
-    resumed = running(cites("orders#2"), tools=(ORDERS,), turns=turns.again())
+    resumed = run_with_replies(cites("orders#2"), tools=(ORDERS,), turns=turns.again())
 
     assert sources_of(resumed.go()) == ["tool:find.1/orders#2"]

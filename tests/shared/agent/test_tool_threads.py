@@ -16,7 +16,7 @@ from handoff_queue.shared.agent.tool_threads import MOST_AT_ONCE, MOST_LEFT_BEHI
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.testing import tool_call_reply
-from tests.doubles.agent_runs import answers, running
+from tests.doubles.agent_runs import answer_reply, run_with_replies
 from tests.doubles.handoffs import a_tool, a_tool_context
 from tests.waiting import wait_until
 
@@ -77,8 +77,8 @@ def test_every_error_of_a_tool_is_a_failed_call_of_one_line(error: BaseException
     def breaks(_arguments: dict[str, Any]) -> str:
         raise error
 
-    run = running(
-        tool_call_reply(("breaks", {"q": "x"})), answers(), tools=(a_tool("breaks", breaks),)
+    run = run_with_replies(
+        tool_call_reply(("breaks", {"q": "x"})), answer_reply(), tools=(a_tool("breaks", breaks),)
     )
     result = run.go()
 
@@ -122,21 +122,21 @@ def test_of_thousands_of_calls_in_a_reply_the_first_run_and_each_has_a_result() 
 
     before = threading.active_count()
     reply = tool_call_reply(*(("look", {"q": str(n)}) for n in range(5_000)))
-    run = running(reply, answers(), tools=(a_tool("look", look),))
+    run = run_with_replies(reply, answer_reply(), tools=(a_tool("look", look),))
     run.go()
 
     contents = [block["content"] for block in run.calls[-1].messages[-1]["content"]]
     assert sorted(ran, key=int) == [str(n) for n in range(MOST_CALLS)]
     assert contents == ["found"] * MOST_CALLS + [TOO_MANY_CALLS] * (5_000 - MOST_CALLS)
-    wait_until(lambda: threading.active_count() <= before, what="the end of the tools' threads")
+    wait_until(lambda: threading.active_count() <= before, expected="the end of the tools' threads")
 
 
 def test_a_tool_that_does_not_return_in_its_time_is_a_failed_call(
     hanging: Callable[[dict[str, Any]], str],
 ) -> None:
-    run = running(
+    run = run_with_replies(
         tool_call_reply(("hangs", {"q": "x"})),
-        answers(),
+        answer_reply(),
         tools=(with_timeout(a_tool("hangs", hanging), 0.01),),
     )
 

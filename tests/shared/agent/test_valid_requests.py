@@ -12,7 +12,7 @@ from handoff_queue.shared.agent.conversation import LAST_TURN
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.testing import MessagesServer, Reply, in_turn, tool_call_reply
-from tests.doubles.agent_runs import Run, answers
+from tests.doubles.agent_runs import Run, answer_reply
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 from tests.doubles.served_model import model_at
@@ -35,13 +35,13 @@ def run(
     """Return the result and the requests. Raise `BrokenRules` if the API would refuse a request."""
     handoff = a_handoff(limits=HandoffLimits(max_turns=max_turns))
     with MessagesServer(in_turn(*replies)) as server, model_at(server.url) as model:
-        agent = Run(lambda _: answers(), handoff, (LOOK,) if tools else (), model=model)
+        agent = Run(lambda _: answer_reply(), handoff, (LOOK,) if tools else (), model=model)
         return agent.go(), server.requests
 
 
 def test_results_come_first_in_the_order_of_their_calls_and_text_comes_last() -> None:
     first = Reply(blocks=(THINKING, TEXT, call("a"), call("b")), stop_reason="tool_use")
-    result, requests = run(first, answers(), max_turns=2)
+    result, requests = run(first, answer_reply(), max_turns=2)
 
     assert result.status is ResultStatus.OK
     blocks = requests[1]["messages"][-1]["content"]
@@ -51,7 +51,7 @@ def test_results_come_first_in_the_order_of_their_calls_and_text_comes_last() ->
 
 def test_no_message_follows_a_paused_turn() -> None:
     paused = Reply(blocks=(TEXT, SEARCH), stop_reason="pause_turn")
-    result, requests = run(paused, answers(), max_turns=2)
+    result, requests = run(paused, answer_reply(), max_turns=2)
 
     assert result.status is ResultStatus.OK
     last = requests[1]["messages"][-1]
@@ -61,7 +61,7 @@ def test_no_message_follows_a_paused_turn() -> None:
 
 def test_only_results_follow_a_call_next_to_an_unfinished_search() -> None:
     first = Reply(blocks=(SEARCH, call("a")), stop_reason="tool_use")
-    reply = Reply(blocks=(HITS, *answers().blocks))
+    reply = Reply(blocks=(HITS, *answer_reply().blocks))
     result, requests = run(first, reply, max_turns=2)
 
     assert result.status is ResultStatus.OK
@@ -70,7 +70,7 @@ def test_only_results_follow_a_call_next_to_an_unfinished_search() -> None:
 
 def test_a_search_that_was_cut_off_is_not_sent_back() -> None:
     cut = Reply(blocks=(THINKING, TEXT, SEARCH), stop_reason="max_tokens")
-    result, requests = run(cut, answers())
+    result, requests = run(cut, answer_reply())
 
     assert result.status is ResultStatus.OK
     sent = [block["type"] for block in requests[1]["messages"][1]["content"]]
@@ -82,13 +82,13 @@ def test_a_search_that_was_cut_off_is_not_sent_back() -> None:
 )
 def test_a_call_of_any_name_is_answered(name: object) -> None:
     first = Reply(blocks=(call("a", name),), stop_reason="tool_use")
-    assert run(first, answers())[0].status is ResultStatus.OK
+    assert run(first, answer_reply())[0].status is ResultStatus.OK
 
 
 @pytest.mark.parametrize("id_", ["a|b", "", None, 7, "i" * 500, "\ud83d", "call:1"])
 def test_calls_with_repeated_ids_get_unique_ids(id_: object) -> None:
     reply = Reply(blocks=(call(id_), call(id_)), stop_reason="tool_use")
-    result, requests = run(reply, reply, answers())
+    result, requests = run(reply, reply, answer_reply())
 
     assert result.status is ResultStatus.OK
     ids = {
@@ -101,7 +101,7 @@ def test_calls_with_repeated_ids_get_unique_ids(id_: object) -> None:
 
 
 def test_calls_of_a_specialist_without_tools_are_defined() -> None:
-    result, requests = run(tool_call_reply(("now", {}), ("now", {})), answers(), tools=False)
+    result, requests = run(tool_call_reply(("now", {}), ("now", {})), answer_reply(), tools=False)
 
     assert result.status is ResultStatus.OK
     assert [tool["name"] for tool in requests[1]["tools"]] == ["now"]
@@ -121,11 +121,11 @@ def test_ids_stay_unique_when_another_worker_continues() -> None:
             raise ProcessKilled
 
     turns.on_checkpoint = die_at_the_first_result
-    script = in_turn(reply, reply, answers())
+    script = in_turn(reply, reply, answer_reply())
     with MessagesServer(script) as server, model_at(server.url) as model:
         with pytest.raises(ProcessKilled):
-            Run(lambda _: answers(), tools=(LOOK,), model=model, turns=turns).go()
-        again = Run(lambda _: answers(), tools=(LOOK,), model=model, turns=turns.again())
+            Run(lambda _: answer_reply(), tools=(LOOK,), model=model, turns=turns).go()
+        again = Run(lambda _: answer_reply(), tools=(LOOK,), model=model, turns=turns.again())
         assert again.go().status is ResultStatus.OK
 
 
@@ -166,7 +166,7 @@ def replies(draw: st.DrawFn) -> Reply:
 def test_any_replies_lead_to_valid_requests(
     before: list[Reply], max_turns: int, tools: bool
 ) -> None:
-    _, requests = run(*before, answers(), tools=tools, max_turns=max_turns)
+    _, requests = run(*before, answer_reply(), tools=tools, max_turns=max_turns)
 
     assert requests
 
@@ -182,6 +182,6 @@ def test_any_replies_lead_to_valid_requests(
     ids=["a result before its call", "a result of ours", "an image", "a document"],
 )
 def test_blocks_that_a_model_may_not_write_are_not_sent_back(odd: tuple[Json, ...]) -> None:
-    result, requests = run(Reply(blocks=(*odd, call("a")), stop_reason="tool_use"), answers())
+    result, requests = run(Reply(blocks=(*odd, call("a")), stop_reason="tool_use"), answer_reply())
     assert result.status is ResultStatus.OK
     assert len(requests) == 2

@@ -166,7 +166,7 @@ def test_a_forked_process_can_be_stopped_and_killed(start: Start) -> None:
 
     os.kill(pid, signal.SIGSTOP)
     stat = Path(f"/proc/{pid}/stat")
-    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", what="the stop")
+    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", expected="the stop")
     assert process.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.01)
@@ -185,7 +185,7 @@ def test_no_child_outlives_the_fork_server_and_its_pending_children_are_known_as
         pid = process.begun()
 
     assert process.wait(20) == -signal.SIGKILL
-    wait_until(lambda: is_gone(pid), what="the end of the child")
+    wait_until(lambda: is_gone(pid), expected="the end of the child")
 
 
 def test_an_orphaned_child_is_killed(shared_fork_server: ForkServer, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_an_orphaned_child_is_killed(shared_fork_server: ForkServer, tmp_path: P
 
     del process
 
-    wait_until(lambda: is_gone(pid), what="the end of the child")
+    wait_until(lambda: is_gone(pid), expected="the end of the child")
 
 
 def test_a_child_that_is_cancelled_before_its_begin_never_begins(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_processes_fork_where_possible_and_restart_the_fork_server(
         first = processes.pids()["one"]
         os.kill(first, signal.SIGKILL)
         (second,) = wait_until(
-            lambda: {*processes.pids().values()} - {first}, what="another process"
+            lambda: {*processes.pids().values()} - {first}, expected="another process"
         )
         processes.wait_until_ready()
 
@@ -283,7 +283,8 @@ def test_without_a_fork_server_processes_start_cold(tmp_path: Path) -> None:
         processes.wait_until_ready()
         os.kill(fork_server.pid, signal.SIGKILL)
         wait_until(
-            lambda: len(processes.log_of("one").read_text().split()) == 2, what="another process"
+            lambda: len(processes.log_of("one").read_text().split()) == 2,
+            expected="another process",
         )
 
         assert processes.log_of("one").read_text().split() == [
@@ -299,5 +300,5 @@ def test_a_child_that_reports_a_permanent_error_is_not_restarted(processes: Proc
         )
     )
 
-    wait_until(processes.broken, what="the end of it")
+    wait_until(processes.broken, expected="the end of it")
     assert processes.broken() == {"bad": "so it is"}

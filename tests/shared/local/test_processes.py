@@ -60,7 +60,7 @@ def test_no_process_outlives_a_killed_parent(tmp_path: Path) -> None:
         wait_until(
             lambda: all(map(is_gone, pids.values())),
             timeout_s=MOST_ORPHAN_S,
-            what="the end of the children",
+            expected="the end of the children",
         )
 
     with RunDirectory(tmp_path) as run:
@@ -81,7 +81,7 @@ def test_without_the_kernels_help_a_watcher_ends_orphans(tmp_path: Path) -> None
         pid = int(
             wait_until(
                 lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(),
-                what="the child",
+                expected="the child",
             )
             or 0
         )
@@ -89,7 +89,7 @@ def test_without_the_kernels_help_a_watcher_ends_orphans(tmp_path: Path) -> None
         parent.send_signal(signal.SIGKILL)
         parent.wait()
 
-        wait_until(lambda: is_gone(pid), timeout_s=MOST_ORPHAN_S, what="the end of the child")
+        wait_until(lambda: is_gone(pid), timeout_s=MOST_ORPHAN_S, expected="the end of the child")
 
 
 def test_a_child_that_was_started_in_a_short_lived_thread_stays(processes: Processes) -> None:
@@ -117,7 +117,7 @@ def test_a_child_that_dies_is_started_again(processes: Processes) -> None:
 
     second = wait_until(
         lambda: processes.pids().get("one", first) != first and processes.pids().get("one"),
-        what="another process",
+        expected="another process",
     )
     processes.wait_until_ready()
     assert second

@@ -58,7 +58,7 @@ def test_written_data_survives_a_crash(processes: Processes, tmp_path: Path) -> 
 
         os.kill(first, signal.SIGKILL)
 
-        wait_until(lambda: processes.pids().get("redis", first) != first, what="the restart")
+        wait_until(lambda: processes.pids().get("redis", first) != first, expected="the restart")
         processes.wait_until_ready()
         assert client.get("job") == b"kept"
 

@@ -89,7 +89,7 @@ def test_a_stopped_process_continues_on_a_signal(tmp_path: Path) -> None:
     with start_process(tmp_path) as process:
         wait_until(
             lambda: os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT),
-            what="the stop",
+            expected="the stop",
         )
         os.kill(process.pid, signal.SIGCONT)
 

@@ -46,7 +46,7 @@ from handoff_queue.shared.types.model import Model
 from handoff_queue.shared.types.results import UNREADABLE as RESULT_UNREADABLE
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.testing import tool_call_reply
-from tests.doubles.agent_runs import answers
+from tests.doubles.agent_runs import answer_reply
 from tests.doubles.handoffs import a_handoff, a_spec, a_tool
 from tests.doubles.jobs import a_job, version_of
 from tests.doubles.scripted_model import ScriptedModel, replies_in_order
@@ -55,7 +55,7 @@ SETTINGS = Settings(lease_s=3_600, offline=True)
 
 
 def a_model(_settings: Settings) -> Model:
-    return ScriptedModel(replies_in_order(answers("Rust.", claims=[])))
+    return ScriptedModel(replies_in_order(answer_reply("Rust.", claims=[])))
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +140,7 @@ def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
     name, text = "tool:find.1/orders#1", "order B is shipped"
     claim = {"id": "c1", "text": "Shipped.", "sources": [{"source": name, "quote": text}]}
     script = replies_in_order(
-        tool_call_reply(("orders", {"q": "B"})), answers("Shipped [c1].", claims=[claim])
+        tool_call_reply(("orders", {"q": "B"})), answer_reply("Shipped [c1].", claims=[claim])
     )
     orders = replace(a_tool("orders", lambda _: text), is_source=True)
     leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
@@ -220,7 +220,9 @@ def test_the_log_line_of_a_failure_gives_its_kind_without_the_models_text(
     caplog.set_level(logging.INFO)
     leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
     model = ScriptedModel(
-        replies_in_order(answers("", status="failed", problem="No access to the secret vault."))
+        replies_in_order(
+            answer_reply("", status="failed", problem="No access to the secret vault.")
+        )
     )
     failing = Attempts(
         store, SETTINGS, "w1", leases, PayloadCache(store), Models(SETTINGS, lambda _: model)
@@ -376,7 +378,7 @@ def test_concurrent_threads_share_one_model(attempts: Attempts) -> None:
         models_made.append(1)
         with suppress(threading.BrokenBarrierError):
             others.wait(0.2)
-        return ScriptedModel(replies_in_order(answers()))
+        return ScriptedModel(replies_in_order(answer_reply()))
 
     others = threading.Barrier(2)
     attempts.models.make = make

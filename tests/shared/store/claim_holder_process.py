@@ -15,7 +15,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import open_store
-from tests.doubles.jobs import a_job, granted, issue
+from tests.doubles.jobs import a_job, granted_claim, issue
 
 NAMES = ("find.1", "look.1", "read.1")
 
@@ -28,7 +28,7 @@ def main(url: str, lease_s: float, ending: str) -> None:
     issue(store, job_id, *NAMES)
     with ExitStack() as claims:
         for name in NAMES:
-            claims.enter_context(leases.held(granted(store, job_id, name)))
+            claims.enter_context(leases.held(granted_claim(store, job_id, name)))
         print("held", flush=True)
         sys.stdin.readline()
         if ending == "freezes":

@@ -23,11 +23,11 @@ from tests.doubles.jobs import (
     claim,
     expire_lease,
     finish,
-    granted,
+    granted_claim,
     issue,
+    model_reply,
     nothing_reserved,
-    replied,
-    verdict,
+    reservation_verdict,
     version_of,
 )
 
@@ -37,7 +37,7 @@ WORST = WorstCase(500, 100, 50)
 def two_claims(store: Store, **limits: int) -> tuple[JobId, Claim, Claim]:
     job_id = a_job(store, **limits)
     issue(store, job_id, "find.1", "look.1")
-    return job_id, granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
+    return job_id, granted_claim(store, job_id, "find.1"), granted_claim(store, job_id, "look.1")
 
 
 def test_a_call_reserves_its_worst_case_and_settles_its_real_cost(store: Store) -> None:
@@ -46,7 +46,7 @@ def test_a_call_reserves_its_worst_case_and_settles_its_real_cost(store: Store) 
     first.reserve(WORST)
     assert accounts(store, job_id)["reserved_tokens"] == 600
     assert accounts(store, job_id)["reserved_usd"] == 50
-    first.checkpoint(replied(100, 20, 5))
+    first.checkpoint(model_reply(100, 20, 5))
     spent = accounts(store, job_id)
     assert (spent["turns"], spent["input_tokens"], spent["output_tokens"], spent["usd"]) == (
         1,
@@ -70,7 +70,7 @@ def test_each_limit_that_can_never_allow_the_call_is_named(
 ) -> None:
     _, first, second = two_claims(store, **limit)
     first.reserve(WORST)
-    first.checkpoint(replied(100, 20, 5))
+    first.checkpoint(model_reply(100, 20, 5))
 
     with pytest.raises(LimitReached) as reached:
         second.reserve(WORST)
@@ -80,11 +80,11 @@ def test_each_limit_that_can_never_allow_the_call_is_named(
 def test_a_call_that_may_fit_after_refunds_waits(store: Store) -> None:
     _, first, second = two_claims(store, max_tokens=1_000)
     first.reserve(WORST)
-    assert verdict(second, WORST) == b"wait"
+    assert reservation_verdict(second, WORST) == b"wait"
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(second.reserve, WORST)
-        first.checkpoint(replied(100, 20, 5))
+        first.checkpoint(model_reply(100, 20, 5))
         waiting.result(10)
 
 
@@ -99,7 +99,7 @@ def test_a_call_waits_for_other_reservations_at_most_until_its_deadline(store: S
             with pytest.raises(LimitReached, match="deadline"):
                 waiting.result(10)
         finally:
-            first.checkpoint(replied(100, 20, 5))
+            first.checkpoint(model_reply(100, 20, 5))
 
 
 def test_a_waiting_call_is_refused_once_others_have_used_the_budget(store: Store) -> None:
@@ -108,7 +108,7 @@ def test_a_waiting_call_is_refused_once_others_have_used_the_budget(store: Store
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(second.reserve, WORST)
-        first.checkpoint(replied(500, 100, 50))
+        first.checkpoint(model_reply(500, 100, 50))
         with pytest.raises(LimitReached):
             waiting.result(10)
 
@@ -119,7 +119,7 @@ def test_a_call_that_was_in_the_air_when_its_worker_died_is_paid_at_its_worst(
     job_id, first, _ = two_claims(store, max_tokens=10_000)
     first.reserve(WORST)
     expire_lease(store, first)
-    granted(store, job_id, "find.1", "w2")
+    granted_claim(store, job_id, "find.1", "w2")
 
     spent = accounts(store, job_id)
     assert (spent["turns"], spent["input_tokens"], spent["output_tokens"], spent["usd"]) == (
@@ -154,7 +154,7 @@ def test_a_call_that_was_in_the_air_when_its_handoff_was_dropped_is_paid_at_its_
 def test_worst_case_costs_are_separate_from_measured_costs(store: Store, end: str) -> None:
     job_id, first, _ = two_claims(store)
     first.reserve(WORST)
-    first.checkpoint(replied(100, 20, 5))
+    first.checkpoint(model_reply(100, 20, 5))
     first.reserve(WORST)
 
     if end == "killed":
@@ -202,7 +202,7 @@ def test_a_measured_cost_is_no_upper_bound(store: Store) -> None:
     first.reserve(WORST)
     first.checkpoint(ModelCallFailed(error="turned away", usage=Usage()))
     first.reserve(WORST)
-    first.checkpoint(replied(100, 20, 5))
+    first.checkpoint(model_reply(100, 20, 5))
     finish(first)
 
     assert store.jobs.standings([job_id])[0].cut_calls == 0
@@ -255,7 +255,7 @@ def test_a_first_call_that_does_not_fit_does_not_keep_the_claim_from_being_grant
 def test_a_call_of_unknown_price_is_flagged_and_never_counts_as_free(store: Store) -> None:
     job_id, first, _ = two_claims(store)
     first.reserve(WorstCase(500, 100, None))
-    first.checkpoint(replied(100, 20, None))
+    first.checkpoint(model_reply(100, 20, None))
 
     assert store.jobs.standings([job_id])[0].cost_microusd is None
     assert nothing_reserved(store, job_id)
@@ -265,7 +265,7 @@ def test_a_killed_call_of_unknown_price_is_flagged(store: Store) -> None:
     job_id, first, _ = two_claims(store)
     first.reserve(WorstCase(500, 100, None))
     expire_lease(store, first)
-    granted(store, job_id, "find.1", "w2")
+    granted_claim(store, job_id, "find.1", "w2")
 
     assert store.jobs.standings([job_id])[0].cost_microusd is None
     assert nothing_reserved(store, job_id)
@@ -282,7 +282,7 @@ def test_large_sums_stay_whole_numbers_in_lua(store: Store) -> None:
     job_id, first, _ = two_claims(store)
     first.reserve(WorstCase(10**15, 10**15, 10**15))
     expire_lease(store, first)
-    granted(store, job_id, "find.1", "w2")
+    granted_claim(store, job_id, "find.1", "w2")
 
     assert accounts(store, job_id)["usd"] == 10**15
     assert nothing_reserved(store, job_id)
@@ -292,7 +292,7 @@ def test_fifty_threads_on_a_budget_of_ten_turns_make_exactly_ten_calls(store: St
     job_id = a_job(store, max_turns=10)
     names = [f"s{n}.1" for n in range(50)]
     issue(store, job_id, *names)
-    claims = [granted(store, job_id, name) for name in names]
+    claims = [granted_claim(store, job_id, name) for name in names]
     start, calls = threading.Barrier(50), []
 
     def spend(claimed: Claim) -> None:
@@ -301,7 +301,7 @@ def test_fifty_threads_on_a_budget_of_ten_turns_make_exactly_ten_calls(store: St
             while True:
                 claimed.reserve(WorstCase(10, 10, 1))
                 calls.append(claimed.handoff_id)
-                claimed.checkpoint(ModelCallFailed(error="no", usage=replied(1, 1, 1).usage))
+                claimed.checkpoint(ModelCallFailed(error="no", usage=model_reply(1, 1, 1).usage))
         except LimitReached:
             finish(claimed)
 
@@ -317,7 +317,7 @@ def test_a_handoff_knows_its_own_share(store: Store) -> None:
     job_id, first, second = two_claims(store)
     for claimed in (first, first, second):
         claimed.reserve(WORST)
-        claimed.checkpoint(replied(100, 20, 5))
+        claimed.checkpoint(model_reply(100, 20, 5))
 
     standings = store.jobs.handoffs(job_id, [HandoffId("find.1"), HandoffId("look.1")])
     assert [(standing.turns, standing.input_tokens) for standing in standings.values()] == [

@@ -26,10 +26,10 @@ from tests.doubles.jobs import (
     claim,
     expire_lease,
     finish,
-    full_verdict,
     issue,
     issue_to_a_child,
-    replied,
+    model_reply,
+    reservation_answer,
     version_of,
 )
 from tests.property_settings import draws
@@ -102,7 +102,7 @@ class BudgetMachine(RuleBasedStateMachine):
         if name in self.in_the_air:
             return
         never = self.never(name, worst)
-        verdict = full_verdict(self.running[name], worst)
+        verdict = reservation_answer(self.running[name], worst)
         if verdict[0] == b"ok":
             self.in_the_air[name] = worst
             assert never == []
@@ -132,7 +132,7 @@ class BudgetMachine(RuleBasedStateMachine):
         )
         self.running[name].reserved = False
         stop_reason = data.draw(st.sampled_from(["end_turn", "tool_use"]))
-        self.running[name].checkpoint(replied(tokens_in, tokens_out, microusd, stop_reason))
+        self.running[name].checkpoint(model_reply(tokens_in, tokens_out, microusd, stop_reason))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), ending=st.sampled_from(["die", "release", "finish", "drop"]))

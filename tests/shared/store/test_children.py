@@ -14,17 +14,17 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
     accounts,
-    ended,
-    everything,
     finish,
-    full_verdict,
-    granted,
+    finish_with,
+    granted_claim,
     issue,
     issue_to_a_child,
+    model_reply,
     nothing_reserved,
-    replied,
+    redis_dump,
+    reservation_answer,
+    reservation_verdict,
     result_of,
-    verdict,
     version_of,
 )
 
@@ -66,11 +66,11 @@ def test_a_handoff_gets_one_child_after_any_number_of_begins(store: Store) -> No
     job_id = a_job(store)
     issue_to_a_child(store, job_id, TEAM)
     a_job(store, "default", (job_id, TEAM))
-    before = everything(store)
+    before = redis_dump(store)
 
     with pytest.raises(VersionConflict):
         a_job(store, "default", (job_id, TEAM))
-    assert everything(store) == before
+    assert redis_dump(store) == before
 
 
 @pytest.mark.parametrize("ending", ["dropped", "done", "cancelled", "deleted"])
@@ -86,21 +86,21 @@ def test_no_child_begins_for_an_unwanted_handoff(store: Store, ending: str) -> N
             store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
         case "deleted":
             store.connection.redis.delete(keys.job(job_id))
-    before = everything(store)
+    before = redis_dump(store)
 
     with pytest.raises(VersionConflict):
         a_job(store, "default", (job_id, TEAM))
-    assert everything(store) == before
+    assert redis_dump(store) == before
     assert store.jobs.standings([child]) == []
 
 
 def test_a_childs_spending_counts_at_every_level_above_it(store: Store) -> None:
     tree = job_tree(store)
-    claimed = granted(store, tree[2], ONE)
+    claimed = granted_claim(store, tree[2], ONE)
 
     claimed.reserve(CALL)
     assert [accounts(store, job_id)["reserved_turns"] for job_id in tree] == [1, 1, 1]
-    claimed.checkpoint(replied(80, 20, 7))
+    claimed.checkpoint(model_reply(80, 20, 7))
 
     assert [accounts(store, job_id) for job_id in tree] == [accounts(store, tree[2])] * 3
     assert accounts(store, tree[0])["usd"] == 7
@@ -118,28 +118,28 @@ def test_a_childs_spending_counts_at_every_level_above_it(store: Store) -> None:
 
 def test_no_child_spends_more_than_its_ancestors_have(store: Store) -> None:
     _, _, grandchild = job_tree(store, max_turns=1)
-    claimed = granted(store, grandchild, ONE)
+    claimed = granted_claim(store, grandchild, ONE)
 
     claimed.reserve(CALL)
-    claimed.checkpoint(replied(80, 20, 7))
+    claimed.checkpoint(model_reply(80, 20, 7))
 
-    assert full_verdict(claimed, CALL) == [b"limit", b"above", b"max_turns"]
+    assert reservation_answer(claimed, CALL) == [b"limit", b"above", b"max_turns"]
 
 
 def test_a_jobs_closing_reserve_is_kept_from_its_children(store: Store) -> None:
     job_id, _, grandchild = job_tree(store, max_turns=2, keep_turns=1)
     issue(store, job_id, "assessor.1", role="assessor", group=None)
-    claimed = granted(store, grandchild, ONE)
+    claimed = granted_claim(store, grandchild, ONE)
     claimed.reserve(CALL)
-    claimed.checkpoint(replied(80, 20, 7))
+    claimed.checkpoint(model_reply(80, 20, 7))
 
-    assert verdict(claimed, CALL) == b"max_turns"
-    assert verdict(granted(store, job_id, "assessor.1"), CALL) == b"ok"
+    assert reservation_verdict(claimed, CALL) == b"max_turns"
+    assert reservation_verdict(granted_claim(store, job_id, "assessor.1"), CALL) == b"ok"
 
 
 def test_a_cancel_reaches_the_calls_of_all_children_within_a_turn(store: Store) -> None:
     job_id, _, grandchild = job_tree(store)
-    claimed = granted(store, grandchild, ONE)
+    claimed = granted_claim(store, grandchild, ONE)
 
     store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
 
@@ -179,8 +179,8 @@ def test_the_end_of_a_child_is_reported_to_its_parent_once(store: Store) -> None
     claimed = store.claims.of_child(job_id, TEAM, child)
     result = result_of(claimed)
 
-    first = ended(claimed, result)
-    again = ended(store.claims.of_child(job_id, TEAM, child), result)
+    first = finish_with(claimed, result)
+    again = finish_with(store.claims.of_child(job_id, TEAM, child), result)
 
     assert first == again
     assert (
@@ -188,12 +188,12 @@ def test_the_end_of_a_child_is_reported_to_its_parent_once(store: Store) -> None
         == 1
     )
     with pytest.raises(LeaseLost):
-        ended(store.claims.of_child(job_id, TEAM, JobId("j-0123456789ab")), result)
+        finish_with(store.claims.of_child(job_id, TEAM, JobId("j-0123456789ab")), result)
 
 
 def test_a_call_in_the_air_of_a_dropped_grandchild_is_booked_at_every_level(store: Store) -> None:
     tree = job_tree(store)
-    granted(store, tree[2], ONE).reserve(CALL)
+    granted_claim(store, tree[2], ONE).reserve(CALL)
 
     drop_handoffs(store, tree[0], TEAM)
     drop_handoffs(store, tree[1], TEAM)
@@ -222,7 +222,7 @@ def test_a_deleted_parent_does_not_come_back_with_its_childs_spending(
     store: Store,
 ) -> None:
     job_id, child, grandchild = job_tree(store)
-    claimed = granted(store, grandchild, ONE)
+    claimed = granted_claim(store, grandchild, ONE)
     claimed.reserve(CALL)
 
     store.jobs.delete(job_id, [TEAM])

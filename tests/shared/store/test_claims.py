@@ -23,9 +23,9 @@ from tests.doubles.jobs import (
     claim,
     expire_lease,
     finish,
-    granted,
+    granted_claim,
     issue,
-    replied,
+    model_reply,
     version_of,
 )
 from tests.waiting import wait_until
@@ -70,13 +70,13 @@ def test_one_of_many_concurrent_claimants_gets_the_handoff(store: Store, job_id:
 
 
 def test_a_handoff_is_busy_during_its_lease(store: Store, job_id: JobId) -> None:
-    granted(store, job_id, "find.1")
+    granted_claim(store, job_id, "find.1")
 
     assert claim(store, job_id, "find.1", "w2").verdict is ClaimVerdict.BUSY
 
 
 def test_an_ended_handoff_is_a_duplicate(store: Store, job_id: JobId) -> None:
-    finish(granted(store, job_id, "find.1"))
+    finish(granted_claim(store, job_id, "find.1"))
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.DUPLICATE
 
@@ -112,43 +112,45 @@ def test_a_handoff_or_job_that_the_store_does_not_have_is_unknown_and_leaves_not
 
 
 def test_the_next_claim_continues_after_the_last_checkpoint(store: Store, job_id: JobId) -> None:
-    first = granted(store, job_id, "find.1")
-    first.checkpoint(replied())
+    first = granted_claim(store, job_id, "find.1")
+    first.checkpoint(model_reply())
     first.checkpoint(ToolObserved(tool_use_id="t1", text="found"))
     expire_lease(store, first)
 
-    assert granted(store, job_id, "find.1", "w2").so_far() == (
-        replied(),
+    assert granted_claim(store, job_id, "find.1", "w2").so_far() == (
+        model_reply(),
         ToolObserved(tool_use_id="t1", text="found"),
     )
 
 
 def test_tool_calls_are_counted_at_their_answer_in_every_claim(store: Store, job_id: JobId) -> None:
-    first = granted(store, job_id, "find.1")
-    first.checkpoint(replied())
+    first = granted_claim(store, job_id, "find.1")
+    first.checkpoint(model_reply())
     first.checkpoint(
         ToolObserved(tool_use_id="t1", text="found"),
         ToolObserved(tool_use_id="t2", text="not found", is_error=True),
     )
     expire_lease(store, first)
-    granted(store, job_id, "find.1", "w2").checkpoint(ToolObserved(tool_use_id="t3", text="found"))
+    granted_claim(store, job_id, "find.1", "w2").checkpoint(
+        ToolObserved(tool_use_id="t3", text="found")
+    )
 
     assert store.jobs.handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")].tool_calls == 3
 
 
 def test_thousands_of_checkpoints_are_read_back(store: Store, job_id: JobId) -> None:
-    first = granted(store, job_id, "find.1")
+    first = granted_claim(store, job_id, "find.1")
     many = [ToolObserved(tool_use_id=f"t{n}", text="found") for n in range(9_000)]
     for at in range(0, 9_000, 3_000):
         first.checkpoint(*many[at : at + 3_000])
     expire_lease(store, first)
 
-    assert len(granted(store, job_id, "find.1").so_far()) == 9_000
+    assert len(granted_claim(store, job_id, "find.1").so_far()) == 9_000
 
 
 def test_checkpoints_go_when_the_handoff_ends(store: Store, job_id: JobId) -> None:
-    running = granted(store, job_id, "find.1")
-    running.checkpoint(replied())
+    running = granted_claim(store, job_id, "find.1")
+    running.checkpoint(model_reply())
     assert store.connection.redis.exists(keys.turns(job_id, ONE))
 
     finish(running)
@@ -159,7 +161,7 @@ def test_a_handoff_that_was_claimed_too_often_is_granted_only_to_be_ended(
     store: Store, job_id: JobId
 ) -> None:
     for _ in range(MAX_CLAIMS):
-        expire_lease(store, granted(store, job_id, "find.1"))
+        expire_lease(store, granted_claim(store, job_id, "find.1"))
 
     last = claim(store, job_id, "find.1")
 
@@ -169,7 +171,7 @@ def test_a_handoff_that_was_claimed_too_often_is_granted_only_to_be_ended(
 
 def test_a_released_claim_does_not_count(store: Store, job_id: JobId) -> None:
     for _ in range(3 * MAX_CLAIMS):
-        granted(store, job_id, "find.1").release()
+        granted_claim(store, job_id, "find.1").release()
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
     assert store.jobs.handoffs(job_id, [ONE])[ONE].claims == 1
@@ -178,12 +180,12 @@ def test_a_released_claim_does_not_count(store: Store, job_id: JobId) -> None:
 def test_a_released_handoff_is_open_to_others_at_once_and_closed_to_its_old_claim(
     store: Store, job_id: JobId
 ) -> None:
-    first = granted(store, job_id, "find.1")
-    first.checkpoint(replied())
+    first = granted_claim(store, job_id, "find.1")
+    first.checkpoint(model_reply())
     first.release()
-    second = granted(store, job_id, "find.1", "w2")
+    second = granted_claim(store, job_id, "find.1", "w2")
 
-    assert second.so_far() == (replied(),)
+    assert second.so_far() == (model_reply(),)
     with pytest.raises(LeaseLost):
         first.renew()
 
@@ -191,12 +193,12 @@ def test_a_released_handoff_is_open_to_others_at_once_and_closed_to_its_old_clai
 def test_a_cancel_arrives_with_the_next_write_and_the_payment_is_recorded(
     store: Store, job_id: JobId
 ) -> None:
-    running, other = granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
+    running, other = granted_claim(store, job_id, "find.1"), granted_claim(store, job_id, "look.1")
     running.reserve(WorstCase(500, 100, 50))
     store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
 
     with pytest.raises(Cancelled):
-        running.checkpoint(replied(100, 20, 5))
+        running.checkpoint(model_reply(100, 20, 5))
     with pytest.raises(Cancelled):
         other.renew()
     with pytest.raises(Cancelled):
@@ -208,18 +210,18 @@ def test_a_cancel_arrives_with_the_next_write_and_the_payment_is_recorded(
 def test_a_stopping_process_starts_no_turn_but_records_its_payment(
     store: Store, job_id: JobId
 ) -> None:
-    running = granted(store, job_id, "find.1")
+    running = granted_claim(store, job_id, "find.1")
     running.reserve(WorstCase(500, 100, 50))
     running.drain.begin(60.0)
 
     running.beat("thinking")
-    running.checkpoint(replied())
+    running.checkpoint(model_reply())
     with pytest.raises(Draining):
         running.reserve(WorstCase(500, 100, 50))
 
 
 def test_after_the_grace_period_running_work_is_cut(store: Store, job_id: JobId) -> None:
-    running = granted(store, job_id, "find.1")
+    running = granted_claim(store, job_id, "find.1")
     running.drain.begin(0.0)
 
     with pytest.raises(Draining):
@@ -227,9 +229,9 @@ def test_after_the_grace_period_running_work_is_cut(store: Store, job_id: JobId)
 
 
 def test_a_final_reply_is_settled_with_the_end_of_its_handoff(store: Store, job_id: JobId) -> None:
-    running = granted(store, job_id, "find.1")
+    running = granted_claim(store, job_id, "find.1")
     running.reserve(WorstCase(500, 100, 50))
-    running.checkpoint(replied(100, 20, 5, stop_reason="end_turn"))
+    running.checkpoint(model_reply(100, 20, 5, stop_reason="end_turn"))
     finish(running)
 
     assert store.jobs.standings([job_id])[0].input_tokens == 100
@@ -238,28 +240,28 @@ def test_a_final_reply_is_settled_with_the_end_of_its_handoff(store: Store, job_
 def test_a_final_reply_that_was_not_the_end_is_not_lost_at_a_deploy(
     store: Store, job_id: JobId
 ) -> None:
-    running = granted(store, job_id, "find.1")
+    running = granted_claim(store, job_id, "find.1")
     running.reserve(WorstCase(500, 100, 50))
-    running.checkpoint(replied(100, 20, 5, stop_reason="pause_turn"))
+    running.checkpoint(model_reply(100, 20, 5, stop_reason="pause_turn"))
     running.drain.begin(60.0)
     with pytest.raises(Draining):
         running.reserve(WorstCase(500, 100, 50))
     running.release()
 
-    assert granted(store, job_id, "find.1", "w2").so_far() == (
-        replied(100, 20, 5, stop_reason="pause_turn"),
+    assert granted_claim(store, job_id, "find.1", "w2").so_far() == (
+        model_reply(100, 20, 5, stop_reason="pause_turn"),
     )
     assert store.jobs.standings([job_id])[0].input_tokens == 100
 
 
 def test_heartbeats_show_the_current_activity(store: Store, job_id: JobId) -> None:
-    running = granted(store, job_id, "find.1")
+    running = granted_claim(store, job_id, "find.1")
 
     def is_shown() -> bool:
         running.beat("thinking", "A draft so far")
         return store.payloads.draft(job_id, ONE) != ""
 
-    wait_until(is_shown, what="a beat")
+    wait_until(is_shown, expected="a beat")
     standing = store.jobs.handoffs(job_id, [ONE])[ONE]
     shown = (standing.state, standing.worker, standing.doing, store.payloads.draft(job_id, ONE))
     assert shown == ("running", "w1", "thinking", "A draft so far")
@@ -269,7 +271,7 @@ def test_heartbeats_show_the_current_activity(store: Store, job_id: JobId) -> No
 
 
 def test_frequent_heartbeats_are_not_all_sent(store: Store, job_id: JobId) -> None:
-    running = granted(store, job_id, "find.1")
+    running = granted_claim(store, job_id, "find.1")
     before = store.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
     for _ in range(1_000):
         running.beat("thinking")
@@ -281,8 +283,8 @@ def test_a_handoff_is_not_blamed_if_each_of_its_claims_made_progress(
     store: Store, job_id: JobId
 ) -> None:
     for _ in range(3 * MAX_CLAIMS):
-        killed = granted(store, job_id, "find.1")
-        killed.checkpoint(replied())
+        killed = granted_claim(store, job_id, "find.1")
+        killed.checkpoint(model_reply())
         expire_lease(store, killed)
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
@@ -291,11 +293,11 @@ def test_a_handoff_is_not_blamed_if_each_of_its_claims_made_progress(
 def test_a_handoff_that_freezes_after_its_last_checkpoint_is_claimed_too_often(
     store: Store, job_id: JobId
 ) -> None:
-    first = granted(store, job_id, "find.1")
-    first.checkpoint(replied())
+    first = granted_claim(store, job_id, "find.1")
+    first.checkpoint(model_reply())
     expire_lease(store, first)
     for _ in range(MAX_CLAIMS - 1):
-        frozen = granted(store, job_id, "find.1")
+        frozen = granted_claim(store, job_id, "find.1")
         frozen.reserve(WorstCase(500, 100, 50))
         frozen.renew()
         expire_lease(store, frozen)
@@ -304,8 +306,8 @@ def test_a_handoff_that_freezes_after_its_last_checkpoint_is_claimed_too_often(
 
 
 def test_a_released_claim_with_progress_does_not_count(store: Store, job_id: JobId) -> None:
-    running = granted(store, job_id, "find.1")
-    running.checkpoint(replied())
+    running = granted_claim(store, job_id, "find.1")
+    running.checkpoint(model_reply())
     running.release()
 
     assert store.jobs.handoffs(job_id, [ONE])[ONE].claims == 0
@@ -314,7 +316,7 @@ def test_a_released_claim_with_progress_does_not_count(store: Store, job_id: Job
 def test_a_process_that_was_stopped_after_the_answer_makes_no_concurrent_call(
     store: Store, job_id: JobId
 ) -> None:
-    held = granted(store, job_id, "find.1")
+    held = granted_claim(store, job_id, "find.1")
     held.reserved = True
     held.held_at -= held.lease_s + 1
 

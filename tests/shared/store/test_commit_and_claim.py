@@ -14,7 +14,7 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import VersionConflict
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
-from tests.doubles.jobs import a_job, claim, issued, text_of, version_of
+from tests.doubles.jobs import a_job, claim, issued_event, text_of, version_of
 
 ROLE = HandoffId("planner.1")
 
@@ -28,7 +28,7 @@ def decision(store: Store, job_id: JobId) -> Commit:
     return Commit(
         job_id=job_id,
         expected=version_of(store, job_id),
-        events=[issued(ROLE, "planner", group=None)],
+        events=[issued_event(ROLE, "planner", group=None)],
     )
 
 

@@ -13,7 +13,15 @@ from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import LimitReached
-from tests.doubles.jobs import a_job, expire_lease, finish, granted, issue, replied, verdict
+from tests.doubles.jobs import (
+    a_job,
+    expire_lease,
+    finish,
+    granted_claim,
+    issue,
+    model_reply,
+    reservation_verdict,
+)
 
 WORST = WorstCase(500, 100, 50)
 DAY_MS = 86_400_000
@@ -24,7 +32,7 @@ def claim_of(
 ) -> Claim:
     job_id = a_job(store, tenant, **limits)
     issue(store, job_id, "find.1", max_microusd=max_microusd)
-    return granted(store, job_id, "find.1")
+    return granted_claim(store, job_id, "find.1")
 
 
 def day_account(store: Store, tenant: str | None = None, days_ago: int = 0) -> dict[str, int]:
@@ -51,8 +59,8 @@ def test_a_cap_of_the_day_holds_over_all_jobs_and_is_named(
     store.daily_budgets.set_caps(caps)
     first, second = claim_of(store), claim_of(store)
     first.reserve(WORST)
-    assert verdict(second, WORST) == b"wait", "others' reservations may come back"
-    first.checkpoint(replied(500, 100, 50))
+    assert reservation_verdict(second, WORST) == b"wait", "others' reservations may come back"
+    first.checkpoint(model_reply(500, 100, 50))
 
     with pytest.raises(LimitReached) as reached:
         second.reserve(WORST)
@@ -65,21 +73,21 @@ def test_a_tenant_with_a_spent_day_does_not_affect_other_tenants(store: Store) -
     for tenant in ("ours", "theirs"):
         claim_of(store, tenant).reserve(WORST)
 
-    assert verdict(claim_of(store, "ours"), WORST) == b"wait"
+    assert reservation_verdict(claim_of(store, "ours"), WORST) == b"wait"
 
 
 def test_a_reservation_holds_at_all_levels_or_at_none(store: Store) -> None:
     store.daily_budgets.set_caps(DailyCaps(tenant_day_tokens=700))
     first, second = claim_of(store, "ours"), claim_of(store, "ours")
     first.reserve(WORST)
-    assert verdict(second, WORST) == b"wait"
+    assert reservation_verdict(second, WORST) == b"wait"
 
     assert (
         day_account(store)["reserved_tokens"]
         == day_account(store, "ours")["reserved_tokens"]
         == 600
     )
-    first.checkpoint(replied(100, 20, 5))
+    first.checkpoint(model_reply(100, 20, 5))
     finish(first)
     assert day_account(store)["reserved_tokens"] == day_account(store, "ours")["reserved_usd"] == 0
     assert day_account(store)["usd"] == day_account(store, "ours")["usd"] == 5
@@ -88,16 +96,16 @@ def test_a_reservation_holds_at_all_levels_or_at_none(store: Store) -> None:
 def test_a_handoffs_cost_limit_holds_for_it_alone_over_all_its_claims(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "find.1", "look.1", max_microusd=99)
-    first = granted(store, job_id, "find.1")
+    first = granted_claim(store, job_id, "find.1")
     first.reserve(WORST)
     expire_lease(store, first)
-    second = granted(store, job_id, "find.1", "w2")
+    second = granted_claim(store, job_id, "find.1", "w2")
 
     with pytest.raises(LimitReached, match="max_usd") as reached:
         second.reserve(WORST)
 
     assert reached.value.level == "handoff"
-    granted(store, job_id, "look.1").reserve(WORST)
+    granted_claim(store, job_id, "look.1").reserve(WORST)
 
 
 def test_a_call_over_midnight_is_charged_to_the_day_of_its_reservation(
@@ -108,7 +116,7 @@ def test_a_call_over_midnight_is_charged_to_the_day_of_its_reservation(
     first.reserve(WORST)
     move_to_yesterday(store, first)
 
-    first.checkpoint(replied(100, 20, 5))
+    first.checkpoint(model_reply(100, 20, 5))
     finish(first)
 
     assert (
@@ -131,7 +139,7 @@ def move_to_yesterday(store: Store, claimed: Claim) -> None:
 def test_the_accounts_of_a_day_expire(store: Store) -> None:
     first = claim_of(store, "ours")
     first.reserve(WORST)
-    first.checkpoint(replied())
+    first.checkpoint(model_reply())
 
     assert all(
         store.connection.redis.pttl(key) > 0
@@ -142,7 +150,7 @@ def test_the_accounts_of_a_day_expire(store: Store) -> None:
 def test_caps_hold_until_they_are_set_again(store: Store) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_usd=10))
     claimed = claim_of(store)
-    assert verdict(claimed, WORST) == b"max_usd"
+    assert reservation_verdict(claimed, WORST) == b"max_usd"
     store.daily_budgets.set_caps(DailyCaps(day_tokens=10**6))
 
     claimed.reserve(WORST)
@@ -154,7 +162,7 @@ def test_a_spent_cap_is_named_with_the_time_of_its_renewal(store: Store) -> None
     claimed = claim_of(store, "ours")
     claimed.reserve(WorstCase(1, 1, 5))
     assert store.daily_budgets.spent_up("ours") is None, "set aside is not spent"
-    claimed.checkpoint(replied(1, 1, 5))
+    claimed.checkpoint(model_reply(1, 1, 5))
     finish(claimed)
 
     message = store.daily_budgets.spent_up("ours") or ""
@@ -185,11 +193,11 @@ def test_a_cap_that_is_too_low_for_any_call_counts_as_spent_until_it_is_raised(
     store.daily_budgets.set_caps(caps)
     first = claim_of(store, "ours")
     first.reserve(WORST)
-    first.checkpoint(replied(100, 20, 50))
+    first.checkpoint(model_reply(100, 20, 50))
     assert store.daily_budgets.spent_up("ours") is None, "nobody has asked for more than is left"
     second = claim_of(store, "ours")
 
-    assert {verdict(second, WORST) for _ in range(2)} <= {b"max_usd", b"max_tokens"}
+    assert {reservation_verdict(second, WORST) for _ in range(2)} <= {b"max_usd", b"max_tokens"}
 
     assert message in (store.daily_budgets.spent_up("ours") or "")
     assert all(
@@ -206,11 +214,11 @@ def test_the_smallest_refused_amount_counts_while_it_is_too_large(
 ) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_usd=99))
     for microusd in (300, 200, 250):
-        assert verdict(claim_of(store), WorstCase(1, 1, microusd)) == b"max_usd"
+        assert reservation_verdict(claim_of(store), WorstCase(1, 1, microusd)) == b"max_usd"
     assert store.daily_budgets.today("ours").installation.needed_microusd == 200
 
     store.daily_budgets.set_caps(DailyCaps(day_usd=220))
-    assert verdict(claim_of(store), WorstCase(1, 1, 250)) == b"max_usd"
+    assert reservation_verdict(claim_of(store), WorstCase(1, 1, 250)) == b"max_usd"
 
     assert store.daily_budgets.today("ours").installation.needed_microusd == 250
     assert store.daily_budgets.spent_up("ours"), (
@@ -224,10 +232,10 @@ def test_late_calls_and_closing_calls_do_not_count_as_the_cost_of_a_new_job(
     store.daily_budgets.set_caps(DailyCaps(day_usd=99))
     late, job_id = claim_of(store), a_job(store)
     late.reserve(WORST)
-    late.checkpoint(replied(100, 20, 5))
+    late.checkpoint(model_reply(100, 20, 5))
     issue(store, job_id, "assessor.1", role="assessor", group=None)
-    for claimed in (late, granted(store, job_id, "assessor.1")):
-        assert verdict(claimed, WorstCase(1, 1, 95)) == b"max_usd"
+    for claimed in (late, granted_claim(store, job_id, "assessor.1")):
+        assert reservation_verdict(claimed, WorstCase(1, 1, 95)) == b"max_usd"
 
     assert store.daily_budgets.spent_up("ours") is None
 
@@ -235,7 +243,7 @@ def test_late_calls_and_closing_calls_do_not_count_as_the_cost_of_a_new_job(
 def test_a_call_that_waits_for_other_reservations_uses_no_day_budget(store: Store) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_usd=99))
     claim_of(store).reserve(WORST)
-    assert verdict(claim_of(store), WORST) == b"wait"
+    assert reservation_verdict(claim_of(store), WORST) == b"wait"
 
     assert store.daily_budgets.spent_up("ours") is None
 
@@ -248,18 +256,18 @@ def test_the_closing_reserve_is_for_the_closing_roles(
 ) -> None:
     job_id = a_job(store, max_turns=2, keep_turns=1)
     issue(store, job_id, "find.1", "look.1", role=role)
-    first = granted(store, job_id, "find.1")
+    first = granted_claim(store, job_id, "find.1")
     first.reserve(WORST)
-    first.checkpoint(replied())
+    first.checkpoint(model_reply())
 
-    assert verdict(granted(store, job_id, "look.1"), WORST) == reason
+    assert reservation_verdict(granted_claim(store, job_id, "look.1"), WORST) == reason
 
 
 def test_the_spent_amount_is_shown_next_to_the_limit(store: Store) -> None:
     store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=500_000, day_tokens=10**6))
     claimed = claim_of(store, "ours")
     claimed.reserve(WORST)
-    claimed.checkpoint(replied(1_000, 200, 50))
+    claimed.checkpoint(model_reply(1_000, 200, 50))
     today = store.daily_budgets.today("ours")
 
     assert str(today.installation) == "$5e-05, 1,200 of 1,000,000 tokens"

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import LeaseLost, VersionConflict
 from handoff_queue.shared.types.events import CancelRequested, RetryRequested
 from handoff_queue.shared.types.ids import JobId
-from tests.doubles.jobs import finish, granted, replied
+from tests.doubles.jobs import finish, granted_claim, model_reply
 from tests.doubles.redis_faults import snapshot
 from tests.shared.store.conftest import ONE
 from tests.waiting import wait_until
@@ -21,9 +21,9 @@ from tests.waiting import wait_until
 
 def test_two_claims_of_one_handoff_never_have_the_same_fence(store: Store, job_id: JobId) -> None:
     go_back = snapshot(store.connection.redis)
-    lost = granted(store, job_id, ONE)
+    lost = granted_claim(store, job_id, ONE)
     go_back()
-    holder = granted(store, job_id, ONE, "w2")
+    holder = granted_claim(store, job_id, ONE, "w2")
 
     with pytest.raises(LeaseLost):
         lost.reserve(WorstCase(1, 1, 1))
@@ -32,14 +32,14 @@ def test_two_claims_of_one_handoff_never_have_the_same_fence(store: Store, job_i
 
 
 def test_a_claim_with_lost_checkpoints_adds_none_after_the_gap(store: Store, job_id: JobId) -> None:
-    held = granted(store, job_id, ONE)
-    held.checkpoint(replied())
+    held = granted_claim(store, job_id, ONE)
+    held.checkpoint(model_reply())
     go_back = snapshot(store.connection.redis)
-    held.checkpoint(replied())
+    held.checkpoint(model_reply())
     go_back()
 
     with pytest.raises(LeaseLost):
-        held.checkpoint(replied())
+        held.checkpoint(model_reply())
     assert store.connection.redis.llen(keys.turns(job_id, ONE)) == 1
 
 
@@ -56,7 +56,7 @@ def test_a_decision_on_a_lost_history_is_refused_even_if_another_history_is_as_l
     store.journal.append(job_id, CancelRequested())
     read = store.journal.read(job_id)[-1]
     go_back()
-    wait_until(lambda: redis_time(store) > read.at + 0.005, what="another millisecond")
+    wait_until(lambda: redis_time(store) > read.at + 0.005, expected="another millisecond")
     store.journal.append(job_id, RetryRequested())
     assert store.journal.read(job_id)[-1].version == read.version
 

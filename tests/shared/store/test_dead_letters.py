@@ -20,7 +20,7 @@ from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client import client
-from tests.doubles.jobs import a_job, issued
+from tests.doubles.jobs import a_job, issued_event
 from tests.doubles.sweep_states import QUEUE, age_issued, mark_evaluated
 
 
@@ -95,7 +95,7 @@ def unreadable_handoff(store: Store, task: str = "") -> tuple[JobId, str]:
     text = json.dumps(
         {"schema_version": 2, "job_id": job_id, "handoff_id": FUTURE, "of_the_future": task}
     )
-    event = issued(FUTURE).model_copy(update={"handoff": ref(text)})
+    event = issued_event(FUTURE).model_copy(update={"handoff": ref(text)})
     store.journal.commit(Commit(job_id=job_id, expected=1, events=[event]))
     age_issued(store, job_id, 60, FUTURE)
     return job_id, text

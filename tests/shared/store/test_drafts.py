@@ -8,7 +8,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
-from tests.doubles.jobs import everything, finish, granted, version_of
+from tests.doubles.jobs import finish, granted_claim, redis_dump, version_of
 from tests.shared.store.conftest import ONE
 
 
@@ -16,10 +16,10 @@ from tests.shared.store.conftest import ONE
 def test_a_draft_is_a_payload_until_the_handoff_is_over(
     store: Store, job_id: JobId, over: str
 ) -> None:
-    running = granted(store, job_id, ONE)
+    running = granted_claim(store, job_id, ONE)
     running.beat("thinking", "Hm, a draft")
     running.renew()
-    holding = [name for name, value in everything(store).items() if b"Hm, a draft" in value]
+    holding = [name for name, value in redis_dump(store).items() if b"Hm, a draft" in value]
 
     assert store.payloads.draft(job_id, ONE) == "Hm, a draft"
     assert holding == [keys.blobs(job_id).encode()]
@@ -40,7 +40,7 @@ def test_a_draft_is_a_payload_until_the_handoff_is_over(
 
 
 def test_a_draft_is_sent_with_the_next_heartbeat_of_any_kind(store: Store, job_id: JobId) -> None:
-    running = granted(store, job_id, ONE)
+    running = granted_claim(store, job_id, ONE)
     running.beat("thinking", "Too early to leave by itself")
     assert store.payloads.draft(job_id, ONE) == ""
 

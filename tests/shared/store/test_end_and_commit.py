@@ -25,11 +25,11 @@ from tests.doubles.jobs import (
     claim,
     expire_lease,
     finish,
-    finished,
-    granted,
+    finished_event,
+    granted_claim,
     issue,
-    issued,
-    replied,
+    issued_event,
+    model_reply,
     result_of,
     text_of,
 )
@@ -55,13 +55,13 @@ def planner_claim(store: Store, job_id: JobId) -> Claim:
     request = ClaimRequest(job_id, FIRST, digest_of(text_of(FIRST)), "supervisor:1", look=LOOK)
     claimed = store.claims.claim(request)
     claimed.reserve(WorstCase(10, 10, 0))
-    claimed.checkpoint(replied(), may_wait=True)
+    claimed.checkpoint(model_reply(), may_wait=True)
     return claimed
 
 
 def end_of(planner_claim: Claim) -> FinishRequest:
     result = result_of(planner_claim)
-    return planner_claim.end(result, (finished(result),))
+    return planner_claim.end(result, (finished_event(result),))
 
 
 def next_decision(store: Store, job_id: JobId) -> Commit:
@@ -69,7 +69,7 @@ def next_decision(store: Store, job_id: JobId) -> Commit:
     return Commit(
         job_id=job_id,
         expected=version_in(store, job_id),
-        events=[issued(NEXT, "assessor", group=None)],
+        events=[issued_event(NEXT, "assessor", group=None)],
         look=LOOK,
     )
 
@@ -159,8 +159,8 @@ def test_no_step_is_issued_past_a_result_that_arrived_in_between(
     """The wake-ups of the results found nothing to do while the role ran. The next decision must
     include the results.
     """
-    order = replace(next_decision(store, job_id), events=[issued("write.1", group="g2")])
-    finish(granted(store, job_id, STEP))
+    order = replace(next_decision(store, job_id), events=[issued_event("write.1", group="g2")])
+    finish(granted_claim(store, job_id, STEP))
 
     finished_commit = store.claims.end_and_commit(planner_claim, end_of(planner_claim), order, None)
 

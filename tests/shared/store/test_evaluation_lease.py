@@ -17,7 +17,7 @@ from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import PoisonJob, TooManyEvaluators, VersionConflict
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
-from tests.doubles.jobs import a_job, finish, issue, issued, version_of
+from tests.doubles.jobs import a_job, finish, issue, issued_event, version_of
 from tests.doubles.sweep_states import (
     add_unfinished_evaluations,
     age_wake_ups,
@@ -116,7 +116,10 @@ def test_a_refused_commit_ends_no_evaluation(store: Store, job_id: JobId) -> Non
 
 
 def test_an_evaluation_continues_after_its_role_has_finished(store: Store, job_id: JobId) -> None:
-    look, event = store.evaluation_leases.at(job_id), issued("judge.1", role="judge", group=None)
+    look, event = (
+        store.evaluation_leases.at(job_id),
+        issued_event("judge.1", role="judge", group=None),
+    )
     issue(store, job_id, "judge.1", role="judge", group=None)
     claim = store.claims.claim(
         ClaimRequest(
@@ -225,7 +228,7 @@ def test_a_long_evaluation_gives_signs_of_life(redis_url: str) -> None:
         later = FROZEN_AFTER_LEASES * lease_s * 1000
         wait_until(
             lambda: last_signs_ms(store, job_id)[slow.name] > began[slow.name] + later,
-            what="signs of life",
+            expected="signs of life",
         )
 
     assert last_signs_ms(store, job_id)[frozen.name] == began[frozen.name]

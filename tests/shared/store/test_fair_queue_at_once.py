@@ -16,7 +16,7 @@ from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import ROLES_QUEUE
 from tests.doubles.jobs import a_job, issue
-from tests.doubles.queue_access import consuming, send, step_of
+from tests.doubles.queue_access import queue_consumer, send, step_of
 from tests.doubles.sweep_states import QUEUE
 
 
@@ -31,7 +31,7 @@ def test_a_quarter_of_many_waiting_messages_is_taken_in_one_round_trip(
     app: Celery, store: Store
 ) -> None:
     names = [f"s{n}.1" for n in range(20)]
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         for _ in range(2):  # the first call loads the scripts into Redis
             send(app, store, a_job(store), *names)
             store.connection.redis.config_resetstat()
@@ -123,7 +123,7 @@ def test_messages_taken_with_an_undeliverable_message_are_delivered(
 
 def test_a_batch_consumer_reloads_a_script_that_redis_has_lost(app: Celery, store: Store) -> None:
     send(app, store, a_job(store), *(names := [f"s{n}.1" for n in range(6)]))
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         messages = [queue.get(timeout=5) for _ in range(3)]
         store.connection.redis.script_flush()
         messages += [queue.get(timeout=5) for _ in range(3)]
@@ -182,7 +182,7 @@ def test_an_element_of_an_unknown_version_is_taken(
     others = client.lrange(QUEUE, 0, -1)
     client.delete(QUEUE)
     client.rpush(QUEUE, *others[:place], element, *others[place:])
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         messages = [queue.get(timeout=5) for _ in range(4)]
         steps = {str(message.headers.get(FOR, "")).partition("/")[2] for message in messages}
         assert steps == {"", "a.1", "b.1", "c.1"}

@@ -22,8 +22,8 @@ from handoff_queue.shared.store.jobs import LOST_AFTER_S
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import HandoffId, new_job_id
 from handoff_queue.shared.types.job_options import Priority
-from tests.doubles.jobs import a_job, granted
-from tests.doubles.queue_access import consuming, send, step_of
+from tests.doubles.jobs import a_job, granted_claim
+from tests.doubles.queue_access import queue_consumer, send, step_of
 from tests.doubles.sweep_states import QUEUE, age_everything, age_issued
 
 
@@ -36,7 +36,7 @@ def app(redis_url: str) -> Iterator[Celery]:
 
 def test_a_taken_message_counts_as_delivered_until_it_is_claimed(app: Celery, store: Store) -> None:
     send(app, store, job_id := a_job(store), "a.1", "b.1")
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         for _ in range(2):
             queue.get(timeout=5).ack()
     client = store.connection.redis
@@ -45,13 +45,13 @@ def test_a_taken_message_counts_as_delivered_until_it_is_claimed(app: Celery, st
         f"{job_id}/a.1".encode(),
         f"{job_id}/b.1".encode(),
     ]
-    granted(store, job_id, "b.1")
+    granted_claim(store, job_id, "b.1")
     assert client.zrange(keys.OUT + QUEUE, 0, -1) == [f"{job_id}/a.1".encode()]
 
 
 def test_a_message_among_others_costs_one_more_round_trip(app: Celery, store: Store) -> None:
     job_id, client = a_job(store), store.connection.redis
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         for steps, scripts in ((["a.1"], 0), (["b.1", "c.1"], 2), (["d.1"], 0)):
             send(app, store, job_id, *steps)
             client.config_resetstat()
@@ -70,7 +70,7 @@ def test_a_message_that_waits_alone_for_hours_is_lost_only_after_it_was_taken(
     send(app, store, job_id := a_job(store), "a.1")
     age_issued(store, job_id, 7_200, "a.1")
     assert store.jobs.sweep().due == {}
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         message = queue.get(timeout=5)
 
         assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
@@ -79,13 +79,13 @@ def test_a_message_that_waits_alone_for_hours_is_lost_only_after_it_was_taken(
 
 def test_an_unacknowledged_message_is_taken_next_in_its_class(app: Celery, store: Store) -> None:
     send(app, store, a_job(store), "a.1", "b.1", "c.1")
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         assert step_of(queue.get(timeout=5)) == "a.1"
     assert (
         store.connection.redis.llen(QUEUE) == store.connection.redis.zcard(keys.FAIR + QUEUE) == 3
     )
 
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         messages = [queue.get(timeout=5) for _ in range(3)]
         assert [step_of(message) for message in messages] == ["a.1", "b.1", "c.1"]
         assert [bool(message.headers.get("redelivered")) for message in messages] == [
@@ -99,7 +99,7 @@ def test_an_unacknowledged_message_is_taken_next_in_its_class(app: Celery, store
 
 def test_a_released_message_is_last_in_its_queue(app: Celery, store: Store) -> None:
     send(app, store, a_job(store), "a.1", "b.1")
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         queue.get(timeout=5).reject(requeue=True)
         messages = [queue.get(timeout=5) for _ in range(2)]
 
@@ -117,7 +117,7 @@ def test_an_element_that_died_with_its_worker_costs_its_message_one_sweep(
 
     assert store.jobs.sweep().due == {}
     assert store.connection.redis.llen(QUEUE) == 2
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         messages = [queue.get(timeout=5) for _ in range(2)]
         assert [step_of(message) for message in messages] == ["a.1", "b.1"]
         for message in messages:
@@ -128,7 +128,7 @@ def test_the_message_of_a_dead_worker_counts_as_lost_while_others_wait(
     app: Celery, store: Store
 ) -> None:
     send(app, store, job_id := a_job(store), "a.1", "b.1")
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         queue.get(timeout=5)
         age_everything(store, LOST_AFTER_S + 1)
 
@@ -141,9 +141,9 @@ def test_a_message_that_waits_in_its_place_for_hours_is_not_lost(app: Celery, st
     send(app, store, batch, *(names := [f"s{n}.1" for n in range(100)]))
     age_issued(store, batch, 7_200, *names)
     send(app, store, other, "a.1")
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         message = queue.get(timeout=5)
-        granted(store, other, step_of(message))
+        granted_claim(store, other, step_of(message))
         message.ack()
 
     assert store.jobs.sweep().due == {}
@@ -156,7 +156,7 @@ def test_messages_of_the_version_before_are_delivered_in_list_order(
     app.send_task("specialist.x", args=["old"], queue=QUEUE, ignore_result=True)
     send(app, store, a_job(store), "a.1")
     app.send_task("specialist.x", args=["older"], queue=QUEUE, ignore_result=True)
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         messages = [queue.get(timeout=5) for _ in range(3)]
         assert [message.headers.get(FOR, "").partition("/")[2] for message in messages] == [
             "",
@@ -173,7 +173,7 @@ def test_a_message_that_an_old_worker_took_and_ran_leaves_its_place(
     send(app, store, job_id := a_job(store), "a.1", "b.1")
     client = store.connection.redis
     client.rpop(QUEUE)
-    granted(store, job_id, "a.1")
+    granted_claim(store, job_id, "a.1")
     store.jobs.sweep()
     assert [entry.decode().split()[0] for entry in client.zrange(keys.FAIR + QUEUE, 0, -1)] == [
         f"{job_id}/b.1"
@@ -181,7 +181,7 @@ def test_a_message_that_an_old_worker_took_and_ran_leaves_its_place(
     assert client.llen(QUEUE) == 1
 
     client.rpop(QUEUE)
-    granted(store, job_id, "b.1")
+    granted_claim(store, job_id, "b.1")
     store.jobs.sweep()
     assert not client.keys(f"{keys.FAIR}*")
 
@@ -191,7 +191,7 @@ def test_a_surplus_element_brings_its_own_message(app: Celery, store: Store) -> 
     send(app, store, a_job(store), "a.1")
     client = store.connection.redis
     client.rpush(QUEUE, client.lindex(QUEUE, 0))
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         messages = [queue.get(timeout=5) for _ in range(2)]
         assert [step_of(message) for message in messages] == ["a.1", "a.1"]
         for message in messages:
@@ -233,7 +233,7 @@ def test_no_message_is_taken_twice_after_a_broken_connection(
 ) -> None:
     """The consumer takes messages both ways before the break: popped first, and in one step."""
     send(app, store, a_job(store), *(f"s{n}.1" for n in range(2 + 5 * MOST_AT_ONCE)))
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         for _ in range(2 + MOST_AT_ONCE):
             queue.get(timeout=5).ack()
         connection = queue.channel.client.connection
@@ -256,7 +256,7 @@ def test_a_consumer_reloads_a_script_that_redis_has_lost(app: Celery, store: Sto
     send(app, store, a_job(store), "a.1", "b.1")
     store.connection.redis.script_flush()
 
-    with consuming(app) as queue:
+    with queue_consumer(app) as queue:
         messages = [queue.get(timeout=5) for _ in range(2)]
         assert [step_of(message) for message in messages] == ["a.1", "b.1"]
         for message in messages:

@@ -11,7 +11,14 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import Counted
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import JobId
-from tests.doubles.jobs import a_job, ended, granted, issued, result_of, version_of
+from tests.doubles.jobs import (
+    a_job,
+    finish_with,
+    granted_claim,
+    issued_event,
+    result_of,
+    version_of,
+)
 
 
 @pytest.fixture
@@ -20,11 +27,11 @@ def job_id(store: Store) -> JobId:
     job_id = a_job(store)
     counts = (Counted(fan_in="d", wakes_from=2),)
     parts = [
-        issued(f"{step}.1", index=n).model_copy(update={"counts": counts})
+        issued_event(f"{step}.1", index=n).model_copy(update={"counts": counts})
         for n, step in enumerate("abc")
     ]
     due_at = store.connection.now() + 3_600
-    events = [*parts, issued("x.1", index=3)]
+    events = [*parts, issued_event("x.1", index=3)]
     store.journal.commit(
         Commit(job_id=job_id, expected=version_of(store, job_id), events=events, due_at=due_at)
     )
@@ -35,34 +42,38 @@ def end_wakes(claimed: Claim, status: ResultStatus = ResultStatus.OK) -> bool:
     result = result_of(claimed).model_copy(
         update={"status": status, "error": "no" if status is ResultStatus.FAILED else None}
     )
-    return ended(claimed, result).wakes
+    return finish_with(claimed, result).wakes
 
 
 def test_the_supervisor_is_woken_when_a_fan_in_may_continue(store: Store, job_id: JobId) -> None:
-    assert [end_wakes(granted(store, job_id, f"{step}.1")) for step in "abc"] == [False, True, True]
+    assert [end_wakes(granted_claim(store, job_id, f"{step}.1")) for step in "abc"] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_a_part_of_no_counted_fan_in_wakes_no_supervisor(store: Store, job_id: JobId) -> None:
-    assert not end_wakes(granted(store, job_id, "x.1"))
+    assert not end_wakes(granted_claim(store, job_id, "x.1"))
 
 
 def test_an_unusable_result_is_announced_at_once_and_not_counted(
     store: Store, job_id: JobId
 ) -> None:
-    assert end_wakes(granted(store, job_id, "a.1"), ResultStatus.FAILED)
-    assert not end_wakes(granted(store, job_id, "b.1"))
-    assert end_wakes(granted(store, job_id, "c.1"))
+    assert end_wakes(granted_claim(store, job_id, "a.1"), ResultStatus.FAILED)
+    assert not end_wakes(granted_claim(store, job_id, "b.1"))
+    assert end_wakes(granted_claim(store, job_id, "c.1"))
 
 
 def test_a_repeated_result_is_counted_once(store: Store, job_id: JobId) -> None:
-    claimed = granted(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
 
     assert [end_wakes(claimed), end_wakes(claimed)] == [False, False]
-    assert end_wakes(granted(store, job_id, "b.1"))
+    assert end_wakes(granted_claim(store, job_id, "b.1"))
 
 
 def test_the_sweeper_wakes_a_supervisor_after_a_failed_wake_up(store: Store, job_id: JobId) -> None:
     for step in "ab":
-        end_wakes(granted(store, job_id, f"{step}.1"))
+        end_wakes(granted_claim(store, job_id, f"{step}.1"))
 
     assert store.connection.redis.zscore(keys.DUE, job_id) / 1000 < store.connection.now() + 60

@@ -13,12 +13,12 @@ from handoff_queue.shared.types.events import CancelRequested, HandoffFinished
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
-    everything,
     expire_lease,
     finish,
-    granted,
+    granted_claim,
     issue,
-    replied,
+    model_reply,
+    redis_dump,
     result_of,
     version_of,
 )
@@ -47,34 +47,34 @@ def drop_handoff(store: Store, job_id: JobId, *handoff_ids: str) -> None:
 
 
 def test_a_stale_claim_can_write_nothing(store: Store, job_id: JobId) -> None:
-    stale = granted(store, job_id, "find.1")
+    stale = granted_claim(store, job_id, "find.1")
     expire_lease(store, stale)
-    granted(store, job_id, "find.1", "w2")
-    before = everything(store)
+    granted_claim(store, job_id, "find.1", "w2")
+    before = redis_dump(store)
 
     assert finish(stale) is None
     stale.release()
     with pytest.raises(LeaseLost):
-        stale.checkpoint(replied())
+        stale.checkpoint(model_reply())
     with pytest.raises(LeaseLost):
         stale.renew()
     with pytest.raises(LeaseLost):
         stale.reserve(WorstCase(1, 1, 1))
-    assert everything(store) == before
+    assert redis_dump(store) == before
 
 
 def test_a_lapsed_claim_without_a_successor_still_holds(store: Store, job_id: JobId) -> None:
-    late = granted(store, job_id, "find.1")
+    late = granted_claim(store, job_id, "find.1")
     expire_lease(store, late)
 
-    late.checkpoint(replied())
+    late.checkpoint(model_reply())
     assert finish(late) is not None
 
 
 def test_a_lost_claim_is_known_as_lost_without_another_request(store: Store, job_id: JobId) -> None:
-    stale = granted(store, job_id, "find.1")
+    stale = granted_claim(store, job_id, "find.1")
     expire_lease(store, stale)
-    granted(store, job_id, "find.1", "w2")
+    granted_claim(store, job_id, "find.1", "w2")
     with pytest.raises(LeaseLost):
         stale.renew()
     store.connection.close()
@@ -82,22 +82,22 @@ def test_a_lost_claim_is_known_as_lost_without_another_request(store: Store, job
     with pytest.raises(LeaseLost):
         stale.beat("thinking")
     with pytest.raises(LeaseLost):
-        stale.checkpoint(replied())
+        stale.checkpoint(model_reply())
 
 
 def test_a_dropped_handoff_can_write_nothing(store: Store, job_id: JobId) -> None:
-    running = granted(store, job_id, "find.1")
-    running.checkpoint(replied())
+    running = granted_claim(store, job_id, "find.1")
+    running.checkpoint(model_reply())
     drop_handoff(store, job_id, "find.1")
 
     assert finish(running) is None
     with pytest.raises(Cancelled):
-        running.checkpoint(replied())
+        running.checkpoint(model_reply())
     assert not store.connection.redis.exists(keys.turns(job_id, ONE))
 
 
 def test_the_first_result_wins(store: Store, job_id: JobId) -> None:
-    running = granted(store, job_id, "find.1")
+    running = granted_claim(store, job_id, "find.1")
 
     assert finish(running, "The first.") == 1
     assert finish(running, "The second.") is None
@@ -119,7 +119,7 @@ def test_the_first_result_wins(store: Store, job_id: JobId) -> None:
 def test_a_result_and_its_consequences_enter_the_journal_together(
     store: Store, job_id: JobId
 ) -> None:
-    finish(granted(store, job_id, "find.1"), "An answer.", CancelRequested(by="a test"))
+    finish(granted_claim(store, job_id, "find.1"), "An answer.", CancelRequested(by="a test"))
 
     assert [recorded.event.type for recorded in store.journal.read(job_id)[-2:]] == [
         "handoff_finished",
@@ -132,22 +132,22 @@ def test_the_end_of_a_handoff_returns_the_number_of_open_parts_in_its_group(
 ) -> None:
     issue(store, job_id, "planner.1", role="planner", group=None)
 
-    assert finish(granted(store, job_id, "find.1")) == 1
-    assert finish(granted(store, job_id, "look.1")) == 0
-    assert finish(granted(store, job_id, "planner.1")) == -1
+    assert finish(granted_claim(store, job_id, "find.1")) == 1
+    assert finish(granted_claim(store, job_id, "look.1")) == 0
+    assert finish(granted_claim(store, job_id, "planner.1")) == -1
 
 
 def test_a_dropped_part_is_not_waited_for(store: Store, job_id: JobId) -> None:
     drop_handoff(store, job_id, "find.1")
     drop_handoff(store, job_id, "find.1")
 
-    assert finish(granted(store, job_id, "look.1")) == 0
+    assert finish(granted_claim(store, job_id, "look.1")) == 0
 
 
 def test_a_result_for_a_removed_job_restores_nothing(store: Store, job_id: JobId) -> None:
-    running = granted(store, job_id, "find.1")
+    running = granted_claim(store, job_id, "find.1")
     store.connection.redis.delete(keys.job(job_id))
-    before = everything(store)
+    before = redis_dump(store)
 
     assert finish(running) is None
-    assert everything(store) == before
+    assert redis_dump(store) == before

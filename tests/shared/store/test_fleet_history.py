@@ -20,11 +20,11 @@ from handoff_queue.shared.types.usage import Usage
 from tests.doubles.jobs import (
     a_job,
     claim,
-    ended,
     finish,
-    granted,
+    finish_with,
+    granted_claim,
     issue,
-    replied,
+    model_reply,
     result_of,
     text_of,
 )
@@ -53,10 +53,10 @@ def test_a_sample_names_the_lane_of_its_calls_and_their_use_of_it(
     claimed = store.claims.claim(
         ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
     )
-    claimed.checkpoint(replied())
+    claimed.checkpoint(model_reply())
     used = Usage(input_tokens=1_200, cache_read_tokens=200, output_tokens=50)
     result = result_of(claimed).model_copy(update={"usage": used})
-    ended(claimed, result)
+    finish_with(claimed, result)
 
     sample = newest(store)
     assert (sample["turns"], sample["waited_ms"]) == (1, 0)
@@ -64,7 +64,7 @@ def test_a_sample_names_the_lane_of_its_calls_and_their_use_of_it(
 
 
 def test_a_handoff_without_rate_limits_has_no_lane(store: Store, job_id: JobId) -> None:
-    finish(granted(store, job_id, "a.1"))
+    finish(granted_claim(store, job_id, "a.1"))
 
     assert newest(store)["lane"] is None
 
@@ -72,7 +72,7 @@ def test_a_handoff_without_rate_limits_has_no_lane(store: Store, job_id: JobId) 
 def test_the_wait_for_the_provider_is_separate_from_work_also_while_parked(
     store: Store, job_id: JobId
 ) -> None:
-    first, waiting = granted(store, job_id, "a.1"), granted(store, job_id, "b.1")
+    first, waiting = granted_claim(store, job_id, "a.1"), granted_claim(store, job_id, "b.1")
     assert first.reserve(WORST, EXPECTED) is None
     first.heard(RateLimits(requests=Allowance(1, 0)))
     assert waiting.reserve(WORST, EXPECTED) is not None
@@ -85,7 +85,7 @@ def test_the_wait_for_the_provider_is_separate_from_work_also_while_parked(
         again = claim(store, job_id, "b.1")
         return again if again.verdict is ClaimVerdict.GRANTED else None
 
-    again = wait_until(back, what="the end of the park")
+    again = wait_until(back, expected="the end of the park")
     assert again is not None
     assert again.reserve(WORST, EXPECTED) is None
     assert not store.connection.redis.hexists(
@@ -103,9 +103,9 @@ def test_the_sample_of_a_reply_that_counts_absurdly_many_tokens_can_be_read(
     claimed = store.claims.claim(
         ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
     )
-    claimed.checkpoint(replied())
+    claimed.checkpoint(model_reply())
     used = Usage(input_tokens=10**17, output_tokens=10**17, cost_microusd=None)
-    ended(claimed, result_of(claimed).model_copy(update={"usage": used}))
+    finish_with(claimed, result_of(claimed).model_copy(update={"usage": used}))
 
     assert newest(store)["lane"] == {"name": LANE, "input": MOST, "output": MOST}
 

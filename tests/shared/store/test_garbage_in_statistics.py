@@ -15,7 +15,7 @@ from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
 from handoff_queue.shared.types.usage import Usage
-from tests.doubles.jobs import a_job, ended, issue, replied, result_of, text_of
+from tests.doubles.jobs import a_job, finish_with, issue, model_reply, result_of, text_of
 
 LANE = "account:some-model"
 ROLE = "researcher"
@@ -79,8 +79,8 @@ def test_a_handoff_finishes_with_any_garbage_in(
     claimed = store_with_shared_keys.claims.claim(claiming)
     assert claimed.reserve(WorstCase(1_000, 1_000, 5), Expected(LANE, 400, 500)) is None
     claimed.heard(RateLimits(requests=Allowance(100, 100)))
-    claimed.checkpoint(replied())
-    ended(claimed, result_of(claimed).model_copy(update={"usage": Usage(input_tokens=5)}))
+    claimed.checkpoint(model_reply())
+    finish_with(claimed, result_of(claimed).model_copy(update={"usage": Usage(input_tokens=5)}))
 
     samples, _ = store_with_shared_keys.history.read([ROLE])
     assert len(samples[ROLE]) == 1, "the sample of this handoff can be read"

@@ -11,7 +11,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.health import QueueDepth
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import StoreUnavailable, UnusableRedis
-from tests.doubles.jobs import a_job, granted, issue
+from tests.doubles.jobs import a_job, granted_claim, issue
 from tests.doubles.redis_faults import OwnRedis
 from tests.refusals import refusal_of
 
@@ -81,7 +81,7 @@ def test_every_queue_with_messages_is_known_with_the_number_of_wanted_messages(
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1", role="researcher")
     store.connection.redis.lpush("researcher", "a.1", "b.1", "of a job that has ended")
-    granted(store, job_id, "a.1")
+    granted_claim(store, job_id, "a.1")
     store.connection.redis.lrem("researcher", 1, "a.1")
     issue(store, job_id, "c.1", role="writer")
 

@@ -6,13 +6,13 @@ import time
 
 from handoff_queue.shared.store.claim import BEAT_EVERY_S
 from handoff_queue.shared.store.store import Store
-from tests.doubles.jobs import a_job, granted, issue
+from tests.doubles.jobs import a_job, granted_claim, issue
 
 
 def test_a_countdown_does_not_cause_one_heartbeat_per_second(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "find.1")
-    running = granted(store, job_id, "find.1")
+    running = granted_claim(store, job_id, "find.1")
 
     def activity_after(doing: str, since_s: float) -> str:
         """Return the activity in the store after a heartbeat, `since_s` seconds after the last one."""

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import (
     a_job,
     finish,
-    granted,
+    granted_claim,
     issue,
     issue_to_a_child,
     submission,
@@ -75,11 +75,11 @@ def test_a_bounded_number_of_the_last_events_is_read_oldest_first(store: Store) 
 def test_every_script_that_writes_the_journal_updates_the_counts(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1", "c.1", "d.1")
-    finish(granted(store, job_id, "a.1"))
-    finish(granted(store, job_id, "b.1"), "An answer.", CancelRequested())
+    finish(granted_claim(store, job_id, "a.1"))
+    finish(granted_claim(store, job_id, "b.1"), "An answer.", CancelRequested())
     store.journal.append(job_id, CancelRequested())
     add(store, job_id, submission(), drop=("a.1", "c.1"))
-    granted(store, job_id, "d.1")
+    granted_claim(store, job_id, "d.1")
 
     glance = store.job_summaries.of(job_id)
 

@@ -7,7 +7,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, new_job_id
 from handoff_queue.shared.types.message import digest_of
-from tests.doubles.jobs import a_job, finish, granted, issue, replied
+from tests.doubles.jobs import a_job, finish, granted_claim, issue, model_reply
 
 
 def test_standings_leave_out_missing_jobs(store: Store) -> None:
@@ -30,7 +30,7 @@ def test_the_newest_jobs_come_first(store: Store) -> None:
 def test_each_handoff_has_its_current_state(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1")
-    finish(granted(store, job_id, "a.1"))
+    finish(granted_claim(store, job_id, "a.1"))
 
     standings = store.jobs.handoffs(job_id, [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")])
     assert {name: standing.state for name, standing in standings.items()} == {
@@ -44,7 +44,7 @@ def test_each_handoff_has_its_current_state(store: Store) -> None:
 def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1")
-    granted(store, job_id, "a.1").checkpoint(replied())
+    granted_claim(store, job_id, "a.1").checkpoint(model_reply())
     page = Document(
         path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
     )

@@ -26,11 +26,11 @@ from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from tests.doubles.jobs import (
     a_job,
-    everything,
     finish,
-    granted,
+    granted_claim,
     issue,
-    issued,
+    issued_event,
+    redis_dump,
     submission,
     version_of,
 )
@@ -80,14 +80,14 @@ def test_after_a_refused_commit_no_later_commit_is_written(store: Store) -> None
 def test_a_commit_on_a_stale_version_is_refused_and_writes_nothing(store: Store) -> None:
     job_id = a_job(store)
     commit(store, job_id, 1, CancelRequested())
-    before = everything(store)
+    before = redis_dump(store)
 
     with pytest.raises(VersionConflict):
         commit(
             store,
             job_id,
             1,
-            issued("find.1"),
+            issued_event("find.1"),
             JobEnded(status=JobStatus.OK),
             fields={"status": "ok"},
             payloads=["a payload"],
@@ -96,7 +96,7 @@ def test_a_commit_on_a_stale_version_is_refused_and_writes_nothing(store: Store)
             creates=True,
         )
 
-    assert everything(store) == before
+    assert redis_dump(store) == before
 
 
 def test_a_commit_on_a_future_version_is_refused(store: Store) -> None:
@@ -231,7 +231,7 @@ def test_followers_get_an_event_when_it_is_appended(store: Store) -> None:
         heard = pool.submit(store.journal.follow, job_id, 1, 20.0)
         wait_until(
             lambda: store.connection.redis.info("clients")["blocked_clients"] == 1,
-            what="the follower",
+            expected="the follower",
         )
         store.journal.append(job_id, CancelRequested())
 
@@ -245,7 +245,7 @@ def test_any_number_of_followers_leaves_the_other_callers_their_connections(stor
         heard = [pool.submit(store.journal.follow, job_id, 1, 20.0) for _ in range(many)]
         with redis.Redis.from_url(store.connection.url) as looking:
             wait_until(
-                lambda: looking.info("clients")["blocked_clients"] == many, what="the followers"
+                lambda: looking.info("clients")["blocked_clients"] == many, expected="the followers"
             )
         store.journal.append(job_id, CancelRequested())
 
@@ -271,7 +271,7 @@ def test_the_next_due_time_does_not_overwrite_a_newer_one(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "find.1")
     decided_on = version_of(store, job_id)
-    finish(granted(store, job_id, "find.1"))
+    finish(granted_claim(store, job_id, "find.1"))
     asked_for = store.connection.redis.zscore(keys.DUE, job_id)
 
     store.journal.set_due(job_id, store.connection.now() + 3_000, decided_on)

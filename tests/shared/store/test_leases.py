@@ -19,7 +19,7 @@ from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.leases import RENEWALS_PER_LEASE, Leases, renews_every_s
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import LeaseLost
-from tests.doubles.jobs import a_job, claim, finish, granted, issue, replied
+from tests.doubles.jobs import a_job, claim, finish, granted_claim, issue, model_reply
 from tests.waiting import wait_until
 
 LEASE_S = 0.4
@@ -38,13 +38,13 @@ def test_a_lease_that_ran_out_can_be_claimed_by_another(redis_url: str) -> None:
     store = open_store(redis_url, Settings(lease_s=LEASE_S))
     job_id = a_job(store)
     issue(store, job_id, "find.1")
-    first = granted(store, job_id, "find.1")
+    first = granted_claim(store, job_id, "find.1")
 
     def take_over() -> Claim | None:
         second = claim(store, job_id, "find.1", "w2")
         return second if second.verdict is ClaimVerdict.GRANTED else None
 
-    second = wait_until(take_over, what="the end of the lease")
+    second = wait_until(take_over, expected="the end of the lease")
     assert second is not None
     assert second.fence != first.fence
     assert fence_of(store, second) == second.fence
@@ -58,13 +58,13 @@ def test_a_renewed_lease_lasts(redis_url: str) -> None:
     store = open_store(redis_url, Settings(lease_s=LEASE_S))
     job_id = a_job(store)
     issue(store, job_id, "find.1", "look.1")
-    first, other = granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
+    first, other = granted_claim(store, job_id, "find.1"), granted_claim(store, job_id, "look.1")
 
     def is_over() -> bool:
         first.renew()
         return claim(store, job_id, "look.1", "w2").verdict is ClaimVerdict.GRANTED
 
-    wait_until(is_over, what="the end of the other lease")
+    wait_until(is_over, expected="the end of the other lease")
     assert claim(store, job_id, "find.1", "w2").verdict is ClaimVerdict.BUSY
     assert fence_of(store, first) == first.fence
     assert fence_of(store, other) not in (first.fence, other.fence)
@@ -89,19 +89,19 @@ def test_held_claims_are_renewed_and_released_claims_are_not(redis_url: str) -> 
     leases.start()
     job_id = a_job(store)
     issue(store, job_id, "held.1", "left.1")
-    held, left = granted(store, job_id, "held.1"), granted(store, job_id, "left.1")
+    held, left = granted_claim(store, job_id, "held.1"), granted_claim(store, job_id, "left.1")
 
     with leases.held(held):
         with leases.held(left):
             pass
         wait_until(
             lambda: claim(store, job_id, "left.1", "w2").verdict is ClaimVerdict.GRANTED,
-            what="the end of the lease",
+            expected="the end of the lease",
         )
         assert claim(store, job_id, "held.1", "w2").verdict is ClaimVerdict.BUSY
     wait_until(
         lambda: claim(store, job_id, "held.1", "w2").verdict is ClaimVerdict.GRANTED,
-        what="the end of the lease",
+        expected="the end of the lease",
     )
     leases.stop()
     store.connection.close()
@@ -123,14 +123,14 @@ def test_a_claim_survives_an_outage_of_redis_that_is_longer_than_its_lease(
     leases.start()
     job_id = a_job(store)
     issue(store, job_id, "held.1")
-    held = granted(store, job_id, "held.1")
+    held = granted_claim(store, job_id, "held.1")
 
     with leases.held(held), ThreadPoolExecutor(1) as pool, capture_logs() as logs:
         os.kill(processes.pids()["redis"], signal.SIGSTOP)
-        saved = pool.submit(held.checkpoint, replied())
+        saved = pool.submit(held.checkpoint, model_reply())
         wait_until(
             lambda: failed_renewals(logs) > RENEWALS_IN_TWO_LEASES,
-            what="two leases without a renewal",
+            expected="two leases without a renewal",
         )
         assert not saved.done()
         os.kill(processes.pids()["redis"], signal.SIGKILL)

@@ -8,7 +8,7 @@ from handoff_queue.shared.store.claim_history import ClaimEnd
 from handoff_queue.shared.store.claims import MAX_CLAIMS
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
-from tests.doubles.jobs import expire_lease, granted, replied
+from tests.doubles.jobs import expire_lease, granted_claim, model_reply
 from tests.shared.store.conftest import ONE
 
 
@@ -16,13 +16,13 @@ from tests.shared.store.conftest import ONE
 def test_a_lost_process_stays_counted_after_progress(
     store: Store, job_id: JobId, is_swept: bool
 ) -> None:
-    expire_lease(store, granted(store, job_id, "find.1"))
+    expire_lease(store, granted_claim(store, job_id, "find.1"))
     if is_swept:
         store.jobs.sweep()
-    second = granted(store, job_id, "find.1", "w2")
-    second.checkpoint(replied())
+    second = granted_claim(store, job_id, "find.1", "w2")
+    second.checkpoint(model_reply())
     second.release()
-    granted(store, job_id, "find.1", "w3")
+    granted_claim(store, job_id, "find.1", "w3")
 
     standing = store.jobs.handoffs(job_id, [ONE])[ONE]
     assert (standing.claims, standing.lost_claims, standing.worker) == (1, 1, "w3")
@@ -42,9 +42,9 @@ def test_a_lost_process_stays_counted_after_progress(
 def test_each_lost_process_counts_and_a_released_claim_does_not(
     store: Store, job_id: JobId
 ) -> None:
-    granted(store, job_id, "find.1").release()
+    granted_claim(store, job_id, "find.1").release()
     for _ in range(MAX_CLAIMS):
-        expire_lease(store, granted(store, job_id, "find.1"))
+        expire_lease(store, granted_claim(store, job_id, "find.1"))
         store.jobs.sweep()
         store.jobs.sweep()
 
@@ -57,7 +57,7 @@ def test_each_lost_process_counts_and_a_released_claim_does_not(
 
 
 def test_a_parked_handoff_is_recorded_as_parked(store: Store, job_id: JobId) -> None:
-    assert granted(store, job_id, "find.1").park(60, "rate limit")
+    assert granted_claim(store, job_id, "find.1").park(60, "rate limit")
 
     (stint,) = store.jobs.handoffs(job_id, [ONE])[ONE].stints
     assert (stint.worker, stint.left) == ("w1", ClaimEnd.THROTTLED)
@@ -65,7 +65,7 @@ def test_a_parked_handoff_is_recorded_as_parked(store: Store, job_id: JobId) -> 
 
 def test_only_the_newest_lost_claims_are_kept(store: Store, job_id: JobId) -> None:
     for n in range(25):
-        granted(store, job_id, "find.1", f"w{n}").release()
+        granted_claim(store, job_id, "find.1", f"w{n}").release()
 
     assert [stint.worker for stint in store.jobs.handoffs(job_id, [ONE])[ONE].stints] == [
         f"w{n}" for n in range(5, 25)

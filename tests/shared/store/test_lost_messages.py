@@ -15,16 +15,16 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
     claim,
-    ended,
     finish,
-    granted,
+    finish_with,
+    granted_claim,
     issue,
-    issued,
-    replied,
+    issued_event,
+    model_reply,
     result_of,
     version_of,
 )
-from tests.doubles.sweep_states import QUEUE, age_issued, age_taken, published
+from tests.doubles.sweep_states import QUEUE, age_issued, age_taken, publish
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_message_that_is_on_its_way_to_a_worker_is_not_lost(store: Store, job_
 def test_a_taken_and_unclaimed_message_is_lost_while_others_wait_in_its_queue(
     store: Store, job_id: JobId
 ) -> None:
-    published(store, "a.1", "b.1", "c.1")
+    publish(store, "a.1", "b.1", "c.1")
     age_issued(store, job_id, 60, "a.1", "b.1", "c.1")
     age_taken(store, job_id, LOST_AFTER_S - 2, "b.1")
     assert store.jobs.sweep().due == {}
@@ -64,7 +64,7 @@ def test_a_taken_and_unclaimed_message_is_lost_while_others_wait_in_its_queue(
 def test_an_unpublished_message_is_lost_while_others_wait_in_its_queue(
     store: Store, job_id: JobId
 ) -> None:
-    published(store, "of others")
+    publish(store, "of others")
     issue(store, job_id, "d.1", group="g2")
     age_issued(store, job_id, LOST_AFTER_S + 1, "a.1", "d.1")
 
@@ -73,9 +73,9 @@ def test_an_unpublished_message_is_lost_while_others_wait_in_its_queue(
 
 def test_a_released_message_waits_like_any_other(store: Store, job_id: JobId) -> None:
     age_issued(store, job_id, 60, "a.1", "b.1")
-    granted(store, job_id, "a.1").release()
-    published(store, "a.1", "c.1")
-    granted(store, job_id, "b.1")
+    granted_claim(store, job_id, "a.1").release()
+    publish(store, "a.1", "c.1")
+    granted_claim(store, job_id, "b.1")
 
     assert store.jobs.sweep().due == {}
 
@@ -84,13 +84,13 @@ def test_thousands_that_wait_in_a_queue_for_hours_are_not_lost(store: Store) -> 
     job_id, names = a_job(store), [f"s{n}.1" for n in range(10_000)]
     for at in range(0, 10_000, 1_000):
         issue(store, job_id, *names[at : at + 1_000], group=f"g{at}")
-    published(store, *names)
+    publish(store, *names)
     age_issued(store, job_id, 7_200, *names)
 
     assert store.jobs.sweep().due == {}
     for name in names[5_000:5_050]:
         store.connection.redis.rpop(QUEUE)
-        granted(store, job_id, name)
+        granted_claim(store, job_id, name)
         assert store.jobs.sweep().due == {}
 
 
@@ -99,7 +99,9 @@ def test_the_last_of_thousands_is_not_lost_while_the_first_are_being_published(
 ) -> None:
     """Publishing 10,000 messages takes a while."""
     job_id, names = a_job(store), [f"s{n}.1" for n in range(10_000)]
-    store.journal.commit(Commit(job_id=job_id, expected=1, events=[issued(name) for name in names]))
+    store.journal.commit(
+        Commit(job_id=job_id, expected=1, events=[issued_event(name) for name in names])
+    )
     committed_ms = store.connection.now() * 1000
 
     assert (
@@ -114,7 +116,7 @@ def test_thousands_of_lost_messages_of_one_job_hide_none_of_another(
     """The wake-up of the first job stays in its queue."""
     crowd, names = a_job(store), [f"s{n}.1" for n in range(2 * SWEEP_AT_MOST + 50)]
     issue(store, crowd, *names)
-    published(store, "of others")
+    publish(store, "of others")
     age_taken(store, crowd, 60, *names)
     age_taken(store, job_id, LOST_AFTER_S + 1, "a.1")
     sweeps = [store.jobs.sweep().due for _ in range(4)]
@@ -141,11 +143,11 @@ def test_when_the_last_part_of_a_chord_is_done_its_job_is_due_soon(
     store: Store, job_id: JobId
 ) -> None:
     """The chord's body should arrive now. Otherwise the sweeper acts."""
-    finish(granted(store, job_id, "a.1"))
-    finish(granted(store, job_id, "b.1"))
+    finish(granted_claim(store, job_id, "a.1"))
+    finish(granted_claim(store, job_id, "b.1"))
     assert store.connection.redis.zscore(keys.DUE, job_id) > (store.connection.now() + 60) * 1000
 
-    finish(granted(store, job_id, "c.1"))
+    finish(granted_claim(store, job_id, "c.1"))
     assert store.connection.redis.zscore(keys.DUE, job_id) < (store.connection.now() + 10) * 1000
 
 
@@ -154,11 +156,11 @@ def test_an_urgent_result_makes_its_job_due_soon(
     store: Store, job_id: JobId, status: ResultStatus
 ) -> None:
     """The worker wakes the supervisor now. If it dies before, the sweeper acts."""
-    running = granted(store, job_id, "a.1")
+    running = granted_claim(store, job_id, "a.1")
     result = result_of(running).model_copy(
         update={"status": status, "error": "it broke", "needs": "a key"}
     )
-    assert ended(running, result).parts_left == 2
+    assert finish_with(running, result).parts_left == 2
 
     assert store.connection.redis.zscore(keys.DUE, job_id) < (store.connection.now() + 10) * 1000
 
@@ -170,7 +172,7 @@ def test_a_job_that_was_cancelled_is_due_soon(store: Store, job_id: JobId) -> No
 
 
 def test_a_dropped_handoff_leaves_no_entry(store: Store, job_id: JobId) -> None:
-    running = granted(store, job_id, "a.1")
+    running = granted_claim(store, job_id, "a.1")
     everything = [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")]
     store.journal.commit(
         Commit(
@@ -186,7 +188,7 @@ def test_a_dropped_handoff_leaves_no_entry(store: Store, job_id: JobId) -> None:
     ]
     assert fences == [running.fence.encode(), None, None], "nobody else has claimed it"
     with pytest.raises(Cancelled):
-        running.checkpoint(replied())
+        running.checkpoint(model_reply())
     assert store.connection.redis.zrange(keys.DUE, 0, -1) == []
     assert store.connection.redis.zrange(keys.WAITING + QUEUE, 0, -1) == []
 

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
-from tests.doubles.jobs import a_job, finish, granted, issue, replied, result_of, text_of
+from tests.doubles.jobs import a_job, finish, granted_claim, issue, model_reply, result_of, text_of
 
 ONE = HandoffId("find.1")
 
@@ -74,24 +74,24 @@ def test_a_repeated_claim_counts_once(store: Store, job_id: JobId) -> None:
 
 
 def test_a_repeated_checkpoint_is_stored_and_paid_once(store: Store, job_id: JobId) -> None:
-    held = granted(store, job_id, ONE)
+    held = granted_claim(store, job_id, ONE)
     held.reserve(WorstCase(10, 10, 0))
-    with_lost_reply(store, held).checkpoint(replied())
+    with_lost_reply(store, held).checkpoint(model_reply())
 
     assert counts_of(store, job_id) == [1, 0, 1, 1, 2]
 
 
 def test_a_repeated_reservation_is_made_once(store: Store, job_id: JobId) -> None:
-    held = with_lost_reply(store, granted(store, job_id, ONE))
+    held = with_lost_reply(store, granted_claim(store, job_id, ONE))
     held.reserve(WorstCase(10, 10, 0))
 
     assert counts_of(store, job_id) == [0, 1, 1, 0, 2]
 
 
 def test_a_repeated_end_counts_once(store: Store, job_id: JobId) -> None:
-    held = granted(store, job_id, ONE)
+    held = granted_claim(store, job_id, ONE)
     held.reserve(WorstCase(10, 10, 0))
-    held.checkpoint(replied())
+    held.checkpoint(model_reply())
     parts_left = finish(with_lost_reply(store, held))
 
     assert parts_left == 0

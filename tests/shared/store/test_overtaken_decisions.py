@@ -20,7 +20,7 @@ from handoff_queue.shared.types.events import (
     StepsTriedAgain,
 )
 from handoff_queue.shared.types.ids import JobId, StepId
-from tests.doubles.jobs import a_job, finish, granted, issue, issued, version_of
+from tests.doubles.jobs import a_job, finish, granted_claim, issue, issued_event, version_of
 
 TRIED_AGAIN = StepsTriedAgain(steps=(SecondChance(step=StepId("third")),))
 
@@ -64,9 +64,9 @@ def event_types(store: Store, job_id: JobId) -> list[str]:
 def test_steps_are_issued_after_a_result_that_arrived_in_between(
     store: Store, job_id: JobId
 ) -> None:
-    finish(granted(store, job_id, "first.1"))
+    finish(granted_claim(store, job_id, "first.1"))
 
-    assert commit_decision(store, job_id, issued("second.1", group="g2"), TRIED_AGAIN) == 4
+    assert commit_decision(store, job_id, issued_event("second.1", group="g2"), TRIED_AGAIN) == 4
     assert event_types(store, job_id) == [
         "job_submitted",
         "handoff_issued",
@@ -74,38 +74,38 @@ def test_steps_are_issued_after_a_result_that_arrived_in_between(
         "handoff_issued",
         "steps_tried_again",
     ]
-    granted(store, job_id, "second.1")
+    granted_claim(store, job_id, "second.1")
 
 
 def test_only_one_of_two_supervisors_issues_a_step(store: Store, job_id: JobId) -> None:
-    commit_decision(store, job_id, issued("second.1", group="g2"))
+    commit_decision(store, job_id, issued_event("second.1", group="g2"))
 
     with pytest.raises(VersionConflict):
-        commit_decision(store, job_id, issued("second.1", group="g2"))
+        commit_decision(store, job_id, issued_event("second.1", group="g2"))
 
 
 @pytest.mark.parametrize(
     "event",
     [
         JobEnded(status=JobStatus.OK),
-        issued("planner.1", "planner", None),
-        issued("fact_gate.1", "writer", "g2"),
+        issued_event("planner.1", "planner", None),
+        issued_event("fact_gate.1", "writer", "g2"),
     ],
     ids=["the end", "a role", "a check of the answer"],
 )
 def test_a_decision_that_could_differ_now_is_refused(
     store: Store, job_id: JobId, event: Event
 ) -> None:
-    finish(granted(store, job_id, "first.1"))
+    finish(granted_claim(store, job_id, "first.1"))
 
     with pytest.raises(VersionConflict):
-        commit_decision(store, job_id, issued("second.1", group="g2"), event)
+        commit_decision(store, job_id, issued_event("second.1", group="g2"), event)
 
 
 def test_an_insisted_end_is_stored_after_results_that_arrived_in_between(
     store: Store, job_id: JobId
 ) -> None:
-    finish(granted(store, job_id, "first.1"))
+    finish(granted_claim(store, job_id, "first.1"))
 
     assert (
         commit_decision(
@@ -123,7 +123,7 @@ def test_an_insisted_end_is_stored_after_results_that_arrived_in_between(
 def test_an_insisted_decision_that_does_not_end_the_job_is_refused(
     store: Store, job_id: JobId
 ) -> None:
-    finish(granted(store, job_id, "first.1"))
+    finish(granted_claim(store, job_id, "first.1"))
 
     with pytest.raises(VersionConflict):
         commit_decision(store, job_id, StepsAbandoned(steps=(), why="no time"), insists=True)
@@ -144,30 +144,30 @@ def test_a_job_is_ended_only_once(store: Store, job_id: JobId) -> None:
 def test_a_decision_overtaken_by_other_events_than_results_is_refused(
     store: Store, job_id: JobId, more: Event
 ) -> None:
-    finish(granted(store, job_id, "first.1"), "An answer.", more)
+    finish(granted_claim(store, job_id, "first.1"), "An answer.", more)
 
     with pytest.raises(VersionConflict):
-        commit_decision(store, job_id, issued("second.1", group="g2"))
+        commit_decision(store, job_id, issued_event("second.1", group="g2"))
 
 
 def test_a_decision_on_another_history_with_that_version_is_refused(
     store: Store, job_id: JobId
 ) -> None:
     tip = store.journal.read(job_id)[-1].at
-    finish(granted(store, job_id, "first.1"))
+    finish(granted_claim(store, job_id, "first.1"))
 
     with pytest.raises(VersionConflict):
-        commit_decision(store, job_id, issued("second.1", group="g2"), tip=tip - 1)
-    assert commit_decision(store, job_id, issued("second.1", group="g2"), tip=tip) == version_of(
-        store, job_id
-    )
+        commit_decision(store, job_id, issued_event("second.1", group="g2"), tip=tip - 1)
+    assert commit_decision(
+        store, job_id, issued_event("second.1", group="g2"), tip=tip
+    ) == version_of(store, job_id)
 
 
 def test_the_earlier_due_time_of_a_result_is_kept(store: Store, job_id: JobId) -> None:
     """The chord's body may be lost. The publishing supervisor does not know the result."""
-    finish(granted(store, job_id, "first.1"))
+    finish(granted_claim(store, job_id, "first.1"))
     due_by_the_result = store.connection.redis.zscore(keys.DUE, job_id)
 
-    commit_decision(store, job_id, issued("second.1", group="g2"), due_in_s=3_600)
+    commit_decision(store, job_id, issued_event("second.1", group="g2"), due_in_s=3_600)
 
     assert store.connection.redis.zscore(keys.DUE, job_id) == due_by_the_result

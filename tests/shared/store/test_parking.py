@@ -17,10 +17,10 @@ from tests.doubles.jobs import (
     a_job,
     claim,
     finish,
-    granted,
+    granted_claim,
     issue,
+    model_reply,
     nothing_reserved,
-    replied,
     version_of,
 )
 
@@ -39,10 +39,10 @@ def job_id(store: Store) -> JobId:
 
 def parked_claim(store: Store, job_id: JobId, seconds: float = 60) -> Claim:
     """Return a parked claim that made one turn and must wait for the next one."""
-    claimed = granted(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
     assert claimed.reserve(WORST, EXPECTED) is None
     claimed.heard(RateLimits(requests=Allowance(60, 0)))
-    claimed.checkpoint(replied())
+    claimed.checkpoint(model_reply())
     assert claimed.reserve(WORST, EXPECTED) is not None
     assert claimed.park(seconds, "rate limit")
     return claimed
@@ -74,7 +74,7 @@ def test_the_wait_and_its_reason_are_shown(store: Store, job_id: JobId) -> None:
 def test_the_old_claim_of_a_parked_handoff_can_write_no_more(store: Store, job_id: JobId) -> None:
     claimed = parked_claim(store, job_id)
     with pytest.raises(Interrupted):
-        claimed.checkpoint(replied())
+        claimed.checkpoint(model_reply())
     assert not claimed.park(1, "again")
 
 
@@ -97,22 +97,22 @@ def test_a_parked_handoff_is_found_in_time_and_continues_after_its_last_turn(
     assert store.jobs.sweep().due == {job_id: [A]}
     standing = store.jobs.handoffs(job_id, [A])[A]
     assert (standing.lost, standing.held, standing.parked_until) == (True, False, None)
-    again = granted(store, job_id, "a.1")
-    assert again.so_far() == (replied(),)
+    again = granted_claim(store, job_id, "a.1")
+    assert again.so_far() == (model_reply(),)
     assert store.jobs.handoffs(job_id, [A])[A].claims == 1
 
 
 def test_the_chord_of_a_parked_handoff_waits(store: Store, job_id: JobId) -> None:
     parked_claim(store, job_id)
-    assert finish(granted(store, job_id, "b.1")) == 1
+    assert finish(granted_claim(store, job_id, "b.1")) == 1
 
 
 def test_a_parked_handoff_keeps_its_place_in_the_line(store: Store, job_id: JobId) -> None:
     parked_claim(store, job_id)
-    later = granted(store, job_id, "b.1")
+    later = granted_claim(store, job_id, "b.1")
     assert later.reserve(WORST, EXPECTED) is not None
     end_parking(store, job_id)
-    again = granted(store, job_id, "a.1")
+    again = granted_claim(store, job_id, "a.1")
     assert again.reserve(WORST, EXPECTED) is not None
     assert waiting_line(store) == [f"{job_id}/a.1".encode(), f"{job_id}/b.1".encode()]
 

@@ -24,15 +24,15 @@ from tests.doubles.jobs import (
     accounts,
     claim,
     expire_lease,
-    granted,
+    granted_claim,
     issue,
-    issued,
-    replied,
+    issued_event,
+    model_reply,
     text_of,
     version_of,
 )
 from tests.doubles.redis_faults import kill_redis
-from tests.doubles.sweep_states import QUEUE, age_issued, published
+from tests.doubles.sweep_states import QUEUE, age_issued, publish
 
 WORST = WorstCase(input_tokens=10, output_tokens=10, microusd=10)
 
@@ -52,7 +52,7 @@ def standing_of(
 
 
 def take_turn(claimed: Claim) -> None:
-    claimed.checkpoint(replied())
+    claimed.checkpoint(model_reply())
     claimed.reserve(WORST)
 
 
@@ -72,7 +72,7 @@ def test_other_roles_continue(store: Store, job_id: JobId) -> None:
 def test_a_role_of_the_supervisor_is_refused_with_the_commit_that_issues_it(store: Store) -> None:
     job_id = a_job(store)
     store.pauses.pause("planner", "")
-    event = issued("planner.1", "planner", None)
+    event = issued_event("planner.1", "planner", None)
     request = ClaimRequest(job_id, event.handoff_id, digest_of(text_of("planner.1")), "s1")
 
     recorded, claimed = store.claims.commit_and_claim(
@@ -87,7 +87,7 @@ def test_a_role_of_the_supervisor_is_refused_with_the_commit_that_issues_it(stor
 def test_a_running_handoff_finishes_its_turn_makes_no_other_and_has_not_been_claimed(
     store: Store, job_id: JobId
 ) -> None:
-    claimed = granted(store, job_id, "find.1")
+    claimed = granted_claim(store, job_id, "find.1")
     claimed.reserve(WORST)
     store.pauses.pause("researcher", "")
 
@@ -97,11 +97,11 @@ def test_a_running_handoff_finishes_its_turn_makes_no_other_and_has_not_been_cla
     assert standing_of(store, job_id) == ("issued", 0, True, False)
     assert (accounts(store, job_id)["turns"], accounts(store, job_id)["reserved_turns"]) == (1, 0)
     store.pauses.resume("researcher")
-    assert len(granted(store, job_id, "find.1").checkpoints) == 1
+    assert len(granted_claim(store, job_id, "find.1").checkpoints) == 1
 
 
 def test_the_old_claim_of_a_paused_handoff_cannot_write(store: Store, job_id: JobId) -> None:
-    claimed, other = granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
+    claimed, other = granted_claim(store, job_id, "find.1"), granted_claim(store, job_id, "look.1")
     store.pauses.pause("researcher", "")
     with pytest.raises(Paused):
         take_turn(claimed)
@@ -129,7 +129,7 @@ def test_a_message_in_the_queue_of_a_paused_role_is_not_published_again(
     store: Store, job_id: JobId
 ) -> None:
     store.pauses.pause("researcher", "")
-    published(store, "find.1", "look.1")
+    publish(store, "find.1", "look.1")
     age_issued(store, job_id, 3_600, "find.1", "look.1")
 
     assert store.jobs.sweep().due == {}
@@ -139,7 +139,7 @@ def test_a_message_in_the_queue_of_a_paused_role_is_not_published_again(
 def test_a_lapsed_claim_of_a_paused_role_is_found_once_and_held(
     store: Store, job_id: JobId
 ) -> None:
-    expire_lease(store, granted(store, job_id, "find.1"))
+    expire_lease(store, granted_claim(store, job_id, "find.1"))
     store.pauses.pause("researcher", "")
 
     assert store.jobs.sweep().due == {job_id: ["find.1"]}

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
 from tests.doubles.handoffs import a_spec
-from tests.doubles.jobs import a_job, expire_lease, finish, granted, issue
+from tests.doubles.jobs import a_job, expire_lease, finish, granted_claim, issue
 from tests.doubles.sweep_states import age_issued, make_due
 
 WORST = WorstCase(1_000, 1_000, 0)
@@ -32,8 +32,8 @@ def job_id(store: Store) -> JobId:
 
 
 def test_only_handoffs_with_a_slot_count_as_at_work(store: Store, job_id: JobId) -> None:
-    granted(store, job_id, "a.1", worker="host:1")
-    finish(granted(store, job_id, "b.1"))
+    granted_claim(store, job_id, "a.1", worker="host:1")
+    finish(granted_claim(store, job_id, "b.1"))
 
     load = store.fleet_load.now()
 
@@ -59,7 +59,7 @@ def test_an_ended_job_is_not_open_while_its_webhook_is_pending(store: Store, job
 def test_a_handoff_that_waits_for_its_provider_is_parked_without_a_slot(
     store: Store, job_id: JobId
 ) -> None:
-    claimed = granted(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
     assert claimed.park(60, "rate limit")
 
     load = store.fleet_load.now()
@@ -71,7 +71,7 @@ def test_a_handoff_that_waits_for_its_provider_is_parked_without_a_slot(
 def test_an_expired_claim_keeps_its_slot_until_a_sweep_finds_it(
     store: Store, job_id: JobId
 ) -> None:
-    expire_lease(store, granted(store, job_id, "a.1"))
+    expire_lease(store, granted_claim(store, job_id, "a.1"))
     before = store.fleet_load.now().busy("researcher")
     store.jobs.sweep()
 
@@ -82,7 +82,7 @@ def test_the_load_has_the_number_of_waiting_handoffs_and_their_age(
     store: Store, job_id: JobId
 ) -> None:
     age_issued(store, job_id, 30, "a.1")
-    granted(store, job_id, "c.1")
+    granted_claim(store, job_id, "c.1")
 
     load = store.fleet_load.now()
 
@@ -127,7 +127,7 @@ def test_supervisors_are_counted(store: Store) -> None:
 
 
 def test_a_lane_reports_its_providers_remaining_limits(store: Store, job_id: JobId) -> None:
-    claimed = granted(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
     claimed.reserve(WORST, EXPECTED)
     claimed.heard(RateLimits(requests=Allowance(600, 100), output_tokens=Allowance(10_000, 9_000)))
 
@@ -142,7 +142,7 @@ def test_a_lane_reports_its_providers_remaining_limits(store: Store, job_id: Job
 def test_a_refused_lane_reports_the_end_of_the_wait_and_its_reason(
     store: Store, job_id: JobId
 ) -> None:
-    claimed = granted(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
     claimed.reserve(WORST, EXPECTED)
     claimed.refused("rate limit", 30)
 
@@ -160,7 +160,7 @@ def dumps(store: Store) -> dict[bytes, bytes]:
 
 
 def test_reading_the_load_changes_no_key(store: Store, job_id: JobId) -> None:
-    granted(store, job_id, "a.1")
+    granted_claim(store, job_id, "a.1")
     before = dumps(store)
 
     store.fleet_load.now()
@@ -172,7 +172,7 @@ def test_the_number_of_read_handoffs_is_bounded(
     store: Store, job_id: JobId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load, "MOST_AT_WORK", 2)
-    granted(store, job_id, "a.1")
+    granted_claim(store, job_id, "a.1")
     redis = store.connection.redis
     redis.zadd(keys.DUE, {f"{job_id}/lost.{n}": n for n in range(1, 20)})
     before = redis.info("commandstats").get("cmdstat_hmget", {}).get("calls", 0)

@@ -237,7 +237,7 @@ def test_every_supervisor_repairs_at_its_start_and_continues_while_there_is_more
     sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
     sweeper.start()
 
-    wait_until(lambda: not jobs_in_queues(shell), what="messages without a job to go")
+    wait_until(lambda: not jobs_in_queues(shell), expected="messages without a job to go")
 
     sweeper.stop()
     sweeper.wait_until_withdrawn()

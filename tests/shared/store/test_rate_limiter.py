@@ -26,7 +26,7 @@ from handoff_queue.shared.types.rate_limits import (
     Wait,
 )
 from handoff_queue.shared.types.usage import NOTHING_USED
-from tests.doubles.jobs import a_job, granted, issue, replied, text_of
+from tests.doubles.jobs import a_job, granted_claim, issue, model_reply, text_of
 from tests.waiting import wait_until
 
 WORST = WorstCase(1_000, 1_000, 0)
@@ -44,7 +44,7 @@ def job_id(store: Store) -> JobId:
 
 def claim_named(store: Store, job_id: JobId, name: str) -> Claim:
     issue(store, job_id, f"{name}.1")
-    return granted(store, job_id, f"{name}.1", worker=name)
+    return granted_claim(store, job_id, f"{name}.1", worker=name)
 
 
 def report_limits(store: Store, job_id: JobId, limits: RateLimits = NOTHING_SAID) -> Claim:
@@ -96,7 +96,7 @@ def test_a_turn_costs_two_round_trips_and_one_more_to_report_limits(
     claimed = report_limits(store, job_id, limits)
     before = scripts_run(store)
     for _ in range(5):
-        claimed.checkpoint(replied(stop_reason="end_turn"))
+        claimed.checkpoint(model_reply(stop_reason="end_turn"))
         assert claimed.reserve(WORST, EXPECTED) is None
         claimed.heard(limits)
     assert scripts_run(store) - before == (10 if limits == NOTHING_SAID else 15)
@@ -109,7 +109,7 @@ def test_a_refused_call_returns_no_more_than_the_server_has_left(
         "rate limit", 0, RateLimits(input_tokens=Allowance(60_000, 2_000))
     )
     first = claim_named(store, job_id, "b")
-    wait_until(lambda: first.reserve(WORST, EXPECTED) is None, what="the probe")
+    wait_until(lambda: first.reserve(WORST, EXPECTED) is None, expected="the probe")
     first.refused("rate limit", 0, RateLimits(input_tokens=Allowance(60_000, 0)))
     first.checkpoint(FAILED)
     assert float(lane_fields(store)[b"input_level"]) < EXPECTED.input_tokens
@@ -165,7 +165,7 @@ def test_a_single_call_follows_a_probe_whose_process_died(store: Store, job_id: 
         claim_named(store, job_id, "c"),
     )
     first.refused("rate limit", 0.01)
-    wait_until(lambda: second.reserve(WORST, EXPECTED) is None, what="the probe")
+    wait_until(lambda: second.reserve(WORST, EXPECTED) is None, expected="the probe")
     silence_head_of_line(store)
     assert third.reserve(WORST, EXPECTED) is None
     assert wait_of(first).why == "rate limit"
@@ -174,7 +174,7 @@ def test_a_single_call_follows_a_probe_whose_process_died(store: Store, job_id: 
 def test_a_probe_that_breaks_is_followed_by_the_next_at_once(store: Store, job_id: JobId) -> None:
     first, second = report_limits(store, job_id), claim_named(store, job_id, "b")
     first.refused("rate limit", 0.01)
-    wait_until(lambda: second.reserve(WORST, EXPECTED) is None, what="the probe")
+    wait_until(lambda: second.reserve(WORST, EXPECTED) is None, expected="the probe")
     wait_of(first)
     second.checkpoint(FAILED)
     assert first.reserve(WORST, EXPECTED) is None
@@ -197,7 +197,7 @@ def test_a_refusal_older_than_the_last_success_is_ignored(store: Store, job_id: 
     )
     assert late.reserve(WORST, EXPECTED) is None
     first.refused("rate limit", 0.01)
-    wait_until(lambda: probe.reserve(WORST, EXPECTED) is None, what="the probe")
+    wait_until(lambda: probe.reserve(WORST, EXPECTED) is None, expected="the probe")
     probe.heard(NOTHING_SAID)
     late.refused("rate limit", 60)
     assert claim_named(store, job_id, "next").reserve(WORST, EXPECTED) is None
@@ -210,7 +210,7 @@ def test_input_tokens_are_paced_and_the_unused_part_flows_back(store: Store, job
     assert 0.1 < wait_of(third).seconds <= 0.4, (
         "1,000 tokens a second, which are kept back, some 100 more left, 400 wanted"
     )
-    second.checkpoint(replied(input_tokens=10, output_tokens=5))
+    second.checkpoint(model_reply(input_tokens=10, output_tokens=5))
     assert third.reserve(WORST, EXPECTED) is None
     assert first.reserve(WORST, Expected(LANE, 1, 1)) is None
 
@@ -225,7 +225,7 @@ def test_a_call_larger_than_the_limit_goes_when_the_bucket_is_full(
 
 def test_expected_output_follows_earlier_calls(store: Store, job_id: JobId) -> None:
     first = report_limits(store, job_id, RateLimits(output_tokens=Allowance(600, 600)))
-    first.checkpoint(replied(output_tokens=20))
+    first.checkpoint(model_reply(output_tokens=20))
     calls = 0
     while (
         calls < 50

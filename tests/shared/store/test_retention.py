@@ -24,12 +24,12 @@ from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import (
     a_job,
     claim,
-    everything,
     finish,
-    granted,
+    granted_claim,
     issue,
     issue_to_a_child,
-    replied,
+    model_reply,
+    redis_dump,
     text_of,
     version_of,
 )
@@ -118,7 +118,7 @@ def test_a_decision_does_not_shorten_the_retention_of_a_running_job(
 
 
 def test_checkpoints_stay_as_long_as_their_job(store: Store, job_id: JobId) -> None:
-    long_claim(store, job_id).checkpoint(replied())
+    long_claim(store, job_id).checkpoint(model_reply())
 
     assert shortest_s(store, [keys.turns(job_id, ONE)]) > JOB_S + KEEP_S / 2
 
@@ -132,11 +132,11 @@ def test_turns_are_deleted_at_the_end_of_a_handoff_unless_they_are_kept_on_reque
     )
     job_id = a_job(store)
     issue(store, job_id, ONE)
-    claimed = granted(store, job_id, ONE)
-    claimed.checkpoint(replied())
+    claimed = granted_claim(store, job_id, ONE)
+    claimed.checkpoint(model_reply())
     finish(claimed)
 
-    assert store.claims.turns(job_id, [ONE]) == ({ONE: (replied(),)} if keep_turns else {})
+    assert store.claims.turns(job_id, [ONE]) == ({ONE: (model_reply(),)} if keep_turns else {})
     assert (store.connection.redis.ttl(keys.turns(job_id, ONE)) > 0) == keep_turns
     store.connection.close()
 
@@ -239,17 +239,17 @@ def test_a_job_with_a_short_retention_stays_until_its_webhook_has_been_tried(
 
 def test_a_handoff_that_its_job_has_left_behind_is_unknown(store: Store, job_id: JobId) -> None:
     store.connection.redis.delete(keys.job(job_id))
-    before = everything(store)
+    before = redis_dump(store)
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.UNKNOWN
-    assert everything(store) == before
+    assert redis_dump(store) == before
 
 
 @pytest.mark.parametrize(
     "word",
     [
         Claim.renew,
-        lambda claimed: claimed.checkpoint(replied()),
+        lambda claimed: claimed.checkpoint(model_reply()),
         lambda claimed: claimed.reserve(WorstCase(1, 1, 1)),
     ],
     ids=["renewal", "checkpoint", "reservation"],
@@ -257,11 +257,11 @@ def test_a_handoff_that_its_job_has_left_behind_is_unknown(store: Store, job_id:
 def test_a_worker_of_a_deleted_job_gets_an_error_and_writes_nothing(
     store: Store, job_id: JobId, word: Callable[[Claim], None]
 ) -> None:
-    claimed = granted(store, job_id, "find.1")
+    claimed = granted_claim(store, job_id, "find.1")
     store.connection.redis.delete(keys.job(job_id))
-    before = everything(store)
+    before = redis_dump(store)
 
     with pytest.raises(Cancelled):
         word(claimed)
     claimed.release()
-    assert everything(store) == before
+    assert redis_dump(store) == before

@@ -22,10 +22,10 @@ from tests.doubles.jobs import (
     accounts,
     claim,
     expire_lease,
-    granted,
+    granted_claim,
     issue,
-    replied,
-    verdict,
+    model_reply,
+    reservation_verdict,
 )
 from tests.doubles.sweep_states import mark_evaluated, simulate_silence
 from tests.waiting import wait_until
@@ -70,7 +70,7 @@ def test_a_worker_that_could_not_renew_during_the_silence_keeps_its_handoff(
     assert store.jobs.sweep().due == {}
     assert claim(store, job_id, "a.1", "w2").verdict is ClaimVerdict.BUSY
     held.renew()
-    held.checkpoint(replied())
+    held.checkpoint(model_reply())
     assert accounts(store, job_id)["turns"] == 1
     assert store.jobs.sweep().due == {}
 
@@ -78,10 +78,10 @@ def test_a_worker_that_could_not_renew_during_the_silence_keeps_its_handoff(
 FIRST: dict[str, Callable[[Store, JobId, Claim], object]] = {
     "a sweep": lambda store, job_id, other: store.jobs.sweep(),
     "another's renewal": lambda store, job_id, other: other.renew(),
-    "another's turn": lambda store, job_id, other: verdict(
+    "another's turn": lambda store, job_id, other: reservation_verdict(
         other, WorstCase(input_tokens=1, output_tokens=1, microusd=1)
     ),
-    "a claim of another": lambda store, job_id, other: granted(store, job_id, "c.1"),
+    "a claim of another": lambda store, job_id, other: granted_claim(store, job_id, "c.1"),
     "a second copy of its message": lambda store, job_id, other: claim(store, job_id, "a.1", "w2"),
 }
 
@@ -91,7 +91,7 @@ def test_no_first_client_after_the_silence_takes_the_handoff_over(
     store: Store, job_id: JobId, first: Callable[[Store, JobId, Claim], object]
 ) -> None:
     """The first client, for example a new supervisor, does not know about the silence."""
-    other = granted(store, job_id, "b.1")
+    other = granted_claim(store, job_id, "b.1")
     held = claim_after_silence(store, job_id)
 
     first(store, job_id, other)
@@ -111,7 +111,7 @@ def test_a_worker_that_does_not_renew_after_the_silence_is_found_half_a_lease_la
         until_ms <= (short_lease_store.connection.now() + LEASE_S / 2) * 1000 + 50
     )  # the two clocks may differ by milliseconds
 
-    swept = wait_until(lambda: short_lease_store.jobs.sweep().due, what="the end of the grace")
+    swept = wait_until(lambda: short_lease_store.jobs.sweep().due, expected="the end of the grace")
 
     assert swept == {job_id: FOUND}
 
@@ -119,7 +119,7 @@ def test_a_worker_that_does_not_renew_after_the_silence_is_found_half_a_lease_la
 def test_a_worker_that_was_dead_before_the_silence_is_found_at_once(
     store: Store, job_id: JobId
 ) -> None:
-    expire_lease(store, granted(store, job_id, "a.1"))
+    expire_lease(store, granted_claim(store, job_id, "a.1"))
     simulate_silence(store, SILENCE_S)
     before_ms = int((store.connection.now() - 2 * SILENCE_S) * 1000)
     store.connection.redis.hset(keys.handoff(job_id, HandoffId("a.1")), "lease", before_ms)
@@ -148,7 +148,7 @@ def test_of_hundreds_of_claims_that_could_not_renew_no_claim_counts_as_dead(
     many = [f"many-{number}.1" for number in range(SWEEP_AT_MOST + 20)]
     issue(store, job_id, *many)
     for handoff_id in many:
-        expire_lease(store, granted(store, job_id, handoff_id))
+        expire_lease(store, granted_claim(store, job_id, handoff_id))
     simulate_silence(store, SILENCE_S)
 
     sweeps = [store.jobs.sweep() for _ in range(3)]
@@ -159,7 +159,7 @@ def test_of_hundreds_of_claims_that_could_not_renew_no_claim_counts_as_dead(
 def test_a_role_is_not_run_twice_after_a_silence(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "planner.1", role="planner", group=None)
-    expire_lease(store, granted(store, job_id, "planner.1"))
+    expire_lease(store, granted_claim(store, job_id, "planner.1"))
     simulate_silence(store, SILENCE_S)
     mark_evaluated(store, job_id)
 
@@ -167,7 +167,7 @@ def test_a_role_is_not_run_twice_after_a_silence(store: Store) -> None:
 
 
 def test_a_redis_that_took_no_writes_was_silent(store: Store, job_id: JobId) -> None:
-    held = granted(store, job_id, "a.1")
+    held = granted_claim(store, job_id, "a.1")
     redis = store.connection.redis
     heard = redis.hget(keys.SILENCE, "heard")
     redis.config_set("maxmemory", 1)

@@ -9,8 +9,8 @@ from handoff_queue.shared.store.jobs import ACTED_WITHIN_S, LOST_AFTER_S
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUPERVISOR_QUEUE
-from tests.doubles.jobs import a_job, expire_lease, granted, issue
-from tests.doubles.sweep_states import QUEUE, age_everything, age_taken, mark_evaluated, published
+from tests.doubles.jobs import a_job, expire_lease, granted_claim, issue
+from tests.doubles.sweep_states import QUEUE, age_everything, age_taken, mark_evaluated, publish
 
 SUSPECT = HandoffId("a.1")
 
@@ -22,8 +22,8 @@ def job_id(store: Store) -> JobId:
     """
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1", "c.1")
-    published(store, *(f"message {number}" for number in range(10_000)))
-    expire_lease(store, granted(store, job_id, "a.1"))
+    publish(store, *(f"message {number}" for number in range(10_000)))
+    expire_lease(store, granted_claim(store, job_id, "a.1"))
     return job_id
 
 
@@ -48,7 +48,7 @@ def test_a_wake_up_is_found_if_its_receiver_died_before_it_acted(
 
 def test_while_the_wake_up_waits_in_its_queue_no_other_is_sent(store: Store, job_id: JobId) -> None:
     store.jobs.sweep()
-    published(store, "the wake-up", queue=SUPERVISOR_QUEUE)
+    publish(store, "the wake-up", queue=SUPERVISOR_QUEUE)
     for _ in range(3):
         age_everything(store, 600)
 
@@ -75,7 +75,7 @@ def test_a_message_ahead_of_10_000_others_does_not_make_the_others_look_lost(
     store.jobs.sweep()
     store.jobs.sent(job_id, [SUSPECT])
     mark_evaluated(store, job_id)
-    granted(store, job_id, "a.1")
+    granted_claim(store, job_id, "a.1")
 
     assert store.jobs.sweep().due == {}
 
@@ -84,7 +84,7 @@ def test_a_handoff_claimed_before_its_publication_was_recorded_keeps_its_lease(
     store: Store, job_id: JobId
 ) -> None:
     store.jobs.sweep()
-    claimed = granted(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
     due_ms = store.connection.redis.zscore(keys.DUE, f"{job_id}/a.1")
 
     store.jobs.sent(job_id, [SUSPECT])

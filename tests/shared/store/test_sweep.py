@@ -23,11 +23,11 @@ from tests.doubles.jobs import (
     claim,
     expire_lease,
     finish,
-    granted,
+    granted_claim,
     issue,
+    model_reply,
     nothing_reserved,
-    replied,
-    verdict,
+    reservation_verdict,
     version_of,
 )
 from tests.doubles.sweep_states import (
@@ -36,7 +36,7 @@ from tests.doubles.sweep_states import (
     age_wake_ups,
     make_due,
     mark_evaluated,
-    published,
+    publish,
     running_and_queued,
 )
 
@@ -68,10 +68,10 @@ def test_a_waiting_wake_up_is_not_sent_again_for_a_job_that_is_due_repeatedly(
     """The supervisor's queue does not grow while no supervisor runs."""
     make_due(store, job_id)
     store.jobs.sweep()
-    published(store, "the wake-up", queue=SUPERVISOR_QUEUE)
+    publish(store, "the wake-up", queue=SUPERVISOR_QUEUE)
     age_wake_ups(store, 3_600, job_id)
     age_issued(store, job_id, 3_600, "b.1")
-    expire_lease(store, granted(store, job_id, "a.1"))
+    expire_lease(store, granted_claim(store, job_id, "a.1"))
     make_due(store, job_id)
 
     assert [store.jobs.sweep().due for _ in range(3)] == [{}, {}, {}]
@@ -87,7 +87,7 @@ def test_a_wake_up_without_an_evaluation_is_sent_again_while_others_wait_in_its_
     make_due(store, first)
     make_due(store, second)
     store.jobs.sweep()
-    published(store, "the first's", "the second's", queue=SUPERVISOR_QUEUE)
+    publish(store, "the first's", "the second's", queue=SUPERVISOR_QUEUE)
     age_wake_ups(store, 90, first, second)
     assert store.jobs.sweep().due == {}
     store.connection.redis.zadd(keys.OUT + SUPERVISOR_QUEUE, {first: 1, second: 1})
@@ -114,7 +114,7 @@ def test_an_unbegun_job_is_announced_again_only_after_its_announcement_is_lost(
 
     swept = store.jobs.sweep()
     assert (swept.due, swept.fresh) == ({}, (fresh,))
-    published(store, "again", queue=SUBMISSIONS_QUEUE)
+    publish(store, "again", queue=SUBMISSIONS_QUEUE)
     age_wake_ups(store, 3_600, fresh, queue=SUBMISSIONS_QUEUE)
     assert store.jobs.sweep().fresh == ()
 
@@ -135,7 +135,7 @@ def test_a_job_is_due_soon_if_something_happened_during_its_evaluation(
     make_due(store, job_id)
     decided_on = version_of(store, job_id)
     store.jobs.sweep()
-    finish(granted(store, job_id, "a.1"))
+    finish(granted_claim(store, job_id, "a.1"))
     store.journal.set_due(job_id, store.connection.now() + 3_600, decided_on)
 
     assert store.connection.redis.zscore(keys.DUE, job_id) < (store.connection.now() + 10) * 1000
@@ -148,17 +148,17 @@ def test_a_dead_workers_reservation_is_booked_when_its_lease_is_found_expired(
     job_id = a_job(store, max_turns=2)
     issue(store, job_id, "a.1", "b.1")
     worst = WorstCase(input_tokens=100, output_tokens=50, microusd=7)
-    dead, sibling = claim(store, job_id, "a.1", first=worst), granted(store, job_id, "b.1")
+    dead, sibling = claim(store, job_id, "a.1", first=worst), granted_claim(store, job_id, "b.1")
     expire_lease(store, dead)
     store.jobs.sweep()
 
     spent = {"turns": 1, "input_tokens": 100, "output_tokens": 50, "usd": 7, "unpriced": 0}
     assert nothing_reserved(store, job_id)
     assert {name: accounts(store, job_id)[name] for name in spent} == spent
-    assert verdict(sibling, worst) == b"ok"
+    assert reservation_verdict(sibling, worst) == b"ok"
     with pytest.raises(LeaseLost):
-        dead.checkpoint(replied())
-    assert granted(store, job_id, "a.1").fence != dead.fence
+        dead.checkpoint(model_reply())
+    assert granted_claim(store, job_id, "a.1").fence != dead.fence
     assert accounts(store, job_id)["turns"] == 1
 
 
@@ -196,7 +196,7 @@ def test_one_sweep_takes_a_bounded_number_of_jobs(store: Store) -> None:
 
 
 def test_a_handoff_with_an_expired_lease_is_found(store: Store, job_id: JobId) -> None:
-    expire_lease(store, granted(store, job_id, "a.1"))
+    expire_lease(store, granted_claim(store, job_id, "a.1"))
 
     assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
     assert store.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
@@ -206,9 +206,9 @@ def test_a_handoff_with_an_expired_lease_waits_in_its_queue_once_it_is_sent(
     store: Store, job_id: JobId
 ) -> None:
     """Without a worker, the message is not published again every few seconds."""
-    expire_lease(store, granted(store, job_id, "a.1"))
+    expire_lease(store, granted_claim(store, job_id, "a.1"))
     store.jobs.sweep()
-    published(store, "a.1 again")
+    publish(store, "a.1 again")
     store.jobs.sent(job_id, [HandoffId("a.1")])
     age_issued(store, job_id, 3_600, "a.1")
 
@@ -217,7 +217,7 @@ def test_a_handoff_with_an_expired_lease_waits_in_its_queue_once_it_is_sent(
 
 
 def test_a_second_lost_message_is_found_again(store: Store, job_id: JobId) -> None:
-    expire_lease(store, granted(store, job_id, "a.1"))
+    expire_lease(store, granted_claim(store, job_id, "a.1"))
     store.jobs.sweep()
     mark_evaluated(store, job_id)
     store.jobs.sent(job_id, [HandoffId("a.1")])
@@ -229,7 +229,7 @@ def test_a_second_lost_message_is_found_again(store: Store, job_id: JobId) -> No
 def test_a_worker_that_was_only_slow_renews_in_time_or_is_refused(
     store: Store, job_id: JobId
 ) -> None:
-    slow = granted(store, job_id, "a.1")
+    slow = granted_claim(store, job_id, "a.1")
     expire_lease(store, slow)
     slow.renew()
     assert store.jobs.sweep().due == {}
@@ -244,7 +244,7 @@ def test_a_worker_that_was_only_slow_renews_in_time_or_is_refused(
 def test_a_role_with_a_dead_supervisor_is_found_until_another_runs_it(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "planner.1", role="planner", group=None)
-    expire_lease(store, granted(store, job_id, "planner.1"))
+    expire_lease(store, granted_claim(store, job_id, "planner.1"))
 
     assert store.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
     mark_evaluated(store, job_id)
@@ -253,7 +253,7 @@ def test_a_role_with_a_dead_supervisor_is_found_until_another_runs_it(store: Sto
 
 
 def test_a_handoff_that_ended_is_never_found(store: Store, job_id: JobId) -> None:
-    finish(granted(store, job_id, "a.1"))
+    finish(granted_claim(store, job_id, "a.1"))
     age_issued(store, job_id, 60, "a.1")
     store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": 1})
 

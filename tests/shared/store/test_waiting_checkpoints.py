@@ -14,7 +14,7 @@ from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import AgentPrompted, WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
-from tests.doubles.jobs import a_job, claim, expire_lease, finish, granted, issue, replied
+from tests.doubles.jobs import a_job, claim, expire_lease, finish, granted_claim, issue, model_reply
 
 ONE = HandoffId("find.1")
 LANE = "account:some-model"
@@ -29,7 +29,7 @@ def job_id(store: Store) -> JobId:
 
 def claim_with_waiting_reply(claimed: Claim) -> Claim:
     claimed.reserve(WorstCase(10, 10, 0))
-    claimed.checkpoint(replied(), may_wait=True)
+    claimed.checkpoint(model_reply(), may_wait=True)
     return claimed
 
 
@@ -46,39 +46,44 @@ def turns_of(store: Store, job_id: JobId) -> list[int]:
 
 
 def test_a_waiting_checkpoint_costs_no_extra_round_trip(store: Store, job_id: JobId) -> None:
-    claim_with_waiting_reply(granted(store, job_id, ONE))
+    claim_with_waiting_reply(granted_claim(store, job_id, ONE))
 
     assert turns_of(store, job_id) == [0, 1]
 
 
 def test_the_result_stores_the_waiting_reply(store: Store, job_id: JobId) -> None:
-    finish(claim_with_waiting_reply(granted(store, job_id, ONE)))
+    finish(claim_with_waiting_reply(granted_claim(store, job_id, ONE)))
 
     assert turns_of(store, job_id) == [1, 0]
     assert int(store.connection.redis.hget(keys.handoff(job_id, ONE), "turns")) == 1
 
 
 def test_the_next_checkpoint_stores_the_waiting_reply_first(store: Store, job_id: JobId) -> None:
-    claimed = claim_with_waiting_reply(granted(store, job_id, ONE))
+    claimed = claim_with_waiting_reply(granted_claim(store, job_id, ONE))
     claimed.checkpoint(AgentPrompted(text="once more"))
     expire_lease(store, claimed)
 
-    assert granted(store, job_id, ONE).so_far() == (replied(), AgentPrompted(text="once more"))
+    assert granted_claim(store, job_id, ONE).so_far() == (
+        model_reply(),
+        AgentPrompted(text="once more"),
+    )
     assert turns_of(store, job_id) == [1, 0]
 
 
 def test_the_next_reservation_stores_the_waiting_reply(store: Store, job_id: JobId) -> None:
-    claim_with_waiting_reply(claimed := granted(store, job_id, ONE)).reserve(WorstCase(10, 10, 0))
+    claim_with_waiting_reply(claimed := granted_claim(store, job_id, ONE)).reserve(
+        WorstCase(10, 10, 0)
+    )
 
     assert turns_of(store, job_id) == [1, 1]
     expire_lease(store, claimed)
-    assert granted(store, job_id, ONE).so_far() == (replied(),)
+    assert granted_claim(store, job_id, ONE).so_far() == (model_reply(),)
 
 
 def test_a_release_stores_the_waiting_reply_for_the_next_claim(store: Store, job_id: JobId) -> None:
-    claim_with_waiting_reply(granted(store, job_id, ONE)).release()
+    claim_with_waiting_reply(granted_claim(store, job_id, ONE)).release()
 
-    assert granted(store, job_id, ONE).so_far() == (replied(),)
+    assert granted_claim(store, job_id, ONE).so_far() == (model_reply(),)
     assert turns_of(store, job_id) == [1, 0]
 
 
@@ -86,8 +91,8 @@ def test_after_a_lost_claim_no_reply_waits(store: Store, job_id: JobId) -> None:
     """The reply may have crashed the process. The next claim must find it in the store and not pay
     again.
     """
-    expire_lease(store, granted(store, job_id, ONE))
-    claim_with_waiting_reply(granted(store, job_id, ONE))
+    expire_lease(store, granted_claim(store, job_id, ONE))
+    claim_with_waiting_reply(granted_claim(store, job_id, ONE))
 
     assert store.connection.redis.llen(keys.turns(job_id, ONE)) == 1
 
@@ -97,7 +102,7 @@ def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further
 ) -> None:
     """Reading the reply may crash the process, so every claim counts."""
     for _ in range(MAX_CLAIMS):
-        claimed = granted(store, job_id, ONE)
+        claimed = granted_claim(store, job_id, ONE)
         if not claimed.so_far():
             claim_with_waiting_reply(claimed)
         expire_lease(store, claimed)
@@ -108,23 +113,23 @@ def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further
 def test_the_unused_pace_of_its_call_flows_back_with_the_result(
     store: Store, job_id: JobId
 ) -> None:
-    claimed = granted(store, job_id, ONE)
+    claimed = granted_claim(store, job_id, ONE)
     assert claimed.reserve(WorstCase(10, 10, 0), Expected(LANE, 1_000, 0)) is None
     claimed.heard(RateLimits(input_tokens=Allowance(10_000, 9_000)))
     before = input_level(store)
-    claimed.checkpoint(replied(), may_wait=True)
+    claimed.checkpoint(model_reply(), may_wait=True)
     finish(claimed)
 
-    assert input_level(store) >= before + 1_000 - replied().usage.input_tokens
+    assert input_level(store) >= before + 1_000 - model_reply().usage.input_tokens
 
 
 def test_a_waiting_reply_expires_with_its_job(redis_url: str) -> None:
     store = open_store(redis_url, Settings(lease_s=3_600, keep_turns=True))
     job_id = a_job(store)
     issue(store, job_id, ONE)
-    finish(claim_with_waiting_reply(granted(store, job_id, ONE)))
+    finish(claim_with_waiting_reply(granted_claim(store, job_id, ONE)))
 
-    assert store.claims.turns(job_id, [ONE]) == {ONE: (replied(),)}
+    assert store.claims.turns(job_id, [ONE]) == {ONE: (model_reply(),)}
     assert store.connection.redis.ttl(keys.turns(job_id, ONE)) > 0
     store.connection.close()
 
@@ -136,9 +141,11 @@ def test_a_waiting_checkpoint_is_kept_with_the_other_turns_if_they_are_kept(
     store = open_store(redis_url, Settings(lease_s=3_600, keep_turns=keep_turns))
     job_id = a_job(store)
     issue(store, job_id, ONE)
-    claimed = granted(store, job_id, ONE)
+    claimed = granted_claim(store, job_id, ONE)
     claimed.checkpoint(first := AgentPrompted(text="at first"))
     finish(claim_with_waiting_reply(claimed))
 
-    assert store.claims.turns(job_id, [ONE]) == ({ONE: (first, replied())} if keep_turns else {})
+    assert store.claims.turns(job_id, [ONE]) == (
+        {ONE: (first, model_reply())} if keep_turns else {}
+    )
     store.connection.close()

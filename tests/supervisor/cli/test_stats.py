@@ -8,7 +8,7 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.cli.stats import stats_now
-from tests.doubles.jobs import a_job, ended, granted, issue, replied, result_of
+from tests.doubles.jobs import a_job, finish_with, granted_claim, issue, model_reply, result_of
 
 WORST = WorstCase(1_000, 1_000, 0)
 LONG_CALL_MS = 101_000
@@ -22,15 +22,15 @@ def store_handoffs(store: Store, role: str, model: str, limits: RateLimits) -> N
     """
     job_id, expected = a_job(store), Expected(f"account:{model}", 400, 500)
     issue(store, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role=role)
-    claimed = granted(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
     assert claimed.reserve(WORST, expected) is None
     claimed.heard(limits)
-    claimed.checkpoint(replied())
+    claimed.checkpoint(model_reply())
     store.connection.redis.hincrby(
         keys.handoff(job_id, claimed.handoff_id), "started_at", -LONG_CALL_MS
     )
     result = result_of(claimed).model_copy(update={"usage": USAGE})
-    ended(claimed, result)
+    finish_with(claimed, result)
 
 
 def test_each_role_is_compared_with_the_limits_of_the_model_that_its_handoffs_call(
@@ -60,7 +60,7 @@ def test_a_fleet_whose_calls_are_all_refused_wants_no_more_slots(
 ) -> None:
     job_id, expected = a_job(store), Expected("account:narrow", 400, 500)
     issue(store, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role="researcher")
-    claimed = granted(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
     assert claimed.reserve(WORST, expected) is None
     claimed.refused("rate limit", 120, RateLimits(requests=Allowance(5, 0)))
 

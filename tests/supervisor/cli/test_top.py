@@ -21,7 +21,7 @@ from handoff_queue.supervisor.cli.stats import StatsColumns
 from handoff_queue.supervisor.cli.top import FleetScreen, Spending, fleet, job_of, longest
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.fleet import FleetStats, stats_of
-from tests.doubles.jobs import a_job, granted, issue
+from tests.doubles.jobs import a_job, granted_claim, issue
 
 NOW = 1_000.0
 JOB, OTHER = JobId("j-0123456789ab"), JobId("j-ba9876543210")
@@ -210,7 +210,7 @@ def test_a_job_that_is_deleted_while_it_is_shown_is_reported_as_deleted(redis_ur
     jobs = client.connect(redis_url, Settings(offline=True, lease_s=3_600))
     job_id = a_job(jobs.store)
     issue(jobs.store, job_id, "planner.1", role="planner", group=None)
-    granted(jobs.store, job_id, "planner.1")
+    granted_claim(jobs.store, job_id, "planner.1")
     screen = FleetScreen(jobs)
     screen.draw()
     screen.press("1")

@@ -34,7 +34,7 @@ from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Client, NewLimits, Request
-from tests.doubles.jobs import finish, granted, issue, replied
+from tests.doubles.jobs import finish, granted_claim, issue, model_reply
 
 
 def end_job(jobs: Client, job_id: JobId, status: JobStatus = JobStatus.OK) -> None:
@@ -72,9 +72,9 @@ def test_a_job_without_a_priority_has_the_priority_of_the_settings(
 def test_the_jobs_budget_is_in_the_store_from_the_start(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare.", limits=JobLimits(max_turns=1)))
     issue(jobs.store, job_id, "a.1")
-    claimed = granted(jobs.store, job_id, "a.1")
+    claimed = granted_claim(jobs.store, job_id, "a.1")
     claimed.reserve(WorstCase(1, 1, 1))
-    claimed.checkpoint(replied())
+    claimed.checkpoint(model_reply())
 
     with pytest.raises(LimitReached):
         claimed.reserve(WorstCase(1, 1, 1))
@@ -93,9 +93,9 @@ def test_a_spent_day_takes_no_new_job_and_names_the_time_of_its_renewal(jobs: Cl
     known = jobs.submit(Request("Compare.", idempotency_key="k1"))
     jobs.store.daily_budgets.set_caps(DailyCaps(day_tokens=100))
     issue(jobs.store, known, "a.1")
-    claimed = granted(jobs.store, known, "a.1")
+    claimed = granted_claim(jobs.store, known, "a.1")
     claimed.reserve(WorstCase(80, 20, 1))
-    claimed.checkpoint(replied(80, 20, 1))
+    claimed.checkpoint(model_reply(80, 20, 1))
 
     with pytest.raises(
         BudgetSpent,
@@ -113,7 +113,7 @@ def test_no_job_is_accepted_while_the_daily_budget_is_too_low(
     failing = jobs.submit(Request("Compare."))
     issue(jobs.store, failing, "planner.1", role="planner", group=None)
     with pytest.raises(LimitReached):
-        granted(jobs.store, failing, "planner.1").reserve(WorstCase(80, 20, 101))
+        granted_claim(jobs.store, failing, "planner.1").reserve(WorstCase(80, 20, 101))
 
     with pytest.raises(
         BudgetSpent,
@@ -376,7 +376,7 @@ def test_a_retry_revokes_the_cancel(jobs: Client) -> None:
 def test_nothing_stays_of_a_deleted_job(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
     issue(jobs.store, job_id, "a.1", "b.1")
-    finish(granted(jobs.store, job_id, "a.1"))
+    finish(granted_claim(jobs.store, job_id, "a.1"))
     end_job(jobs, job_id)
 
     jobs.delete(job_id)

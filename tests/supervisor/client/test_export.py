@@ -16,7 +16,7 @@ from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUP
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.report import JobResult, report_of
-from tests.doubles.jobs import replied
+from tests.doubles.jobs import model_reply
 from tests.supervisor.shell import SETTINGS, Shell
 
 SECRET = "hunter2-and-more"
@@ -77,13 +77,13 @@ def test_the_output_of_show_for_a_waiting_job_is_rebuilt_with_the_turns_so_far(
     shell.leave()
     event: HandoffIssued = shell.open(job_id)[0]
     claim = shell.claim(job_id, event)
-    claim.checkpoint(replied())
+    claim.checkpoint(model_reply())
     file = exported(shell.jobs, job_id)
 
     assert json_without_time(report_of(file.record())) == json_without_time(
         shell.jobs.result(job_id)
     )
-    assert file.turns == {HandoffId(event.handoff_id): (replied(),)}
+    assert file.turns == {HandoffId(event.handoff_id): (model_reply(),)}
 
 
 def test_every_payload_matches_its_digest(shell: Shell) -> None:

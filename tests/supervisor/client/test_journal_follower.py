@@ -36,7 +36,7 @@ class CountingReconnectLimit(ReconnectLimit):
     def bears_on(self) -> None:
         """Wait until the client survives one more outage."""
         so_far = self.borne
-        wait_until(lambda: self.borne > so_far, what="another try")
+        wait_until(lambda: self.borne > so_far, expected="another try")
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_an_outage_ends_with_an_answer_of_redis_and_the_next_outage_has_the_full
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(wait_for_end, live_store, job_id, 60.0, patience)
         for _ in range(2):
-            wait_until(lambda: has_blocked_client(live_store), what="a look that blocks")
+            wait_until(lambda: has_blocked_client(live_store), expected="a look that blocks")
             own_redis.kill()
             patience.bears_on()
             patience.clock += RECONNECT_S - 1
@@ -88,7 +88,7 @@ def test_a_caller_that_runs_out_of_time_during_an_outage_gets_an_error_and_no_ol
     job_id, patience = a_job(live_store), CountingReconnectLimit()
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(wait_for_end, live_store, job_id, 3.0, patience)
-        wait_until(lambda: has_blocked_client(live_store), what="a look that blocks")
+        wait_until(lambda: has_blocked_client(live_store), expected="a look that blocks")
         own_redis.kill()
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
             waits.result(30)
@@ -100,7 +100,7 @@ def test_a_caller_that_has_waited_enough_gets_an_error(
     job_id, patience = a_job(live_store), CountingReconnectLimit()
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(wait_for_end, live_store, job_id, 60.0, patience)
-        wait_until(lambda: has_blocked_client(live_store), what="a look that blocks")
+        wait_until(lambda: has_blocked_client(live_store), expected="a look that blocks")
         own_redis.kill()
         patience.bears_on()
         patience.clock += RECONNECT_S + 1

@@ -23,7 +23,7 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.submit import SLICE
-from tests.doubles.jobs import granted, issue, replied
+from tests.doubles.jobs import granted_claim, issue, model_reply
 
 INVALID = Request(" ")
 MANY = [Request(f"Compare {number}.") for number in range(2 * SLICE + 1)]
@@ -50,7 +50,7 @@ def spend_daily_budget(jobs: Client, tenant: str) -> JobId:
     job_id = jobs.submit(Request("Compare.", tenant=tenant))
     jobs.store.daily_budgets.set_caps(DailyCaps(tenant_day_tokens=100))
     issue(jobs.store, job_id, "a.1")
-    granted(jobs.store, job_id, "a.1").checkpoint(replied(80, 20, 1))
+    granted_claim(jobs.store, job_id, "a.1").checkpoint(model_reply(80, 20, 1))
     return job_id
 
 

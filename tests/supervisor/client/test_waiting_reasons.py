@@ -23,7 +23,7 @@ from handoff_queue.supervisor.client.waiting_reasons import (
     with_waiting,
 )
 from tests.doubles.handoffs import a_spec
-from tests.doubles.jobs import a_job, expire_lease, granted, issue
+from tests.doubles.jobs import a_job, expire_lease, granted_claim, issue
 
 JOB = JobStanding(
     JobId("j-0123456789ab"), JobStatus.RUNNING, 3, "Compare", 101.0, 0, 0, 0, 0, cancelled=False
@@ -147,7 +147,7 @@ def missing_roles_of(store: Store, job_id: JobId) -> list[str]:
 def granted_claim(store: Store) -> Claim:
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1")
-    return granted(store, job_id, "a.1")
+    return granted_claim(store, job_id, "a.1")
 
 
 def test_a_claimed_handoff_does_not_wait_and_an_unclaimed_one_does_after_the_last_worker_left(

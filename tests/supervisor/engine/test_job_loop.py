@@ -193,7 +193,8 @@ def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) ->
     sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
     sweeper.start()
     wait_until(
-        lambda: shell.store.connection.redis.llen(SUBMISSIONS_QUEUE) == 1, what="an announcement"
+        lambda: shell.store.connection.redis.llen(SUBMISSIONS_QUEUE) == 1,
+        expected="an announcement",
     )
     sweeper.stop()
     assert shell.store.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id)

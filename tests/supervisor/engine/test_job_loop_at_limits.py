@@ -31,7 +31,7 @@ def job_with_one_step_done(shell: Shell, limits: JobLimits) -> JobId:
 def test_at_its_deadline_a_job_ends_with_its_results_so_far(shell: Shell) -> None:
     job_id = job_with_one_step_done(shell, JobLimits(max_seconds=2))
     until = shell.store.journal.read(job_id)[0].at + 2
-    wait_until(lambda: shell.store.connection.now() > until, what="the deadline")
+    wait_until(lambda: shell.store.connection.now() > until, expected="the deadline")
     shell.another().advance(job_id)
 
     result = shell.jobs.result(job_id)

@@ -42,7 +42,7 @@ def test_a_starting_supervisor_sets_the_daily_caps(store: Store) -> None:
         store, caps_from(Settings(offline=True, day_usd=0.5, tenant_day_tokens=10))
     )
     sweeper.start()
-    wait_until(lambda: store.connection.redis.exists(keys.CAPS), what="the caps")
+    wait_until(lambda: store.connection.redis.exists(keys.CAPS), expected="the caps")
     sweeper.stop()
 
     assert caps_in(store) == {"day_usd": 500_000, "tenant_day_tokens": 10}

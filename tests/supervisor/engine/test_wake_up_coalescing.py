@@ -44,7 +44,7 @@ def test_a_third_caller_joins_the_waiting_caller_during_an_evaluation() -> None:
         suspects_seen.append(first.suspects)
         other = threading.Thread(target=second)
         other.start()
-        wait_until(lambda: has_waiting_caller(together), what="the second one waits")
+        wait_until(lambda: has_waiting_caller(together), expected="the second one waits")
         for suspects in ([C], [], [B]):
             with together.turn(JOB, suspects) as place:
                 assert place is None
@@ -149,7 +149,7 @@ def test_wake_ups_during_an_evaluation_cause_one_more_evaluation(
         others = [pool.submit(shell.advance, job_id) for _ in range(8)]
         wait_until(
             lambda: sum(evaluation.done() for evaluation in others) == len(others) - 1,
-            what="one waits, and all others go with it",
+            expected="one waits, and all others go with it",
         )
         assert not shell.jobs.standing(job_id).status.ended
         slow.may_go_on.set()

@@ -19,19 +19,19 @@ from handoff_queue.supervisor.lifecycle.commands import IssueRole
 from handoff_queue.supervisor.lifecycle.state import Phase
 from handoff_queue.supervisor.roles.disputed_review import RulingFormat, judge_task
 from tests.doubles.conflicting_claims import a_claim
-from tests.doubles.disputed_reviews import insist, rule
+from tests.doubles.disputed_reviews import rule_on_disputes, send_back
 from tests.doubles.simulated_job import SimulatedJob, finish_steps, planned
 
 POINT = "Name the year of the survey."
 
 
 def insist_and_advance(job: SimulatedJob, *repeats: str, **problems: str) -> None:
-    insist(job, *repeats, **problems)
+    send_back(job, *repeats, **problems)
     job.advance()
 
 
 def rule_and_advance(job: SimulatedJob, **sides: Side) -> None:
-    rule(job, **sides)
+    rule_on_disputes(job, **sides)
     job.advance()
 
 

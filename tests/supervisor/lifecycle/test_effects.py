@@ -24,7 +24,7 @@ from handoff_queue.shared.types.plan import AFTER_REVIEW, OnFailure, Plan, Step,
 from handoff_queue.shared.types.review import Side
 from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff, step_handoff
 from handoff_queue.supervisor.lifecycle.job_end import next_due
-from tests.doubles.disputed_reviews import insist, rule
+from tests.doubles.disputed_reviews import rule_on_disputes, send_back
 from tests.doubles.handoffs import JOB, a_spec
 from tests.doubles.input_resolutions import an_input_step
 from tests.doubles.simulated_job import BEGIN, LEASE_S, SimulatedJob, a_plan, finish_steps, planned
@@ -142,11 +142,11 @@ def test_a_judge_that_settles_the_last_dispute_for_the_writer_lets_the_step_begi
     job.review(write="Too long.")
     job.advance()
     finish_steps(job, "write")
-    insist(job, "write", write="Too long.")
+    send_back(job, "write", write="Too long.")
     job.advance()
 
     assert job.open_names == {"judge"}
-    rule(job, write=Side.WRITER)
+    rule_on_disputes(job, write=Side.WRITER)
     job.advance()
     assert job.open_names == {"send"}
 
@@ -157,9 +157,9 @@ def test_a_judge_that_agrees_with_the_reviewer_does_not_let_the_step_begin() -> 
     job.review(write="Too long.")
     job.advance()
     finish_steps(job, "write")
-    insist(job, "write", write="Too long.")
+    send_back(job, "write", write="Too long.")
     job.advance()
-    rule(job, write=Side.REVIEWER)
+    rule_on_disputes(job, write=Side.REVIEWER)
     job.advance()
 
     assert (attempts_at_send(job), job.state.status) == (0, JobStatus.PARTIAL)

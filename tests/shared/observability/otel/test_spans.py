@@ -27,7 +27,7 @@ from handoff_queue.shared.types.errors import ModelRejected, StoreUnavailable
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.testing import tool_call_reply
-from tests.doubles.agent_runs import answers, running
+from tests.doubles.agent_runs import answer_reply, run_with_replies
 from tests.doubles.handoffs import JOB, a_handoff, a_result, a_tool
 
 SECRET = "canary-2f81bb"
@@ -80,7 +80,7 @@ def run_handoff(
         recorded.telemetry.handoff(a_handoff(), "claude-haiku-5-5", None) as span,
     ):
         handoff = a_handoff(task_description=f"Be {CONTENT} about {SECRET}.")
-        span.finished(running(*replies, handoff=handoff, tools=tools).go())
+        span.finished(run_with_replies(*replies, handoff=handoff, tools=tools).go())
 
 
 def test_content_is_exported_only_on_request_and_a_secret_never(captures: bool) -> None:
@@ -88,7 +88,7 @@ def test_content_is_exported_only_on_request_and_a_secret_never(captures: bool) 
     run_handoff(
         recorded,
         tool_call_reply(("look", {"q": f"{CONTENT} {SECRET}"})),
-        answers(f"{CONTENT} {SECRET}"),
+        answer_reply(f"{CONTENT} {SECRET}"),
     )
 
     texts = {
@@ -115,7 +115,7 @@ def test_a_failed_call_names_the_kind_of_error_and_no_text() -> None:
 
 def test_a_result_that_reports_failure_is_a_failed_span() -> None:
     recorded = RecordedTelemetry()
-    run_handoff(recorded, answers("", status="failed", problem=CONTENT))
+    run_handoff(recorded, answer_reply("", status="failed", problem=CONTENT))
 
     attributes = recorded.spans["invoke_agent researcher"].attributes or {}
     assert attributes["error.type"] == "failed"
@@ -124,7 +124,7 @@ def test_a_result_that_reports_failure_is_a_failed_span() -> None:
 
 def test_a_tool_that_a_model_has_made_up_is_not_named() -> None:
     recorded = RecordedTelemetry()
-    run_handoff(recorded, tool_call_reply((CONTENT, {})), answers())
+    run_handoff(recorded, tool_call_reply((CONTENT, {})), answer_reply())
 
     assert [span.name for span in recorded.named("execute_tool")] == [
         "execute_tool an unknown tool"

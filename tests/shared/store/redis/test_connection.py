@@ -18,7 +18,7 @@ from handoff_queue.shared.store.redis.connection import (
 )
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UserError
-from tests.doubles.jobs import a_job, granted, issue
+from tests.doubles.jobs import a_job, granted_claim, issue
 from tests.waiting import wait_until
 
 
@@ -160,7 +160,7 @@ def test_a_redis_that_asks_for_a_certificate_differs_from_a_redis_without_tls(op
 def test_a_failing_call_does_not_affect_the_other_calls(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "find.1", "look.1")
-    first, second = granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
+    first, second = granted_claim(store, job_id, "find.1"), granted_claim(store, job_id, "look.1")
     keys_, args = first.renewal()
 
     failed, succeeded = store.connection.script_for_each(
@@ -193,7 +193,7 @@ def test_a_closed_connection_has_no_open_socket(redis_url: str, admin: redis.Red
 
     connection.close()
 
-    wait_until(lambda: len(admin.client_list()) == before, what="the end of both")
+    wait_until(lambda: len(admin.client_list()) == before, expected="the end of both")
 
 
 def test_a_retried_command_is_forgotten_after_its_answer(store: Store) -> None:

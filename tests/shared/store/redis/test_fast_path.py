@@ -57,7 +57,7 @@ def kill_connections(admin: Any) -> None:
     admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     wait_until(
         lambda: [connection["id"] for connection in admin.client_list()] == [str(before)],
-        what="the end of the others",
+        expected="the end of the others",
     )
 
 
@@ -118,7 +118,7 @@ def test_an_unread_answer_is_not_taken_by_a_caller_that_waited_for_the_connectio
         waiting = threads.submit(pool.get_connection)
         wait_until(
             lambda: sys._current_frames()[thread_id].f_code is type(pool.pool).get.__code__,
-            what="who waits",
+            expected="who waits",
         )
         held.answered_at = time.monotonic()
         pool.release(held)
@@ -169,7 +169,7 @@ def test_an_interrupted_answer_is_not_taken_by_the_next_caller(
 
 def leave_reply_unread(client: Any, connection: Any) -> None:
     connection.send_command("ECHO", "another's")
-    wait_until(connection.can_read, what="the answer")
+    wait_until(connection.can_read, expected="the answer")
     client.connection_pool.release(connection)
 
 

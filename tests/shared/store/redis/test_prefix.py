@@ -18,7 +18,7 @@ from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.ids import new_job_id
 from handoff_queue.shared.types.presence import Announcement
 from tests.doubles.handoffs import a_spec
-from tests.doubles.jobs import a_job, finish, granted, issue, replied
+from tests.doubles.jobs import a_job, finish, granted_claim, issue, model_reply
 from tests.doubles.sweep_states import QUEUE
 
 
@@ -37,8 +37,8 @@ def use_all_parts(store: Store) -> None:
     """Call methods of every part of the store."""
     job_id = a_job(store)
     issue(store, job_id, "a.1")
-    claim = granted(store, job_id, "a.1")
-    claim.checkpoint(replied())
+    claim = granted_claim(store, job_id, "a.1")
+    claim.checkpoint(model_reply())
     claim.renew()
     finish(claim)
     store.presence.announce(
