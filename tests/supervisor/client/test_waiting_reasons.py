@@ -144,7 +144,7 @@ def missing_roles_of(store: Store, job_id: JobId) -> list[str]:
     return [f"{role.whom}: {', '.join(role.steps)}" for role in missing_roles]
 
 
-def granted_claim(store: Store) -> Claim:
+def claim_in_new_job(store: Store) -> Claim:
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1")
     return granted_claim(store, job_id, "a.1")
@@ -154,7 +154,7 @@ def test_a_claimed_handoff_does_not_wait_and_an_unclaimed_one_does_after_the_las
     store: Store,
 ) -> None:
     announced = serve(store, "researcher")
-    claimed = granted_claim(store)
+    claimed = claim_in_new_job(store)
     assert missing_roles_of(store, claimed.job_id) == []
 
     store.presence.withdraw(announced)
@@ -164,7 +164,7 @@ def test_a_claimed_handoff_does_not_wait_and_an_unclaimed_one_does_after_the_las
 
 def test_a_handoff_of_a_dead_worker_waits_again_when_its_lease_is_over(store: Store) -> None:
     announced = serve(store, "researcher")
-    claimed = granted_claim(store)
+    claimed = claim_in_new_job(store)
     store.presence.withdraw(announced)
 
     expire_lease(store, claimed)
@@ -192,7 +192,7 @@ def test_handoffs_of_other_jobs_are_not_counted(store: Store) -> None:
 
 def test_a_withdrawn_supervisor_is_missed(store: Store) -> None:
     serve(store, "researcher")
-    claimed = granted_claim(store)
+    claimed = claim_in_new_job(store)
 
     store.presence.withdraw_supervisor("s1")
 
