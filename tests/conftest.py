@@ -26,7 +26,7 @@ from handoff_queue.shared.store.store import Store, open_store
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same for all", settings.get_profile("explore"), derandomize=True)
 settings.register_profile(
-    "quick", settings.get_profile("same for all"), max_examples=30
+    "quick", settings.get_profile("same for all"), max_examples=10
 )  # for `make check`
 settings.load_profile(
     "same for all"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.providers.anthropic.clients import model_from
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.assembly import QUEUES, _LazySupervisor
 
 
+@pytest.mark.slow
 def test_a_signal_during_the_build_of_the_supervisor_takes_effect_afterwards(
     redis_url: str,
 ) -> None:

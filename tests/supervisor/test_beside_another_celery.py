@@ -16,6 +16,8 @@ from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 START = """
 import gc, json, logging, os, sys, threading, warnings

@@ -53,6 +53,7 @@ def consumer(worker: _Once) -> SimpleNamespace:
     )
 
 
+@pytest.mark.slow
 def test_a_signal_during_the_build_of_the_worker_takes_effect_afterwards(worker: _Once) -> None:
     """The signal handler runs on the thread that builds the worker and holds its lock."""
 
@@ -127,6 +128,7 @@ def test_no_exception_ends_the_announcements(
     wait_until(store.presence.announcements, expected="the announcement")
 
 
+@pytest.mark.slow
 def test_a_failed_announcement_is_repeated(
     worker: _Once, store: Store, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,7 @@ def test_an_object_that_is_cut_off_is_not_closed_by_a_repair() -> None:
     assert partial_object_in(text) == {"output": "two\nlines", "claims": [{"id": "c1"}]}
 
 
+@pytest.mark.slow
 def test_a_long_text_of_broken_objects_is_read_in_no_time() -> None:
     assert json_object_in('x {"a": \\' * 50_000) is None
 

@@ -209,6 +209,7 @@ def test_of_thousands_of_results_the_prompt_shows_a_part_and_names_the_rest_as_r
         read({"step": "nobody", "offset": 0}, a_tool_context())
 
 
+@pytest.mark.slow
 def test_the_space_for_results_is_counted_in_bytes() -> None:
     text = message_of(given_results(*[a_result(f"s{n}", "数" * 100_000) for n in range(500)]))
     assert len(text.encode()) < MOST_SHOWN_BYTES + 10_000

@@ -149,6 +149,7 @@ def test_a_verbatim_copy_is_found(text: str, data: st.DataObject) -> None:
         assert quoted(quote, text) == quote
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("piece", "quote"),
     [

@@ -113,6 +113,7 @@ def test_the_number_of_concurrent_tool_calls_is_bounded() -> None:
     assert most == MOST_AT_ONCE
 
 
+@pytest.mark.slow
 def test_of_thousands_of_calls_in_a_reply_the_first_run_and_each_has_a_result() -> None:
     ran = list[str]()
 

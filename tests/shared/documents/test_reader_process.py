@@ -35,6 +35,7 @@ def test_outcomes_keep_the_order_of_the_files(tmp_path: Path) -> None:
     assert outcomes[2] == "third"
 
 
+@pytest.mark.slow
 def test_a_slow_file_is_given_up_and_the_next_is_read(tmp_path: Path) -> None:
 
     slow = tmp_path / "slow.pdf"
@@ -61,6 +62,7 @@ def test_no_files_need_no_process() -> None:
     assert list(texts_elsewhere([])) == []
 
 
+@pytest.mark.slow
 def test_a_page_that_its_parser_chokes_on_is_given_up() -> None:
     with pytest.raises(DocumentRefused, match="takes longer than 1 s"):
         text_elsewhere(b"<div>" * 500_000, HTML, timeout_s=1)

@@ -161,6 +161,7 @@ def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
     assert store.payloads.documents([document.digest]) == {document.digest: text}
 
 
+@pytest.mark.slow
 def test_an_attempt_leaves_no_work_to_the_garbage_collector(
     store: Store, attempts: Attempts
 ) -> None:

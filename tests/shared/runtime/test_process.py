@@ -11,6 +11,7 @@ import pytest
 from handoff_queue.shared.runtime.process import allow_files
 
 
+@pytest.mark.slow
 def test_a_process_raises_its_limit_of_open_files_to_the_maximum() -> None:
     """Most systems start a process with a limit of 1,024 open files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

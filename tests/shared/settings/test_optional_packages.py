@@ -37,6 +37,7 @@ def declared_in(extra: str) -> set[str]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", PACKAGES)
 def test_an_extras_packages_match_pyproject(extra: str) -> None:
     distributions = packages_distributions()

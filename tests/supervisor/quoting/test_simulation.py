@@ -130,6 +130,7 @@ def test_the_worse_the_latest_quotes_were_the_higher_is_the_next(figures: list[i
     assert all(before <= after for before, after in pairwise(most(by) for by in (0.5, 1.0, 2.0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [11, 12, 13, 14, 15])
 def test_of_a_hundred_varied_jobs_85_to_97_stay_below_the_upper_bound(seed: int) -> None:
     job = CostSimulation(Random(seed))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[4]
 FULL_DEVICE = "/dev/full"
 """Each write to it fails with ENOSPC, as on a full disk."""
