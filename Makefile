@@ -32,7 +32,7 @@ check: .venv/.ready-to-develop ## Style, types, import rules and the fast tests:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not browser and not compose" --hypothesis-profile=quick
+	$(BIN)/pytest -q $(WAITING) -m "not slow and not browser and not compose" --hypothesis-profile=quick
 
 docs: .venv/.ready-to-develop ## Build the documentation as a site in build/site; its links are checked
 	$(BIN)/python -m docs.generator
