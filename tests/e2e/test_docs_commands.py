@@ -49,6 +49,7 @@ RUN_ELSEWHERE = {
     "handoff chaos": "tests/chaos",
     "make": "tests/test_make_run.py",
     "pip": "tests/package",
+    "python": "tests/chaos/test_celery_control.py",
     "redis-cli": "tests/docs/test_operations.py",
     "uvicorn": "tests/docs/test_web_backend.py",
 }
