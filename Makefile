@@ -25,7 +25,7 @@ run: .venv/.ready-to-run ## One job on this machine, end to end: make run JOB=".
 
 test: .venv/.ready-to-develop ## Everything that needs nothing but Python
 	$(BIN)/pytest $(WAITING) -m "not browser and not compose and not alone"
-	$(BIN)/pytest -n 2 --dist load -m alone
+	$(BIN)/pytest -n 2 --dist worksteal -m alone
 
 check: .venv/.ready-to-develop ## Style, types, import rules and the fast tests: a minute, or a minute and a half
 	$(BIN)/ruff check .

@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from handoff_queue.chaos.failpoint_cases import CLIENT
+from handoff_queue.chaos.fleet import SUPERVISOR, WORKER
 from handoff_queue.chaos.job_generator import EVERYTHING
 from handoff_queue.chaos.report import broken_of, table_of
 from handoff_queue.chaos.run import Options, run, try_failpoints
@@ -66,9 +68,10 @@ def test_random_kills_break_no_promise() -> None:
     assert records.stored_at.keys() <= {call.key for call in records.calls}
 
 
-def test_no_failpoint_breaks_a_promise() -> None:
+@pytest.mark.parametrize("kinds", [(SUPERVISOR,), (WORKER, CLIENT)])
+def test_no_failpoint_breaks_a_promise(kinds: tuple[str, ...]) -> None:
     seed = SEED
 
-    records = try_failpoints(Options(seed), discard_line)
+    records = try_failpoints(Options(seed), discard_line, kinds)
 
     assert broken_of(records) == [], f"seed {seed}\n{table_of(records)}"
