@@ -1,16 +1,16 @@
-# The one door. Needs Python >= 3.11, make and this clone; every target sets itself up in .venv, once.
+# All development commands. They need Python >= 3.11, make and this clone. Each target sets up .venv once.
 # `make` alone lists the targets. PYTHON=/path/to/python chooses another interpreter.
 
 SHELL := /bin/sh
 BIN := .venv/bin
 export PYTHON
-# Where it is set, each of hundreds of processes compiles all of our modules anew, and each test process all tests.
+# With this variable, each of hundreds of processes would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
-# One test process a core, or three for two cores where tests wait for processes half of their time; those of a file stay together, in order.
-# In the order of folders the files that take longest come first, in that of their number of tests they would be left for the end.
+# PARALLEL starts one test process for each core. WAITING starts three for two cores, because many tests wait for processes.
+# The tests of a file run in order in one process. Files run in the order of folders, so that the longest files come first.
 PARALLEL := -n auto --dist loadfile
 WAITING := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))) --dist loadfile --no-loadscope-reorder
-# Taken as typed: neither make nor the shell reads what is inside the quotes.
+# The text as the user typed it: neither make nor the shell expands it.
 export HANDOFF_MAKE_JOB := $(value JOB)
 export HANDOFF_MAKE_DOCS := $(value DOCS)
 
@@ -20,42 +20,42 @@ export HANDOFF_MAKE_DOCS := $(value DOCS)
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
 
-run: .venv/.ready-to-run ## One job on this machine, end to end: make run JOB="..." DOCS=folder (the example's, where one is left out)
+run: .venv/.ready-to-run ## Run one job on this machine: make run JOB="..." DOCS=folder (default: the example)
 	@exec ./.ci/run-job
 
-test: .venv/.ready-to-develop ## Everything that needs nothing but Python
+test: .venv/.ready-to-develop ## Run all tests that need only Python
 	$(BIN)/pytest $(WAITING) -m "not browser and not compose and not alone"
 	$(BIN)/pytest -n 2 --dist worksteal -m alone
 
-check: .venv/.ready-to-develop ## Style, types, import rules and the fast tests: a minute, or a minute and a half
+check: .venv/.ready-to-develop ## Check style, types and import rules, and run the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q $(WAITING) -m "not slow and not browser and not compose" --hypothesis-profile=quick
 
-docs: .venv/.ready-to-develop ## Build the documentation as a site in build/site; its links are checked
+docs: .venv/.ready-to-develop ## Build the documentation as a site in build/site, and check its links
 	$(BIN)/python -m docs.generator
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
 
-explore: .venv/.ready-to-develop ## The property tests on cases that nobody has drawn before: make explore SEED=7
+explore: .venv/.ready-to-develop ## Run the property tests with new random cases: make explore SEED=7
 	$(BIN)/pytest -q $(PARALLEL) -m hypothesis --hypothesis-profile=explore $(if $(SEED),--hypothesis-seed=$(SEED))
 
-test-browser: .venv/.ready-to-develop ## Flower in a real browser (installs Debian's chromium if there is none)
+test-browser: .venv/.ready-to-develop ## Test Flower and the trace page in Chromium (installs Debian's chromium if it is missing)
 	./.ci/install-chromium
 	$(BIN)/pytest -m browser
 
-compose-test: .venv/.ready-to-develop ## The whole compose file, built, scaled and used (needs Docker)
+compose-test: .venv/.ready-to-develop ## Build, scale and use the whole compose file (needs Docker)
 	$(BIN)/pytest -m compose
 
-chaos: .venv/.ready-to-run ## Kill everything at random, and say what was kept: make chaos KILLS=200 SEED=7
+chaos: .venv/.ready-to-run ## Kill processes at random and check all promises: make chaos KILLS=200 SEED=7
 	$(BIN)/handoff chaos $(if $(KILLS),--kills $(KILLS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(SEED),--seed $(SEED))
 
-bench: .venv/.ready-to-measure ## One table: this project, a bare Celery canvas, LangGraph: make bench QUICK=1
+bench: .venv/.ready-to-measure ## Compare this project, a bare Celery canvas and LangGraph: make bench QUICK=1
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
-format: .venv/.ready-to-develop ## Let ruff mend what it can
+format: .venv/.ready-to-develop ## Fix style with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -66,7 +66,7 @@ clean: ## Remove caches and build results
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-distclean: clean ## ... and .venv
+distclean: clean ## Remove .venv, too
 	rm -rf .venv
 
 .venv/.ready-to-run: requirements.txt pyproject.toml .ci/install
