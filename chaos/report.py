@@ -25,7 +25,7 @@ class Promise:
     """A promise, and whether the run kept it."""
 
     what: str
-    """What the value counts or measures."""
+    """Name of the promise: the subject of the measured value."""
     figure: str
     """The measured value."""
     allowed: str

@@ -52,7 +52,9 @@ class IsolatedConnection(Connection):  # type: ignore[misc]
         return IsolatedPool(self, limit)
 
     def info(self) -> dict[str, Any]:
-        """Return what `celery inspect stats` and Flower show, without the sentinels' password."""
+        """Return the data that `celery inspect stats` and Flower show, without the sentinels'
+        password.
+        """
         shown: dict[str, Any] = super().info()
         options = dict(shown["transport_options"])
         options.pop("sentinel_kwargs", None)

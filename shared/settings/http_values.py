@@ -17,7 +17,9 @@ MOST_URL_CHARS = 2_000
 MOST_HEADER_CHARS = 8_000
 """Most HTTP servers refuse longer headers."""
 PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
-"""Read in lower case, too: `urllib.request.getproxies` prefers the lower-case variable."""
+"""Variables that name a proxy. Their lower-case names are read, too, and come first, as in
+`urllib.request.getproxies`.
+"""
 
 _VISIBLE = re.compile(r"[ -~]*")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

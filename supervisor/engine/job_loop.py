@@ -52,9 +52,13 @@ from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_TOLD = 1_000
-"""Dropped handoffs of one decision that are shown as revoked in Flower."""
+"""Most dropped handoffs of one decision whose standings are read. Flower shows the held handoffs
+among these as revoked.
+"""
 MOST_CONFLICTS = 50
-"""Version conflicts of one evaluation. Each conflict means that another process has made progress."""
+"""Most version conflicts of one evaluation. Each conflict means that another process has made
+progress.
+"""
 TRIES_TO_END = 1
 """Commits that must contain all existing results. After that many conflicts, a job ends
 without the newer results. With thousands of running steps, there is always a newer one.
@@ -205,8 +209,8 @@ class JobLoop:
     def _carried_out(
         self, made: CommittedDecision, evaluation: EvaluationLease, ticket: WakeUpTicket
     ) -> list[Sequence[Recorded] | None]:
-        """Publish the messages of a committed decision and execute its effects. Return the new
-        events of each effect.
+        """Publish the messages of a committed decision, show its held dropped handoffs in Flower,
+        and execute its effects. Return the new events of each effect.
         """
         self._publish(made.state.job_id, made.prepared)
         ticket.over()
@@ -228,9 +232,9 @@ class JobLoop:
     def _run_role_here(
         self, made: CommittedDecision, role: ClaimedRole, evaluation: EvaluationLease
     ) -> tuple[CommittedDecision | None, Sequence[Recorded] | None]:
-        """Run the role of a committed decision in this process. Return the next decision,
-        which is in the journal together with the result. Without one, return the events of the
-        result.
+        """Run the role of a committed decision in this process. Return the next decision and
+        None. The next decision is in the journal together with the result. If there is no next
+        decision, return None and the events of the result.
         """
         following: CommittedDecision | None = None
 

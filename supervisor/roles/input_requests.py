@@ -30,6 +30,7 @@ from handoff_queue.supervisor.roles.answer_text import (
 )
 
 LONGEST_ANSWER = 20_000
+"""Most characters of an answer, and of the task of a helper step."""
 
 
 class Action(StrEnum):
@@ -267,8 +268,8 @@ def _resolves(raw: ResolutionAnswer | None) -> bool:
 
 
 def _gives_up(raw: ResolutionAnswer) -> bool:
-    """Return whether the planner gives the step up. An unknown action means that it does,
-    unless there is an answer.
+    """Return whether the planner gives the step up. The action `give_up` always does, and
+    `answer` never does. Any other action gives up if there is no answer.
     """
     action = name_of(raw.action)
     if action == Action.GIVE_UP:

@@ -25,7 +25,9 @@ _TEXT_OF_ERRORS = ("exception.message", "exception.stacktrace")
 _BATCH_LOGGERS = (OTLPSpanExporter.__module__, "opentelemetry.sdk._shared_internal")
 """Loggers of the SDK with a line for each batch that could not be sent, and for a full queue."""
 _VARIABLES_LOGGER = BatchSpanProcessor.__module__
-"""Logger of the SDK that names each variable OTEL_BSP_* that is no number, and so is ignored."""
+"""Logger of the SDK. It names each variable OTEL_BSP_* that is no number. The SDK ignores such a
+variable.
+"""
 END_WITHIN_S = 10.0
 """Longest time, in seconds, that a stopping service waits to send its last spans."""
 _HEADERS_LOGGER = parse_env_headers.__module__
@@ -79,8 +81,9 @@ class _Before(SpanExporter):
 
 class Redacting(_Before):
     """Exporter that removes secrets from every span, also from spans of Celery's
-    instrumentation and of a user's tool. It removes the texts of errors unless `keeps_errors`
-    is set.
+    instrumentation and of a user's tool. It cleans the name, the attributes and the status of a
+    span, and the attributes of its events. It removes the texts of errors unless
+    `keeps_errors` is set.
     """
 
     def __init__(self, exporter: SpanExporter, redactor: Redactor, *, keeps_errors: bool) -> None:
@@ -188,8 +191,9 @@ class RewordFilter(logging.Filter):
 
 
 class BoundedBatchProcessor(BatchSpanProcessor):
-    """Batch processor that stops within `end_within_s` seconds, and warns about spans that are
-    lost then. The SDK alone would wait for the current export and for a last one.
+    """Batch processor that stops within `end_within_s` seconds, and warns about spans that it
+    could not send in that time. The SDK alone would wait for the current export and for a last
+    one.
     """
 
     def __init__(
