@@ -1,4 +1,4 @@
-"""Run the `handoff` command in a separate process with its own folders."""
+"""Run the `handoff` command with its own folders, in a separate process or in the test process."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
+from unittest.mock import patch
+
+import pytest
 
 from handoff_queue.shared.local.fork_server import ForkedProcess
+from handoff_queue.supervisor.cli.main import main
 from tests import forked_processes
 from tests.waiting import wait_until
 
@@ -98,6 +104,65 @@ class Handoff:
     def has_started(self, pid: int) -> bool:
         """Return whether this command started the process: its TMPDIR is this folder."""
         return _inherits(pid, str(self.folder))
+
+
+@dataclass(frozen=True)
+class HandoffInProcess(Handoff):
+    """The `handoff` command in the test process, for commands that start no process.
+
+    It proves no behaviour of a new interpreter or of its exit.
+    """
+
+    capture: pytest.CaptureFixture[str] = field(kw_only=True)
+    """The fixture `capfd`: the command writes to the descriptors 1 and 2."""
+
+    def run(
+        self, *arguments: str, stdin: str = "", timeout_s: float = 60.0, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the command, and restore all that it changes in this process.
+
+        The timeout has no effect here: pytest ends a test that hangs.
+        """
+        command = ["handoff", *arguments]
+        with (
+            tempfile.TemporaryFile("w+") as stdin_file,
+            pytest.MonkeyPatch.context() as changes,
+            patch.dict(os.environ, self.environment(**environment), clear=True),
+            _restored_signals(),
+        ):
+            stdin_file.write(stdin)
+            stdin_file.seek(0)
+            changes.chdir(self.folder)
+            changes.setattr(sys, "argv", command)
+            changes.setattr(sys, "stdin", stdin_file)
+            for stream in ("stdout", "stderr", "__stdout__", "__stderr__"):
+                changes.setattr(sys, stream, getattr(sys, stream))
+            changes.setattr(tempfile, "tempdir", None)
+            changes.setattr(os, "execv", _refuse_to_become)
+            with pytest.raises(SystemExit) as end:
+                main()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        output, errors = self.capture.readouterr()
+        assert isinstance(end.value.code, int)
+        return subprocess.CompletedProcess(command, end.value.code, output, errors)
+
+
+def _refuse_to_become(path: str, _arguments: list[str]) -> NoReturn:
+    """Raise instead of replacing the test process, as `handoff worker` does if it starts."""
+    raise AssertionError(f"the command replaces its process by {path}")
+
+
+@contextmanager
+def _restored_signals() -> Iterator[None]:
+    """Restore the handlers of the signals that a command handles."""
+    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def error_line(completed: subprocess.CompletedProcess[str], exit_code: int) -> str:

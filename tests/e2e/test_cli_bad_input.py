@@ -1,4 +1,8 @@
-"""Bad input gives one line with the problem and the remedy, exit code 2, and no traceback."""
+"""Bad input gives one line with the problem and the remedy, exit code 2, and no traceback.
+
+Most commands run in the test process. One command of each kind runs in a new interpreter. Tests
+of a command that starts a process are slow.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,32 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.client import client
-from tests.e2e.commands import BAD_INPUT, Handoff, error_line
-
-pytestmark = pytest.mark.slow
+from tests.e2e.commands import BAD_INPUT, Handoff, HandoffInProcess, error_line
 
 
 @pytest.fixture
-def handoff(tmp_path: Path) -> Handoff:
-    return Handoff(tmp_path)
+def handoff(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Handoff:
+    return HandoffInProcess(tmp_path, capture=capfd)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "environment", "problem"),
+    [
+        ("run x --no", {}, "there is no option --no"),
+        ("run x --docs nowhere", {}, "nowhere"),
+        ("list", {"HANDOFF_LEASE_S": "very-long"}, "HANDOFF_LEASE_S"),
+        ("dead show x", {}, "there is no dead letter 'x'"),
+        ("worker resercher", {}, "did you mean researcher?"),
+    ],
+)
+def test_a_new_process_with_bad_input_ends_with_one_line(
+    tmp_path: Path, redis_url: str, command: str, environment: dict[str, str], problem: str
+) -> None:
+    url = {"HANDOFF_REDIS_URL": redis_url} if command.startswith("dead") else {}
+    completed = Handoff(tmp_path, is_cold=True).run(*command.split(), **url, **environment)  # type: ignore[arg-type]
+
+    assert problem in error_line(completed, BAD_INPUT)
 
 
 @pytest.mark.parametrize("request_text", ["", "   \n "])
@@ -65,26 +87,24 @@ def write_nothing(folder: Path) -> None:
     ],
 )
 def test_a_folder_of_unusable_documents_is_refused(
-    handoff: Handoff, make: Callable[[Path], None], named: str
+    handoff: Handoff, redis_url: str, make: Callable[[Path], None], named: str
 ) -> None:
     (handoff.folder / "docs").mkdir()
     make(handoff.folder / "docs")
 
-    assert named in error_line(handoff.run("run", "What is it?", "--docs", "docs"), BAD_INPUT)
-
-
-def test_a_missing_folder_is_refused(handoff: Handoff) -> None:
-    assert "nowhere" in error_line(
-        handoff.run("run", "What is it?", "--docs", "nowhere"), BAD_INPUT
+    line = error_line(
+        handoff.run("run", "What is it?", "--docs", "docs", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
     )
 
+    assert named in line
 
-def test_a_path_that_is_no_folder_or_file_is_refused(handoff: Handoff) -> None:
+
+def test_a_path_that_is_no_folder_or_file_is_refused(handoff: Handoff, redis_url: str) -> None:
     os.mkfifo(handoff.folder / "pipe")
 
     for docs in ("pipe", "/dev/zero"):
         assert f"{docs} is neither a folder nor a regular file" in error_line(
-            handoff.run("run", "x", "--docs", docs), BAD_INPUT
+            handoff.run("run", "x", "--docs", docs, HANDOFF_REDIS_URL=redis_url), BAD_INPUT
         )
 
 
@@ -94,6 +114,7 @@ VALID_SPECIALIST = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
@@ -123,6 +144,7 @@ def test_an_invalid_specialist_is_refused(
     assert problem in line
 
 
+@pytest.mark.slow
 def test_an_invalid_tool_is_refused(handoff: Handoff) -> None:
     (handoff.folder / "things").mkdir()
     (handoff.folder / "things" / "own.py").write_text("def rhymes(word):\n    return word\n")
@@ -293,7 +315,9 @@ def test_an_unknown_role_gets_a_suggestion(handoff: Handoff) -> None:
     assert "ROLE=N" in error_line(handoff.run("up", "--worker", "writer"), BAD_INPUT)
 
 
-def test_a_reader_that_stops_reading_is_no_error(handoff: Handoff) -> None:
+@pytest.mark.slow
+def test_a_reader_that_stops_reading_is_no_error(tmp_path: Path) -> None:
+    handoff = Handoff(tmp_path)
     completed = subprocess.run(
         f"{' '.join(handoff.command('specialists'))} | head -1",
         shell=True,
@@ -372,9 +396,9 @@ def test_a_line_with_the_key_of_another_job_is_named_and_nothing_is_submitted(
     )
 
 
-def test_a_job_whose_commit_got_no_reply_is_submitted_once(
-    handoff: Handoff, redis_url: str
-) -> None:
+@pytest.mark.slow
+def test_a_job_whose_commit_got_no_reply_is_submitted_once(tmp_path: Path, redis_url: str) -> None:
+    handoff = Handoff(tmp_path, is_cold=True)
     points = handoff.folder / "failpoints"
     points.mkdir()
     (points / "script.commit.after").write_text("drop")
@@ -411,6 +435,7 @@ def test_an_impossible_chaos_run_is_refused_before_anything_starts(
     assert reason in error_line(handoff.run("chaos", *options), BAD_INPUT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["up"], ["specialists"], ["specialists", "--lint"]])
 def test_a_specialist_with_an_unknown_tool_is_refused_before_the_start(
     handoff: Handoff, command: list[str]
