@@ -1,14 +1,22 @@
-"""Commands work with a closed or full output, a closed terminal, and another encoding."""
+"""Commands work with a closed or full output, a closed terminal, and another encoding.
+
+A command with a closed descriptor, a terminal or another locale starts in a new interpreter.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.local.fork_server import ForkedProcess
+from handoff_queue.supervisor.cli.celery_process import celery_command
+from tests import forked_processes
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.e2e.test_approvals import read_until
 from tests.running_system import RunningSystem
@@ -16,6 +24,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
+Process = subprocess.Popen[bytes] | ForkedProcess
 
 @pytest.fixture
 def unread() -> Iterator[int]:
@@ -46,33 +55,26 @@ def test_a_closed_output_pipe_is_no_error(
     handoff: Handoff, system: RunningSystem, job_id: str, command: str, unread: int
 ) -> None:
     """`handoff show JOB | head -1` exits with 0, because 1 means that the job has failed."""
-    arguments = handoff.command(*command.replace("JOB", job_id).split())
-    environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url)
-    completed = subprocess.run(
-        arguments,
-        stdin=subprocess.DEVNULL,
-        stdout=unread,
-        stderr=unread,
-        env=environment,
-        check=False,
+    arguments = command.replace("JOB", job_id).split()
+
+    assert exit_code_of(handoff, system, unread, unread, *arguments) == 0
+
+
+def exit_code_of(
+    handoff: Handoff, system: RunningSystem, output: int, errors: int, *arguments: str
+) -> int:
+    """Run a command on the shared system with these descriptors, and return its exit code."""
+    process = forked_processes.start(
+        handoff.command(*arguments),
+        handoff.environment(HANDOFF_REDIS_URL=system.redis_url),
+        handoff.folder,
+        output,
+        errors,
     )
-
-    assert completed.returncode == 0
-
-
-def test_a_run_with_a_closed_stderr_reaches_its_answer(handoff: Handoff, unread: int) -> None:
-    arguments = handoff.command("run", REQUEST, "--docs", str(DOCUMENTS))
-    completed = subprocess.run(
-        arguments,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=unread,
-        env=handoff.environment(),
-        check=False,
-    )
-
-    assert completed.returncode == 0
-    assert "Qdrant" in completed.stdout.decode()
+    try:
+        return process.wait(60)
+    finally:
+        process.kill()
 
 
 FULL_DISK = "/dev/full"
@@ -92,23 +94,30 @@ def run_in_shell(
     )
 
 
-@pytest.mark.parametrize("redirection", [f"2>{FULL_DISK}", "2>&-"])
+@pytest.fixture
+def full_disk() -> Iterator[int]:
+    """Yield a descriptor of a file on a full disk."""
+    with Path(FULL_DISK).open("wb", buffering=0) as file:
+        yield file.fileno()
+
+
+@pytest.mark.parametrize("stderr", ["unread", "full_disk"])
 def test_a_run_prints_its_answer_although_its_progress_cannot_be_written(
-    handoff: Handoff, redirection: str
+    handoff: Handoff, system: RunningSystem, request: pytest.FixtureRequest, stderr: str
 ) -> None:
-    completed = run_in_shell(handoff, redirection, "run", REQUEST, "--docs", str(DOCUMENTS))
+    arguments = ("run", REQUEST, "--docs", str(DOCUMENTS))
+    with (handoff.folder / "out").open("wb") as output:
+        errors = request.getfixturevalue(stderr)
+        exit_code = exit_code_of(handoff, system, output.fileno(), errors, *arguments)
 
-    assert completed.returncode == 0
-    assert "Qdrant" in completed.stdout
+    assert exit_code == 0
+    assert "Qdrant" in handoff.read("out")
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_run_with_an_unwritable_answer_is_kept(
-    handoff: Handoff, options: tuple[str, ...]
+def test_a_private_run_with_an_unwritable_answer_is_kept_and_continues_without_a_stderr(
+    handoff: Handoff,
 ) -> None:
-    completed = run_in_shell(
-        handoff, f">{FULL_DISK}", "run", REQUEST, "--docs", str(DOCUMENTS), *options
-    )
+    completed = run_in_shell(handoff, f">{FULL_DISK}", "run", REQUEST, "--docs", str(DOCUMENTS))
     line = completed.stderr.splitlines()[-1]
     (saved_run,) = (handoff.folder / "cache" / "interrupted").iterdir()
 
@@ -116,62 +125,73 @@ def test_a_run_with_an_unwritable_answer_is_kept(
     assert line.startswith("handoff: cannot write to standard output: No space left on device")
     assert f"`handoff retry {saved_run.name}`" in line
 
-    resumed = run_in_shell(handoff, f"2>{FULL_DISK}", "retry", saved_run.name, *options)
+    resumed = run_in_shell(handoff, "2>&-", "retry", saved_run.name)
 
     assert resumed.returncode == 0
     assert "Qdrant" in resumed.stdout
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
 def test_a_run_on_a_broker_says_how_to_get_an_answer_that_cannot_be_written(
-    handoff: Handoff, system: RunningSystem
+    handoff: Handoff, system: RunningSystem, full_disk: int, options: tuple[str, ...]
 ) -> None:
-    completed = run_in_shell(
-        handoff,
-        f">{FULL_DISK}",
-        *("run", REQUEST, "--docs", str(DOCUMENTS)),
-        HANDOFF_REDIS_URL=system.redis_url,
-    )
+    arguments = ("run", REQUEST, "--docs", str(DOCUMENTS), *options)
+    with (handoff.folder / "err").open("wb") as errors:
+        exit_code = exit_code_of(handoff, system, full_disk, errors.fileno(), *arguments)
 
-    assert completed.returncode == 1
-    assert "Nothing is lost: `handoff watch j-" in completed.stderr.splitlines()[-1]
+    assert exit_code == 1
+    assert "Nothing is lost: `handoff watch j-" in handoff.read("err").splitlines()[-1]
 
 
 @pytest.mark.parametrize("is_full", [True, False])
 def test_a_file_of_jobs_is_enqueued_completely_even_if_no_id_can_be_written(
-    handoff: Handoff, system: RunningSystem, unread: int, is_full: bool
+    handoff: Handoff, system: RunningSystem, unread: int, full_disk: int, is_full: bool
 ) -> None:
     jobs = handoff.folder / "jobs.jsonl"
     requests = [f"job {number} of a file, full disk: {is_full}" for number in range(3)]
     jobs.write_text("".join(json.dumps({"request": request}) + "\n" for request in requests))
-    redirection = f">{FULL_DISK}" if is_full else f">&{unread}"
-    command = handoff.command("submit", "--file", str(jobs))
-    completed = subprocess.run(
-        ["bash", "-c", f'exec "$@" {redirection}', "sh", *command],
-        pass_fds=[unread],
-        capture_output=True,
-        text=True,
-        env=handoff.environment(HANDOFF_REDIS_URL=system.redis_url),
-        check=False,
-    )
+    output = full_disk if is_full else unread
+    with (handoff.folder / "err").open("wb") as errors:
+        exit_code = exit_code_of(
+            handoff, system, output, errors.fileno(), "submit", "--file", str(jobs)
+        )
     listed = handoff.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
 
-    assert completed.returncode == (1 if is_full else 0)
-    assert ("all 3 jobs are enqueued" in completed.stderr) == is_full
+    assert exit_code == (1 if is_full else 0)
+    assert ("all 3 jobs are enqueued" in handoff.read("err")) == is_full
     assert set(requests) <= {job["title"] for job in json.loads(listed)}
 
 
-@pytest.mark.parametrize("redirections", [">&- 2>&-", f">{FULL_DISK} 2>{FULL_DISK}"])
+def closed_streams_worker(handoff: Handoff, url: str, _full_disk: int) -> Process:
+    """Start the command `handoff worker` without a stdout and a stderr."""
+    return subprocess.Popen(
+        ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *handoff.command("worker", "researcher")],
+        stdin=subprocess.DEVNULL,
+        env=handoff.environment(HANDOFF_REDIS_URL=url),
+    )
+
+
+def full_disk_worker(handoff: Handoff, url: str, full_disk: int) -> Process:
+    """Start the Celery process that `handoff worker` becomes, with its streams on a full disk."""
+    return forked_processes.start(
+        celery_command("handoff_queue.workers.app", "worker", "-n", "full@%h", "-Q", "researcher"),
+        handoff.environment(HANDOFF_REDIS_URL=url),
+        handoff.folder,
+        full_disk,
+        full_disk,
+    )
+
+
+@pytest.mark.parametrize("start_worker", [closed_streams_worker, full_disk_worker])
 def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
-    handoff: Handoff, system: RunningSystem, redirections: str
+    handoff: Handoff,
+    system: RunningSystem,
+    full_disk: int,
+    start_worker: Callable[[Handoff, str, int], Process],
 ) -> None:
-    environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url)
     store = system.jobs().store
     before = len(store.presence.announcements())
-    worker = subprocess.Popen(
-        ["sh", "-c", f'exec "$@" {redirections}', "sh", *handoff.command("worker", "researcher")],
-        stdin=subprocess.DEVNULL,
-        env=environment,
-    )
+    worker = start_worker(handoff, system.redis_url, full_disk)
     try:
         wait_until(
             lambda: len(store.presence.announcements()) > before,
@@ -179,7 +199,7 @@ def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
         )
         assert worker.poll() is None
     finally:
-        worker.terminate()
+        worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0
 
 
