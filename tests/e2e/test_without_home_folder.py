@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from tests.e2e.commands import DOCUMENTS, REQUEST, ROOT, Handoff, error_line
-
-pytestmark = pytest.mark.slow
+from tests.e2e.commands import DOCUMENTS, REQUEST, ROOT, Handoff, HandoffInProcess, error_line
 
 NO_ENTRY = """
 import getpass, pwd
@@ -26,36 +26,56 @@ to change the user id.
 
 
 @pytest.fixture
-def handoff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Handoff:
+def no_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def cold_handoff(no_home_folder: None, tmp_path: Path) -> Handoff:
     (tmp_path / "sitecustomize.py").write_text(NO_ENTRY)
     return Handoff(tmp_path, is_cold=True)
+
+
+@pytest.fixture
+def handoff(
+    no_home_folder: None,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Handoff:
+    def no_entry(uid: int) -> NoReturn:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr(pwd, "getpwuid", no_entry)
+    return HandoffInProcess(tmp_path, capture=capfd)
 
 
 def path_of(handoff: Handoff) -> str:
     return os.pathsep.join((str(handoff.folder), str(ROOT)))
 
 
-def test_a_job_runs_for_a_user_without_a_home_folder(handoff: Handoff) -> None:
-    completed = handoff.run(
+@pytest.mark.slow
+def test_a_job_runs_for_a_user_without_a_home_folder(cold_handoff: Handoff) -> None:
+    completed = cold_handoff.run(
         *("run", REQUEST, "--docs", str(DOCUMENTS), "--json"),
         timeout_s=120,
-        PYTHONPATH=path_of(handoff),
+        PYTHONPATH=path_of(cold_handoff),
     )
 
     assert completed.returncode == 0, completed.stderr
     assert json.loads(completed.stdout)["status"] == "ok"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["run", REQUEST], ["worker", "--all"], ["up"]])
 def test_without_a_cache_folder_the_last_line_names_the_setting(
-    handoff: Handoff, redis_url: str, command: list[str]
+    cold_handoff: Handoff, redis_url: str, command: list[str]
 ) -> None:
     url = redis_url if command[0] == "worker" else ""
 
-    completed = handoff.run(
-        *command, PYTHONPATH=path_of(handoff), HANDOFF_CACHE_DIR="", HANDOFF_REDIS_URL=url
+    completed = cold_handoff.run(
+        *command, PYTHONPATH=path_of(cold_handoff), HANDOFF_CACHE_DIR="", HANDOFF_REDIS_URL=url
     )
 
     assert completed.returncode == 2, completed.stderr
@@ -73,6 +93,6 @@ def test_without_a_cache_folder_the_last_line_names_the_setting(
 def test_a_setting_with_a_home_folder_is_refused_in_one_line(
     handoff: Handoff, name: str, value: str
 ) -> None:
-    completed = handoff.run("run", REQUEST, PYTHONPATH=path_of(handoff), **{name: value})  # type: ignore[arg-type]
+    completed = handoff.run("run", REQUEST, **{name: value})  # type: ignore[arg-type]
 
     assert name in error_line(completed, 2)
