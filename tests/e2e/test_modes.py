@@ -1,4 +1,7 @@
-"""Each mode of supervision runs as the user chooses it, with the offline model."""
+"""Each mode of supervision runs as the user chooses it, with the offline model.
+
+All jobs run on one shared system.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,8 @@ from typing import Any
 import pytest
 
 from handoff_queue.supervisor.client.report import CHECKED_OFFLINE
-from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff
-
-pytestmark = pytest.mark.slow
+from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, HandoffInProcess
+from tests.running_system import RunningSystem
 
 QUESTION = "What is Qdrant written in?"
 WORKFLOW_PER_LINE = """\
@@ -26,39 +28,57 @@ steps:
 
 
 @pytest.fixture
-def handoff(tmp_path: Path) -> Handoff:
-    return Handoff(tmp_path)
+def handoff(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Handoff:
+    return HandoffInProcess(tmp_path, capture=capfd)
 
 
-def run_json(handoff: Handoff, *arguments: str) -> dict[str, Any]:
-    completed = handoff.run("run", *arguments, "--docs", str(DOCUMENTS), "--json")
-    assert completed.returncode == 0, completed.stderr
-    outcome: dict[str, Any] = json.loads(completed.stdout)
-    return outcome
+class JsonRun:
+    """The command `handoff run --json` on the shared system."""
+
+    def __init__(self, folder: Path, system: RunningSystem) -> None:
+        self.folder = folder
+        self._redis_url = system.redis_url
+
+    def __call__(self, *arguments: str) -> dict[str, Any]:
+        completed = Handoff(self.folder).run(
+            *("run", *arguments, "--docs", str(DOCUMENTS), "--json"),
+            HANDOFF_REDIS_URL=self._redis_url,
+        )
+        assert completed.returncode == 0, completed.stderr
+        outcome: dict[str, Any] = json.loads(completed.stdout)
+        return outcome
+
+
+@pytest.fixture
+def run_json(tmp_path: Path, system: RunningSystem) -> JsonRun:
+    return JsonRun(tmp_path, system)
 
 
 def roles(outcome: dict[str, Any]) -> list[str]:
     return [handoff["assigned_to"] for handoff in outcome["handoffs"]]
 
 
-def test_a_single_agent_answers_alone_with_its_tools(handoff: Handoff) -> None:
-    outcome = run_json(handoff, QUESTION, "--mode", "single")
+@pytest.mark.slow
+def test_a_single_agent_answers_alone_with_its_tools(run_json: JsonRun) -> None:
+    outcome = run_json(QUESTION, "--mode", "single")
 
     assert (outcome["status"], outcome["mode"], roles(outcome)) == ("ok", "single", ["generalist"])
     assert "Rust" in outcome["answer"]
     assert outcome["citations"]
 
 
-def test_auto_gives_a_question_to_one_specialist_with_a_reason(handoff: Handoff) -> None:
-    outcome = run_json(handoff, QUESTION, "--mode", "auto")
+@pytest.mark.slow
+def test_auto_gives_a_question_to_one_specialist_with_a_reason(run_json: JsonRun) -> None:
+    outcome = run_json(QUESTION, "--mode", "auto")
 
     assert (outcome["status"], outcome["mode"]) == ("ok", "single")
     assert roles(outcome) == ["router", outcome["route"]["specialist"]]
     assert outcome["route"]["why"]
 
 
-def test_auto_gives_a_comparison_of_several_to_a_team(handoff: Handoff) -> None:
-    outcome = run_json(handoff, REQUEST, "--mode", "auto")
+@pytest.mark.slow
+def test_auto_gives_a_comparison_of_several_to_a_team(run_json: JsonRun) -> None:
+    outcome = run_json(REQUEST, "--mode", "auto")
 
     assert (outcome["status"], outcome["mode"], outcome["route"]["specialist"]) == (
         "ok",
@@ -68,40 +88,44 @@ def test_auto_gives_a_comparison_of_several_to_a_team(handoff: Handoff) -> None:
     assert roles(outcome)[:2] == ["router", "planner"]
 
 
+@pytest.mark.slow
 def test_an_adaptive_job_is_replanned_after_each_fan_in_and_ends(
-    handoff: Handoff,
+    run_json: JsonRun,
 ) -> None:
-    outcome = run_json(handoff, REQUEST, "--mode", "adaptive")
+    outcome = run_json(REQUEST, "--mode", "adaptive")
 
     assert (outcome["status"], outcome["mode"]) == ("ok", "adaptive")
     assert roles(outcome).count("replanner") == len(outcome["patches"]) == 2
     assert outcome["patches"][-1]["final"]
 
 
-def test_a_workflow_is_run_without_a_planner(handoff: Handoff) -> None:
-    outcome = run_json(handoff, QUESTION, "--workflow", "brief")
+@pytest.mark.slow
+def test_a_workflow_is_run_without_a_planner(run_json: JsonRun) -> None:
+    outcome = run_json(QUESTION, "--workflow", "brief")
 
     assert (outcome["status"], outcome["mode"]) == ("ok", "pipeline")
     assert roles(outcome) == ["researcher", "writer", "reviewer", "writer"]
 
 
-def test_a_step_is_repeated_over_the_lines_of_a_file(handoff: Handoff) -> None:
-    (handoff.folder / "each.yaml").write_text(WORKFLOW_PER_LINE)
-    (handoff.folder / "questions.txt").write_text(f"{QUESTION}\nWhat is Milvus written in?\n")
+@pytest.mark.slow
+def test_a_step_is_repeated_over_the_lines_of_a_file(run_json: JsonRun) -> None:
+    (run_json.folder / "each.yaml").write_text(WORKFLOW_PER_LINE)
+    (run_json.folder / "questions.txt").write_text(f"{QUESTION}\nWhat is Milvus written in?\n")
     outcome = run_json(
-        handoff, "Answer these.", "--workflow", "./each.yaml", "--items", "questions.txt"
+        "Answer these.", "--workflow", "./each.yaml", "--items", "questions.txt"
     )
 
     assert [step["id"] for step in outcome["plan"]["steps"]] == ["look_0001", "look_0002"]
     assert outcome["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_an_answer_that_fails_its_gates_is_sent_back_and_then_names_its_faults(
-    handoff: Handoff,
+    run_json: JsonRun,
 ) -> None:
-    (handoff.folder / "gates.yaml").write_text("sections: [Risks]\ncited: true\n")
+    (run_json.folder / "gates.yaml").write_text("sections: [Risks]\ncited: true\n")
     outcome = run_json(
-        handoff, QUESTION, "--mode", "single", "--gates", "gates.yaml", "--allow-partial"
+        QUESTION, "--mode", "single", "--gates", "gates.yaml", "--allow-partial"
     )
 
     assert (outcome["status"], roles(outcome)) == ("partial", ["generalist"] * 3)
@@ -113,13 +137,14 @@ def test_an_answer_that_fails_its_gates_is_sent_back_and_then_names_its_faults(
     assert "no sources" not in outcome["answer"]
 
 
+@pytest.mark.slow
 def test_a_rubric_adds_a_review_to_a_single_agent_and_offline_there_is_no_score(
-    handoff: Handoff,
+    run_json: JsonRun,
 ) -> None:
-    (handoff.folder / "rubric.yaml").write_text(
+    (run_json.folder / "rubric.yaml").write_text(
         "accuracy: Every figure has its source.\ntone: It is friendly.\n"
     )
-    outcome = run_json(handoff, QUESTION, "--mode", "single", "--rubric", "rubric.yaml")
+    outcome = run_json(QUESTION, "--mode", "single", "--rubric", "rubric.yaml")
 
     assert roles(outcome) == ["generalist", "assessor"]
     (verdict,) = outcome["verdicts"]
