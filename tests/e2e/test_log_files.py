@@ -1,12 +1,14 @@
 """With Celery's option `--logfile`, a worker or a supervisor logs to the file, however it is
 started.
+
+Celery's commands are forked. The processes in the background, which these commands start, are new
+interpreters. `celery multi` starts each node with `celery worker --detach`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked_processes
 from tests.e2e.commands import ROOT
 from tests.waiting import wait_until
 
@@ -36,14 +39,8 @@ def environment(folder: Path, url: str) -> dict[str, str]:
 
 def run(folder: Path, url: str, *arguments: str) -> str:
     """Run a Celery command that starts background processes, and return its output."""
-    completed = subprocess.run(
-        [sys.executable, "-m", "celery", *arguments],
-        env=environment(folder, url),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    completed = forked_processes.run(
+        [sys.executable, "-m", "celery", *arguments], environment(folder, url), folder, "", 120
     )
     assert completed.returncode == 0, completed.stderr
     return completed.stdout + completed.stderr
@@ -84,38 +81,37 @@ def test_a_worker_in_the_foreground_logs_to_the_file(
 ) -> None:
     log = tmp_path / "worker.log"
     with (tmp_path / "err").open("wb") as err:
-        process = subprocess.Popen(
+        process = forked_processes.start(
             [
                 *(sys.executable, "-m", "celery", "-A", app, "worker", "-l", "INFO"),
                 *("-Q", APPS[app], "--logfile", str(log)),
             ],
-            env=environment(tmp_path, redis_url),
-            cwd=tmp_path,
-            stdout=err,
-            stderr=err,
+            environment(tmp_path, redis_url),
+            tmp_path,
+            err.fileno(),
+            err.fileno(),
         )
     try:
         wait_until(lambda: READY in text_of(log), timeout_s=90, expected=f"{READY} in the log")
     finally:
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         process.wait(timeout=90)
 
     assert READY not in text_of(tmp_path / "err")
 
 
-@pytest.mark.parametrize("app", APPS)
-def test_a_detached_worker_logs_to_the_file(tmp_path: Path, redis_url: str, app: str) -> None:
-    log, pid_file = tmp_path / "worker.log", tmp_path / "worker.pid"
+def test_a_detached_supervisor_logs_to_the_file(tmp_path: Path, redis_url: str) -> None:
+    log, pid_file = tmp_path / "supervisor.log", tmp_path / "supervisor.pid"
     with process_of(pid_file):
         run(
-            *(tmp_path, redis_url, "-A", app, "worker", "-l", "INFO", "-Q", APPS[app]),
-            *("--detach", "--logfile", str(log), "--pidfile", str(pid_file)),
+            *(tmp_path, redis_url, "-A", "handoff_queue.supervisor.app", "worker", "-l", "INFO"),
+            *("-Q", "supervisor", "--detach", "--logfile", str(log), "--pidfile", str(pid_file)),
         )
 
         wait_until(lambda: READY in text_of(log), timeout_s=90, expected=f"{READY} in the log")
 
 
-def test_each_node_of_celery_multi_logs_to_its_own_file(tmp_path: Path, redis_url: str) -> None:
+def test_each_detached_worker_of_celery_multi_logs_to_its_own_file(tmp_path: Path, redis_url: str) -> None:
     nodes = ("first", "second")
     with process_of(tmp_path / "first.pid"), process_of(tmp_path / "second.pid"):
         run(
