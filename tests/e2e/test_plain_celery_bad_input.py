@@ -1,5 +1,7 @@
 """The `celery` command reports an invalid setting in one line without its value, as our own
 commands do.
+
+Each command runs once in a new interpreter. The other tests fork it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import sys
 
 import pytest
 
-from tests.e2e.commands import BAD_INPUT, error_line
+from tests import forked_processes
+from tests.e2e.commands import BAD_INPUT, ROOT, error_line
 
 pytestmark = pytest.mark.slow
 COMMANDS = [
@@ -21,21 +24,22 @@ COMMANDS = [
 ]
 
 
-def celery(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "celery", "-A", *arguments],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def celery(
+    *arguments: str, is_cold: bool = False, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    run = forked_processes.run_cold if is_cold else forked_processes.run
+    command = [sys.executable, "-m", "celery", "-A", *arguments]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return run(command, variables, ROOT, "", 60.0)
 
 
 @pytest.mark.parametrize(("app", "command"), COMMANDS)
 def test_an_invalid_url_is_reported_in_one_line_without_its_password(
     app: str, command: str
 ) -> None:
-    completed = celery(app, command, HANDOFF_REDIS_URL="redis://:can#ary@localhost:6379/0")
+    completed = celery(
+        app, command, is_cold=True, HANDOFF_REDIS_URL="redis://:can#ary@localhost:6379/0"
+    )
 
     line = error_line(completed, BAD_INPUT)
 
