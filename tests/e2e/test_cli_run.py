@@ -1,6 +1,7 @@
 """`handoff run` starts its own system, prints a cited answer, and leaves no process or file.
 
-Each command starts in a new interpreter, as from a shell.
+A private run starts in a new interpreter, as from a shell. Tests that do not depend on a private
+run use a shared system.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from handoff_queue.testing import (
     text_reply,
 )
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, interrupt
+from tests.e2e.fleet import ENVELOPE, Fleet
+from tests.running_system import RunningSystem
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -80,9 +83,15 @@ def silent_model() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return the object that `handoff run --json` prints."""
-    completed = Handoff(tmp_path_factory.mktemp("json"), is_cold=True).run(
-        "run", REQUEST, "--docs", str(DOCUMENTS), "--json"
+    """Return the object that `handoff run --json` prints, with an own specialist and an own tool."""
+    folder = tmp_path_factory.mktemp("json")
+    (folder / "people").mkdir()
+    (folder / "people" / "poet.md").write_text(POET)
+    (folder / "things").mkdir()
+    (folder / "things" / "rhymes.py").write_text(RHYMES)
+    completed = Handoff(folder, is_cold=True).run(
+        *("run", REQUEST, "--docs", str(DOCUMENTS), "--json"),
+        *("--specialists", "people", "--tools", "things"),
     )
     assert completed.returncode == 0, completed.stderr
     printed: dict[str, Any] = json.loads(completed.stdout)
@@ -187,30 +196,8 @@ def test_an_interrupted_start_leaves_no_process(handoff: Handoff) -> None:
     assert handoff.remaining_processes() == []
 
 
-def test_own_specialists_and_tools_reach_the_workers(handoff: Handoff) -> None:
-    (handoff.folder / "people").mkdir()
-    (handoff.folder / "people" / "poet.md").write_text(POET)
-    (handoff.folder / "things").mkdir()
-    (handoff.folder / "things" / "rhymes.py").write_text(RHYMES)
-
-    completed = handoff.run(
-        "run",
-        REQUEST,
-        "--docs",
-        str(DOCUMENTS),
-        "--specialists",
-        "people",
-        "--tools",
-        "things",
-        "--json",
-    )
-
-    assert completed.returncode == 0, completed.stderr
-    planner = next(
-        entry
-        for entry in json.loads(completed.stdout)["handoffs"]
-        if entry["assigned_to"] == "planner"
-    )
+def test_own_specialists_and_tools_reach_the_workers(outcome: dict[str, Any]) -> None:
+    planner = next(entry for entry in outcome["handoffs"] if entry["assigned_to"] == "planner")
     assert '"poet"' in planner["task_description"]
     assert '"rhymes"' in planner["task_description"]
 
@@ -254,24 +241,30 @@ def test_a_run_with_an_unread_answer_is_interrupted_and_kept(
     assert "`handoff retry j-" in completed.stderr.decode()
 
 
-def test_run_prints_the_answer_while_the_model_writes_it(handoff: Handoff) -> None:
-    release = threading.Event()
+def test_run_prints_the_answer_while_the_model_writes_it(fleet: Fleet, tmp_path: Path) -> None:
+    handoff, url = Handoff(tmp_path), fleet.system.redis_url
+    fleet.model.plans["streamed"] = {"a": "", "b": ""}
+    fleet.model.syntheses["streamed"] = "reconcile"
+    fleet.model.envelopes["streamed", "synthesizer"] = ENVELOPE | {
+        "output": "The whole of it. " * 200
+    }
+    call = fleet.model.hold("streamed", "synthesizer")
 
-    with (
-        MessagesServer(synthesis_until(release)) as server,
-        handoff.started("run", REQUEST, ANTHROPIC_BASE_URL=server.url) as process,
-    ):
+    with handoff.started("run", "plan streamed", HANDOFF_REDIS_URL=url) as process:
         handoff.wait_for_text("The whole of it.", file="out")
         assert process.poll() is None, "it is still being written"
-        release.set()
+        call.release.set()
         assert process.wait(timeout=30) == 0
 
     assert handoff.read("out").count("The whole of it.") == 200
 
 
-def test_a_job_out_of_time_ends_instead_of_hanging(handoff: Handoff, silent_model: str) -> None:
-    completed = handoff.run(
-        "run", REQUEST, "--timeout", "2", "--json", ANTHROPIC_BASE_URL=silent_model
+def test_a_job_out_of_time_ends_instead_of_hanging(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.model.plans["late"] = {"a": ""}
+    fleet.model.hold("late", "a")
+
+    completed = Handoff(tmp_path).run(
+        *("run", "plan late", "--timeout", "2", "--json"), HANDOFF_REDIS_URL=fleet.system.redis_url
     )
 
     assert completed.returncode == 1
@@ -279,21 +272,28 @@ def test_a_job_out_of_time_ends_instead_of_hanging(handoff: Handoff, silent_mode
     assert "failed:" in completed.stderr
 
 
+def run_with_schema(
+    folder: Path, system: RunningSystem, schema: Json, *options: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the request on the shared system, with an answer in this schema."""
+    (folder / "form.json").write_text(json.dumps(schema))
+    return Handoff(folder).run(
+        *("run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json", *options),
+        HANDOFF_REDIS_URL=system.redis_url,
+    )
+
+
 def test_an_answer_in_the_users_schema_is_alone_on_stdout_and_its_gaps_are_on_stderr(
-    handoff: Handoff,
+    system: RunningSystem, tmp_path: Path
 ) -> None:
     properties = {
         "summary": {"type": "string"},
         "price_usd": {"type": "number"},
         "founded": {"type": ["integer", "null"]},
     }
-    (handoff.folder / "form.json").write_text(
-        json.dumps({"type": "object", "properties": properties, "required": list(properties)})
-    )
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
 
-    completed = handoff.run(
-        "run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json"
-    )
+    completed = run_with_schema(tmp_path, system, schema)
 
     assert completed.returncode == PARTIAL, completed.stderr
     form = json.loads(completed.stdout)
@@ -307,14 +307,16 @@ def test_an_answer_in_the_users_schema_is_alone_on_stdout_and_its_gaps_are_on_st
         assert text in completed.stderr
 
 
-def test_with_json_a_structured_answer_is_in_the_one_printed_object(handoff: Handoff) -> None:
-    (handoff.folder / "form.json").write_text(
-        '{"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}'
-    )
+def test_with_json_a_structured_answer_is_in_the_one_printed_object(
+    system: RunningSystem, tmp_path: Path
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"summary": {"type": "string"}},
+        "required": ["summary"],
+    }
 
-    completed = handoff.run(
-        "run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json", "--json"
-    )
+    completed = run_with_schema(tmp_path, system, schema, "--json")
 
     assert completed.returncode == 0, completed.stderr
     printed = json.loads(completed.stdout)
@@ -322,12 +324,10 @@ def test_with_json_a_structured_answer_is_in_the_one_printed_object(handoff: Han
     assert list(printed["answer"]) == ["summary"]
 
 
-def test_an_answer_with_a_string_schema_is_a_json_string(handoff: Handoff) -> None:
-    (handoff.folder / "form.json").write_text('{"type": "string"}')
-
-    completed = handoff.run(
-        "run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json"
-    )
+def test_an_answer_with_a_string_schema_is_a_json_string(
+    system: RunningSystem, tmp_path: Path
+) -> None:
+    completed = run_with_schema(tmp_path, system, {"type": "string"})
 
     assert completed.returncode == 0, completed.stderr
     assert isinstance(json.loads(completed.stdout), str)
