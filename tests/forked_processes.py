@@ -48,12 +48,22 @@ def shared_fork_server() -> ForkServer | None:
     return _started() if is_main_thread or is_running else None
 
 
+def fork_server_with(environment: Mapping[str, str], modules: Sequence[str] = ()) -> ForkServer:
+    """Return a fork server for processes with these variables, in addition to ours.
+
+    Args:
+        environment: variables that a library reads only once, such as `OTEL_...`.
+        modules: modules to import, in addition to those of all Celery processes and commands.
+    """
+    return ForkServer(
+        (*CELERY_MODULES, *LATER, *ROOMS, *COMMANDS, *LAZY_IMPORTS, *modules),
+        {**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
 @cache
 def _started() -> ForkServer:
-    server = ForkServer(
-        (*CELERY_MODULES, *LATER, *ROOMS, *COMMANDS, *LAZY_IMPORTS),
-        {**os.environ, "PYTHONPATH": str(ROOT)},
-    ).__enter__()
+    server = fork_server_with({}).__enter__()
     atexit.register(server.__exit__, None, None, None)
     return server
 
@@ -64,13 +74,17 @@ def run(
     folder: Path,
     stdin: str,
     timeout_s: float,
+    fork_server: ForkServer | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command like `run_cold`, in a forked process if the fork server supports the command.
+
+    `fork_server`: by default, the fork server of this test process.
 
     Raises:
         subprocess.TimeoutExpired: the command took longer than `timeout_s`, and was killed.
     """
-    fork_server = shared_fork_server()
+    if fork_server is None:
+        fork_server = shared_fork_server()
     if fork_server is None or not fork_server.can_fork(command, environment):
         return run_cold(command, environment, folder, stdin, timeout_s)
     with (

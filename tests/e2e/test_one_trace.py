@@ -13,16 +13,20 @@ from dataclasses import dataclass
 
 import pytest
 
+from handoff_queue.shared.local.fork_server import ForkServer
+from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.observability.trace_ids import handoff_span, job_span
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.submit import FLUSH_S
 from handoff_queue.testing import MessagesServer
+from tests import forked_processes
 from tests.doubles.otel_collector import Collector, ReceivedSpan
 from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
 from tests.e2e.fleets import CANARY
-from tests.running_system import DOCUMENTS, ROOT, SUPERVISOR, model_environment, running_system
+from tests.running_system import DOCUMENTS, ROOT, SUPERVISOR, model_environment, system_on
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -32,18 +36,24 @@ WORD = "mellifluous"
 """A word in the task of a step that no text of the product contains."""
 
 
-def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the `handoff` command."""
+TELEMETRY_MODULES = (
+    "handoff_queue.shared.observability.otel.export",
+    "handoff_queue.shared.observability.otel.spans",
+)
+
+
+def run_command(
+    *arguments: str, fork_server: ForkServer | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the `handoff` command, forked if there is a fork server with the same variables."""
     line = [sys.executable, "-m", "handoff_queue.supervisor.cli.main", *arguments]
-    return subprocess.run(
-        line,
-        env={**os.environ, **environment},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=True,
-    )
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    if fork_server is None:
+        completed = forked_processes.run_cold(line, variables, ROOT, "", 90)
+    else:
+        completed = forked_processes.run(line, variables, ROOT, "", 90, fork_server)
+    assert completed.returncode == 0, completed.stderr
+    return completed
 
 
 @dataclass(frozen=True)
@@ -53,10 +63,17 @@ class TracedFleet:
     fleet: Fleet
     collector: Collector
     environment: dict[str, str]
+    fork_server: ForkServer
 
     def submitted(self, name: str) -> JobId:
         """Submit a job with the command line, in a separate process."""
-        return JobId(command("submit", f"plan {name}", **self.environment).stdout.strip())
+        completed = run_command(
+            "submit",
+            f"plan {name}",
+            fork_server=self.fork_server,
+            **self.environment,
+        )
+        return JobId(completed.stdout.strip())
 
     def trace_of(self, job_id: JobId) -> list[ReceivedSpan]:
         """Wait for the job's span, and return all received spans of its trace."""
@@ -70,8 +87,11 @@ class TracedFleet:
 
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedFleet]:
-    """Start a supervisor and two workers with one slot each."""
-    script = Script()
+    """Start a supervisor and two workers with one slot each.
+
+    Its processes and commands are forked from a server with the variables of the exporter.
+    """
+    script, folder = Script(), tmp_path_factory.mktemp("seen")
     with MessagesServer(script) as server, Collector() as collector:
         exporter = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
@@ -79,7 +99,17 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedFleet]:
             "OTEL_BSP_SCHEDULE_DELAY": "100",
         }
         settings = model_environment(server, **SHORT_LEASES, **exporter, ANTHROPIC_API_KEY=CANARY)
-        with running_system(tmp_path_factory.mktemp("seen"), (SUPERVISOR,), settings) as system:
+        with (
+            forked_processes.fork_server_with(exporter, TELEMETRY_MODULES) as fork_server,
+            Processes(folder, fork_server) as processes,
+            system_on(
+                PrivateRedis(processes, folder, append_only=False).start(),
+                processes,
+                folder,
+                (SUPERVISOR,),
+                settings,
+            ) as system,
+        ):
             for name in ("w1", "w2"):
                 system.processes.start(
                     system.celery(
@@ -97,7 +127,8 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedFleet]:
                 )
             system.processes.wait_until_ready()
             jobs = client.connect(system.redis_url, Settings(offline=True))
-            yield TracedFleet(Fleet(system, server, script, jobs), collector, system.environment)
+            fleet = Fleet(system, server, script, jobs)
+            yield TracedFleet(fleet, collector, system.environment, fork_server)
             jobs.store.connection.close()
 
 
@@ -287,7 +318,11 @@ def test_an_absent_collector_delays_no_process(traced: TracedFleet) -> None:
     }
     traced.fleet.model.plans["trace-away"] = {"a": ""}
     began = time.monotonic()
-    completed = command("submit", "plan trace-away", **traced.environment | absent)
+    completed = run_command(
+        "submit",
+        "plan trace-away",
+        **traced.environment | absent,  # type: ignore[arg-type]
+    )
 
     assert time.monotonic() - began < FLUSH_S + 18, "the SDK would wait for 30 s"
     assert len(completed.stderr.splitlines()) == 1, completed.stderr
@@ -323,8 +358,9 @@ def test_a_run_exports_all_spans_before_its_processes_end() -> None:
             "HANDOFF_OFFLINE": "true",
             "HANDOFF_MODE": "team",
         }
-        command(
-            "run", "Compare Qdrant and Milvus", "--docs", str(DOCUMENTS), "--json", **environment
+        run_command(
+            *("run", "Compare Qdrant and Milvus", "--docs", str(DOCUMENTS), "--json"),
+            **environment,  # type: ignore[arg-type]
         )
 
     assert roots(collector.spans) == ["submit"]

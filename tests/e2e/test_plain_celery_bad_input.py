@@ -24,21 +24,24 @@ COMMANDS = [
 ]
 
 
-def celery(
-    *arguments: str, is_cold: bool = False, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    run = forked_processes.run_cold if is_cold else forked_processes.run
+def celery(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command, forked."""
+    return forked_processes.run(*command_of(*arguments, **environment), ROOT, "", 60.0)
+
+
+def command_of(*arguments: str, **environment: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command and all its variables."""
     command = [sys.executable, "-m", "celery", "-A", *arguments]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    return run(command, variables, ROOT, "", 60.0)
+    return command, {**os.environ, "PYTHONPATH": str(ROOT), **environment}
 
 
 @pytest.mark.parametrize(("app", "command"), COMMANDS)
 def test_an_invalid_url_is_reported_in_one_line_without_its_password(
     app: str, command: str
 ) -> None:
-    completed = celery(
-        app, command, is_cold=True, HANDOFF_REDIS_URL="redis://:can#ary@localhost:6379/0"
+    url = "redis://:can#ary@localhost:6379/0"
+    completed = forked_processes.run_cold(
+        *command_of(app, command, HANDOFF_REDIS_URL=url), ROOT, "", 60.0
     )
 
     line = error_line(completed, BAD_INPUT)
