@@ -20,8 +20,9 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTime
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, NOT_ENDED
 from handoff_queue.supervisor.client.client import Request
-from tests.e2e.commands import BAD_INPUT, DOCUMENTS, Handoff, error_line
+from tests.e2e.commands import BAD_INPUT, DOCUMENTS, Handoff, HandoffInProcess, error_line
 from tests.e2e.fleet import Fleet
+from tests.running_system import RunningSystem
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -202,8 +203,12 @@ def test_a_rejection_with_the_users_own_plan_reaches_the_planner_before_the_next
     assert error_line(late, BAD_INPUT) == f"handoff: {job_id} waits for no approval: it has ended"
 
 
-def test_run_refuses_approvals_without_a_person_to_answer(tmp_path: Path) -> None:
-    completed = Handoff(tmp_path).run("run", "Compare.", "--approve", "plan")
+def test_run_refuses_approvals_without_a_person_to_answer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    completed = HandoffInProcess(tmp_path, capture=capfd).run(
+        "run", "Compare.", "--approve", "plan"
+    )
 
     assert "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL)" in error_line(
         completed, BAD_INPUT
@@ -211,7 +216,9 @@ def test_run_refuses_approvals_without_a_person_to_answer(tmp_path: Path) -> Non
 
 
 @contextmanager
-def on_a_terminal(handoff: Handoff, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def on_a_terminal(
+    handoff: Handoff, *arguments: str, **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Start the command on a terminal. Yield its process, and the test's end of the terminal."""
     test_end, command_end = os.openpty()
     with (handoff.folder / "out").open("w") as output:
@@ -222,7 +229,7 @@ def on_a_terminal(handoff: Handoff, *arguments: str) -> Iterator[tuple[subproces
             stderr=command_end,
             text=True,
             cwd=handoff.folder,
-            env=handoff.environment(TERM="dumb"),
+            env=handoff.environment(TERM="dumb", **environment),
         )
     os.close(command_end)
     try:
@@ -262,8 +269,11 @@ def test_a_resumed_run_that_waits_for_a_person_ends_at_once_without_a_terminal(
         assert process.wait(60) == 0
 
 
-def test_run_on_a_terminal_asks_in_place_and_continues_with_the_answer(tmp_path: Path) -> None:
-    handoff = Handoff(tmp_path)
+def test_run_on_a_terminal_asks_in_place_and_continues_with_the_answer(
+    system: RunningSystem, tmp_path: Path
+) -> None:
+    """The job runs on a broker. The test of the resumed run asks in a private run."""
+    handoff, url = Handoff(tmp_path), system.redis_url
     arguments = [
         "run",
         "What is HNSW?",
@@ -276,7 +286,7 @@ def test_run_on_a_terminal_asks_in_place_and_continues_with_the_answer(tmp_path:
         "--approve",
         "answer",
     ]
-    with on_a_terminal(handoff, *arguments) as (process, terminal):
+    with on_a_terminal(handoff, *arguments, HANDOFF_REDIS_URL=url) as (process, terminal):
         output = read_until(terminal, "approval of its plan. y: approve")
         assert "specialist: researcher" in output
         os.write(terminal, b"Fewer steps, please.\n")

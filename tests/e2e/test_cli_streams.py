@@ -26,6 +26,7 @@ pytestmark = pytest.mark.slow
 
 Process = subprocess.Popen[bytes] | ForkedProcess
 
+
 @pytest.fixture
 def unread() -> Iterator[int]:
     """Yield the write end of a pipe that no process reads."""

@@ -141,7 +141,7 @@ def run_with(folder: Path, environment: dict[str, str]) -> subprocess.CompletedP
     return Handoff(folder, is_cold=True).run(
         *("run", REQUEST, "--docs", str(DOCUMENTS), "--json"),
         timeout_s=120,
-        **environment,  # type: ignore[arg-type]
+        **environment,
     )
 
 

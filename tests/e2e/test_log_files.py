@@ -111,7 +111,9 @@ def test_a_detached_supervisor_logs_to_the_file(tmp_path: Path, redis_url: str) 
         wait_until(lambda: READY in text_of(log), timeout_s=90, expected=f"{READY} in the log")
 
 
-def test_each_detached_worker_of_celery_multi_logs_to_its_own_file(tmp_path: Path, redis_url: str) -> None:
+def test_each_detached_worker_of_celery_multi_logs_to_its_own_file(
+    tmp_path: Path, redis_url: str
+) -> None:
     nodes = ("first", "second")
     with process_of(tmp_path / "first.pid"), process_of(tmp_path / "second.pid"):
         run(

@@ -111,9 +111,7 @@ def test_a_workflow_is_run_without_a_planner(run_json: JsonRun) -> None:
 def test_a_step_is_repeated_over_the_lines_of_a_file(run_json: JsonRun) -> None:
     (run_json.folder / "each.yaml").write_text(WORKFLOW_PER_LINE)
     (run_json.folder / "questions.txt").write_text(f"{QUESTION}\nWhat is Milvus written in?\n")
-    outcome = run_json(
-        "Answer these.", "--workflow", "./each.yaml", "--items", "questions.txt"
-    )
+    outcome = run_json("Answer these.", "--workflow", "./each.yaml", "--items", "questions.txt")
 
     assert [step["id"] for step in outcome["plan"]["steps"]] == ["look_0001", "look_0002"]
     assert outcome["status"] == "ok"
@@ -124,9 +122,7 @@ def test_an_answer_that_fails_its_gates_is_sent_back_and_then_names_its_faults(
     run_json: JsonRun,
 ) -> None:
     (run_json.folder / "gates.yaml").write_text("sections: [Risks]\ncited: true\n")
-    outcome = run_json(
-        QUESTION, "--mode", "single", "--gates", "gates.yaml", "--allow-partial"
-    )
+    outcome = run_json(QUESTION, "--mode", "single", "--gates", "gates.yaml", "--allow-partial")
 
     assert (outcome["status"], roles(outcome)) == ("partial", ["generalist"] * 3)
     assert [entry["feedback"][-1]["author"] for entry in outcome["handoffs"][1:]] == [
