@@ -12,6 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client import client
 from tests.e2e.commands import DOCUMENTS, ROOT, Handoff
 from tests.e2e.test_cli_up import printed_url
 from tests.waiting import wait_until
@@ -57,11 +61,11 @@ def fixed_jobs(folder: Path) -> Iterator[FixedJobs]:
         jobs = FixedJobs(handoff, printed_url(handoff), {})
         for name, arguments in submissions.items():
             jobs.ids[name] = _submit(jobs, arguments)
-            wait_until(lambda name=name: _has_settled(jobs, name), expected=f"the job {name}")  # type: ignore[misc]
+            _wait_until_settled(jobs, name)
             if name == "cancelled":
                 jobs.run("cancel", jobs.ids[name])
         jobs.run("retry", jobs.ids["retried"], "--max-job-turns", "200")
-        wait_until(lambda: _has_settled(jobs, "retried"), expected="the retried job")
+        _wait_until_settled(jobs, "retried")
         yield jobs
 
 
@@ -71,10 +75,13 @@ def _submit(jobs: FixedJobs, arguments: tuple[str, ...]) -> str:
     return completed.stdout.strip()
 
 
-def _has_settled(jobs: FixedJobs, name: str) -> bool:
-    """Return whether the job has ended, or waits for a person."""
-    completed = jobs.handoff.run(
-        "show", jobs.ids[name], "--full", "--json", HANDOFF_REDIS_URL=jobs.url
-    )
-    status = json.loads(completed.stdout)["status"]
-    return status not in ("queued", "planning", "running", "reviewing", "answering")
+def _wait_until_settled(jobs: FixedJobs, name: str) -> None:
+    """Wait until the job has ended, or waits for a person."""
+    connected = client.connect(jobs.url, Settings(offline=True))
+    job_id = JobId(jobs.ids[name])
+
+    def has_settled() -> bool:
+        return connected.standing(job_id).status not in (JobStatus.QUEUED, JobStatus.RUNNING)
+
+    wait_until(has_settled, expected=f"the job {name}")
+    connected.store.connection.close()

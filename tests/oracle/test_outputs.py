@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from difflib import unified_diff
 from pathlib import Path
 
 import pytest
 
 from handoff_queue.supervisor.cli.commands import ENTRIES
-from tests.e2e.commands import ROOT
+from tests.e2e.commands import ROOT, HandoffInProcess
 from tests.oracle.fixed_jobs import FixedJobs, fixed_jobs
 from tests.oracle.normalized import normalized
 
@@ -74,9 +75,16 @@ BAD_INPUTS = (
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FixedJobs]:
-    with fixed_jobs(tmp_path_factory.mktemp("oracle")) as store_of_jobs:
-        yield store_of_jobs
+def store_of_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FixedJobs]:
+    with fixed_jobs(tmp_path_factory.mktemp("oracle")) as jobs:
+        yield jobs
+
+
+@pytest.fixture
+def jobs(store_of_jobs: FixedJobs, capfd: pytest.CaptureFixture[str]) -> FixedJobs:
+    """Return the jobs, with commands in the test process."""
+    folder = store_of_jobs.handoff.folder
+    return replace(store_of_jobs, handoff=HandoffInProcess(folder, capture=capfd))
 
 
 def assert_matches_snapshot(name: str, output: str) -> None:
