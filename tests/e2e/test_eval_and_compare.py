@@ -37,10 +37,12 @@ RUBRIC = {"accuracy": "It is right."}
 class EvaluatedSystem:
     """A running system with a scripted model, and the command that evaluates it."""
 
-    def __init__(self, system: RunningSystem, server: MessagesServer, folder: Path) -> None:
+    def __init__(
+        self, system: RunningSystem, server: MessagesServer, handoff: HandoffInProcess
+    ) -> None:
         self.model = ComparisonModel()
         server.script = self.model
-        self.handoff = Handoff(folder)
+        self.handoff = handoff
         self.jobs = system.jobs()
         self.environment = model_environment(server, HANDOFF_REDIS_URL=system.redis_url)
 
@@ -70,9 +72,11 @@ def running(
 
 @pytest.fixture
 def system(
-    running: tuple[RunningSystem, MessagesServer], tmp_path: Path
+    running: tuple[RunningSystem, MessagesServer],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> Iterator[EvaluatedSystem]:
-    evaluated = EvaluatedSystem(*running, tmp_path)
+    evaluated = EvaluatedSystem(*running, HandoffInProcess(tmp_path, capture=capfd))
     yield evaluated
     evaluated.model.release.set()
     evaluated.jobs.store.connection.close()
