@@ -7,12 +7,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
-from unittest.mock import patch
 
 import pytest
 
@@ -127,7 +126,7 @@ class HandoffInProcess(Handoff):
         with (
             tempfile.TemporaryFile("w+") as stdin_file,
             pytest.MonkeyPatch.context() as changes,
-            patch.dict(os.environ, self.environment(**environment), clear=True),
+            _process_environment(self.environment(**environment)),
             _restored_signals(),
         ):
             stdin_file.write(stdin)
@@ -151,6 +150,19 @@ class HandoffInProcess(Handoff):
 def _refuse_to_become(path: str, _arguments: list[str]) -> NoReturn:
     """Raise instead of replacing the test process, as `handoff worker` does if it starts."""
     raise AssertionError(f"the command replaces its process by {path}")
+
+
+@contextmanager
+def _process_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Give the test process exactly these variables, and restore its own variables afterwards."""
+    own_variables = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(own_variables)
 
 
 @contextmanager
