@@ -28,7 +28,7 @@ from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import PATIENCE_S, handoff_in
 from handoff_queue.shared.store.fair_queue import ENQUEUE, enqueue_order
-from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.ids import HandoffId, JobId, job_id_for
 from handoff_queue.shared.types.job_options import Mode
@@ -142,7 +142,7 @@ class Errand:
         """Return whether the handoff still waits with an unreadable message, or is held. It
         may have been published again and claimed.
         """
-        with in_our_words():
+        with translated_errors():
             state, unread, held = self.on.fleet.connection.redis.hmget(
                 keys.handoff(*named), "state", "unread", "held"
             )
@@ -205,7 +205,7 @@ def make_unreadable(
         before: called with the handoff before the new message is published.
     """
     client: Any = on.fleet.connection.redis
-    with suppress(StoreError), in_our_words():
+    with suppress(StoreError), translated_errors():
         if (caught := client.brpop(SPECIALISTS, timeout=CAUGHT_WITHIN_S)) is None:
             return None
         queue = caught[0].decode()

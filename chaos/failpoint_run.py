@@ -24,7 +24,7 @@ from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.system import System
 from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Stage, Tell
 from handoff_queue.shared.observability.failpoints import BEFORE
-from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
@@ -217,7 +217,7 @@ class Trial:
         for armed in self._armed:
             needs[armed.case.need] = armed.case.kind
         if Need.LOSE in needs:
-            with suppress(StoreError), in_our_words():
+            with suppress(StoreError), translated_errors():
                 delete_queue(self.on.fleet.connection.redis, SUBMISSIONS_QUEUE)
         if Need.END in needs and time.monotonic() - self._nudged_at > NUDGE_EVERY_S:
             self._nudged_at = time.monotonic()

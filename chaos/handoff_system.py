@@ -18,7 +18,7 @@ from handoff_queue.chaos.shapes import FACT_CHECKED, REJECTED, Shape
 from handoff_queue.chaos.system import Kind
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.checkpoints import ModelReplied
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
@@ -167,7 +167,7 @@ class Ours:
             for expected in course_of(job).values():
                 if expected.turns:  # a handoff without turns is done by a child job
                     handoffs.append((job.name, expected.id))
-        with in_our_words():
+        with translated_errors():
             pipe = self.client.store.connection.redis.pipeline(transaction=False)
             for name, handoff in handoffs:
                 pipe.hmget(

@@ -19,7 +19,7 @@ from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.chaos.spending import overruns_of
 from handoff_queue.chaos.strikes import Fault, Strike
 from handoff_queue.chaos.unwanted_calls import Air, Held, Quiet, strikes_at
-from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_LOOKS
+from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.types.job_options import Mode
 
 ENDS_LOOKS = (Fault.KILL_SUPERVISOR, Fault.KILL_REDIS, Fault.FREEZE)
@@ -143,7 +143,10 @@ class Books:
         too few strikes. Return '' if there is no such fault.
         """
         story = self.stories[name]
-        if story.is_not_looked_at_any_more and (struck := self._struck_looks(name)) < MAX_LOOKS:
+        if (
+            story.is_not_looked_at_any_more
+            and (struck := self._struck_looks(name)) < MAX_FAILED_EVALUATIONS
+        ):
             return f"looked at no more, though supervisors were struck only {struck} times"
         for handoff in sorted(story.broken_off(TOO_MANY_CLAIMS)):
             claims = self.held.get((name, handoff), ())

@@ -20,7 +20,7 @@ from handoff_queue.chaos.plan import SPECIALISTS
 from handoff_queue.chaos.process_pauses import Stops
 from handoff_queue.chaos.queue_messages import without_fair_order
 from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
-from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
@@ -179,7 +179,7 @@ class Killer:
             reached.unlink()
 
     def _with_redis(self, fault: Fault, do: Callable[[Any], None]) -> None:
-        with suppress(StoreError), in_our_words():
+        with suppress(StoreError), translated_errors():
             do(self.fleet.connection.redis)
             self._note(fault, EVERYBODY)
 

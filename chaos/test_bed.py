@@ -19,7 +19,7 @@ from handoff_queue.chaos.strikes import Strike, with_outages
 from handoff_queue.chaos.system import Kind, Made_co
 from handoff_queue.chaos.unwanted_calls import Held
 from handoff_queue.shared.local.run_directory import RunDirectory
-from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError, UserError
 from handoff_queue.shared.types.names import UNROUTED_QUEUE
 
@@ -79,7 +79,7 @@ class Stage(Generic[Made_co]):
         asked_at = time.time()
         called = {call.key for call in list(self.model.calls)}
         try:
-            with in_our_words():
+            with translated_errors():
                 self.fleet.connection.redis.ping()
             self.answered_at.append(asked_at)
             names = {running.name for running in self._at_work()}
@@ -170,7 +170,7 @@ class Stage(Generic[Made_co]):
         """Wait until there are no leaks, and return the remaining leaks."""
         until = time.monotonic() + TIDY_WITHIN_S
         while True:
-            with in_our_words():
+            with translated_errors():
                 rest = left_behind(
                     self.fleet.connection.redis, (*QUEUES, UNROUTED_QUEUE), was_struck=was_struck
                 )

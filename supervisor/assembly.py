@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import Celery, signals
 
-from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS, make_app, or_exit
+from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS, exits_on_error, make_app
 from handoff_queue.shared.broker.consumption_control import ConsumptionControl
 from handoff_queue.shared.broker.readiness import touch_while_alive
 from handoff_queue.shared.broker.task_outcome import (
@@ -138,7 +138,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     role_runner = RoleRunner(process.attempts, slots // 2, consumption.changed)
     end_tasks = EndTasks(
         process.store,
-        process.attempts.library,
+        process.attempts.payload_cache,
         app,
         end_broker_url,
         settings.on_end_tasks or (),
@@ -189,8 +189,8 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
         register(app, task_of(role), _role_task(supervisor, role))
     keep_unreadable(app, lambda: supervisor().process.store)
     worker = WorkerSignals(app)
-    worker.connect(signals.worker_init, or_exit(supervisor.starting))
-    worker.connect(signals.worker_ready, or_exit(supervisor.started))
+    worker.connect(signals.worker_init, exits_on_error(supervisor.starting))
+    worker.connect(signals.worker_ready, exits_on_error(supervisor.started))
     touch_while_alive(app)  # after the receiver that announces the process
     worker.connect(signals.worker_shutting_down, supervisor.stopping)
     worker.connect(signals.worker_shutdown, supervisor.stopped)

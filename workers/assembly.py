@@ -14,7 +14,7 @@ from typing import Any
 from celery import Celery, signals
 
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd
-from handoff_queue.shared.broker.celery_app import make_app, or_exit
+from handoff_queue.shared.broker.celery_app import exits_on_error, make_app
 from handoff_queue.shared.broker.consumption_control import ConsumptionControl
 from handoff_queue.shared.broker.publisher import publish
 from handoff_queue.shared.broker.readiness import touch_while_alive
@@ -247,9 +247,9 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
         register(app, task_of(name), _specialist(once, spec, wake))
     keep_unreadable(app, lambda: once().process.store)
     worker = WorkerSignals(app)
-    worker.connect(signals.worker_init, or_exit(once.starting))
-    worker.connect(signals.celeryd_after_setup, or_exit(once.check))
-    worker.connect(signals.worker_ready, or_exit(once.started))
+    worker.connect(signals.worker_init, exits_on_error(once.starting))
+    worker.connect(signals.celeryd_after_setup, exits_on_error(once.check))
+    worker.connect(signals.worker_ready, exits_on_error(once.started))
     touch_while_alive(app)  # after the receiver that announces the process
     worker.connect(signals.worker_shutting_down, once.stopping)
     worker.connect(signals.worker_shutdown, once.stopped)
@@ -267,7 +267,7 @@ def _specialist(once: _Once, spec: SpecialistSpec, wake: Any) -> Any:
             ended = run_handoff(
                 worker.process.attempts, worker.registry, wake, spec, handoff, message, once.host
             )
-            if ended.how is AttemptEnd.HELD:
+            if ended.end is AttemptEnd.HELD:
                 once.held(spec.name)
             return ended
 

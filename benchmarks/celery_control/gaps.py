@@ -24,7 +24,7 @@ from handoff_queue.chaos.shapes import Shape
 from handoff_queue.chaos.system import Kind, Made_co, System
 from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Stage, Tell
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
-from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 
 STUCK_AFTER_S = 4.0
@@ -173,7 +173,7 @@ def _ends(on: Stage[System], names: dict[Gap, str]) -> dict[Gap, bool]:
     while on.open and time.monotonic() < until:
         on.look()
         time.sleep(LOOK_EVERY_S)
-    with in_our_words():
+    with translated_errors():
         ends: dict[Gap, bool] = {}
         for gap, name in names.items():
             ends[gap] = name in on.system.ended([name])

@@ -26,7 +26,7 @@ from handoff_queue.chaos.plan import SPECIALISTS, CallKey, PlannedJob
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.chaos.system import OVERRUNS, Kind
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
-from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import ModelError, StoreUnavailable
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
@@ -84,7 +84,7 @@ class Plain:
     def submit(self, job: PlannedJob) -> None:
         if job.name in self._submitted:
             return
-        with _in_our_words():
+        with _translated_errors():
             self.app.send_task(
                 control.PLAN,
                 args=(job.name,),
@@ -100,7 +100,7 @@ class Plain:
 
     def stuck(self, names: Collection[str]) -> set[str]:
         client, now = self.fleet.connection.redis, time.monotonic()
-        with in_our_words():
+        with translated_errors():
             messages: list[bytes] = []
             for key in client.scan_iter(_type="list"):
                 if not key.decode().startswith(control.NOTES):
@@ -139,7 +139,7 @@ class Plain:
         """Return the times at which each handoff of a job finished, and at which the job
         ended, with the key ''. Unix seconds.
         """
-        with in_our_words():
+        with translated_errors():
             notes = self.fleet.connection.redis.lrange(control.notes_of(name), 0, -1)
         times = defaultdict[str, tuple[float, ...]](tuple)
         for what, at in map(json.loads, notes):
@@ -155,7 +155,7 @@ def _arguments(message: bytes) -> str:
 
 
 @contextmanager
-def _in_our_words() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
     try:
         yield
     except OperationalError as error:

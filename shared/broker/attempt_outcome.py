@@ -32,7 +32,7 @@ class AttemptEnd(StrEnum):
     """This process cannot run the handoff now: the message goes back to its queue."""
 
 
-WITHOUT_A_CLAIM = {
+OUTCOME_OF_REFUSAL = {
     ClaimVerdict.BUSY: AttemptEnd.ELSEWHERE,
     ClaimVerdict.PARKED: AttemptEnd.ELSEWHERE,
     ClaimVerdict.PAUSED: AttemptEnd.HELD,
@@ -44,7 +44,7 @@ WITHOUT_A_CLAIM = {
 class AttemptOutcome:
     """Outcome of an attempt."""
 
-    how: AttemptEnd
+    end: AttemptEnd
     why: str = ""
     result: HandoffResult | None = None
     parts_left: int = -1

@@ -62,7 +62,7 @@ def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
         raise SystemExit(error.exit_code) from None
 
 
-def or_exit(begins: Callable[..., None]) -> Callable[..., None]:
+def exits_on_error(begins: Callable[..., None]) -> Callable[..., None]:
     """Return the receiver of a Celery signal, changed so that an error in it ends the worker.
     Celery logs such an error and continues: the worker would take messages that it cannot run.
     """

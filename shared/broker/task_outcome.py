@@ -253,7 +253,7 @@ def _parsed(store: Store, role: str, text: object) -> AgentHandoff:
 
 
 def _end(task: Any, ended: AttemptOutcome) -> str:
-    match ended.how:
+    match ended.end:
         case AttemptEnd.FINISHED:
             tell_parts_left(task, ended.parts_left)
             if ended.result is not None and ended.result.status is ResultStatus.FAILED:
@@ -263,8 +263,8 @@ def _end(task: Any, ended: AttemptOutcome) -> str:
             log.info("handed back", why=ended.why)
             raise Reject(ended.why, requeue=True)
         case AttemptEnd.HELD | AttemptEnd.PARKED:
-            log.info(f"handoff {ended.how}", why=ended.why)
-            raise TaskWaits(f"{ended.how}: {ended.why}")
+            log.info(f"handoff {ended.end}", why=ended.why)
+            raise TaskWaits(f"{ended.end}: {ended.why}")
         case AttemptEnd.UNWANTED:
             log.info("handoff not wanted", why=ended.why)
             raise TaskUnwanted(ended.why)

@@ -301,10 +301,10 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         Args:
             queues: most messages of each queue.
         """
-        TAKE.under(self.key_prefix).say(connection, take_order(queues))
+        TAKE.under(self.key_prefix).send(connection, take_order(queues))
 
     def _answer(self, connection: Any) -> Any:
-        return TAKE.under(self.key_prefix).heard(connection.read_response, connection)
+        return TAKE.under(self.key_prefix).read_reply(connection.read_response, connection)
 
     def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
         """Take the first message of the fair order for a popped element. Return None if the

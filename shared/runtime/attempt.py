@@ -17,7 +17,7 @@ from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.broker.attempt_outcome import (
-    WITHOUT_A_CLAIM,
+    OUTCOME_OF_REFUSAL,
     AttemptEnd,
     AttemptOutcome,
     figures_of,
@@ -94,7 +94,7 @@ class Attempts:
     worker: str
     """Name of this process: host name and process id."""
     leases: Leases
-    library: PayloadCache
+    payload_cache: PayloadCache
     models: Models
 
     def attempt(
@@ -184,7 +184,7 @@ class Attempts:
         """
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
             return AttemptOutcome(
-                WITHOUT_A_CLAIM.get(claim.verdict, AttemptEnd.UNWANTED), claim.verdict.value
+                OUTCOME_OF_REFUSAL.get(claim.verdict, AttemptEnd.UNWANTED), claim.verdict.value
             )
         handoff, runner = ready.handoff, ready.runner
         if isinstance(runner, HandoffResult):
@@ -274,7 +274,7 @@ class Attempts:
             spec = grant_spec(pinned, own)
         else:
             spec = pinned
-        books = self.library.of_job(
+        books = self.payload_cache.of_job(
             handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline
         )
         fitting = fit(handoff, spec, loaded, books)
@@ -320,7 +320,7 @@ class Attempts:
             if artifact.kind == "documents":
                 manifest = artifact.manifest.digest
                 break
-        texts = self.library.payloads(
+        texts = self.payload_cache.payloads(
             handoff.job_id,
             [handoff.specialist, *([manifest] if manifest else [])],
             results=result_digests,
@@ -336,7 +336,7 @@ class Attempts:
                 previous[digest] = result_in(texts[digest])
         loaded = LoadedPayloads(results=results, previous=previous)
         if manifest:
-            loaded = replace(loaded, manifest=self.library.manifest(texts[manifest]))
+            loaded = replace(loaded, manifest=self.payload_cache.manifest(texts[manifest]))
         return spec, loaded
 
     def _finish(
@@ -350,7 +350,7 @@ class Attempts:
         """Store the result with its consequences, and return the outcome."""
         text = result.to_json()
         finished = finished_event(result, self.worker, text)
-        self.library.remember((text, *followed.payloads))
+        self.payload_cache.remember((text, *followed.payloads))
         done = finish(claim, claim.end(result, (finished, *followed.events), followed.payloads))
         if log.isEnabledFor(logging.INFO):
             log.info("handoff finished", **figures_of(claim, handoff, result, done.recorded[0].at))

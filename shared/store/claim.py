@@ -107,7 +107,7 @@ class Claim:
     keep_s: int
     verdict: ClaimVerdict
     pacing: RateLimiter
-    look: str = ""
+    evaluation_id: str = ""
     """Id of the evaluation that continues when the handoff has ended: see `ClaimRequest`."""
     checkpoints: tuple[Checkpoint, ...] = ()
     unreadable: str | None = None
@@ -264,7 +264,7 @@ class Claim:
             len(events),
             int(result.status in URGENT),
             int(self.keeps_turns),
-            self.look,
+            self.evaluation_id,
             result.status.value,
             self.pacing.usage_of_lane(result.usage),
             len(kept),

@@ -40,8 +40,8 @@ def past_claims_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
     """Return the claims that ended without a result, in order, from a handoff's hash. The
     store keeps the newest 20.
     """
-    stints: list[PastClaim] = []
+    past_claims: list[PastClaim] = []
     for line in fields.get(b"stints", b"").decode().splitlines():
         began_ms, ended_ms, left, worker = line.split(" ", 3)
-        stints.append(PastClaim(worker, int(began_ms) / 1000, int(ended_ms) / 1000, left))
-    return tuple(stints)
+        past_claims.append(PastClaim(worker, int(began_ms) / 1000, int(ended_ms) / 1000, left))
+    return tuple(past_claims)

@@ -21,8 +21,8 @@ from handoff_queue.shared.store.payloads import unpack
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import (
     Connection,
-    in_our_words,
     retry_until_answered,
+    translated_errors,
 )
 from handoff_queue.shared.store.script_arguments import retention_arguments, worst_case_argument
 from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
@@ -36,7 +36,7 @@ MAX_CLAIMS = 3
 """Claims of a handoff without progress. A handoff that was claimed this often probably freezes
 its process, so the next claim ends it as failed.
 """
-MAX_LOOKS = MAX_CLAIMS
+MAX_FAILED_EVALUATIONS = MAX_CLAIMS
 """Evaluations of a job that may fail to end before the job fails (`evaluation_lease.py`)."""
 CLAIM_PATIENCE_S = 3.0
 """Seconds for which a claim is repeated while Redis does not answer. Most restarts take less,
@@ -65,7 +65,7 @@ class ClaimRequest:
     """Deadline of the handoff, in Unix seconds."""
     max_seconds: int | None = None
     """Seconds that the handoff may take, counted from its first claim."""
-    look: str = ""
+    evaluation_id: str = ""
     """Evaluation id of the supervisor that runs the handoff in its own process and decides the
     next step. The end of the handoff resumes that evaluation; the next commit ends it. Empty:
     none.
@@ -169,7 +169,7 @@ class Claims:
         """
         if not handoff_ids:
             return {}
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for handoff_id in handoff_ids:
                 pipe.lrange(keys.turns(job_id, handoff_id), 0, -1)
@@ -227,7 +227,7 @@ class Claims:
             job_id=wanted.job_id,
             handoff_id=wanted.handoff_id,
             fence=wanted.fence,
-            look=wanted.look,
+            evaluation_id=wanted.evaluation_id,
             lease_s=self._settings.lease_s,
             keep_s=self._settings.retention_s,
             verdict=ClaimVerdict(verdict.decode()),

@@ -147,7 +147,7 @@ class DailyBudgets:
         left_ms, of_tenant, of_all = self._connection.script("daily_budget", [keys.CAPS], [tenant])
         return TodaysBudgets(DaySpending(*of_all), DaySpending(*of_tenant), int(left_ms) / 1000)
 
-    def spent_up(self, tenant: str) -> str | None:
+    def budget_problem(self, tenant: str) -> str | None:
         """Return one line with the cap of today that is spent or leaves too little for a new
         job, and the time at which the next day begins; None if there is enough.
         """

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.message import Message, digest_of
@@ -131,7 +131,7 @@ class DeadLetters:
         )
 
     def _add(self, letter: DeadLetter) -> None:
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.lpush(keys.DEAD, letter.to_json())
             pipe.ltrim(keys.DEAD, 0, KEEP_AT_MOST - 1)
@@ -162,20 +162,20 @@ class DeadLetters:
         Raises:
             MalformedMessage: this version cannot read one of the letters.
         """
-        with in_our_words():
+        with translated_errors():
             stored = self._connection.redis.lrange(keys.DEAD, 0, count - 1)
         return list(map(DeadLetter.from_json, stored))
 
     def drop(self, letter: DeadLetter) -> bool:
         """Delete the letter. Return False if another process or retention had deleted it."""
-        with in_our_words():
+        with translated_errors():
             return int(self._connection.redis.lrem(keys.DEAD, 1, letter.to_json())) > 0
 
     def drop_all(self) -> int:
         """Delete all letters and return their number. A letter that arrives during the call is
         deleted and counted, or stays.
         """
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=True)
             pipe.llen(keys.DEAD)
             pipe.unlink(keys.DEAD)

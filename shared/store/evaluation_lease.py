@@ -20,11 +20,11 @@ heartbeat by Redis's clock. This time usually is the beginning of the evaluation
   in which Redis was unreachable does not count (`parts/outage_grace.lua`). The thread that renews
   leases sends a heartbeat for an evaluation that takes longer than a third of a lease.
 - All evaluations that began before the first one was given up count as one failure. Otherwise a
-  machine that is switched off would end its jobs. After `MAX_LOOKS` failures the job ends.
+  machine that is switched off would end its jobs. After `MAX_FAILED_EVALUATIONS` failures the job ends.
 - Before an evaluation is given up, its wake-up counts as lost, and other evaluations begin. At most
-  `MAX_LOOKS` run at once, and evaluations within `TOGETHER_S` count as one.
+  `MAX_FAILED_EVALUATIONS` run at once, and evaluations within `TOGETHER_S` count as one.
 - After a failure, one evaluation at a time tests whether the job still freezes its process. After
-  `MAX_LOOKS` failures, one evaluation at a time tries to end the job. Further evaluations do not
+  `MAX_FAILED_EVALUATIONS` failures, one evaluation at a time tries to end the job. Further evaluations do not
   begin.
 
 A supervisor that gets SIGTERM finishes its evaluation first. An evaluation that was
@@ -40,7 +40,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claims import MAX_LOOKS
+from handoff_queue.shared.store.claims import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.journal import READ_AT_MOST, Journal, parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
@@ -70,18 +70,18 @@ class EvaluationLease:
         call is the same evaluation.
 
         Raises:
-            PoisonJob: evaluations of the job failed to end `MAX_LOOKS` times in a row. This one is
+            PoisonJob: evaluations of the job failed to end `MAX_FAILED_EVALUATIONS` times in a row. This one is
                 noted.
             TooManyEvaluators: as many evaluations as may run have not ended. This one is not noted,
                 and the job is due again soon.
         """
-        most = [READ_AT_MOST, MAX_LOOKS]
+        most = [READ_AT_MOST, MAX_FAILED_EVALUATIONS]
         frozen_s = self.lease_s * FROZEN_AFTER_LEASES
         times_ms = [int(frozen_s * 1000), int(TOGETHER_S * 1000), int(self.lease_s * 1000)]
         verdict, entries = self._evaluate("begin", after, *most, *times_ms)
         if verdict == b"frozen":
             raise PoisonJob(
-                f"the evaluations of {self.job_id} never ended, {MAX_LOOKS} times in a row"
+                f"the evaluations of {self.job_id} never ended, {MAX_FAILED_EVALUATIONS} times in a row"
             )
         if verdict == b"crowded":
             raise TooManyEvaluators(f"the processes that evaluate {self.job_id} now may be frozen")

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import readable
-from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 
 MOST = 2**53
 """The largest whole number that Lua and JSON readers hold exactly."""
@@ -68,7 +68,7 @@ class History:
             StoreUnavailable: Redis is unreachable.
         """
         names = sorted(set(roles))
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.lrange(keys.history(name), 0, -1)

@@ -10,7 +10,7 @@ from typing import Any
 import redis
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import CLUSTER, Connection, in_our_words
+from handoff_queue.shared.store.redis.connection import CLUSTER, Connection, translated_errors
 from handoff_queue.shared.store.stored_names import name_in
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UnusableRedis
 
@@ -55,7 +55,7 @@ class Health:
             StoreUnavailable: Redis cannot be reached, or refuses the client.
             UnusableRedis: Redis is a cluster.
         """
-        with in_our_words():
+        with translated_errors():
             info: dict[str, Any] = self._connection.redis.info()
         _refuse_a_cluster(info)
         version_parts = str(info.get("redis_version", "")).split(".")
@@ -72,7 +72,7 @@ class Health:
 
     def refuse_a_cluster(self) -> None:
         """Raise `UnusableRedis` if Redis is a cluster. Do nothing if Redis does not allow INFO."""
-        with in_our_words(), suppress(redis.exceptions.NoPermissionError):
+        with translated_errors(), suppress(redis.exceptions.NoPermissionError):
             _refuse_a_cluster(self._connection.redis.info("cluster"))
 
     def refusal(self) -> str | None:
@@ -83,7 +83,7 @@ class Health:
         to a key that never exists.
         """
         try:
-            with in_our_words():
+            with translated_errors():
                 self._connection.redis.setrange(keys.NOTHING, 0, "")
         except StoreUnavailable as error:
             return str(error)
@@ -96,7 +96,7 @@ class Health:
         Args:
             mark: part of maxmemory, from 0 to 1. Redis without a maxmemory always has room.
         """
-        with in_our_words():
+        with translated_errors():
             info: dict[str, Any] = self._connection.redis.info("memory")
         most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
         if not most or used <= mark * most:
@@ -108,7 +108,7 @@ class Health:
 
     def messages(self, queues: Sequence[str]) -> dict[str, int]:
         """Return the number of messages in each queue, in one round trip."""
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
                 pipe.llen(queue)
@@ -116,7 +116,7 @@ class Health:
 
     def depths(self) -> list[QueueDepth]:
         """Return the depth of every queue to which a handoff was ever published, by name."""
-        with in_our_words():
+        with translated_errors():
             queues = sorted(map(name_in, self._connection.redis.hkeys(keys.QUEUES)))
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
@@ -128,7 +128,7 @@ class Health:
     def _setting(self, name: str) -> str | None:
         """Return a setting, or None if a hosted Redis or an ACL refuses CONFIG."""
         try:
-            with in_our_words():
+            with translated_errors():
                 value = self._connection.redis.config_get(name).get(name)
         except StoreUnavailable as error:
             if "cannot be reached" in str(error):

@@ -17,7 +17,7 @@ from handoff_queue.shared.store.jobs import (
     job_standing,
 )
 from handoff_queue.shared.store.journal import parse_stream_entry
-from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.stored_names import handoff_id_in
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.events import Recorded, Routed
@@ -173,7 +173,7 @@ class JobSummaries:
         decision yet. Only the first events are read, because a job issues few steps before the
         decision.
         """
-        with in_our_words():
+        with translated_errors():
             entries = self._connection.redis.xrange(keys.log(job_id), count=HEAD_EVENTS)
         for entry in entries:
             if isinstance(event := parse_stream_entry(entry).event, Routed):

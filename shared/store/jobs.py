@@ -10,7 +10,7 @@ from itertools import islice
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_history import PastClaim, past_claims_of
-from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.stored_names import job_id_in
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField
@@ -54,7 +54,7 @@ class HandoffStanding:
     """Claims since the handoff last made progress."""
     lost_claims: int = 0
     """Claims of the handoff that were lost with their process."""
-    stints: tuple[PastClaim, ...] = ()
+    past_claims: tuple[PastClaim, ...] = ()
     """Claims that ended without a result, in order."""
     claimed_at: float | None = None
     """Beginning of the claim that holds or that ended with a result; None if there is none."""
@@ -151,7 +151,7 @@ class Jobs:
 
     def standings(self, job_ids: Sequence[JobId]) -> list[JobStanding]:
         """Return the standing of each job, in one round trip; unknown jobs are left out."""
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.hgetall(keys.job(job_id))
@@ -165,7 +165,7 @@ class Jobs:
 
     def tenant(self, job_id: JobId) -> str:
         """Return the tenant of a job; the default tenant if the job does not exist."""
-        with in_our_words():
+        with translated_errors():
             tenant = self._connection.redis.hget(keys.job(job_id), "tenant")
         return tenant.decode() if tenant else DEFAULT_TENANT
 
@@ -226,7 +226,7 @@ class Jobs:
         for handoff_id in handoff_ids:
             names += [keys.handoff(job_id, handoff_id), keys.turns(job_id, handoff_id)]
             due_members.append(f"{job_id}/{handoff_id}")
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.unlink(*names)
             pipe.zrem(keys.JOBS, job_id)
@@ -275,7 +275,7 @@ class Jobs:
         has deleted. Older jobs that still exist stay.
         """
         redis, remaining = self._connection.redis, 0
-        with in_our_words():
+        with translated_errors():
             while old := redis.zrange(
                 keys.JOBS, "-inf", unix_s * 1000, byscore=True, offset=remaining, num=FORGET_AT_ONCE
             ):
@@ -342,7 +342,7 @@ def hashes_of(
     """Return the hashes of handoffs, in one round trip; unknown handoffs are left out."""
     if not handoff_ids:
         return {}
-    with in_our_words():
+    with translated_errors():
         pipe = connection.redis.pipeline(transaction=False)
         for handoff_id in handoff_ids:
             pipe.hgetall(keys.handoff(job_id, handoff_id))
@@ -375,7 +375,7 @@ def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
         worker=fields.get(b"worker", b"").decode(),
         claims=number(b"claims"),
         lost_claims=number(b"lost_claims"),
-        stints=past_claims_of(fields),
+        past_claims=past_claims_of(fields),
         claimed_at=seconds(b"claimed_at"),
         turns=number(b"turns"),
         tool_calls=number(b"tools"),

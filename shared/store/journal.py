@@ -9,7 +9,7 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.payloads import payload_arguments
-from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import json_argument
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
@@ -77,9 +77,9 @@ class Commit:
     """
     after: JobId | None = None
     """A job that must exist, or None."""
-    look: str = ""
+    evaluation_id: str = ""
     """Id of the evaluation that ends with the commit; empty if none."""
-    insists: bool = False
+    forces_end: bool = False
     """True to end the job without the results that arrived since the decision. In a job of
     thousands of steps there is always a newer result.
     """
@@ -150,7 +150,7 @@ class Journal:
             "fields": dict(commit.fields),
             "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
             "keep_ms": self._keep_ms + sum(map(_takes_ms, commit.events)),
-            "look": commit.look,
+            "look": commit.evaluation_id,
         }
         order |= _issues_of(commit)
         order |= _optional_fields(commit)
@@ -223,7 +223,7 @@ class Journal:
         """Return the events after a version, oldest first."""
         recorded: list[Recorded] = []
         while True:
-            with in_our_words():
+            with translated_errors():
                 entries = self._connection.redis.xrange(
                     keys.log(job_id), min=f"{after + 1}-0", count=READ_AT_MOST
                 )
@@ -234,7 +234,7 @@ class Journal:
 
     def first_events(self, job_ids: Sequence[JobId]) -> dict[JobId, Event]:
         """Return the first event of each existing job, in one round trip."""
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.xrange(keys.log(job_id), count=1)
@@ -247,7 +247,7 @@ class Journal:
 
     def follow(self, job_id: JobId, after: int, wait_s: float) -> list[Recorded]:
         """Return the events after a version, and wait up to `wait_s` seconds for the first one."""
-        with in_our_words():
+        with translated_errors():
             answer = self._connection.waiting.xread(
                 {keys.log(job_id): f"{after}-0"},
                 block=max(1, int(wait_s * 1000)),
@@ -272,7 +272,7 @@ class Journal:
             job with an event that this version cannot read.
 
         Raises:
-            StoreUnavailable: see `in_our_words`.
+            StoreUnavailable: see `translated_errors`.
         """
         streams: dict[str, str] = {}
         jobs: dict[bytes, JobId] = {}
@@ -280,7 +280,7 @@ class Journal:
             key = keys.log(job_id)
             streams[key] = f"{version}-0"
             jobs[f"{self._connection.prefix}{key}".encode()] = job_id
-        with in_our_words():
+        with translated_errors():
             answer = self._connection.waiting.xread(
                 streams, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST_OF_EACH
             )
@@ -289,7 +289,9 @@ class Journal:
             events_by_job[jobs[stream]] = _parsed(entries)
         return events_by_job
 
-    def set_due(self, job_id: JobId, due_at: float | None, version: int, look: str = "") -> None:
+    def set_due(
+        self, job_id: JobId, due_at: float | None, version: int, evaluation_id: str = ""
+    ) -> None:
         """Set the time at which the sweeper must evaluate the job again.
 
         If the journal is no longer at `version`, the time stays: the event that arrived in the
@@ -297,15 +299,17 @@ class Journal:
 
         Args:
             due_at: Unix time in seconds, or None for never.
-            look: id of the evaluation that ends with this call; empty if none.
+            evaluation_id: id of the evaluation that ends with this call; empty if none.
         """
         if due_at is None:
             due_ms = -1
         else:
             due_ms = int(due_at * 1000)
-        self._connection.script("set_due", [keys.job(job_id), keys.DUE], [version, due_ms, look])
+        self._connection.script(
+            "set_due", [keys.job(job_id), keys.DUE], [version, due_ms, evaluation_id]
+        )
 
-    def record_failure(self, job_id: JobId, look: str = "") -> int:
+    def record_failure(self, job_id: JobId, evaluation_id: str = "") -> int:
         """Record a failed evaluation. The sweeper wakes the job again after a delay that
         doubles with each failure.
 
@@ -313,11 +317,13 @@ class Journal:
         exist.
 
         Args:
-            look: id of the evaluation that ends with this call; empty if none.
+            evaluation_id: id of the evaluation that ends with this call; empty if none.
         """
         return int(
             self._connection.script(
-                "record_failure", [keys.job(job_id), keys.DUE], [LONGEST_RETRY_DELAY_MS, look]
+                "record_failure",
+                [keys.job(job_id), keys.DUE],
+                [LONGEST_RETRY_DELAY_MS, evaluation_id],
             )
         )
 
@@ -401,7 +407,7 @@ def _optional_fields(commit: Commit) -> dict[str, Any]:
 
 def _regardless(commit: Commit) -> bool:
     """Return whether the commit is valid even if results have arrived since the decision."""
-    is_forced_end = commit.insists and _ends_job(commit)
+    is_forced_end = commit.forces_end and _ends_job(commit)
     return is_forced_end or (bool(commit.events) and all(map(_hands_out, commit.events)))
 
 

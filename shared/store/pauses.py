@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.stored_names import name_in
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.message import Message
@@ -41,7 +41,7 @@ class Pauses:
     def pause(self, role: str, reason: str) -> None:
         """Pause a role from now on. A second pause replaces the reason."""
         pause = Pause(at=self._connection.now(), reason=reason)
-        with in_our_words():
+        with translated_errors():
             self._connection.redis.hset(keys.PAUSED, role, pause.to_json())
 
     def resume(self, role: str) -> int | None:
@@ -55,13 +55,13 @@ class Pauses:
 
     def all(self) -> dict[str, Pause]:
         """Return all pauses by role."""
-        with in_our_words():
+        with translated_errors():
             stored = self._connection.redis.hgetall(keys.PAUSED)
         return pauses_in(stored)
 
     def roles(self) -> frozenset[str]:
         """Return the names of the paused roles."""
-        with in_our_words():
+        with translated_errors():
             roles = self._connection.redis.hkeys(keys.PAUSED)
         return frozenset(map(name_in, roles))
 

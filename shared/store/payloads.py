@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import readable
-from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.types.errors import StoreError, UnreadablePayload
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -146,7 +146,7 @@ class PayloadStore:
         wanted = list(dict.fromkeys((*digests, *results)))
         if not wanted:
             return {}
-        with in_our_words():
+        with translated_errors():
             stored = dict(zip(wanted, self._redis.hmget(keys.blobs(job_id), wanted), strict=True))
         missing: list[str] = []
         for digest in digests:
@@ -176,7 +176,7 @@ class PayloadStore:
         if not wanted:
             return {}
         small: list[str] = []
-        with in_our_words():
+        with translated_errors():
             pipe = self._redis.pipeline(transaction=False)
             for digest in wanted:
                 pipe.hstrlen(blobs, digest)
@@ -195,7 +195,7 @@ class PayloadStore:
         """Return the answer that a handoff is writing; '' if there is no draft, or if it
         cannot be read.
         """
-        with in_our_words():
+        with translated_errors():
             stored = self._redis.hget(keys.blobs(job_id), keys.draft(handoff_id))
         try:
             if stored is not None:
@@ -241,7 +241,7 @@ class PayloadStore:
         """Store the texts by digest for `work_s` seconds and the retention time. A text that
         is stored already stays unchanged.
         """
-        with in_our_words():
+        with translated_errors():
             pipe = self._redis.pipeline(transaction=False)
             for digest, text in texts.items():
                 pipe.set(keys.document(digest), pack(text), ex=self._stay_s(work_s), nx=True)
@@ -255,7 +255,7 @@ class PayloadStore:
         """
         if not digests:
             return {}
-        with in_our_words():
+        with translated_errors():
             stored = self._redis.mget(list(map(keys.document, digests)))
         texts: dict[str, str] = {}
         for digest, value in zip(digests, stored, strict=True):
@@ -273,7 +273,7 @@ class PayloadStore:
         """
         self.missing_documents([document.digest], work_s)
         self.put_documents({document.digest: text}, work_s)
-        with in_our_words():
+        with translated_errors():
             pages = keys.fetched(job_id)
             # other handoffs of the job may need the pages for longer
             stay_s = max(self._stay_s(work_s), self._redis.ttl(pages))
@@ -288,6 +288,6 @@ class PayloadStore:
 
     def fetched(self, job_id: JobId) -> list[Document]:
         """Return the pages that were fetched for this job, without entries that cannot be read."""
-        with in_our_words():
+        with translated_errors():
             texts = self._redis.hvals(keys.fetched(job_id))
         return readable(texts, Document.from_json, keys.fetched(job_id))

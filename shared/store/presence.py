@@ -14,7 +14,7 @@ from typing import Any, Literal
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.pauses import Pause, pause_in, pauses_in
-from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.stored_names import name_in
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -106,7 +106,7 @@ class PresenceStore:
 
     def announce(self, announcement: Announcement) -> None:
         """Announce this worker for another `ANNOUNCED_FOR_S`."""
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.set(keys.worker(announcement.worker), announcement.to_json(), ex=ANNOUNCED_FOR_S)
             self._serve(pipe, _members(announcement))
@@ -114,7 +114,7 @@ class PresenceStore:
 
     def withdraw(self, announcement: Announcement) -> None:
         """Withdraw the announcement of a worker that takes no more messages."""
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.delete(keys.worker(announcement.worker))
             pipe.zrem(keys.SERVING, "", *_members(announcement))
@@ -126,7 +126,7 @@ class PresenceStore:
         Return the time at which the caps of a day were set, in Unix ms by Redis's clock, as
         `DailyBudgets.set_caps` stored it; 0 if Redis has no caps.
         """
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             if node is not None:
                 pipe.set(keys.supervisor(name), node.to_json(), ex=ANNOUNCED_FOR_S)
@@ -139,7 +139,7 @@ class PresenceStore:
 
     def withdraw_supervisor(self, name: str) -> None:
         """Withdraw the announcement of a supervisor that takes no more messages."""
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.zrem(keys.SERVING, f"{SUPERVISOR_QUEUE}/{name}")
             pipe.delete(keys.supervisor(name))
@@ -208,7 +208,7 @@ class PresenceStore:
     def _live_names(self) -> tuple[list[str], list[str]]:
         """Return the names of the live supervisors and of the live workers, each in order."""
         now_ms = self._connection.now() * 1000
-        with in_our_words():
+        with translated_errors():
             members = self._connection.redis.zrangebyscore(keys.SERVING, now_ms, "+inf")
         supervisors: set[str] = set()
         workers: set[str] = set()
@@ -224,7 +224,7 @@ class PresenceStore:
         """Return the value at each key; None if it is missing or larger than
         `MOST_ANNOUNCED_BYTES`.
         """
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for key in announced_at:
                 pipe.getrange(key, 0, MOST_ANNOUNCED_BYTES)
@@ -255,7 +255,7 @@ class PresenceStore:
                     (announcement, spec)
                 )
         names = sorted(by_name)
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.llen(queue_of(name))

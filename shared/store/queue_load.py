@@ -8,7 +8,7 @@ from itertools import starmap
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fleet_history import MOST
-from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.stored_names import name_in
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
@@ -130,7 +130,7 @@ class FleetLoadReader:
             [MOST_AT_WORK],
         )
         at = int(at_ms) / 1000
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.zrangebyscore(keys.SERVING, at_ms, "+inf")
             pipe.hkeys(keys.QUEUES)
@@ -159,7 +159,7 @@ class FleetLoadReader:
 
     def _waiting(self, roles: list[str]) -> dict[str, QueueBacklog]:
         """Return the backlog of each role's queue, in one round trip."""
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
                 for waiting in (keys.WAITING + role, keys.HELD + role):
@@ -179,7 +179,7 @@ class FleetLoadReader:
 
     def _lanes(self, names: list[str], at: float) -> tuple[RateLimitBucket, ...]:
         """Return the rate-limit buckets of these names, in one round trip."""
-        with in_our_words():
+        with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.hgetall(keys.pace(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handoff_queue.shared.observability.trace_ids import StoredTrace
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.types.ids import JobId
 
 
@@ -20,7 +20,7 @@ class Traces:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with in_our_words():
+        with translated_errors():
             traceparent, parent = self._connection.redis.hmget(
                 keys.job(job_id), "traceparent", "parent"
             )

@@ -367,7 +367,7 @@ class Admission:
 
     def _spent_up(self, tenant: str) -> str | None:
         if tenant not in self._spent:
-            self._spent[tenant] = self._store.daily_budgets.spent_up(tenant)
+            self._spent[tenant] = self._store.daily_budgets.budget_problem(tenant)
         return self._spent[tenant]
 
 

@@ -74,8 +74,8 @@ def hand_over(
     store: Store,
     state: JobState,
     step: Step,
-    words: ResultTexts,
-    into: PendingWrites,
+    texts: ResultTexts,
+    writes: PendingWrites,
     answer_schema: Mapping[str, Any] | None = None,
     contract: SpecialistSpec | None = None,
 ) -> None:
@@ -86,7 +86,7 @@ def hand_over(
     gets the handoff. Otherwise a new job gets it.
 
     Args:
-        words: texts of the step's remarks.
+        texts: texts of the step's remarks.
         answer_schema: see `step_handoff`.
         contract: see `step_handoff`.
     """
@@ -95,7 +95,7 @@ def hand_over(
     if job_id:
         before = fold(job_id, None, store.journal.read(job_id))
     child = child_of(state, step.id, job_id if before and has_gaps_alone(before) else None)
-    handoff = step_handoff(state, step, SPEC, SPEC.content_digest, words, answer_schema, contract)
+    handoff = step_handoff(state, step, SPEC, SPEC.content_digest, texts, answer_schema, contract)
     budget: dict[str, int] = {}
     for name in ("max_turns", "max_tokens", "max_microusd"):
         limit = getattr(child.limits, name)
@@ -103,11 +103,11 @@ def hand_over(
             budget[name] = limit
     limits = handoff.limits.model_copy(update=budget)
     handoff = handoff.model_copy(update={"limits": limits})
-    into.ref(SPEC.to_json())
+    writes.ref(SPEC.to_json())
     counts = fan_ins_to_count(state, state.dependents[step.id])
-    issued = issued_event(handoff, into.ref(handoff.to_json()), counts=counts)
-    into.events.append(issued.model_copy(update={"child": child}))
-    into.effects.append(StartChild(handoff.handoff_id))
+    issued = issued_event(handoff, writes.ref(handoff.to_json()), counts=counts)
+    writes.events.append(issued.model_copy(update={"child": child}))
+    writes.effects.append(StartChild(handoff.handoff_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,9 @@ class EarlierChild:
 class ChildJobs:
     """Starts child jobs, and gives their results to their parents."""
 
-    def __init__(self, store: Store, library: PayloadCache, dispatcher: Dispatcher) -> None:
+    def __init__(self, store: Store, payload_cache: PayloadCache, dispatcher: Dispatcher) -> None:
         self._store = store
-        self._library = library
+        self._payload_cache = payload_cache
         self._dispatcher = dispatcher
 
     def start(self, state: JobState, handoff_id: HandoffId) -> None:
@@ -198,7 +198,9 @@ class ChildJobs:
     ) -> Commit:
         """Return the commit that submits a new child job."""
         digest = handed_over.handoff.digest
-        handoff = AgentHandoff.from_json(self._library.payloads(state.job_id, [digest])[digest])
+        handoff = AgentHandoff.from_json(
+            self._payload_cache.payloads(state.job_id, [digest])[digest]
+        )
         submitted = state.submitted
         known: dict[StepId, BlobRef] = {}
         for context_result in handoff.context:
@@ -230,7 +232,7 @@ class ChildJobs:
         payloads = [request]
         if submitted.manifest:
             digests = [submitted.manifest.digest]
-            payloads.extend(self._library.payloads(state.job_id, digests).values())
+            payloads.extend(self._payload_cache.payloads(state.job_id, digests).values())
         if schema:
             payloads.append(schema)
         payloads.extend(texts)
@@ -324,7 +326,7 @@ class ChildJobs:
         )
 
     def _texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
-        return self._library.payloads(
+        return self._payload_cache.payloads(
             state.job_id, [], results=[result.digest for result in results]
         )
 

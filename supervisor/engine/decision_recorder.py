@@ -100,7 +100,7 @@ if TYPE_CHECKING:
 
 
 def pin_spec(
-    state: JobState, name: str, library: PayloadCache, roles: PresenceStore
+    state: JobState, name: str, payload_cache: PayloadCache, roles: PresenceStore
 ) -> tuple[SpecialistSpec, str, str | None]:
     """Return a specialist's spec, its digest, and its text if the text must be stored.
 
@@ -109,7 +109,7 @@ def pin_spec(
     """
     pinned = state.specialists.get(name)
     if pinned:
-        return spec_from(library.payloads(state.job_id, [pinned])[pinned]), pinned, None
+        return spec_from(payload_cache.payloads(state.job_id, [pinned])[pinned]), pinned, None
     served = roles.served().get(name)
     if served is None:  # no live worker announces this specialist
         spec = unannounced_spec(name)
@@ -130,80 +130,80 @@ def end_task_begun(state: JobState, command: SendEndTask) -> EndTaskTried:
 class DecisionRecorder:
     """Turns commands into events, payloads and messages."""
 
-    def __init__(self, store: Store, library: PayloadCache) -> None:
+    def __init__(self, store: Store, payload_cache: PayloadCache) -> None:
         self._store = store
-        self._library = library
-        self._loader = PayloadLoader(library)
+        self._payload_cache = payload_cache
+        self._loader = PayloadLoader(payload_cache)
         self.briefs = RoleBriefs(store, self._loader)
         self._roles: dict[str, tuple[SpecialistSpec, str]] = {}
         """Specs of the roles, with their texts."""
 
-    def record(self, state: JobState, command: Command, into: PendingWrites) -> None:
-        """Add the events, payloads and messages of a command to `into`, or its effect."""
+    def record(self, state: JobState, command: Command, writes: PendingWrites) -> None:
+        """Add the events, payloads and messages of a command to `writes`, or its effect."""
         match command:
             case MakePlan():
-                self._make_plan(state, command, into)
+                self._make_plan(state, command, writes)
             case PatchPlan():
-                self._patch_plan(state, command, into)
+                self._patch_plan(state, command, writes)
             case Route() | MakeQuote() | TryAgain() | SkipReview() | SkipFactCheck():
-                into.events.append(self._event(state, command))
+                writes.events.append(self._event(state, command))
             case IssueRole() | IssueGroup() | IssueToChild():
-                self._issue(state, command, into)
+                self._issue(state, command, writes)
             case AbandonSteps():
-                self._abandon(state, command, into)
+                self._abandon(state, command, writes)
             case CheckConditions() | SkipSteps():
-                self._check_conditions(state, command, into)
+                self._check_conditions(state, command, writes)
             case FindConflicts():
-                self._find_conflicts(state, into)
+                self._find_conflicts(state, writes)
             case ChooseAnswer():
-                self._choose_answer(state, command, into)
+                self._choose_answer(state, command, writes)
             case CheckGates() | IssueFactCheck() | TakeFactCheck():
-                self._check(state, command, into)
+                self._check(state, command, writes)
             case EndJob():
-                self._end(state, command, into)
+                self._end(state, command, writes)
             case AskApproval() | AskUser() | RemindUser() | ApproveBySilence():
-                self._ask(state, command, into)
+                self._ask(state, command, writes)
             case _:
-                self._add_effect(state, command, into)
+                self._add_effect(state, command, writes)
 
     def _issue(
-        self, state: JobState, command: IssueRole | IssueGroup | IssueToChild, into: PendingWrites
+        self, state: JobState, command: IssueRole | IssueGroup | IssueToChild, writes: PendingWrites
     ) -> None:
         match command:
             case IssueRole():
-                self._issue_role(state, command, into)
+                self._issue_role(state, command, writes)
             case IssueGroup():
-                self._issue_group(state, command, into)
+                self._issue_group(state, command, writes)
             case IssueToChild(step_id):
-                self._issue_to_child(state, step_id, into)
+                self._issue_to_child(state, step_id, writes)
 
     def _ask(
         self,
         state: JobState,
         command: AskApproval | AskUser | RemindUser | ApproveBySilence,
-        into: PendingWrites,
+        writes: PendingWrites,
     ) -> None:
         if not isinstance(command, AskApproval):
-            record_question(command, 0, None, into)
+            record_question(command, 0, None, writes)
             return
-        keep_documents_for(state, self._store.payloads, self._library)
+        keep_documents_for(state, self._store.payloads, self._payload_cache)
         draft = None
         if command.status:
-            draft = self._answer(state, command.status, into)
-        record_question(command, state.submitted.approvals.wait_s, draft, into)
+            draft = self._answer(state, command.status, writes)
+        record_question(command, state.submitted.approvals.wait_s, draft, writes)
 
     def _add_effect(
         self,
         state: JobState,
         command: DeliverWebhook | SendEndTask | PublishAgain | RunRole | StartChild | TellParent,
-        into: PendingWrites,
+        writes: PendingWrites,
     ) -> None:
         """Add an effect for the time after the commit, with an event if the journal must say
         that it has begun.
         """
         match command:
             case DeliverWebhook():
-                into.events.append(
+                writes.events.append(
                     WebhookTried(
                         attempt=command.attempt,
                         delivered=False,
@@ -212,12 +212,12 @@ class DecisionRecorder:
                     )
                 )
             case SendEndTask():
-                into.events.append(end_task_begun(state, command))
+                writes.events.append(end_task_begun(state, command))
             case PublishAgain() | RunRole() | StartChild() | TellParent():
                 pass
             case _:
                 assert_never(command)
-        into.effects.append(command)
+        writes.effects.append(command)
 
     def _event(
         self, state: JobState, command: Route | MakeQuote | TryAgain | SkipReview | SkipFactCheck
@@ -236,24 +236,24 @@ class DecisionRecorder:
             case _:
                 assert_never(command)
 
-    def _issue_role(self, state: JobState, command: IssueRole, into: PendingWrites) -> None:
+    def _issue_role(self, state: JobState, command: IssueRole, writes: PendingWrites) -> None:
         spec, spec_text = self._role(command.role)
         request = self._loader.text(state, state.submitted.request)
-        task, about, schema = self.briefs.brief(state, command.role, request, into)
+        task, about, schema = self.briefs.brief(state, command.role, request, writes)
         handoff = role_handoff(
             state,
             spec,
-            into.ref(spec_text).digest,
+            writes.ref(spec_text).digest,
             command.attempt,
             task=task,
             about=about,
             schema=schema,
         )
         text = handoff.to_json()
-        into.role = RoleHandoff(handoff, text)
-        into.events.append(issued_event(handoff, into.ref(text), closes=is_arbitration(schema)))
+        writes.role = RoleHandoff(handoff, text)
+        writes.events.append(issued_event(handoff, writes.ref(text), closes=is_arbitration(schema)))
 
-    def _make_plan(self, state: JobState, command: MakePlan, into: PendingWrites) -> None:
+    def _make_plan(self, state: JobState, command: MakePlan, writes: PendingWrites) -> None:
         submitted = state.submitted
         if submitted.workflow is not None:
             plan = Plan.from_json(self._loader.text(state, submitted.workflow))
@@ -268,21 +268,21 @@ class DecisionRecorder:
             is_reviewed=is_reviewed or submitted.rubric is not None,
             acting=acting(self._store.presence.served()),
         )
-        into.ref(text)
-        into.events.append(event)
+        writes.ref(text)
+        writes.events.append(event)
 
-    def _patch_plan(self, state: JobState, command: PatchPlan, into: PendingWrites) -> None:
-        words = self._loader.words(state, [command.proposal], into)
-        plan = self._loader.plan(state, into)
+    def _patch_plan(self, state: JobState, command: PatchPlan, writes: PendingWrites) -> None:
+        texts = self._loader.texts(state, [command.proposal], writes)
+        plan = self._loader.plan(state, writes)
         acts = acting(self._store.presence.served())
-        record_patch(state, plan, command.proposal, words, into, acts)
+        record_patch(state, plan, command.proposal, texts, writes, acts)
 
-    def _issue_group(self, state: JobState, command: IssueGroup, into: PendingWrites) -> None:
-        plan = self._loader.plan(state, into)
+    def _issue_group(self, state: JobState, command: IssueGroup, writes: PendingWrites) -> None:
+        plan = self._loader.plan(state, writes)
         refs: list[BlobRef] = []
         for step_id in command.steps:
             refs += remarks_want(state.steps[step_id])
-        words = self._loader.words(state, refs, into)
+        texts = self._loader.texts(state, refs, writes)
         group: list[OutgoingHandoff] = []
         dependents, instead = state.dependents, dict(command.instead)
         for index, step_id in enumerate(gently(command.steps)):
@@ -290,33 +290,33 @@ class DecisionRecorder:
                 update={"specialist": instead.get(step_id, state.steps[step_id].specialist)}
             )
             spec, digest, text = pin_spec(
-                state, step.specialist, self._library, self._store.presence
+                state, step.specialist, self._payload_cache, self._store.presence
             )
             if text is not None:
-                into.ref(text)
+                writes.ref(text)
             handoff = step_handoff(
                 state,
                 step,
                 spec,
                 digest,
-                words,
+                texts,
                 self._answer_schema(state),
                 self._contract(state, plan.by_id[step_id], step.specialist),
             )
             message = handoff.to_json()
             group.append(OutgoingHandoff(handoff, message, command.group, index))
             counts = fan_ins_to_count(state, dependents[step_id])
-            event = issued_event(handoff, into.ref(message), command.group, index, counts)
+            event = issued_event(handoff, writes.ref(message), command.group, index, counts)
             acts = self._acts(spec, handoff, state.steps[step_id].outline) or None
-            into.events.append(event.model_copy(update={"acts": acts}))
-        into.groups.append(group)
+            writes.events.append(event.model_copy(update={"acts": acts}))
+        writes.groups.append(group)
 
-    def _issue_to_child(self, state: JobState, step_id: StepId, into: PendingWrites) -> None:
-        words = self._loader.words(state, remarks_want(state.steps[step_id]), into)
-        step = self._loader.plan(state, into).by_id[step_id]
+    def _issue_to_child(self, state: JobState, step_id: StepId, writes: PendingWrites) -> None:
+        texts = self._loader.texts(state, remarks_want(state.steps[step_id]), writes)
+        step = self._loader.plan(state, writes).by_id[step_id]
         contract = self._contract(state, step, SUB_SUPERVISOR)
         schema = self._answer_schema(state)
-        hand_over(self._store, state, step, words, into, schema, contract)
+        hand_over(self._store, state, step, texts, writes, schema, contract)
 
     def _answer_schema(self, state: JobState) -> Mapping[str, Any] | None:
         if state.submitted.answer_schema:
@@ -330,7 +330,7 @@ class DecisionRecorder:
         planned_for = step.contract_of or step.specialist
         if planned_for in (assigned_to, SUB_SUPERVISOR):
             return None
-        return pin_spec(state, planned_for, self._library, self._store.presence)[0]
+        return pin_spec(state, planned_for, self._payload_cache, self._store.presence)[0]
 
     def _acts(self, spec: SpecialistSpec, handoff: AgentHandoff, outline: StepOutline) -> bool:
         """Return whether the specialist of a handoff may call a tool with effects."""
@@ -348,101 +348,101 @@ class DecisionRecorder:
             effects = served.effects & {*allowed}
         return not effects.isdisjoint(spec.tools)
 
-    def _abandon(self, state: JobState, command: AbandonSteps, into: PendingWrites) -> None:
+    def _abandon(self, state: JobState, command: AbandonSteps, writes: PendingWrites) -> None:
         abandoned: list[Abandoned] = []
         for step_id in command.steps:
             step = state.steps[step_id]
             stand_in = result_by_code(
                 state.job_id, step_id, max(1, step.attempt), command.why, StopReason.CANCELLED
             )
-            abandoned.append(Abandoned(step=step_id, result=into.ref(stand_in.to_json())))
-        into.events.append(StepsAbandoned(steps=tuple(abandoned), why=command.why))
+            abandoned.append(Abandoned(step=step_id, result=writes.ref(stand_in.to_json())))
+        writes.events.append(StepsAbandoned(steps=tuple(abandoned), why=command.why))
 
     def _check_conditions(
-        self, state: JobState, command: CheckConditions | SkipSteps, into: PendingWrites
+        self, state: JobState, command: CheckConditions | SkipSteps, writes: PendingWrites
     ) -> None:
         if isinstance(command, SkipSteps):
             event, results = make_skip_event(state, command.steps, command.why)
         else:
-            plan = self._loader.plan(state, into)
+            plan = self._loader.plan(state, writes)
             wanted = list(dict.fromkeys(conditions_want(state, plan, command.steps)))
-            words = self._loader.words(state, wanted, into)
-            event, results = make_conditions_event(state, plan, command.steps, words)
+            texts = self._loader.texts(state, wanted, writes)
+            event, results = make_conditions_event(state, plan, command.steps, texts)
         for result in gently(results):
-            into.ref(result.to_json())
-        into.events.append(event)
+            writes.ref(result.to_json())
+        writes.events.append(event)
 
-    def _find_conflicts(self, state: JobState, into: PendingWrites) -> None:
-        words = self._loader.words(state, results_in(state), into)
-        event, payload = find_conflicts(state, words)
+    def _find_conflicts(self, state: JobState, writes: PendingWrites) -> None:
+        texts = self._loader.texts(state, results_in(state), writes)
+        event, payload = find_conflicts(state, texts)
         if payload:
-            into.ref(payload)
-        into.events.append(event)
+            writes.ref(payload)
+        writes.events.append(event)
 
-    def _choose_answer(self, state: JobState, command: ChooseAnswer, into: PendingWrites) -> None:
+    def _choose_answer(self, state: JobState, command: ChooseAnswer, writes: PendingWrites) -> None:
         problem = None
         if command.method is not choose_method(state):
             problem = "no time was left for a synthesis"
-        into.events.append(Synthesised(method=command.method, problem=problem))
+        writes.events.append(Synthesised(method=command.method, problem=problem))
 
     def _check(
         self,
         state: JobState,
         command: CheckGates | IssueFactCheck | TakeFactCheck,
-        into: PendingWrites,
+        writes: PendingWrites,
     ) -> None:
         match command:
             case CheckGates():
-                self._check_gates(state, command, into)
+                self._check_gates(state, command, writes)
             case IssueFactCheck():
-                self._issue_fact_check(state, command, into)
+                self._issue_fact_check(state, command, writes)
             case TakeFactCheck():
-                words = self._loader.words(state, [command.result], into)
-                into.events.append(apply_fact_check(state, command, words))
+                texts = self._loader.texts(state, [command.result], writes)
+                writes.events.append(apply_fact_check(state, command, texts))
             case _:
                 assert_never(command)
 
-    def _check_gates(self, state: JobState, command: CheckGates, into: PendingWrites) -> None:
-        words = self._loader.words(state, gates_want(state), into)
-        event, vetoes = check_gates(state, words, may_send_back=command.may_send_back)
+    def _check_gates(self, state: JobState, command: CheckGates, writes: PendingWrites) -> None:
+        texts = self._loader.texts(state, gates_want(state), writes)
+        event, vetoes = check_gates(state, texts, may_send_back=command.may_send_back)
         if vetoes is not None:
-            into.ref(vetoes.to_json())
-        into.events.append(event)
+            writes.ref(vetoes.to_json())
+        writes.events.append(event)
 
     def _issue_fact_check(
-        self, state: JobState, command: IssueFactCheck, into: PendingWrites
+        self, state: JobState, command: IssueFactCheck, writes: PendingWrites
     ) -> None:
         assert state.submitted.fact_checker is not None
         spec, digest, text = pin_spec(
-            state, state.submitted.fact_checker, self._library, self._store.presence
+            state, state.submitted.fact_checker, self._payload_cache, self._store.presence
         )
         if text is not None:
-            into.ref(text)
+            writes.ref(text)
         task = fact_check_task(self._loader.text(state, state.submitted.request))
         handoff = fact_check_handoff(
             state, spec, digest, command.attempt, task=task, schema=fact_check_schema()
         )
         message = handoff.to_json()
-        into.groups.append([OutgoingHandoff(handoff, message, command.group, 0)])
-        into.events.append(issued_event(handoff, into.ref(message), command.group, closes=True))
+        writes.groups.append([OutgoingHandoff(handoff, message, command.group, 0)])
+        writes.events.append(issued_event(handoff, writes.ref(message), command.group, closes=True))
 
-    def _answer(self, state: JobState, status: JobStatus, into: PendingWrites) -> BlobRef | None:
+    def _answer(self, state: JobState, status: JobStatus, writes: PendingWrites) -> BlobRef | None:
         """Store the answer and return its reference; None if there is no answer."""
         parts = parts_of(state)
         if not parts:
             return None
-        words = self._loader.words(state, (*parts, *results_for_answer(state)), into)
+        texts = self._loader.texts(state, (*parts, *results_for_answer(state)), writes)
         label = None
         if OFFLINE_MODEL in state.models:
             label = OFFLINE_LABEL
-        return into.ref(assemble(state, status, words, label).to_json())
+        return writes.ref(assemble(state, status, texts, label).to_json())
 
-    def _end(self, state: JobState, command: EndJob, into: PendingWrites) -> None:
+    def _end(self, state: JobState, command: EndJob, writes: PendingWrites) -> None:
         if state.is_withheld:
             answer = None
         else:
-            answer = self._answer(state, command.status, into)
-        into.events.append(
+            answer = self._answer(state, command.status, writes)
+        writes.events.append(
             JobEnded(
                 status=command.status, answer=answer, reason=command.reason, because=command.because
             )
@@ -454,7 +454,9 @@ class DecisionRecorder:
         for handoff_id in handoff_ids:
             if handoff_id in state.open:
                 issued.append(state.open[handoff_id])
-        texts = self._library.payloads(state.job_id, [event.handoff.digest for event in issued])
+        texts = self._payload_cache.payloads(
+            state.job_id, [event.handoff.digest for event in issued]
+        )
         outgoing: list[OutgoingHandoff] = []
         for event in issued:
             text = texts[event.handoff.digest]
@@ -466,7 +468,7 @@ class DecisionRecorder:
         """Return the spec of the fact-checker. The job must have one."""
         assert state.submitted.fact_checker is not None
         spec, _, _ = pin_spec(
-            state, state.submitted.fact_checker, self._library, self._store.presence
+            state, state.submitted.fact_checker, self._payload_cache, self._store.presence
         )
         return spec
 

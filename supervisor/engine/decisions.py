@@ -98,7 +98,7 @@ class DecisionMaker:
         dispatcher: Dispatcher,
     ) -> None:
         self._store = store
-        self._library = attempts.library
+        self._payload_cache = attempts.payload_cache
         self._role_runner = role_runner
         self._states = states
         self._recorder = recorder
@@ -152,19 +152,19 @@ class DecisionMaker:
         evaluation: EvaluationLease,
         *,
         runs_role_here: bool,
-        insists: bool = False,
+        forces_end: bool = False,
     ) -> CommittedDecision:
         """Commit a decision, and claim the role's handoff that it issues if this process runs
         the handoff.
 
         Args:
             runs_role_here: True if this process runs the role.
-            insists: see `Commit`.
+            forces_end: see `Commit`.
 
         Raises:
             VersionConflict: another process has made progress.
         """
-        commit = replace(self._commit(decision, decision.before, evaluation), insists=insists)
+        commit = replace(self._commit(decision, decision.before, evaluation), forces_end=forces_end)
         ready = None
         if runs_role_here:
             ready = self._ready(decision, evaluation)
@@ -240,7 +240,7 @@ class DecisionMaker:
             journaled: state by the journal, which may lack the result that the decision is about.
         """
         before, later, prepared = decision.before, decision.state, decision.prepared
-        self._library.remember(prepared.texts.values())
+        self._payload_cache.remember(prepared.texts.values())
         asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
         fields = {
             "status": later.status.value,
@@ -258,7 +258,7 @@ class DecisionMaker:
             keep=later.handed_over if asks else (),
             due_at=decision.due_at,
             score=score_in(before, later),
-            look=evaluation.name,
+            evaluation_id=evaluation.name,
         )
 
     def _made(

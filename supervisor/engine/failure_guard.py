@@ -5,7 +5,7 @@ evaluation fails or freezes its process.
 from __future__ import annotations
 
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.store.claims import MAX_LOOKS
+from handoff_queue.shared.store.claims import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
@@ -30,7 +30,7 @@ MOST_STUMBLES = 8
 """
 MOST_CONFLICTS = 5
 """Version conflicts in a row at which an attempt to end a job is given up."""
-FROZE = f"every supervisor that evaluated it froze or died, {MAX_LOOKS} times in a row"
+FROZE = f"every supervisor that evaluated it froze or died, {MAX_FAILED_EVALUATIONS} times in a row"
 
 log = log_of(__name__)
 
@@ -43,7 +43,7 @@ class FailureGuard:
         self._dispatcher = dispatcher
         self._states = states
 
-    def stumbled(self, evaluation: EvaluationLease, error: Exception) -> None:
+    def record_failure(self, evaluation: EvaluationLease, error: Exception) -> None:
         """Record a failed evaluation. The job is evaluated again, with a growing delay.
 
         After `MOST_STUMBLES` failures in a row, an internal error ends the job. A job whose
@@ -96,7 +96,7 @@ class FailureGuard:
         except StoreUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - logged there
-            self.stumbled(evaluation, error)
+            self.record_failure(evaluation, error)
             return
         if state is None or state.ended:
             self._store.journal.set_due(
@@ -149,7 +149,7 @@ class FailureGuard:
             fields={"status": JobStatus.FAILED.value, **waiting_fields(state, later)},
             drop=sorted(state.open),
             due_at=now,
-            look=evaluation.name,
+            evaluation_id=evaluation.name,
         )
         recorded = self._store.journal.commit(commit)
         tell_end(self._states.remember(later, recorded[-1]), recorded, self._dispatcher)

@@ -85,8 +85,8 @@ class JobLoop:
         self._webhooks = webhooks
         self._end_tasks = end_tasks
         self._attempts = attempts
-        self._recorder = DecisionRecorder(store, attempts.library)
-        self._children = ChildJobs(store, attempts.library, dispatcher)
+        self._recorder = DecisionRecorder(store, attempts.payload_cache)
+        self._children = ChildJobs(store, attempts.payload_cache, dispatcher)
         self._states = StateCache(store.journal)
         self._decision_maker = DecisionMaker(
             store, attempts, role_runner, self._states, self._recorder, dispatcher
@@ -119,8 +119,8 @@ class JobLoop:
             log.warning("not looked at", job_id=job_id, why=str(why))
         except PoisonJob:
             self._failure_guard.froze(evaluation)
-        except Exception as error:  # noqa: BLE001 - `stumbled` logs it and limits the number of tries
-            self._failure_guard.stumbled(evaluation, error)
+        except Exception as error:  # noqa: BLE001 - `record_failure` logs it and limits the number of tries
+            self._failure_guard.record_failure(evaluation, error)
 
     def _advance(self, job_id: JobId, ticket: WakeUpTicket, evaluation: EvaluationLease) -> None:
         state, suspects = self._states.load(job_id, evaluation.begin), ticket.suspects
@@ -131,7 +131,7 @@ class JobLoop:
         while (known := state) is not None:
             try:
                 state = self._step(
-                    known, suspects, evaluation, ticket, insists=conflicts >= TRIES_TO_END
+                    known, suspects, evaluation, ticket, forces_end=conflicts >= TRIES_TO_END
                 )
                 suspects = ()
             except VersionConflict:
@@ -160,7 +160,7 @@ class JobLoop:
             if not is_free:
                 return AttemptOutcome(AttemptEnd.HANDED_BACK, "no role slot is free")
             ended = self._role_runner.claim_and_run(state, handoff, text)
-        if ended.how is AttemptEnd.FINISHED:
+        if ended.end is AttemptEnd.FINISHED:
             self(handoff.job_id)
         return ended
 
@@ -171,7 +171,7 @@ class JobLoop:
         evaluation: EvaluationLease,
         ticket: WakeUpTicket,
         *,
-        insists: bool,
+        forces_end: bool,
     ) -> JobState | None:
         """Commit one decision, and the decisions on results of roles that run in this process.
         Execute their effects.
@@ -179,7 +179,7 @@ class JobLoop:
         Return the state for the next decision, or None if the journal has no new events.
 
         Args:
-            insists: see `Commit`.
+            forces_end: see `Commit`.
         """
         decision = self._decision_maker.decide(state, suspects)
         prepared, later = decision.prepared, decision.state
@@ -193,7 +193,7 @@ class JobLoop:
             return self._grown(later, self._execute(later, prepared.effects, evaluation))
         with self._role_runner.slot(wanted=prepared.role is not None) as is_free:
             made = self._decision_maker.commit(
-                decision, evaluation, runs_role_here=is_free, insists=insists
+                decision, evaluation, runs_role_here=is_free, forces_end=forces_end
             )
             while made.role is not None:
                 grown = self._carried_out(made, evaluation, ticket)
@@ -330,9 +330,9 @@ class JobLoop:
         """Return the events of a role's result, or None if it has none. Wake the job if this
         process shuts down before the role ends, because no message goes back to a queue.
         """
-        if ended.how is AttemptEnd.HANDED_BACK:
+        if ended.end is AttemptEnd.HANDED_BACK:
             self._dispatcher.wake(state.job_id)
-        if ended.how is AttemptEnd.FINISHED:
+        if ended.end is AttemptEnd.FINISHED:
             return ended.recorded
         return None
 

@@ -194,7 +194,7 @@ class EndTasks:
     def __init__(
         self,
         store: Store,
-        library: PayloadCache,
+        payload_cache: PayloadCache,
         app: Celery,
         url: str | None,
         allowed: Sequence[str],
@@ -210,7 +210,7 @@ class EndTasks:
             UserError: kombu has no transport for the URL.
         """
         self._store = store
-        self._library = library
+        self._payload_cache = payload_cache
         self._app = app
         self._url = url
         self._allowed = allowed
@@ -224,7 +224,7 @@ class EndTasks:
         assert state.ended is not None
         assert state.submitted.on_end is not None
         digest = state.submitted.on_end.digest
-        text = self._library.payloads(state.job_id, [digest])[digest]
+        text = self._payload_cache.payloads(state.job_id, [digest])[digest]
         task = EndTask.from_json(text)
         delivered, detail = self._published(task, state)
         tried = EndTaskTried(

@@ -53,27 +53,27 @@ def record_patch(
     state: JobState,
     plan: Plan,
     proposal: BlobRef,
-    words: ResultTexts,
-    into: PendingWrites,
+    texts: ResultTexts,
+    writes: PendingWrites,
     acting: Collection[str] = (),
 ) -> None:
     """Record the outcome of the replanner's proposal.
 
     Args:
-        words: texts of the proposal.
+        texts: texts of the proposal.
         acting: the specialists that have tools with effects.
     """
-    event, text = make_patch_event(state, plan, proposal, words, acting)
+    event, text = make_patch_event(state, plan, proposal, texts, acting)
     if text is not None:
-        into.ref(text)
-    into.events.append(event)
+        writes.ref(text)
+    writes.events.append(event)
 
 
 def make_patch_event(
     state: JobState,
     plan: Plan,
     proposal: BlobRef,
-    words: ResultTexts,
+    texts: ResultTexts,
     acting: Collection[str] = (),
 ) -> tuple[PlanPatched, str | None]:
     """Return the event of a patch, and the payload of the plan if the patch changes it.
@@ -81,7 +81,7 @@ def make_patch_event(
     If the steps that were added last brought nothing new, the patch adds no steps. See
     `record_patch` for the arguments.
     """
-    patch = words.patch(proposal)
+    patch = texts.patch(proposal)
     if patch is None:
         return PlanPatched(result=proposal, problem="the replanner failed"), None
     if state.is_reviewed:

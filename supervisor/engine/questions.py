@@ -27,7 +27,7 @@ def record_question(
     command: AskUser | AskApproval | RemindUser | ApproveBySilence,
     wait_s: int,
     draft: BlobRef | None,
-    into: PendingWrites,
+    writes: PendingWrites,
 ) -> None:
     """Record a question, a reminder or a default answer.
 
@@ -37,9 +37,9 @@ def record_question(
     """
     match command:
         case AskUser():
-            into.events.append(DecisionAsked(why=command.why))
+            writes.events.append(DecisionAsked(why=command.why))
         case AskApproval():
-            into.events.append(
+            writes.events.append(
                 ApprovalAsked(
                     what=command.what,
                     why=command.why,
@@ -48,21 +48,21 @@ def record_question(
                     draft=draft,
                 )
             )
-            into.effects.append(command)
+            writes.effects.append(command)
         case RemindUser():
-            into.events.append(ApprovalReminded(asked=command.asked, number=command.number))
-            into.effects.append(command)
+            writes.events.append(ApprovalReminded(asked=command.asked, number=command.number))
+            writes.effects.append(command)
         case ApproveBySilence():
-            into.events.append(Approved(asked=command.asked, by="timeout"))
+            writes.events.append(Approved(asked=command.asked, by="timeout"))
 
 
-def keep_documents_for(state: JobState, blobs: PayloadStore, library: PayloadCache) -> None:
+def keep_documents_for(state: JobState, blobs: PayloadStore, payload_cache: PayloadCache) -> None:
     """Keep the documents of a job for as long as it may wait for an approval and then run. The
     event of the question keeps the other payloads.
     """
     digests = [document.digest for document in blobs.fetched(state.job_id)]
     if (manifest := state.submitted.manifest) is not None:
-        text = library.payloads(state.job_id, [manifest.digest])[manifest.digest]
+        text = payload_cache.payloads(state.job_id, [manifest.digest])[manifest.digest]
         digests += [document.digest for document in Manifest.from_json(text).documents]
     blobs.missing_documents(
         digests, state.submitted.approvals.wait_s + state.submitted.limits.max_seconds

@@ -82,16 +82,16 @@ class PlanCache:
 class PayloadLoader:
     """Loads payloads from the store, or from the decision in preparation."""
 
-    def __init__(self, library: PayloadCache) -> None:
-        self._library = library
+    def __init__(self, payload_cache: PayloadCache) -> None:
+        self._payload_cache = payload_cache
         self._plans = PlanCache()
 
-    def plan(self, state: JobState, into: PendingWrites) -> Plan:
-        """Return the plan of a job. A plan that is not stored yet comes from `into`."""
+    def plan(self, state: JobState, writes: PendingWrites) -> Plan:
+        """Return the plan of a job. A plan that is not stored yet comes from `writes`."""
         assert state.plan is not None
         ref = state.plan.plan
         return self._plans.get(
-            ref.digest, lambda: into.texts.get(ref.digest) or self.text(state, ref)
+            ref.digest, lambda: writes.texts.get(ref.digest) or self.text(state, ref)
         )
 
     def answer_schema(self, state: JobState) -> Mapping[str, Any]:
@@ -101,20 +101,20 @@ class PayloadLoader:
         schema: dict[str, JsonValue] = json.loads(self.text(state, state.submitted.answer_schema))
         return schema
 
-    def words(self, state: JobState, refs: Iterable[BlobRef], into: PendingWrites) -> ResultTexts:
-        """Load results in at most one round trip. Results that are not stored yet come from `into`."""
+    def texts(self, state: JobState, refs: Iterable[BlobRef], writes: PendingWrites) -> ResultTexts:
+        """Load results in at most one round trip. Results that are not stored yet come from `writes`."""
         pending: dict[str, str] = {}
         missing: list[str] = []
         for ref in refs:
-            if ref.digest in into.texts:
-                pending[ref.digest] = into.texts[ref.digest]
+            if ref.digest in writes.texts:
+                pending[ref.digest] = writes.texts[ref.digest]
             else:
                 missing.append(ref.digest)
-        stored = self._library.payloads(state.job_id, [], results=missing)
-        return ResultTexts(stored | pending, into.unreadable)
+        stored = self._payload_cache.payloads(state.job_id, [], results=missing)
+        return ResultTexts(stored | pending, writes.unreadable)
 
     def text(self, state: JobState, ref: BlobRef) -> str:
-        return self._library.payloads(state.job_id, [ref.digest])[ref.digest]
+        return self._payload_cache.payloads(state.job_id, [ref.digest])[ref.digest]
 
 
 class RoleBriefs:
@@ -150,37 +150,39 @@ class RoleBriefs:
             candidates.append(SUB_TEAM)
         return candidates
 
-    def brief(self, state: JobState, role: str, request: str, into: PendingWrites) -> RoleTask:
+    def brief(self, state: JobState, role: str, request: str, writes: PendingWrites) -> RoleTask:
         """Return the brief of a role, the steps whose results it sees, and the schema of its answer."""
         match role:
             case "router":
                 return self._routing(state, request)
             case "planner":
-                return self._planning(state, request, into)
+                return self._planning(state, request, writes)
             case "replanner":
-                plan, candidates = self._loader.plan(state, into), self._with_a_team(state)
+                plan, candidates = self._loader.plan(state, writes), self._with_a_team(state)
                 return replanning(state, request, plan, candidates, self._known(state))
             case "judge":
-                return judge_task(state, self._loader.words(state, payloads_for_judge(state), into))
+                return judge_task(
+                    state, self._loader.texts(state, payloads_for_judge(state), writes)
+                )
             case "assessor":
-                return self._assessment(state, request, into)
+                return self._assessment(state, request, writes)
             case _:
-                return self._synthesis(state, request, into)
+                return self._synthesis(state, request, writes)
 
     def _routing(self, state: JobState, request: str) -> RoleTask:
         candidates = self._candidates(state)
         text = route_brief(request, candidates, self._known(state))
         return text, (), RouteFormat(_names(candidates)).schema
 
-    def _planning(self, state: JobState, request: str, into: PendingWrites) -> RoleTask:
+    def _planning(self, state: JobState, request: str, writes: PendingWrites) -> RoleTask:
         """Return the planner's task: the first plan, or the questions of steps of this plan."""
         if state.plan is None:
             return self._first_plan(state, request)
-        return self._needs(state, request, into)
+        return self._needs(state, request, writes)
 
-    def _needs(self, state: JobState, request: str, into: PendingWrites) -> RoleTask:
+    def _needs(self, state: JobState, request: str, writes: PendingWrites) -> RoleTask:
         """Return the planner's task to resolve the questions of steps."""
-        plan = self._loader.plan(state, into)
+        plan = self._loader.plan(state, writes)
         asking: dict[StepId, BlobRef] = {}
         with_result: list[StepId] = []
         for step_id, step in state.steps.items():
@@ -188,45 +190,45 @@ class RoleBriefs:
                 with_result.append(step_id)
                 if step.status is StepStatus.IN_NEED:
                     asking[step_id] = step.result
-        words = self._loader.words(state, asking.values(), into)
+        texts = self._loader.texts(state, asking.values(), writes)
         needs: dict[str, str] = {}
         for step_id, ref in asking.items():
-            needs[str(step_id)] = words.result(ref).needs or ""
+            needs[str(step_id)] = texts.result(ref).needs or ""
         helpers: list[Candidate] = []
         if can_help(state):
             helpers = self._candidates(state)
         text = needs_brief(request, plan, needs, helpers, room(state))
         return text, tuple(with_result), NeedsFormat(tuple(needs), _names(helpers)).schema
 
-    def _assessment(self, state: JobState, request: str, into: PendingWrites) -> RoleTask:
+    def _assessment(self, state: JobState, request: str, writes: PendingWrites) -> RoleTask:
         """Return the assessor's task to review a round of results."""
-        plan = self._loader.plan(state, into)
-        words = self._loader.words(state, payloads_for_disputes(state), into)
-        conflicts = [dispute.brief() for dispute in disputes_of(state, words)]
+        plan = self._loader.plan(state, writes)
+        texts = self._loader.texts(state, payloads_for_disputes(state), writes)
+        conflicts = [dispute.brief() for dispute in disputes_of(state, texts)]
         left = max(0, state.submitted.limits.max_rounds - state.reworks)
         number = len(state.rounds_now) + 1
         verdicts, steps = verdict_format(state), reviewed_steps(state)
         text = assessment_brief(request, plan, number, left, conflicts, verdicts.rubric, steps)
         return text, steps, verdicts.schema
 
-    def _synthesis(self, state: JobState, request: str, into: PendingWrites) -> RoleTask:
+    def _synthesis(self, state: JobState, request: str, writes: PendingWrites) -> RoleTask:
         """Return the synthesizer's task to write the answer."""
-        plan = self._loader.plan(state, into)
+        plan = self._loader.plan(state, writes)
         refs = [*results_for_answer(state)]
         if state.turned_down:
             refs.append(state.turned_down)
-        words = self._loader.words(state, refs, into)
+        texts = self._loader.texts(state, refs, writes)
         open_points: Sequence[str] = ()
         verdict = None
         if state.last_round:
-            verdict = words.verdict(state.last_round)
+            verdict = texts.verdict(state.last_round)
         if verdict:
             open_points = verdict.open_points
         vetoes: Sequence[str] = ()
         if state.turned_down:
-            vetoes = words.objections(state.turned_down)
-        gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]
-        conflicts = [dispute.brief() for dispute in disputes_of(state, words)]
+            vetoes = texts.objections(state.turned_down)
+        gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, texts)]
+        conflicts = [dispute.brief() for dispute in disputes_of(state, texts)]
         text = synthesis_brief(request, plan, gaps, open_points, vetoes, conflicts)
         return text, usable_sinks(state), self._loader.answer_schema(state)
 

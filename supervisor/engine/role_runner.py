@@ -117,7 +117,7 @@ class RoleRunner:
         """Prepare the role's handoff, so that this process can claim and run it.
 
         Args:
-            evaluation: the name of the evaluation that issues the handoff; see `ClaimRequest.look`.
+            evaluation: the name of the evaluation that issues the handoff; see `ClaimRequest.evaluation_id`.
         """
 
         def fit(
@@ -133,7 +133,7 @@ class RoleRunner:
 
         own = read_role_once(handoff.assigned_to)
         ready = self._attempts.ready(text, handoff, fit, conclude, own=own)
-        return replace(ready, claiming=replace(ready.claiming, look=evaluation))
+        return replace(ready, claiming=replace(ready.claiming, evaluation_id=evaluation))
 
     def _agent_setup(
         self, state: JobState, handoff: AgentHandoff, loaded: LoadedPayloads, books: JobDocuments
@@ -145,7 +145,7 @@ class RoleRunner:
             return AgentSetup(envelope, answer_rules=ENVELOPE_RULES, streams_draft=True)
         if state.plan is None or role not in (REPLANNER, "planner"):
             return AgentSetup(_answer_format(role, state, handoff), answer_rules="")
-        texts = self._attempts.library.payloads(state.job_id, [state.plan.plan.digest])
+        texts = self._attempts.payload_cache.payloads(state.job_id, [state.plan.plan.digest])
         plan = Plan.from_json(texts[state.plan.plan.digest])
         if role == "planner":
             return AgentSetup(needs_format_of_schema(schema, state, plan), answer_rules="")
@@ -168,9 +168,9 @@ class RoleRunner:
             if state.plan:
                 digests.append(state.plan.plan.digest)
         earlier = [ref.digest for ref in earlier_results(handoff, state)]
-        texts = self._attempts.library.payloads(state.job_id, digests, results=earlier)
-        words = ResultTexts(texts)
-        events, payloads = outcome_of(handoff, state, result, texts[request.digest], words, acts)
+        stored = self._attempts.payload_cache.payloads(state.job_id, digests, results=earlier)
+        texts = ResultTexts(stored)
+        events, payloads = outcome_of(handoff, state, result, stored[request.digest], texts, acts)
         return Consequences(events, payloads)
 
 

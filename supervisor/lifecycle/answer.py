@@ -148,14 +148,14 @@ class AnswerContent:
     """Notes of the results that are parts of the answer."""
 
 
-def content_of(state: JobState, words: ResultTexts) -> AnswerContent:
+def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
     """Return the content of the answer.
 
     Args:
-        words: texts of `parts_of(state)`.
+        texts: texts of `parts_of(state)`.
     """
-    parts = words.results(parts_of(state))
-    claims = _by_id(words.claims(parts_of(state)))
+    parts = texts.results(parts_of(state))
+    claims = _by_id(texts.claims(parts_of(state)))
     has_the_form = (
         state.synthesis is not None
         or state.submitted.answer_schema is None
@@ -181,19 +181,19 @@ def _by_id(claims: Iterable[Claim]) -> dict[str, Claim]:
     return {claim.id: claim for claim in claims}
 
 
-def assemble(state: JobState, status: JobStatus, words: ResultTexts, label: str | None) -> Answer:
+def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str | None) -> Answer:
     """Return the answer of a job that has ended.
 
     Args:
-        words: texts of `parts_of(state)` and `results_for_answer(state)`.
+        texts: texts of `parts_of(state)` and `results_for_answer(state)`.
         label: text that must accompany the answer everywhere; None: no text.
     """
-    content, disputes = content_of(state, words), disputes_of(state, words)
-    gaps, open_points = gaps_of(state, words), _open_points(state, words)
+    content, disputes = content_of(state, texts), disputes_of(state, texts)
+    gaps, open_points = gaps_of(state, texts), _open_points(state, texts)
     text, citations = content.text, content.citations
-    notes = _own_notes(state, words)
+    notes = _own_notes(state, texts)
     if content.is_form:  # a form has no place for notes
-        form = words.result(parts_of(state)[0])
+        form = texts.result(parts_of(state)[0])
         notes += (*dispute_notes(disputes, form), *map(gap_line, gaps), *open_points)
     else:
         claims = _by_id(disputed_claims(disputes))
@@ -323,23 +323,23 @@ def _as_text(output: JsonValue) -> str:
     return json.dumps(output, ensure_ascii=False, indent=2)
 
 
-def _open_points(state: JobState, words: ResultTexts) -> tuple[str, ...]:
+def _open_points(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return the open points of the review, of the gates and of the fact-check, a sentence each."""
-    points = [*_points_of_review(state, words), *words.vetoes(state.gated)]
+    points = [*_points_of_review(state, texts), *texts.vetoes(state.gated)]
     checked = state.fact_checks.said
     if checked and checked.wrong and checked.result:
-        for objection in words.objections(checked.result):
+        for objection in texts.objections(checked.result):
             points.append(f"The fact-checker: {objection}")
     return tuple(points)
 
 
-def _points_of_review(state: JobState, words: ResultTexts) -> tuple[str, ...]:
+def _points_of_review(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     verdict = None
     if state.last_round:
-        verdict = words.verdict(state.last_round)
+        verdict = texts.verdict(state.last_round)
     if verdict is None:
         return ()
-    rulings = rulings_of(state, words)
+    rulings = rulings_of(state, texts)
     points: list[str] = []
     for revision in verdict.revisions:
         point = note_on_revision(state, revision, rulings.get(revision.step))
@@ -355,63 +355,63 @@ def open_text(points: tuple[str, ...]) -> str:
     return ""
 
 
-def of_the_plan(plan: PlanMade | None, words: ResultTexts) -> tuple[str, ...]:
+def of_the_plan(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:
     """Return the notes of the planner's result, or the note that the planner made no usable plan."""
     if plan and plan.noted:
-        return tuple(f"The plan: {note}." for note in words.result(plan.noted).notes)
+        return tuple(f"The plan: {note}." for note in texts.result(plan.noted).notes)
     if plan is None or not plan.degraded:
         return ()
     return (
-        f"No usable plan was made{_in_brackets(words.why(plan.degraded))}: one specialist got the whole request.",
+        f"No usable plan was made{_in_brackets(texts.why(plan.degraded))}: one specialist got the whole request.",
     )
 
 
-def _own_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
+def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return the notes that code makes on the course of the job, a sentence each."""
-    notes = list(of_the_plan(state.plan, words))
+    notes = list(of_the_plan(state.plan, texts))
     if state.routed and state.routed.problem:
         notes.append(
-            f"A team got the job: {state.routed.problem}{_in_brackets(words.why(state.routed.result))}."
+            f"A team got the job: {state.routed.problem}{_in_brackets(texts.why(state.routed.result))}."
         )
-    notes += _failures_of_replanner(state, words)
+    notes += _failures_of_replanner(state, texts)
     if why := reason_for_no_replanning(state):
         notes.append(f"The plan was not changed any more: {why}.")
-    notes += [*_unsettled(state, words), *settled_notes(state, words)]
+    notes += [*_unsettled(state, texts), *settled_notes(state, texts)]
     made, last = state.synthesised, state.last_round
     if made and made.problem:
         notes.append(
-            f"The results were put together by code: {made.problem}{_in_brackets(words.why(made.result))}."
+            f"The results were put together by code: {made.problem}{_in_brackets(texts.why(made.result))}."
         )
     if last is not None and last.goes_in_circles:
         notes.append(
             "The review asked for the same again, in other words: there was no further round."
         )
     if last is not None and last.decision is None:
-        notes.append(f"{NOT_REVIEWED}: {last.problem}{_in_brackets(words.why(last.result))}.")
+        notes.append(f"{NOT_REVIEWED}: {last.problem}{_in_brackets(texts.why(last.result))}.")
     if (checked := state.fact_checks.said) and checked.problem:
         notes.append(
-            f"{NOT_CHECKED}: {checked.problem}{_in_brackets(words.why_unchecked(checked))}."
+            f"{NOT_CHECKED}: {checked.problem}{_in_brackets(texts.why_unchecked(checked))}."
         )
     return tuple(notes)
 
 
-def _failures_of_replanner(state: JobState, words: ResultTexts) -> list[str]:
+def _failures_of_replanner(state: JobState, texts: ResultTexts) -> list[str]:
     """Return a note for each different reason why the replanner failed."""
     notes: dict[str, None] = {}
     for patch in state.patches.made_now:
-        if patch.problem and words.patch(patch.result) is None:
-            why = _in_brackets(words.why(patch.result))
+        if patch.problem and texts.patch(patch.result) is None:
+            why = _in_brackets(texts.why(patch.result))
             note = f"The plan was not changed after the results: the replanner failed{why}."
             notes[note] = None
     return list(notes)
 
 
-def _unsettled(state: JobState, words: ResultTexts) -> list[str]:
+def _unsettled(state: JobState, texts: ResultTexts) -> list[str]:
     """Return the notes on a judge that failed, and on claims that were not compared."""
     notes = []
     if state.judged and state.judged.problem:
         notes.append(
-            f"No contradiction was settled: {state.judged.problem}{_in_brackets(words.why(state.judged.result))}."
+            f"No contradiction was settled: {state.judged.problem}{_in_brackets(texts.why(state.judged.result))}."
         )
     if state.conflicts and state.conflicts.left_out:
         notes.append(

@@ -121,14 +121,14 @@ def payloads_for_arbitration(state: JobState) -> tuple[BlobRef, ...]:
     return ()
 
 
-def rulings_of(state: JobState, words: ResultTexts) -> dict[StepId, Ruling]:
+def rulings_of(state: JobState, texts: ResultTexts) -> dict[StepId, Ruling]:
     """Return the judge's rulings on the disagreements of the latest review, by step.
 
     Args:
-        words: texts of `payloads_for_arbitration`.
+        texts: texts of `payloads_for_arbitration`.
     """
     rulings: dict[StepId, Ruling] = {}
-    for result in words.results(payloads_for_arbitration(state)):
+    for result in texts.results(payloads_for_arbitration(state)):
         for ruling in Rulings.of(result.output).rulings:
             if ruling.step in quarrels(state):
                 rulings[ruling.step] = ruling
@@ -150,7 +150,7 @@ def note_on_revision(state: JobState, revision: Revision, ruling: Ruling | None)
     return f"Disputed between reviewer and writer: {point} (the judge could not settle it{why})"
 
 
-def settled_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
+def settled_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return a note for each point that the judge settled for the writer, or the note that the
     ruling failed.
     """
@@ -162,10 +162,10 @@ def settled_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
         )
     verdict = None
     if state.last_round:
-        verdict = words.verdict(state.last_round)
+        verdict = texts.verdict(state.last_round)
     if verdict is None:
         return ()
-    rulings = rulings_of(state, words)
+    rulings = rulings_of(state, texts)
     notes: list[str] = []
     for revision in verdict.revisions:
         if revision.step in settled_disputes(state):

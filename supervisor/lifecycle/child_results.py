@@ -46,7 +46,7 @@ class ChildUsage:
 
 
 def result_for_parent(
-    state: JobState, words: ResultTexts, answer: Answer | None, used: ChildUsage, so_far: ChildUsage
+    state: JobState, texts: ResultTexts, answer: Answer | None, used: ChildUsage, so_far: ChildUsage
 ) -> HandoffResult:
     """Return the result of an ended child.
 
@@ -55,7 +55,7 @@ def result_for_parent(
     that the earlier answer stays.
 
     Args:
-        words: texts of `parts_of(state)`, `results_for_answer(state)` and the end's `because`.
+        texts: texts of `parts_of(state)`, `results_for_answer(state)` and the end's `because`.
         answer: None if there is no answer.
         used: usage for this handoff of the parent.
         so_far: usage of the whole child.
@@ -69,12 +69,12 @@ def result_for_parent(
     claims: tuple[Claim, ...] = ()
     parts: list[HandoffResult] = []
     if answer:
-        output, claims = _output_and_claims(state, words, answer, StepId(step))
-        parts = words.results(parts_of(state))
+        output, claims = _output_and_claims(state, texts, answer, StepId(step))
+        parts = texts.results(parts_of(state))
     status = ResultStatus.FAILED
     if is_new and output is not None:
         status = _STATUS.get(state.ended.status, ResultStatus.FAILED)
-    why = words.why(state.ended.because) or state.ended.reason or "it has no answer"
+    why = texts.why(state.ended.because) or state.ended.reason or "it has no answer"
     if answer and output is None:
         why = "its answer is not in the form that the step asks for"
     error = None
@@ -102,19 +102,19 @@ def result_for_parent(
 
 
 def _output_and_claims(
-    state: JobState, words: ResultTexts, answer: Answer, step: StepId
+    state: JobState, texts: ResultTexts, answer: Answer, step: StepId
 ) -> tuple[JsonValue, tuple[Claim, ...]]:
     """Return the answer with markers in place of numbers, and its claims with ids of the
     parent's step: cited claims first, at most MOST_CLAIMS.
 
     The answer is None if the step asks for a form and the child has no answer in that form.
     """
-    disputes = disputes_of(state, words)
-    output = _output(state, words, answer, disputes)
+    disputes = disputes_of(state, texts)
+    output = _output(state, texts, answer, disputes)
     if output is None:
         return None, ()
     known: dict[str, Claim] = {}
-    for claim in (*disputed_claims(disputes), *words.claims(parts_of(state))):
+    for claim in (*disputed_claims(disputes), *texts.claims(parts_of(state))):
         known[claim.id] = claim
     names: dict[str, str] = {}
 
@@ -136,13 +136,13 @@ def _output_and_claims(
 
 
 def _output(
-    state: JobState, words: ResultTexts, answer: Answer, disputes: Sequence[Dispute]
+    state: JobState, texts: ResultTexts, answer: Answer, disputes: Sequence[Dispute]
 ) -> JsonValue:
     """Return the form, or the text of the answer with its disputes, gaps and open points.
     None: the answer lacks the form that the step asks for.
     """
-    parts = words.results(parts_of(state))
-    if content_of(state, words).is_form:
+    parts = texts.results(parts_of(state))
+    if content_of(state, texts).is_form:
         return parts[0].output
     if state.submitted.answer_schema is not None:
         return None

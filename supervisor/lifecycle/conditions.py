@@ -28,20 +28,20 @@ def results_for_conditions(
 
 
 def make_conditions_event(
-    state: JobState, plan: Plan, steps: Sequence[StepId], words: ResultTexts
+    state: JobState, plan: Plan, steps: Sequence[StepId], texts: ResultTexts
 ) -> tuple[ConditionsChecked, list[HandoffResult]]:
     """Return the event with the outcome of the steps' conditions, and the results that say why
     steps do not begin.
 
     Args:
-        words: texts of `results_for_conditions`.
+        texts: texts of `results_for_conditions`.
     """
     met: list[StepId] = []
     skipped: list[HandoffResult] = []
     undecided: list[HandoffResult] = []
     for step_id in steps:
         try:
-            is_met, why = _decided(state, plan.by_id[step_id], words)
+            is_met, why = _decided(state, plan.by_id[step_id], texts)
         except Undecided as problem:
             undecided.append(_ended(state, step_id, f"its condition can't be decided: {problem}"))
             continue
@@ -65,7 +65,7 @@ def make_skip_event(
     return ConditionsChecked(skipped=_references(results)), results
 
 
-def _decided(state: JobState, step: Step, words: ResultTexts) -> tuple[bool, str]:
+def _decided(state: JobState, step: Step, texts: ResultTexts) -> tuple[bool, str]:
     """Return whether the step's condition is met, and why. A step without a condition may
     begin.
 
@@ -77,13 +77,13 @@ def _decided(state: JobState, step: Step, words: ResultTexts) -> tuple[bool, str
         return True, ""
     fields: dict[str, Mapping[str, JsonValue]] = {}
     for name, source_id in when.steps.items():
-        fields[name] = _fields(state, source_id, words)
+        fields[name] = _fields(state, source_id, texts)
     item: JsonValue = dict(when.item) if isinstance(when.item, dict) else when.item
     outcome = evaluate_condition(condition_of(when.text), fields, item)
     return outcome.is_met, outcome.why
 
 
-def _fields(state: JobState, step_id: StepId, words: ResultTexts) -> Mapping[str, JsonValue]:
+def _fields(state: JobState, step_id: StepId, texts: ResultTexts) -> Mapping[str, JsonValue]:
     """Return the fields of a step's result that a condition can name.
 
     Raises:
@@ -92,7 +92,7 @@ def _fields(state: JobState, step_id: StepId, words: ResultTexts) -> Mapping[str
     result = state.steps[step_id].result
     if result is None:
         raise Undecided(f"{step_id} has no result yet")
-    content = words.result(result)
+    content = texts.result(result)
     return {
         "output": content.output,
         "status": content.status.value,

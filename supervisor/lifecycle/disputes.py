@@ -62,14 +62,14 @@ def results_in(state: JobState) -> tuple[BlobRef, ...]:
     return tuple(results)
 
 
-def find_conflicts(state: JobState, words: ResultTexts) -> tuple[ConflictsFound, str | None]:
+def find_conflicts(state: JobState, texts: ResultTexts) -> tuple[ConflictsFound, str | None]:
     """Return the event with the found conflicts, and the payload that it refers to; None if
     there are no conflicts.
 
     Args:
-        words: texts of `results_in`.
+        texts: texts of `results_in`.
     """
-    conflicts, left_out = conflicts_in(words.claims(results_in(state)))
+    conflicts, left_out = conflicts_in(texts.claims(results_in(state)))
     if not conflicts.conflicts:
         return ConflictsFound(left_out=left_out), None
     ledger = conflicts.to_json()
@@ -172,22 +172,22 @@ class Dispute:
         }
 
 
-def disputes_of(state: JobState, words: ResultTexts) -> tuple[Dispute, ...]:
+def disputes_of(state: JobState, texts: ResultTexts) -> tuple[Dispute, ...]:
     """Return the conflicts between the results of steps, with the judge's settlements.
 
     Args:
-        words: texts of `payloads_for_disputes`.
+        texts: texts of `payloads_for_disputes`.
     """
     conflicts, judged = state.conflicts, state.judged
     if conflicts is None or conflicts.ledger is None:
         return ()
     settlements: dict[str, Settlement] = {}
     if judged is not None and judged.settled:
-        for settlement in Settlements.of(words.result(judged.result).output).settlements:
+        for settlement in Settlements.of(texts.result(judged.result).output).settlements:
             if settlement.conflict in judged.settled:
                 settlements[settlement.conflict] = settlement
     disputes: list[Dispute] = []
-    for conflict in words.conflicts(conflicts.ledger).conflicts:
+    for conflict in texts.conflicts(conflicts.ledger).conflicts:
         unsettled = Settlement(conflict=conflict.id)
         disputes.append(Dispute(conflict, settlements.get(conflict.id, unsettled)))
     return tuple(disputes)
@@ -261,5 +261,5 @@ def _stands_in(text: str, part: str) -> bool:
     """Return whether the part is in the text as a separate word. A unit may follow its figure
     without a space.
     """
-    words = re.escape(" ".join(part.split()))
-    return re.search(rf"(?<![^\W\d]){words}(?![^\W\d])", text, re.IGNORECASE) is not None
+    part_pattern = re.escape(" ".join(part.split()))
+    return re.search(rf"(?<![^\W\d]){part_pattern}(?![^\W\d])", text, re.IGNORECASE) is not None

@@ -89,14 +89,14 @@ def _known(state: JobState) -> BlobRef | None:
     return None
 
 
-def apply_fact_check(state: JobState, command: TakeFactCheck, words: ResultTexts) -> FactsChecked:
+def apply_fact_check(state: JobState, command: TakeFactCheck, texts: ResultTexts) -> FactsChecked:
     """Return the event for a fact-checker's result. If the answer may be sent back, it names
     the steps to run again, or none if a synthesizer wrote the answer.
 
     Args:
-        words: texts of that result.
+        texts: texts of that result.
     """
-    result, check = words.result(command.result), words.fact_check(command.result)
+    result, check = texts.result(command.result), texts.fact_check(command.result)
     if check is None or (not check.wrong and result.status is not ResultStatus.OK):
         return FactsChecked(result=command.result, problem=FAILED)
     if not check.wrong and check.verdict is not CheckVerdict.PASS:

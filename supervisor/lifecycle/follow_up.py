@@ -40,29 +40,29 @@ def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
     return dict(list(results.items())[:MOST_GIVEN])
 
 
-def copy_results(state: JobState, words: ResultTexts) -> tuple[tuple[Given, ...], tuple[str, ...]]:
+def copy_results(state: JobState, texts: ResultTexts) -> tuple[tuple[Given, ...], tuple[str, ...]]:
     """Return the results for a new job, and their payloads.
 
     Args:
-        words: texts of `results_to_give(state)`.
+        texts: texts of `results_to_give(state)`.
     """
-    return results_as_given(state, results_to_give(state), parts_of(state), words)
+    return results_as_given(state, results_to_give(state), parts_of(state), texts)
 
 
 def results_as_given(
     state: JobState,
     results: Mapping[StepId, BlobRef],
     answers: Collection[BlobRef],
-    words: ResultTexts,
+    texts: ResultTexts,
 ) -> tuple[tuple[Given, ...], tuple[str, ...]]:
     """Return the results of a job as inputs of another job, and their payloads.
 
     Args:
         results: the results by step.
         answers: the results that are the answer of the job.
-        words: texts of the results.
+        texts: payloads of the results.
     """
-    given, texts = [], []
+    given, payloads = [], []
     before: dict[StepId, Given] = {}
     for given_result in state.submitted.given:
         before[given_result.step] = given_result
@@ -80,7 +80,7 @@ def results_as_given(
             specialist = before[step_id].specialist
         else:
             specialist = step_id
-        text = _under(earlier(step_id), words.result(result)).to_json()
+        text = _under(earlier(step_id), texts.result(result)).to_json()
         is_answer = result in answers
         given.append(
             Given(
@@ -91,8 +91,8 @@ def results_as_given(
                 is_answer=is_answer,
             )
         )
-        texts.append(text)
-    return tuple(given), tuple(texts)
+        payloads.append(text)
+    return tuple(given), tuple(payloads)
 
 
 def earlier(step_id: StepId) -> StepId:

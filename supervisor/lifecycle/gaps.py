@@ -14,7 +14,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 
 
-def gaps_of(state: JobState, words: ResultTexts) -> tuple[Gap, ...]:
+def gaps_of(state: JobState, texts: ResultTexts) -> tuple[Gap, ...]:
     """Return the steps whose results are missing or incomplete, and why."""
     prices = _prices(state)
     gaps: list[Gap] = []
@@ -24,16 +24,16 @@ def gaps_of(state: JobState, words: ResultTexts) -> tuple[Gap, ...]:
                 Gap(
                     step=step_id,
                     specialist=step.specialist,
-                    why=_why(step, words),
+                    why=_why(step, texts),
                     likely_microusd=prices[step_id],
                 )
             )
     return tuple(gaps)
 
 
-def _why(step: StepState, words: ResultTexts) -> str:
+def _why(step: StepState, texts: ResultTexts) -> str:
     """Return why the result of a step is missing or incomplete."""
-    why = words.why(step.trouble)
+    why = texts.why(step.trouble)
     if step.result_status is ResultStatus.PARTIAL:
         return _why_incomplete(step, why)
     if step.acted:

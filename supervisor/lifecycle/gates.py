@@ -52,24 +52,24 @@ def gates_want(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def check_gates(
-    state: JobState, words: ResultTexts, *, may_send_back: bool
+    state: JobState, texts: ResultTexts, *, may_send_back: bool
 ) -> tuple[GatesChecked, HandoffResult | None]:
     """Return the event with the findings in the current answer, and the failed result with
     their texts; None if there are no findings.
 
     Args:
-        words: texts of `gates_want(state)`.
+        texts: texts of `gates_want(state)`.
     """
     gates = state.submitted.gates
     assert gates is not None
-    content, facts = content_of(state, words), state.submitted.facts
-    claims = words.claims(parts_of(state))
+    content, facts = content_of(state, texts), state.submitted.facts
+    claims = texts.claims(parts_of(state))
     claim_texts = [claim.text for claim in claims]
     vetoes = vetoes_of(
         gates, content.text, len(content.citations), claim_texts, is_form=content.is_form
     )
     if facts:
-        vetoes += against_the_facts(claims, words.facts(facts))
+        vetoes += against_the_facts(claims, texts.facts(facts))
     if not vetoes:
         return GatesChecked(), None
     result = result_by_code(

@@ -81,14 +81,14 @@ def step_handoff(
     step: Step,
     spec: SpecialistSpec,
     spec_digest: str,
-    words: ResultTexts,
+    texts: ResultTexts,
     answer_schema: Mapping[str, Any] | None,
     contract: SpecialistSpec | None = None,
 ) -> AgentHandoff:
     """Return the handoff for the next attempt at a step of the plan.
 
     Args:
-        words: texts of the remarks on the step.
+        texts: texts of the remarks on the step.
         answer_schema: the JSON Schema of the answer, for the only sink of the plan; None: any form.
         contract: the specialist that the step was planned for, if `spec` is another one. Its output
             schema holds, its limits on money and time hold too, and `spec` may use no tool with
@@ -123,7 +123,7 @@ def step_handoff(
         task_description=_task(step, ended),
         depends_on=tuple(inputs),
         context=context_for(state, inputs),
-        feedback=tuple(words.feedback(step.id, remark) for remark in current.remarks),
+        feedback=tuple(texts.feedback(step.id, remark) for remark in current.remarks),
         artifacts=artifacts(state),
         expected_output_format=form,
         fallback_instruction=step.fallback,

@@ -56,18 +56,18 @@ def payloads_for_judge(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def judge_task(
-    state: JobState, words: ResultTexts
+    state: JobState, texts: ResultTexts
 ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
     """Return the judge's brief, an empty tuple, and the JSON Schema of its answer. The tuple
     is empty because the brief holds all that the judge sees of the results.
 
     Args:
-        words: texts of `payloads_for_judge(state)`.
+        texts: texts of `payloads_for_judge(state)`.
     """
     if is_for_arbitration(state):
-        return arbitration_brief(state, words), (), RulingFormat(quarrels(state)).schema
+        return arbitration_brief(state, texts), (), RulingFormat(quarrels(state)).schema
     (ledger,) = payloads_for_judge(state)
-    conflicts = words.conflicts(ledger)
+    conflicts = texts.conflicts(ledger)
     return judge_brief(conflicts), (), judge_format(conflicts).schema
 
 
@@ -76,23 +76,23 @@ def is_arbitration(schema: Mapping[str, Any]) -> bool:
     return bool(points_of_schema(schema))
 
 
-def arbitration_brief(state: JobState, words: ResultTexts) -> str:
+def arbitration_brief(state: JobState, texts: ResultTexts) -> str:
     """Return the judge's brief about the points that the last review repeats.
 
     Args:
-        words: texts of `payloads_for_judge(state)`.
+        texts: texts of `payloads_for_judge(state)`.
     """
     disputed = quarrels(state)
     verdict = None
     if state.last_round:
-        verdict = words.verdict(state.last_round)
+        verdict = texts.verdict(state.last_round)
     points: list[Revision] = []
     if verdict:
         points = [revision for revision in verdict.revisions if revision.step in disputed]
     results: dict[StepId, HandoffResult] = {}
     for step in disputed:
         if ref := state.steps[step].result:
-            results[step] = words.result(ref)
+            results[step] = texts.result(ref)
     lines = [_JOB]
     for point in points:
         lines.append(_line(point, results.get(point.step), MOST_SHOWN_CHARS // len(points)))

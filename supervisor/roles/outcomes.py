@@ -58,7 +58,7 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
     state: JobState,
     result: HandoffResult,
     request: str,
-    words: ResultTexts,
+    texts: ResultTexts,
     acting: Collection[str] = (),
 ) -> tuple[tuple[Event, ...], tuple[str, ...]]:
     """Return the events that follow from a role's result, and the payloads that they refer to.
@@ -68,7 +68,7 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
 
     Args:
         request: text of the job's request.
-        words: texts of `earlier_results` and, for a planner, of the job's plan.
+        texts: texts of `earlier_results` and, for a planner, of the job's plan.
         acting: the specialists that have tools with effects.
 
     Raises:
@@ -85,7 +85,7 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
             planned, text = _planned(state, result, written, request, offered, acting)
             return (planned,), (text,)
         case "planner":
-            resolved, new_plan = _resolved(state, steps_of_schema(schema), result, written, words)
+            resolved, new_plan = _resolved(state, steps_of_schema(schema), result, written, texts)
             return (resolved,), new_plan
         case "judge" if points_of_schema(schema):
             return (_arbitrated(result, written),), ()
@@ -94,7 +94,7 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
         case "replanner":
             return (), ()  # the next decision applies the patch to the plan of that time
         case "assessor":
-            return (_reviewed(state, result, written, words),), ()
+            return (_reviewed(state, result, written, texts),), ()
         case "synthesizer":
             return (_synthesised(state, result, written),), ()
         case role:
@@ -220,14 +220,14 @@ def _plan(result: HandoffResult) -> Plan | None:
 
 
 def _resolved(
-    state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, words: ResultTexts
+    state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, texts: ResultTexts
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
     """Return the event of the planner's resolutions, and the payload of the plan if it has new
     helper steps. A step that asks the same question again is given up.
 
     Args:
         asked: steps in need.
-        words: texts of the results of `_needs_of`, and of the job's plan.
+        texts: texts of the results of `_needs_of`, and of the job's plan.
     """
     resolutions: dict[StepId, Resolution] = {}
     with suppress(HandoffError):
@@ -240,7 +240,7 @@ def _resolved(
     by: dict[StepId, Step] = {}
     for step_id in map(StepId, asked):
         resolution = resolutions.get(step_id, Resolution(step=step_id))
-        is_repeat = _needs_again(state, step_id, words)
+        is_repeat = _needs_again(state, step_id, texts)
         if is_repeat:
             repeats.append(step_id)
         if resolution.by and not is_repeat:
@@ -253,7 +253,7 @@ def _resolved(
         result=ref, answered=tuple(answered), given_up=tuple(given_up), repeats=tuple(repeats)
     )
     if by and state.plan:
-        return with_helpers(state, event, words.plan(state.plan.plan), by)
+        return with_helpers(state, event, texts.plan(state.plan.plan), by)
     return event, ()
 
 
@@ -300,11 +300,11 @@ def _with_helper(outline: StepOutline, helper: StepId) -> StepOutline:
     return outline.model_copy(update=update)
 
 
-def _needs_again(state: JobState, step_id: StepId, words: ResultTexts) -> bool:
+def _needs_again(state: JobState, step_id: StepId, texts: ResultTexts) -> bool:
     """Return whether the question of a step was answered before: another answer would not help."""
     questions: list[str] = []
     for result_ref in _needs_of(state, step_id):
-        questions.append(words.result(result_ref).needs or "")
+        questions.append(texts.result(result_ref).needs or "")
     return any(asks_the_same(question, questions[0]) for question in questions[1:])
 
 
@@ -357,11 +357,11 @@ def rounds_sent_back(state: JobState) -> tuple[BlobRef, ...]:
     return tuple(rounds)
 
 
-def _repeats(state: JobState, verdict: Verdict, words: ResultTexts) -> tuple[StepId, ...]:
+def _repeats(state: JobState, verdict: Verdict, texts: ResultTexts) -> tuple[StepId, ...]:
     """Return the steps that the verdict sends back for a fault that an earlier review named."""
     before: list[Revision] = []
     for result in rounds_sent_back(state):
-        before += Verdict.of(words.result(result).output).revisions
+        before += Verdict.of(texts.result(result).output).revisions
     repeats: list[StepId] = []
     for new in verdict.revisions:
         if any(old.step == new.step and asks_the_same(old.problem, new.problem) for old in before):
@@ -369,7 +369,7 @@ def _repeats(state: JobState, verdict: Verdict, words: ResultTexts) -> tuple[Ste
     return tuple(repeats)
 
 
-def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, words: ResultTexts) -> Reviewed:
+def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, texts: ResultTexts) -> Reviewed:
     number = len(state.rounds) + 1
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
@@ -379,7 +379,7 @@ def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, words: Resul
                 decision=verdict.verdict,
                 result=ref,
                 steps=tuple(revision.step for revision in verdict.revisions),
-                repeats=_repeats(state, verdict, words),
+                repeats=_repeats(state, verdict, texts),
                 open_points=len(verdict.open_points),
             )
     return Reviewed(round=number, decision=None, result=ref, problem="the assessor failed")

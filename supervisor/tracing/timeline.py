@@ -68,7 +68,7 @@ class TimelineBar:
 
     def worked_s(self, now: float) -> float:
         """Return the seconds with a claim, so far."""
-        return sum(stint.lasted_s(now) for stint in self.stints)
+        return sum(past_claim.lasted_s(now) for past_claim in self.stints)
 
     def waited_s(self, now: float) -> float:
         """Return the seconds without a claim so far: before the first claim, and between claims."""
@@ -235,13 +235,13 @@ def _ended(bar: TimelineBar, at: float) -> TimelineBar:
 
 def _stints(standing: HandoffStanding) -> tuple[PastClaim, ...]:
     """Return all claims, also the claim that holds or that ended with a result."""
-    if standing.stints or standing.claimed_at is not None:
+    if standing.past_claims or standing.claimed_at is not None:
         began_at = standing.claimed_at
     else:
         began_at = standing.started_at
     if began_at is None:
-        return standing.stints
-    return (*standing.stints, PastClaim(standing.worker, began_at, standing.finished_at))
+        return standing.past_claims
+    return (*standing.past_claims, PastClaim(standing.worker, began_at, standing.finished_at))
 
 
 def _bar(

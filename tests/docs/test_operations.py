@@ -18,7 +18,7 @@ from handoff_queue.shared.local.redis_server import OLDEST, PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_LOOKS
+from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S
 from handoff_queue.shared.types.handoff import StopReason
@@ -81,7 +81,7 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     health = " ".join(sections(PAGE)["Check its health"].split())
 
     assert f"After {WORDS[MAX_CLAIMS]} claims" in dies
-    assert f"After {WORDS[MAX_LOOKS]} times that no look" in dies
+    assert f"After {WORDS[MAX_FAILED_EVALUATIONS]} times that no look" in dies
     assert f"renew for {WORDS[FROZEN_AFTER_LEASES]} leases" in dies
     assert f"Up to {WORDS[MOST_TRIES]} tries" in dies
     assert f"every {ANNOUNCED_FOR_S / 3:.0f} seconds" in health

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_LOOKS
+from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import JobId
@@ -184,10 +184,10 @@ def test_a_job_that_freezes_supervisors_fails_and_other_jobs_continue(
     assert "froze or died, 3 times in a row" in " ".join(result.notes)
     fleet.wait_for_success(job_ids["nobody"])
     wait_until(
-        lambda: freezes(fleet, "s1", "s2") >= MAX_LOOKS,
+        lambda: freezes(fleet, "s1", "s2") >= MAX_FAILED_EVALUATIONS,
         expected="the end of the last frozen supervisor",
     )
-    most = 1 + MAX_LOOKS + 1
+    most = 1 + MAX_FAILED_EVALUATIONS + 1
     assert freezes(fleet, "s1", "s2") <= most, (
         "one freeze with the planner's claim, then both supervisors, then one at a time"
     )

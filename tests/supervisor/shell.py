@@ -96,7 +96,7 @@ class Shell:
             Models(SETTINGS),
         )
         self.role_runner = RoleRunner(self.attempts, 4)
-        library = self.attempts.library
+        library = self.attempts.payload_cache
         self.advance = JobLoop(
             self.store,
             self.dispatcher,

@@ -145,9 +145,9 @@ class Connection:
         """Run `lua/<name>.lua` and return its answer.
 
         Raises:
-            StoreUnavailable: see `in_our_words`.
+            StoreUnavailable: see `translated_errors`.
         """
-        try:  # `in_our_words` takes as long as all else here does
+        try:  # `translated_errors` takes as long as all else here does
             return around(
                 "script",
                 name,
@@ -157,16 +157,16 @@ class Connection:
                 redis.ConnectionError,
             )
         except redis.RedisError as error:
-            raise _in_our_words(error) from error
+            raise _translated(error) from error
 
     def script_for_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run `lua/<name>.lua` once for each call, in one round trip that also loads the
         script. Return the answer of each call, or its `StoreError` if that call failed.
 
         Raises:
-            StoreUnavailable: see `in_our_words`.
+            StoreUnavailable: see `translated_errors`.
         """
-        with in_our_words():
+        with translated_errors():
             pipe = self.redis.pipeline(transaction=False)
             script = script_of(name).under(self.prefix)
             pipe.script_load(script.text)
@@ -178,7 +178,7 @@ class Connection:
         translated: list[Any] = []
         for answer in answers[1:]:  # the first answer belongs to SCRIPT LOAD
             is_error = isinstance(answer, redis.RedisError)
-            translated.append(_in_our_words(answer) if is_error else answer)
+            translated.append(_translated(answer) if is_error else answer)
         return translated
 
     def now(self) -> float:
@@ -210,7 +210,7 @@ class Connection:
         quickest, offset = float("inf"), 0.0
         for _ in range(CLOCK_ASKED_AT_MOST):
             asked_at = time.monotonic()
-            with in_our_words():
+            with translated_errors():
                 seconds, micros = self.redis.time()
             took = time.monotonic() - asked_at
             if took < quickest:
@@ -255,7 +255,7 @@ def retry_until_answered(ask: Callable[[], Answer], is_worth_it: Callable[[], bo
 
 
 @contextmanager
-def in_our_words() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Translate Redis's errors into one line that says how to fix the cause.
 
     Raises:
@@ -267,10 +267,10 @@ def in_our_words() -> Iterator[None]:
     try:
         yield
     except redis.RedisError as error:
-        raise _in_our_words(error) from error
+        raise _translated(error) from error
 
 
-def _in_our_words(error: redis.RedisError) -> StoreError:
+def _translated(error: redis.RedisError) -> StoreError:
     """Return the error of the store for an error of redis-py."""
     if NO_CONNECTION_LEFT in str(error):
         return StoreUnavailable(

@@ -148,11 +148,11 @@ class Script:
             _asked(connection, "SCRIPT LOAD", self.text)
             return _asked(connection, "EVALSHA", self.digest, *self._real(order))
 
-    def say(self, connection: Any, order: Sequence[Any]) -> None:
-        """Send the call over a connection that no other thread uses. `heard` reads its answer later."""
+    def send(self, connection: Any, order: Sequence[Any]) -> None:
+        """Send the call over a connection that no other thread uses. `read_reply` reads its answer later."""
         connection.send_command("EVALSHA", self.digest, *self._real(order))
 
-    def heard(self, read: Callable[[], Any], connection: Any) -> Any:
+    def read_reply(self, read: Callable[[], Any], connection: Any) -> Any:
         """Return the answer. If the server does not know the script, load it and return None."""
         try:
             return read()

@@ -123,7 +123,7 @@ def set_up_agent(
 
 
 def result_of(ended: AttemptOutcome) -> HandoffResult:
-    assert ended.how is AttemptEnd.FINISHED
+    assert ended.end is AttemptEnd.FINISHED
     assert ended.result is not None
     return ended.result
 
@@ -346,7 +346,7 @@ def test_without_a_store_no_attempt_starts_and_the_message_is_handed_back(
     def is_away(*_: object) -> AgentSetup:
         raise StoreUnavailable("Redis cannot be reached")
 
-    assert attempts.attempt(handoff.to_json(), handoff, is_away).how is AttemptEnd.HANDED_BACK
+    assert attempts.attempt(handoff.to_json(), handoff, is_away).end is AttemptEnd.HANDED_BACK
     assert store.jobs.handoffs(handoff.job_id, [handoff.handoff_id])[handoff.handoff_id].claims == 0
 
 

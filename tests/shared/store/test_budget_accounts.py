@@ -117,7 +117,7 @@ class BudgetMachine(RuleBasedStateMachine):
                 "max_turns"
             ]
             if verdict[1] in (b"tenant", b"installation") and not has_begun:
-                assert self.store.daily_budgets.spent_up(TENANTS[name[0]]), (
+                assert self.store.daily_budgets.budget_problem(TENANTS[name[0]]), (
                     "a job that could not begin would be taken"
                 )
 

@@ -52,7 +52,9 @@ def job_id(store: Store) -> JobId:
 @pytest.fixture
 def planner_claim(store: Store, job_id: JobId) -> Claim:
     """Return the claim of the planner after the model's reply."""
-    request = ClaimRequest(job_id, FIRST, digest_of(text_of(FIRST)), "supervisor:1", look=LOOK)
+    request = ClaimRequest(
+        job_id, FIRST, digest_of(text_of(FIRST)), "supervisor:1", evaluation_id=LOOK
+    )
     claimed = store.claims.claim(request)
     claimed.reserve(WorstCase(10, 10, 0))
     claimed.checkpoint(model_reply(), may_wait=True)
@@ -70,7 +72,7 @@ def next_decision(store: Store, job_id: JobId) -> Commit:
         job_id=job_id,
         expected=version_in(store, job_id),
         events=[issued_event(NEXT, "assessor", group=None)],
-        look=LOOK,
+        evaluation_id=LOOK,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claims import MAX_LOOKS, ClaimRequest
+from handoff_queue.shared.store.claims import MAX_FAILED_EVALUATIONS, ClaimRequest
 from handoff_queue.shared.store.evaluation_lease import TOGETHER_S
 from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.journal import READ_AT_MOST, Commit
@@ -28,7 +28,9 @@ from tests.waiting import wait_until
 
 GIVEN_UP_S = FROZEN_AFTER_LEASES * 3_600.0
 """Time in seconds after which a silent evaluation is given up. Leases in this file last an hour."""
-SILENT_AGES_S = tuple(GIVEN_UP_S * (MAX_LOOKS - n) + 60 - n for n in range(MAX_LOOKS))
+SILENT_AGES_S = tuple(
+    GIVEN_UP_S * (MAX_FAILED_EVALUATIONS - n) + 60 - n for n in range(MAX_FAILED_EVALUATIONS)
+)
 """Ages in seconds of the maximum number of silent evaluations, each started after the last ended."""
 
 
@@ -68,9 +70,9 @@ def test_an_evaluation_of_an_unknown_job_is_not_recorded(store: Store) -> None:
 
 
 def test_an_evaluation_that_begins_twice_counts_once(store: Store, job_id: JobId) -> None:
-    look = store.evaluation_leases.at(job_id)
-    look.begin()
-    look.begin()
+    evaluation_id = store.evaluation_leases.at(job_id)
+    evaluation_id.begin()
+    evaluation_id.begin()
 
     assert count_unfinished_evaluations(store, job_id) == 1
 
@@ -90,12 +92,14 @@ def test_a_completed_evaluation_removes_itself_and_earlier_ones(
     match how_it_ends:
         case "commit":
             store.journal.commit(
-                Commit(job_id=job_id, expected=1, events=[CancelRequested()], look=ending.name)
+                Commit(
+                    job_id=job_id, expected=1, events=[CancelRequested()], evaluation_id=ending.name
+                )
             )
         case "due":
-            store.journal.set_due(job_id, None, 1, look=ending.name)
+            store.journal.set_due(job_id, None, 1, evaluation_id=ending.name)
         case "record_failure":
-            store.journal.record_failure(job_id, look=ending.name)
+            store.journal.record_failure(job_id, evaluation_id=ending.name)
         case _:
             ending.interrupted()
 
@@ -104,26 +108,35 @@ def test_a_completed_evaluation_removes_itself_and_earlier_ones(
 
 
 def test_a_refused_commit_ends_no_evaluation(store: Store, job_id: JobId) -> None:
-    look = store.evaluation_leases.at(job_id)
-    look.begin()
+    evaluation_id = store.evaluation_leases.at(job_id)
+    evaluation_id.begin()
 
     with pytest.raises(VersionConflict):
         store.journal.commit(
-            Commit(job_id=job_id, expected=7, events=[CancelRequested()], look=look.name)
+            Commit(
+                job_id=job_id,
+                expected=7,
+                events=[CancelRequested()],
+                evaluation_id=evaluation_id.name,
+            )
         )
 
     assert count_unfinished_evaluations(store, job_id) == 1
 
 
 def test_an_evaluation_continues_after_its_role_has_finished(store: Store, job_id: JobId) -> None:
-    look, event = (
+    evaluation_id, event = (
         store.evaluation_leases.at(job_id),
         issued_event("judge.1", role="judge", group=None),
     )
     issue(store, job_id, "judge.1", role="judge", group=None)
     claim = store.claims.claim(
         ClaimRequest(
-            job_id, HandoffId("judge.1"), event.handoff.digest, "supervisor:1", look=look.name
+            job_id,
+            HandoffId("judge.1"),
+            event.handoff.digest,
+            "supervisor:1",
+            evaluation_id=evaluation_id.name,
         )
     )
     while_it_runs = count_unfinished_evaluations(store, job_id)
@@ -191,10 +204,10 @@ def test_after_a_failure_only_one_evaluation_begins_even_at_the_same_moment(
 def test_the_limit_of_frozen_evaluations_applies_before_any_is_given_up(
     store: Store, job_id: JobId
 ) -> None:
-    add_unfinished_evaluations(store, job_id, *(60 - n for n in range(MAX_LOOKS - 1)))
+    add_unfinished_evaluations(store, job_id, *(60 - n for n in range(MAX_FAILED_EVALUATIONS - 1)))
     assert store.evaluation_leases.at(job_id).begin()
 
-    add_unfinished_evaluations(store, job_id, *(60 - n for n in range(MAX_LOOKS)))
+    add_unfinished_evaluations(store, job_id, *(60 - n for n in range(MAX_FAILED_EVALUATIONS)))
     with pytest.raises(TooManyEvaluators):
         store.evaluation_leases.at(job_id).begin()
 
@@ -203,13 +216,15 @@ def test_evaluations_that_started_before_the_first_was_given_up_count_as_one(
     store: Store, job_id: JobId
 ) -> None:
     """Several processes can die within seconds, for example with their machine."""
-    add_unfinished_evaluations(store, job_id, *(GIVEN_UP_S + 60 - n for n in range(3 * MAX_LOOKS)))
+    add_unfinished_evaluations(
+        store, job_id, *(GIVEN_UP_S + 60 - n for n in range(3 * MAX_FAILED_EVALUATIONS))
+    )
 
     assert store.evaluation_leases.at(job_id).begin()
 
 
 def test_any_number_of_evaluations_may_begin_at_once(store: Store, job_id: JobId) -> None:
-    for _ in range(5 * MAX_LOOKS):
+    for _ in range(5 * MAX_FAILED_EVALUATIONS):
         assert store.evaluation_leases.at(job_id).begin()
 
 
@@ -237,11 +252,11 @@ def test_a_long_evaluation_gives_signs_of_life(redis_url: str) -> None:
 
 
 def test_a_heartbeat_restores_no_removed_evaluation(store: Store, job_id: JobId) -> None:
-    look = store.evaluation_leases.at(job_id)
-    look.begin()
-    look.interrupted()
+    evaluation_id = store.evaluation_leases.at(job_id)
+    evaluation_id.begin()
+    evaluation_id.interrupted()
 
-    store.connection.script("evaluate", *look.heartbeat)
+    store.connection.script("evaluate", *evaluation_id.heartbeat)
 
     assert count_unfinished_evaluations(store, job_id) == 0
 
@@ -278,4 +293,4 @@ def test_a_supervisor_without_evaluation_leases_leaves_other_evaluations_unchang
         Commit(job_id=job_id, expected=version_of(store, job_id), events=[CancelRequested()])
     )
 
-    assert count_unfinished_evaluations(store, job_id) == MAX_LOOKS - 1
+    assert count_unfinished_evaluations(store, job_id) == MAX_FAILED_EVALUATIONS - 1

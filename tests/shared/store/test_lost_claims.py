@@ -26,13 +26,17 @@ def test_a_lost_process_stays_counted_after_progress(
 
     standing = store.jobs.handoffs(job_id, [ONE])[ONE]
     assert (standing.claims, standing.lost_claims, standing.worker) == (1, 1, "w3")
-    assert [(stint.worker, stint.left) for stint in standing.stints] == [
+    assert [(past_claim.worker, past_claim.left) for past_claim in standing.past_claims] == [
         ("w1", ClaimEnd.LOST),
         ("w2", ClaimEnd.BACK),
     ]
     times = [
         standing.started_at,
-        *(at for stint in standing.stints for at in (stint.began_at, stint.ended_at)),
+        *(
+            at
+            for past_claim in standing.past_claims
+            for at in (past_claim.began_at, past_claim.ended_at)
+        ),
         standing.claimed_at,
     ]
     assert times == sorted(at for at in times if at is not None)
@@ -50,7 +54,7 @@ def test_each_lost_process_counts_and_a_released_claim_does_not(
 
     standing = store.jobs.handoffs(job_id, [ONE])[ONE]
     assert (standing.lost_claims, standing.claimed_at) == (MAX_CLAIMS, None)
-    assert [stint.left for stint in standing.stints] == [
+    assert [past_claim.left for past_claim in standing.past_claims] == [
         ClaimEnd.BACK,
         *[ClaimEnd.LOST] * MAX_CLAIMS,
     ]
@@ -59,14 +63,14 @@ def test_each_lost_process_counts_and_a_released_claim_does_not(
 def test_a_parked_handoff_is_recorded_as_parked(store: Store, job_id: JobId) -> None:
     assert granted_claim(store, job_id, "find.1").park(60, "rate limit")
 
-    (stint,) = store.jobs.handoffs(job_id, [ONE])[ONE].stints
-    assert (stint.worker, stint.left) == ("w1", ClaimEnd.THROTTLED)
+    (past_claim,) = store.jobs.handoffs(job_id, [ONE])[ONE].past_claims
+    assert (past_claim.worker, past_claim.left) == ("w1", ClaimEnd.THROTTLED)
 
 
 def test_only_the_newest_lost_claims_are_kept(store: Store, job_id: JobId) -> None:
     for n in range(25):
         granted_claim(store, job_id, "find.1", f"w{n}").release()
 
-    assert [stint.worker for stint in store.jobs.handoffs(job_id, [ONE])[ONE].stints] == [
-        f"w{n}" for n in range(5, 25)
-    ]
+    assert [
+        past_claim.worker for past_claim in store.jobs.handoffs(job_id, [ONE])[ONE].past_claims
+    ] == [f"w{n}" for n in range(5, 25)]

@@ -40,7 +40,7 @@ def commit_decision(
     expected: int = 2,
     due_in_s: float = 3_600,
     tip: float | None = None,
-    insists: bool = False,
+    forces_end: bool = False,
 ) -> int:
     """Commit a decision, and return the version of its first event in the journal."""
     due_at = store.connection.now() + due_in_s
@@ -50,7 +50,7 @@ def commit_decision(
         events=list(events),
         due_at=due_at,
         tip=tip,
-        insists=insists,
+        forces_end=forces_end,
     )
     recorded = store.journal.commit(order)
     assert recorded == store.journal.read(job_id, recorded[0].version - 1)
@@ -113,7 +113,7 @@ def test_an_insisted_end_is_stored_after_results_that_arrived_in_between(
             job_id,
             StepsAbandoned(steps=(), why="no time"),
             JobEnded(status=JobStatus.PARTIAL),
-            insists=True,
+            forces_end=True,
         )
         == 4
     )
@@ -126,14 +126,14 @@ def test_an_insisted_decision_that_does_not_end_the_job_is_refused(
     finish(granted_claim(store, job_id, "first.1"))
 
     with pytest.raises(VersionConflict):
-        commit_decision(store, job_id, StepsAbandoned(steps=(), why="no time"), insists=True)
+        commit_decision(store, job_id, StepsAbandoned(steps=(), why="no time"), forces_end=True)
 
 
 def test_a_job_is_ended_only_once(store: Store, job_id: JobId) -> None:
     commit_decision(store, job_id, JobEnded(status=JobStatus.PARTIAL))
 
     with pytest.raises(VersionConflict):
-        commit_decision(store, job_id, JobEnded(status=JobStatus.OK), insists=True)
+        commit_decision(store, job_id, JobEnded(status=JobStatus.OK), forces_end=True)
 
 
 @pytest.mark.parametrize(

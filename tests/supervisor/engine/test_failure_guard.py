@@ -10,7 +10,7 @@ import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claims import MAX_LOOKS
+from handoff_queue.shared.store.claims import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.types.errors import StoreUnavailable
@@ -28,7 +28,8 @@ from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 
 LONG_AGO = tuple(
-    FROZEN_AFTER_LEASES * SETTINGS.lease_s * (MAX_LOOKS - n) + 60 - n for n in range(MAX_LOOKS)
+    FROZEN_AFTER_LEASES * SETTINGS.lease_s * (MAX_FAILED_EVALUATIONS - n) + 60 - n
+    for n in range(MAX_FAILED_EVALUATIONS)
 )
 PLANNER = HandoffId("planner.1")
 SERVED = ("researcher", "analyst", "writer", "coder", "generalist", "reviewer")

@@ -252,10 +252,10 @@ def test_a_role_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell) -> 
         (event,) = [event for event in shell.events(job_id) if isinstance(event, HandoffIssued)]
         text = shell.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)
-        assert shell.advance.run_queued_role(handoff, text).how is AttemptEnd.HANDED_BACK
+        assert shell.advance.run_queued_role(handoff, text).end is AttemptEnd.HANDED_BACK
     assert not shell.role_runner.is_full
 
-    assert shell.advance.run_queued_role(handoff, text).how is AttemptEnd.FINISHED
+    assert shell.advance.run_queued_role(handoff, text).end is AttemptEnd.FINISHED
     assert "plan_made" in shell.kinds(job_id)
     assert not shell.store.connection.redis.exists(keys.WAITING + ROLES_QUEUE)
 

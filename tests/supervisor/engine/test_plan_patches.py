@@ -36,7 +36,7 @@ def job_with_unapplied_patch(shell: Shell) -> JobId:
     assert state is not None
     other = shell.another()
     assert (
-        other.role_runner.claim_and_run(state, AgentHandoff.from_json(text), text).how
+        other.role_runner.claim_and_run(state, AgentHandoff.from_json(text), text).end
         is AttemptEnd.FINISHED
     )
     other.close()

@@ -80,7 +80,7 @@ class JobRecordBuilder:
             for n, (began, ended, reason) in enumerate(claims, start=10)
         )
         self.standings[claimed] = replace(
-            self.standings[claimed], lost_claims=lost, stints=past, claimed_at=last_claim_at
+            self.standings[claimed], lost_claims=lost, past_claims=past, claimed_at=last_claim_at
         )
 
     def cut_calls(self, name: str, *, calls: int, tokens: int) -> None:
