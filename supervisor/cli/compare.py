@@ -234,9 +234,9 @@ def comparison_text(found: Comparison) -> str:
     for order, duel in zip(("in order", "swapped"), found.duels, strict=False):
         if duel:
             judge_lines.append(f"judge, {order}: {duel.better.value}: {short(duel.why, 200)}")
-    took = found.judging_took
+    usage = found.judge_usage
     if found.judged_by:
-        judge_lines.append(f"judge: {took.tokens:,} tokens, {money(took.cost_usd)}")
+        judge_lines.append(f"judge: {usage.tokens:,} tokens, {money(usage.cost_usd)}")
     parts = [table(rows)]
     if judge_lines:
         parts.append("\n".join(judge_lines))
@@ -251,7 +251,7 @@ def comparison_json(name: str, found: Comparison) -> dict[str, Any]:
         "second": asdict(found.second),
         "better": found.better,
         "duels": [_duel_json(duel) for duel in found.duels],
-        "judge": asdict(found.judging_took),
+        "judge": asdict(found.judge_usage),
         "judged_by": list(found.judged_by),
         "advice": found.advice,
     }

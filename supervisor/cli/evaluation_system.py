@@ -12,7 +12,7 @@ from handoff_queue.supervisor.cli.errors import end_like_ctrl_c
 from handoff_queue.supervisor.cli.fleet_state import require_processes, served_models
 from handoff_queue.supervisor.cli.request_options import check_model
 from handoff_queue.supervisor.evaluation.answer_judge import JUDGE, AnswerJudge
-from handoff_queue.supervisor.lifecycle.routing import all_rounder
+from handoff_queue.supervisor.lifecycle.routing import default_specialist
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.presence import ServedSpecialist
@@ -75,7 +75,7 @@ def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJud
     if JUDGE in served:
         specialist = JUDGE
     else:
-        specialist = all_rounder(served)
+        specialist = default_specialist(served)
     return AnswerJudge(specialist, model)
 
 

@@ -55,7 +55,7 @@ from handoff_queue.supervisor.client.rows import (
     rows_of,
 )
 from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, missing_for
-from handoff_queue.supervisor.lifecycle.answer import of_the_plan
+from handoff_queue.supervisor.lifecycle.answer import plan_notes
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
@@ -573,7 +573,7 @@ def _notes(
     if answer:
         notes = list(answer.notes)
     elif ended:
-        notes = list(of_the_plan(plan, texts))
+        notes = list(plan_notes(plan, texts))
     else:
         notes = []
     if ended and ended.reason:

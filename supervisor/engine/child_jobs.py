@@ -45,7 +45,11 @@ from handoff_queue.supervisor.engine.pending_writes import PendingWrites, issued
 from handoff_queue.supervisor.lifecycle.answer import parts_of, results_for_answer
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
 from handoff_queue.supervisor.lifecycle.commands import StartChild
-from handoff_queue.supervisor.lifecycle.follow_up import earlier, results_as_given, results_to_give
+from handoff_queue.supervisor.lifecycle.follow_up import (
+    name_in_later_job,
+    results_as_given,
+    results_to_give,
+)
 from handoff_queue.supervisor.lifecycle.gaps import lacking
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
 from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
@@ -270,7 +274,7 @@ class ChildJobs:
                 continue
             results: dict[StepId, BlobRef] = {}
             for step, result in results_to_give(before).items():
-                if not {step, earlier(step)} & {*taken}:
+                if not {step, name_in_later_job(step)} & {*taken}:
                     results[step] = result
             refs = list(results.values())
             if before.ended.answer:

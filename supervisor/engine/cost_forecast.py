@@ -22,7 +22,7 @@ from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.lifecycle.budget import closers, reserved_budget
+from handoff_queue.supervisor.lifecycle.budget import closing_roles, reserved_budget
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import has_teams, lacking
@@ -78,7 +78,7 @@ class CostForecast:
 
     def foreseen(self, state: JobState) -> Sequence[WorstCase]:
         """Return the upper bound of one call of each closing role and of the fact-checker."""
-        roles = closers(state)
+        roles = closing_roles(state)
         if not roles:
             return []
         input_tokens = _input_tokens(state)
@@ -121,6 +121,6 @@ def _input_tokens(state: JobState) -> int:
     schemas = 2 * len(rubric.to_json().encode())
     if submitted.answer_schema:
         schemas += 2 * submitted.answer_schema.size
-    results = state.overview.written + UNWRITTEN_CHARS * state.overview.unwritten
+    results = state.step_index.written + UNWRITTEN_CHARS * state.step_index.unwritten
     most = min(MOST_SHOWN_BYTES, max(MOST_PASTED_CHARS, LEAST_PASTED_CHARS * len(state.steps)))
     return frame + brief + schemas + ceil(ESCAPED * min(results, most))

@@ -79,14 +79,14 @@ from handoff_queue.supervisor.lifecycle.conditions import make_conditions_event,
 from handoff_queue.supervisor.lifecycle.conditions import results_for_conditions as conditions_want
 from handoff_queue.supervisor.lifecycle.disputes import find_conflicts, results_in
 from handoff_queue.supervisor.lifecycle.fact_gate import apply_fact_check
-from handoff_queue.supervisor.lifecycle.gates import check_gates, gates_want
+from handoff_queue.supervisor.lifecycle.gates import check_gates, payloads_for_gates
 from handoff_queue.supervisor.lifecycle.handoffs import (
     fact_check_handoff,
     role_handoff,
     step_handoff,
 )
 from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
-from handoff_queue.supervisor.lifecycle.result_texts import remarks_want, result_by_code
+from handoff_queue.supervisor.lifecycle.result_texts import payloads_for_remarks, result_by_code
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.quoting.quote_history import make_quote
@@ -281,7 +281,7 @@ class DecisionRecorder:
         plan = self._loader.plan(state, writes)
         refs: list[BlobRef] = []
         for step_id in command.steps:
-            refs += remarks_want(state.steps[step_id])
+            refs += payloads_for_remarks(state.steps[step_id])
         texts = self._loader.texts(state, refs, writes)
         group: list[OutgoingHandoff] = []
         dependents, instead = state.dependents, dict(command.instead)
@@ -312,7 +312,7 @@ class DecisionRecorder:
         writes.groups.append(group)
 
     def _issue_to_child(self, state: JobState, step_id: StepId, writes: PendingWrites) -> None:
-        texts = self._loader.texts(state, remarks_want(state.steps[step_id]), writes)
+        texts = self._loader.texts(state, payloads_for_remarks(state.steps[step_id]), writes)
         step = self._loader.plan(state, writes).by_id[step_id]
         contract = self._contract(state, step, SUB_SUPERVISOR)
         schema = self._answer_schema(state)
@@ -403,7 +403,7 @@ class DecisionRecorder:
                 assert_never(command)
 
     def _check_gates(self, state: JobState, command: CheckGates, writes: PendingWrites) -> None:
-        texts = self._loader.texts(state, gates_want(state), writes)
+        texts = self._loader.texts(state, payloads_for_gates(state), writes)
         event, vetoes = check_gates(state, texts, may_send_back=command.may_send_back)
         if vetoes is not None:
             writes.ref(vetoes.to_json())

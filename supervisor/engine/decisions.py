@@ -283,7 +283,7 @@ class DecisionMaker:
             capability = specialist.spec.capability
             if capability:
                 loads[name] = SpecialistLoad(capability, specialist.queued, specialist.slots)
-        handoff_ids = list(dict.fromkeys([*suspects, *state.overview.apart]))
+        handoff_ids = list(dict.fromkeys([*suspects, *state.step_index.apart]))
         handoffs: dict[HandoffId, ObservedHandoff] = {}
         for handoff_id, standing in self._store.jobs.handoffs(state.job_id, handoff_ids).items():
             handoffs[handoff_id] = _observed(standing)

@@ -13,9 +13,9 @@ from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.lifecycle.effects import patch_after_review
 from handoff_queue.supervisor.lifecycle.replanning import (
     apply_patch,
-    news_of,
     room,
-    unbegun_of,
+    unbegun_steps,
+    unseen_results,
 )
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
@@ -35,9 +35,11 @@ def replanning(
         if step.status is StepStatus.SETTLED:
             settled.append(step_id)
     most, left = room(state), state.submitted.limits.max_rounds - state.patches.changes
-    task = replan_brief(request, plan, standings, news_of(state), candidates, most, left, known)
+    task = replan_brief(
+        request, plan, standings, unseen_results(state), candidates, most, left, known
+    )
     names = [candidate.name for candidate in candidates]
-    return task, (*plan.given, *settled), patch_schema(names, unbegun_of(state), most)
+    return task, (*plan.given, *settled), patch_schema(names, unbegun_steps(state), most)
 
 
 def _standing(step: StepState) -> str:
@@ -86,7 +88,7 @@ def make_patch_event(
         return PlanPatched(result=proposal, problem="the replanner failed"), None
     if state.is_reviewed:
         patch = patch_after_review(patch, acting)
-    made = apply_patch(plan, patch, unbegun_of(state), state.submitted.limits.max_steps)
+    made = apply_patch(plan, patch, unbegun_steps(state), state.submitted.limits.max_steps)
     text = None
     if made.plan:
         text = made.plan.to_json()

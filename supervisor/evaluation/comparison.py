@@ -25,8 +25,8 @@ from handoff_queue.supervisor.evaluation.figures import (
     is_cut,
     text_of,
     times,
-    took_by,
-    took_together,
+    total_usage,
+    usage_of,
 )
 from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob, JobRunner
 from handoff_queue.supervisor.evaluation.trials import Variant
@@ -64,7 +64,7 @@ class Comparison:
     """The judge's statements, first for the order (first, second) and then for the other
     order. None: the judge failed.
     """
-    judging_took: ResourceUse = field(default_factory=ResourceUse)
+    judge_usage: ResourceUse = field(default_factory=ResourceUse)
     """Resources of the judge's jobs."""
     judged_by: tuple[str, ...] = ()
     """Ids of the judge's jobs."""
@@ -188,7 +188,7 @@ class ComparisonRun:
             variant.name,
             result.status.value,
             faults,
-            took_by(result),
+            usage_of(result),
             job_id=result.job_id,
             is_cut=is_cut(result),
             is_unanswered=not text_of(result),
@@ -221,6 +221,6 @@ def _judged(
         second=replace(second, score=mean_of(second_scores)),
         better=settle(in_order, swapped),
         duels=tuple(duels),
-        judging_took=took_together(map(took_by, judged)),
+        judge_usage=total_usage(map(usage_of, judged)),
         judged_by=tuple(result.job_id for result in judged),
     )

@@ -121,7 +121,7 @@ class ResourceUse:
         )
 
 
-def took_by(result: JobResult) -> ResourceUse:
+def usage_of(result: JobResult) -> ResourceUse:
     """Return the resources of a job."""
     usage = result.usage
     own_s = 0
@@ -139,7 +139,7 @@ def took_by(result: JobResult) -> ResourceUse:
     )
 
 
-def took_together(parts: Iterable[ResourceUse]) -> ResourceUse:
+def total_usage(parts: Iterable[ResourceUse]) -> ResourceUse:
     """Return the sum of the resources."""
     return sum(parts, start=ResourceUse())
 

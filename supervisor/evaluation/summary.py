@@ -36,24 +36,24 @@ class SummaryRow:
     """Mean of the judge's scores, 1 to 5. None: nothing was judged."""
     unjudged: int
     """Answers whose judge failed."""
-    took: ResourceUse
+    usage: ResourceUse
     """Resources of all trials, including trials that were cut short, without the judge."""
 
     @property
     def tokens(self) -> float:
         """Return the mean number of tokens of a trial."""
-        return self.took.tokens / max(1, self.trials + self.cut)
+        return self.usage.tokens / max(1, self.trials + self.cut)
 
 
 def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
     """Return the row of a variant. `outcomes` may hold outcomes of other variants, too."""
     trials = cut = passed = unjudged = 0
-    took = ResourceUse()
+    usage = ResourceUse()
     scores_by_case: dict[str, list[float]] = {}
     for outcome in outcomes:
         if outcome.trial.variant != variant:
             continue
-        took += outcome.took
+        usage += outcome.usage
         if outcome.is_cut:
             cut += 1
             continue
@@ -71,7 +71,7 @@ def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
         passing=rate(passed, trials),
         score=mean([scores for _, scores in sorted(scores_by_case.items())]),
         unjudged=unjudged,
-        took=took,
+        usage=usage,
     )
 
 

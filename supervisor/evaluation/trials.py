@@ -17,7 +17,7 @@ from handoff_queue.supervisor.evaluation.figures import (
     faults_of,
     is_cut,
     text_of,
-    took_by,
+    usage_of,
 )
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
 from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob, JobRunner
@@ -83,13 +83,13 @@ class TrialOutcome:
     status: str
     faults: tuple[str, ...]
     """Reasons why it did not pass; empty: it passed."""
-    took: ResourceUse
+    usage: ResourceUse
     is_cut: bool = False
     """True if its job ran out of budget. The trial then counts as neither passed nor failed."""
     scores: tuple[Score, ...] = ()
     judged_by: str | None = None
     """Id of the judge's job. None: there was none."""
-    judging_took: ResourceUse = field(default_factory=ResourceUse)
+    judge_usage: ResourceUse = field(default_factory=ResourceUse)
     """Resources of the judge's job."""
 
     @property
@@ -233,17 +233,17 @@ def _outcome(
     Args:
         judged: result of the judge's job; None: there was none.
     """
-    judged_by, judging_took = None, ResourceUse()
+    judged_by, judge_usage = None, ResourceUse()
     if judged:
-        judged_by, judging_took = judged.job_id, took_by(judged)
+        judged_by, judge_usage = judged.job_id, usage_of(judged)
     return TrialOutcome(
         trial=trial,
         job_id=result.job_id,
         status=result.status.value,
         faults=faults_of(result, trial.case.gates),
-        took=took_by(result),
+        usage=usage_of(result),
         is_cut=is_cut(result),
         scores=scores,
         judged_by=judged_by,
-        judging_took=judging_took,
+        judge_usage=judge_usage,
     )

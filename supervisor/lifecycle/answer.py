@@ -121,7 +121,7 @@ def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
         state.last_round,
         state.synthesised,
         state.gated,
-        state.fact_checks.said,
+        state.fact_checks.outcome,
     )
     for event in events:
         if event:
@@ -326,7 +326,7 @@ def _as_text(output: JsonValue) -> str:
 def _open_points(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return the open points of the review, of the gates and of the fact-check, a sentence each."""
     points = [*_points_of_review(state, texts), *texts.vetoes(state.gated)]
-    checked = state.fact_checks.said
+    checked = state.fact_checks.outcome
     if checked and checked.wrong and checked.result:
         for objection in texts.objections(checked.result):
             points.append(f"The fact-checker: {objection}")
@@ -355,7 +355,7 @@ def open_text(points: tuple[str, ...]) -> str:
     return ""
 
 
-def of_the_plan(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:
+def plan_notes(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:
     """Return the notes of the planner's result, or the note that the planner made no usable plan."""
     if plan and plan.noted:
         return tuple(f"The plan: {note}." for note in texts.result(plan.noted).notes)
@@ -368,7 +368,7 @@ def of_the_plan(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:
 
 def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return the notes that code makes on the course of the job, a sentence each."""
-    notes = list(of_the_plan(state.plan, texts))
+    notes = list(plan_notes(state.plan, texts))
     if state.routed and state.routed.problem:
         notes.append(
             f"A team got the job: {state.routed.problem}{_in_brackets(texts.why(state.routed.result))}."
@@ -388,7 +388,7 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
         )
     if last is not None and last.decision is None:
         notes.append(f"{NOT_REVIEWED}: {last.problem}{_in_brackets(texts.why(last.result))}.")
-    if (checked := state.fact_checks.said) and checked.problem:
+    if (checked := state.fact_checks.outcome) and checked.problem:
         notes.append(
             f"{NOT_CHECKED}: {checked.problem}{_in_brackets(texts.why_unchecked(checked))}."
         )

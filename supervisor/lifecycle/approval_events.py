@@ -188,7 +188,7 @@ def _released(state: JobState, question: Question) -> PersistentMap[StepId, Step
     """Return all steps. The job continues without results of the question's steps."""
     released: dict[StepId, StepState] = {}
     for step_id, step in _asked_about(state, question).items():
-        released[step_id] = step.model_copy(update={"is_let_go": True})
+        released[step_id] = step.model_copy(update={"is_released": True})
     return state.steps | released
 
 

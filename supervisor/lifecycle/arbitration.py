@@ -22,7 +22,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState, Phase
 from handoff_queue.supervisor.lifecycle.steps import reopen_step
 
 
-def quarrels(state: JobState) -> tuple[StepId, ...]:
+def disagreements(state: JobState) -> tuple[StepId, ...]:
     """Return the steps that the last review sends back for the same fault again."""
     last = state.last_round
     if last is not None and last.decision is Decision.REVISE:
@@ -30,7 +30,7 @@ def quarrels(state: JobState) -> tuple[StepId, ...]:
     return ()
 
 
-def may_quarrel(state: JobState) -> bool:
+def may_need_arbitration(state: JobState) -> bool:
     """Return whether the judge may still be asked about a disagreement, because work was sent back."""
     return state.is_reviewed and state.reworks > 0 and state.arbitrated is None
 
@@ -40,7 +40,7 @@ def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
     works. None: there is no disagreement, or it is not settled any more.
     """
     if (
-        not quarrels(state)
+        not disagreements(state)
         or state.arbitrated is not None
         or state.spent is not None
         or now >= state.working_deadline
@@ -53,7 +53,7 @@ def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
 
 def settled_disputes(state: JobState) -> frozenset[StepId]:
     """Return the steps of the disagreements that the judge settled for the writer."""
-    return frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*quarrels(state)}
+    return frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*disagreements(state)}
 
 
 def is_accepted(state: JobState) -> bool:
@@ -110,7 +110,7 @@ def is_for_arbitration(state: JobState) -> bool:
 
     True while the answer is written, and while steps wait for the ruling after the review.
     """
-    is_stuck = state.review_over and bool(quarrels(state)) and state.arbitrated is None
+    is_stuck = state.review_over and bool(disagreements(state)) and state.arbitrated is None
     return state.phase is Phase.SYNTHESISING or (state.phase is Phase.WORKING and is_stuck)
 
 
@@ -130,7 +130,7 @@ def rulings_of(state: JobState, texts: ResultTexts) -> dict[StepId, Ruling]:
     rulings: dict[StepId, Ruling] = {}
     for result in texts.results(payloads_for_arbitration(state)):
         for ruling in Rulings.of(result.output).rulings:
-            if ruling.step in quarrels(state):
+            if ruling.step in disagreements(state):
                 rulings[ruling.step] = ruling
     return rulings
 
@@ -154,7 +154,7 @@ def settled_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return a note for each point that the judge settled for the writer, or the note that the
     ruling failed.
     """
-    if state.arbitrated is None or not quarrels(state):
+    if state.arbitrated is None or not disagreements(state):
         return ()
     if state.arbitrated.problem:
         return (

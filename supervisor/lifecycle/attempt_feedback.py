@@ -38,5 +38,5 @@ class PreviousTeam(Message):
     job_id: JobId
     knows: tuple[BlobRef, ...] = ()
     """Usable results of the steps that this one depends on."""
-    told: NonNegativeInt = 0
+    remarks_received: NonNegativeInt = 0
     """Number of remarks on the step that it received."""

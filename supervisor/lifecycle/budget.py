@@ -10,7 +10,7 @@ from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.lifecycle.arbitration import may_quarrel
+from handoff_queue.supervisor.lifecycle.arbitration import may_need_arbitration
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -65,7 +65,7 @@ def _all_of(limits: JobLimits) -> str:
     return ", ".join(amounts)
 
 
-def closers(state: JobState) -> tuple[str, ...]:
+def closing_roles(state: JobState) -> tuple[str, ...]:
     """Return the roles and the fact-checker that may be called to end a job with this plan.
     Empty before there is a plan.
     """
@@ -79,7 +79,7 @@ def closers(state: JobState) -> tuple[str, ...]:
         "synthesizer": to_be_written and len(state.steps) > 1,
     }
     names = [role for role in CLOSING_ROLES if is_called[role]]
-    if may_quarrel(state):
+    if may_need_arbitration(state):
         names.append(JUDGE)
     if state.submitted.fact_checker:
         names.append(state.submitted.fact_checker)
@@ -93,9 +93,9 @@ def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str,
     reserve.
 
     Args:
-        foreseen: upper bound of a call of each of the `closers`.
+        foreseen: upper bound of a call of each of the `closing_roles`.
     """
-    limits, turns = state.submitted.limits, len(closers(state))
+    limits, turns = state.submitted.limits, len(closing_roles(state))
     if limits.on_limit is not OnLimit.WRAP_UP or not turns:
         return {}
     tokens, cost_microusd = 0, 0

@@ -206,7 +206,7 @@ def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
         )
     agents, commands = for_children(state, can_begin[: min(room, MOST_IN_A_SLICE)])
     commands += _groups(state, agents, seen)
-    needy = state.overview.in_need
+    needy = state.step_index.in_need
     if needy and not state.has_open("planner"):
         commands.append(_answer_needs(state, needy))
     elif is_replanning and not state.has_open():
@@ -252,7 +252,7 @@ def _check_conditions(state: JobState, now: float) -> tuple[Command, ...] | None
     """Return the command that checks the open conditions of steps that could begin. None:
     there are no such conditions.
     """
-    if state.spent is not None or not _with_open_conditions(state, state.overview.next):
+    if state.spent is not None or not _with_open_conditions(state, state.step_index.next):
         return None
     conditional = _with_open_conditions(state, may_begin(state, ready_steps(state, now)))
     if conditional:

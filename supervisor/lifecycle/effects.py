@@ -18,7 +18,7 @@ from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, AskApproval
 from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.observations import Observations
-from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
+from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 
 NOT_PASSED = "it waits for a review that passes the results, and there was none"
@@ -29,7 +29,7 @@ NOT_APPROVED = "a person rejected it before it began"
 def after_review(state: JobState) -> frozenset[StepId]:
     """Return the steps that wait for the review, and the steps that depend on those."""
     if state.plan:
-        return shape_of(state.plan.steps).after_review
+        return plan_graph_of(state.plan.steps).after_review
     return frozenset()
 
 
@@ -39,11 +39,11 @@ def is_ready_for_review(state: JobState) -> bool:
     """
     waiting = after_review(state)
     if state.review_over or not waiting:
-        return state.overview.are_settled
+        return state.step_index.are_settled
     unsettled = 0
     for step_id in waiting:
         unsettled += not state.steps[step_id].is_settled
-    return state.overview.unsettled == unsettled
+    return state.step_index.unsettled == unsettled
 
 
 def reviewed_steps(state: JobState) -> tuple[StepId, ...]:
@@ -68,7 +68,7 @@ def find_blocked_steps(state: JobState) -> tuple[AbandonSteps, ...]:
     not_passed: list[StepId] = []
     rejected: list[StepId] = []
     acted: list[StepId] = []
-    for step_id in state.overview.next:
+    for step_id in state.step_index.next:
         if step_id in without_review:
             not_passed.append(step_id)
         if state.steps[step_id].is_approved is False:

@@ -14,5 +14,5 @@ class FactChecks(Message):
     """The fact-checker's HandoffResult; None: there is none, or it must be made again."""
     parts: tuple[BlobRef, ...] = ()
     """Parts of the checked answer. An answer of the same parts is not checked again."""
-    said: FactsChecked | None = None
+    outcome: FactsChecked | None = None
     """Outcome of the check for the current answer; None: no check was applied to this answer."""

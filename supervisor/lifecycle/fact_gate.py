@@ -66,7 +66,7 @@ def end_checking(state: JobState, why: str) -> tuple[Command, ...]:
 
 def is_doubted(state: JobState) -> bool:
     """Return whether a requested check of the answer is missing, failed or found wrong statements."""
-    outcome = state.fact_checks.said
+    outcome = state.fact_checks.outcome
     return state.submitted.fact_checker is not None and (
         outcome is None or outcome.wrong > 0 or outcome.problem is not None
     )
@@ -79,7 +79,7 @@ def _is_due(state: JobState) -> bool:
         and state.gated is not None
         and state.synthesised is not None
     )
-    return is_asked_for and state.fact_checks.said is None and bool(parts_of(state))
+    return is_asked_for and state.fact_checks.outcome is None and bool(parts_of(state))
 
 
 def _known(state: JobState) -> BlobRef | None:
@@ -135,7 +135,7 @@ def apply_facts_checked(state: JobState, event: FactsChecked, at: float) -> dict
     """Return the changes after the fact-check was applied to the answer, or skipped."""
     if event.is_sent_back:
         return send_back_answer(state, event, at)
-    checks = state.fact_checks.model_copy(update={"said": event})
+    checks = state.fact_checks.model_copy(update={"outcome": event})
     return {"fact_checks": checks, "open": _without_check(state)}
 
 
@@ -151,8 +151,8 @@ def without_outcome(state: JobState) -> FactChecks:
     """Return the fact-checks for an answer that is made again. A result of an earlier check is
     kept, because the new answer may have the same parts.
     """
-    if state.fact_checks.said:
-        return state.fact_checks.model_copy(update={"said": None})
+    if state.fact_checks.outcome:
+        return state.fact_checks.model_copy(update={"outcome": None})
     return state.fact_checks
 
 
@@ -160,7 +160,7 @@ def reset_checks(state: JobState) -> dict[str, Any]:
     """Return the changes for a retry that makes the answer again: the gates check it again,
     and a fact-checker that failed is asked again.
     """
-    outcome = state.fact_checks.said
+    outcome = state.fact_checks.outcome
     if outcome and outcome.problem:
         known = FactChecks()
     else:

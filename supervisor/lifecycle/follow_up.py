@@ -80,11 +80,11 @@ def results_as_given(
             specialist = before[step_id].specialist
         else:
             specialist = step_id
-        text = _under(earlier(step_id), texts.result(result)).to_json()
+        text = _under(name_in_later_job(step_id), texts.result(result)).to_json()
         is_answer = result in answers
         given.append(
             Given(
-                step=earlier(step_id),
+                step=name_in_later_job(step_id),
                 specialist=specialist,
                 title=title,
                 result=ref(text),
@@ -95,7 +95,7 @@ def results_as_given(
     return tuple(given), tuple(payloads)
 
 
-def earlier(step_id: StepId) -> StepId:
+def name_in_later_job(step_id: StepId) -> StepId:
     """Return the name of a step in a later job: `find` -> `prev_find` -> `prev2_find`. A name
     that gets too long is cut and gets a digest, so that different names stay different.
     """
@@ -127,9 +127,9 @@ def _under(name: StepId, result: HandoffResult) -> HandoffResult:
 def _claim(claim: Claim) -> Claim:
     step, dot, number = claim.id.rpartition(".")
     if dot:
-        return claim.model_copy(update={"id": f"{earlier(StepId(step))}.{number}"})
+        return claim.model_copy(update={"id": f"{name_in_later_job(StepId(step))}.{number}"})
     return claim
 
 
 def _renamed(text: str) -> str:
-    return _QUALIFIED.sub(lambda match: f"[{earlier(StepId(match[1]))}.{match[2]}]", text)
+    return _QUALIFIED.sub(lambda match: f"[{name_in_later_job(StepId(match[1]))}.{match[2]}]", text)

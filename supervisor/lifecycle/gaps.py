@@ -96,12 +96,12 @@ class StepCosts:
     """
 
     by_specialist: Mapping[str, int | None]
-    everybody: int | None
+    overall: int | None
     """Mean cost of the steps of all specialists."""
 
     def of(self, specialist: str) -> int | None:
         """Return the mean cost of this specialist's steps, or of all steps if there are none."""
-        return self.by_specialist.get(specialist, self.everybody)
+        return self.by_specialist.get(specialist, self.overall)
 
 
 def likely_costs(state: JobState) -> StepCosts:

@@ -44,7 +44,7 @@ def may_send_back(state: JobState, now: float) -> bool:
     return has_round and state.spent is None and now < state.working_deadline
 
 
-def gates_want(state: JobState) -> tuple[BlobRef, ...]:
+def payloads_for_gates(state: JobState) -> tuple[BlobRef, ...]:
     """Return the payloads that `check_gates` reads."""
     if facts := state.submitted.facts:
         return (*parts_of(state), facts)
@@ -58,7 +58,7 @@ def check_gates(
     their texts; None if there are no findings.
 
     Args:
-        texts: texts of `gates_want(state)`.
+        texts: texts of `payloads_for_gates(state)`.
     """
     gates = state.submitted.gates
     assert gates is not None

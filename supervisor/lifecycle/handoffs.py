@@ -42,7 +42,9 @@ def reassigned_steps(
         step = state.steps[step_id]
         own = step.specialist
         if own in seen.loads and step.attempt == 0:
-            chosen = min((own, *seen.able(own)), key=busy)  # the planned one, if equally busy
+            chosen = min(
+                (own, *seen.able_specialists(own)), key=busy
+            )  # the planned one, if equally busy
             given[chosen] += 1
             if chosen != own:
                 reassigned[step_id] = chosen

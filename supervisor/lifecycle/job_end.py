@@ -246,7 +246,7 @@ def next_due(
             now + min(max(soonest_s, (now - state.started_at) / 4), latest_s),
             max(state.deadline, now + 1.0),
         )
-    if not _needs_no_claim(state, seen).issuperset(state.overview.apart):
+    if not _needs_no_claim(state, seen).issuperset(state.step_index.apart):
         return min(now + claim_within_s, until)
     return max(until, now + 1.0)
 

@@ -164,7 +164,7 @@ def end_hopeless_steps(state: JobState, now: float) -> tuple[AbandonSteps | Skip
     """
     broken: dict[str, list[StepId]] = {}
     skipped: list[StepId] = []
-    for step_id in state.overview.next:
+    for step_id in state.step_index.next:
         if state.steps[step_id].outline.depends_on:
             fan_in = fan_in_of(state, step_id)
             standing_now, why = standing(state, fan_in, now)
@@ -196,7 +196,7 @@ def ready_steps(state: JobState, now: float) -> list[StepId]:
     """Return the steps that can begin. They depend on no result that may have to be made again."""
     doubtful = in_doubt(state)
     step_ids: list[StepId] = []
-    for step_id in state.overview.next:
+    for step_id in state.step_index.next:
         is_certain = doubtful.isdisjoint(state.steps[step_id].outline.depends_on)
         if is_certain and _is_met(state, fan_in_of(state, step_id), now):
             step_ids.append(step_id)
@@ -237,7 +237,7 @@ def _fan_ins_with_join(state: JobState) -> list[FanIn]:
     if state.plan is None or state.waits_for_all:
         return []
     waiting: list[FanIn] = []
-    for step_id in state.overview.next:
+    for step_id in state.step_index.next:
         if state.steps[step_id].outline.join:
             waiting.append(fan_in_of(state, step_id))
     if state.plan.join:

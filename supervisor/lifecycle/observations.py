@@ -59,7 +59,7 @@ class Observations:
     is_fact_checker_away: bool = False
     """True if no live worker announces the fact-checker."""
 
-    def able(self, specialist: str) -> tuple[str, ...]:
+    def able_specialists(self, specialist: str) -> tuple[str, ...]:
         """Return the other specialists with the same capability, the least busy first."""
         own = self.loads.get(specialist)
         if own is None:

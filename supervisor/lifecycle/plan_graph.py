@@ -40,7 +40,7 @@ same id.
 """
 
 
-def shape_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
+def plan_graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
     """Return the graph of a plan's steps, computed or kept."""
     with _lock:
         if (known := _known.get(id(steps))) is not None:

@@ -100,7 +100,7 @@ def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
         later = _after_event(later, recorded)
     if later is state:
         return state
-    return later.model_copy(update={"overview": overview_after(state, later)})
+    return later.model_copy(update={"step_index": overview_after(state, later)})
 
 
 def begin(job_id: JobId, recorded: Recorded) -> JobState:

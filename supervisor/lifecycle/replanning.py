@@ -73,7 +73,7 @@ def room(state: JobState) -> int:
     return max(0, min(steps_left, handoffs_left))
 
 
-def unbegun_of(state: JobState) -> tuple[StepId, ...]:
+def unbegun_steps(state: JobState) -> tuple[StepId, ...]:
     """Return the steps that a patch can change or drop: steps without a handoff so far."""
     step_ids: list[StepId] = []
     for step_id, step in state.steps.items():
@@ -254,7 +254,7 @@ def _finished(known: PatchHistory, issued: HandoffIssued, event: HandoffFinished
     return known.model_copy(update={"proposal": event.result})
 
 
-def news_of(state: JobState) -> tuple[StepId, ...]:
+def unseen_results(state: JobState) -> tuple[StepId, ...]:
     """Return the steps whose results the replanner has not seen."""
     news = state.patches.news
     step_ids: list[StepId] = []

@@ -151,7 +151,7 @@ def _has_words(
             return bool(event.problem)
 
 
-def remarks_want(step: StepState) -> tuple[BlobRef, ...]:
+def payloads_for_remarks(step: StepState) -> tuple[BlobRef, ...]:
     """Return the payloads that `ResultTexts.feedback` reads for the remarks on a step."""
     payloads: list[BlobRef] = []
     for remark in step.remarks:

@@ -171,7 +171,7 @@ def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
         to_the_team = {"given_to": None}
     else:
         to_the_team = {}
-    return step.model_copy(update={"failures": 0, "tried": (), "is_let_go": False, **to_the_team})
+    return step.model_copy(update={"failures": 0, "tried": (), "is_released": False, **to_the_team})
 
 
 def _done_again(step: StepState, event: RetryRequested) -> StepState:

@@ -44,7 +44,7 @@ def plan(state: JobState, seen: Observations) -> tuple[Command, ...]:
             chosen = None
             if state.routed:
                 chosen = state.routed.specialist
-            return (MakePlan(chosen or all_rounder(seen.roles)),)
+            return (MakePlan(chosen or default_specialist(seen.roles)),)
         case Mode.TEAM | Mode.ADAPTIVE:
             return (ask_role(state, "planner"),)
         case Mode.AUTO:
@@ -53,7 +53,7 @@ def plan(state: JobState, seen: Observations) -> tuple[Command, ...]:
             assert_never(state.mode)
 
 
-def all_rounder(specialists: Collection[str]) -> str:
+def default_specialist(specialists: Collection[str]) -> str:
     """Return the specialist for a whole request: the generalist if it is served, or else the
     first served specialist by name. If no specialist is served, it is the generalist: the
     handoff waits in its queue, and the job reports that no worker serves the queue.

@@ -33,7 +33,7 @@ from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback, PreviousTeam
 from handoff_queue.supervisor.lifecycle.fact_checks import FactChecks
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
-from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
+from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
 from handoff_queue.supervisor.lifecycle.plan_patches import PatchHistory
 
 
@@ -179,7 +179,7 @@ class StepState(Message):
     """Current specialist, if it is not the plan's specialist."""
     tried: tuple[str, ...] = ()
     """Specialists that failed at the step."""
-    is_let_go: bool = False
+    is_released: bool = False
     """True if a person decided that the job continues without a result of the step."""
     is_met: bool = False
     """True if its condition was checked and met. Sending the step back resets it."""
@@ -210,7 +210,7 @@ class StepState(Message):
         """
         if self.team is None:
             return False
-        for remark in self.remarks[self.team.told :]:
+        for remark in self.remarks[self.team.remarks_received :]:
             is_no_news = remark.author == "supervisor" or remark.asks_for_the_rest
             if not is_no_news:
                 return False
@@ -281,7 +281,7 @@ class JobState(Message):
     steps: PersistentMap[StepId, StepState] = Field(default_factory=PersistentMap)
     open: PersistentMap[HandoffId, HandoffIssued] = Field(default_factory=PersistentMap)
     """Handoffs that were issued and have not ended."""
-    overview: StepIndex = Field(default_factory=StepIndex, exclude=True, repr=False)
+    step_index: StepIndex = Field(default_factory=StepIndex, exclude=True, repr=False)
     """Index of all steps and handoffs, derived from these two fields."""
     specialists: dict[str, str] = Field(default_factory=dict)
     """Name -> digest of the spec: a job keeps the specialists that it started with."""
@@ -474,7 +474,7 @@ class JobState(Message):
 
     def has_open(self, role: str | None = None) -> bool:
         """Return whether a role of the supervisor has an open handoff. None: any role."""
-        for open_id in self.overview.apart:
+        for open_id in self.step_index.apart:
             issued = self.open[open_id]
             if issued.is_of_a_role and role in (None, issued.assigned_to):
                 return True
@@ -514,14 +514,14 @@ class JobState(Message):
     def dependents(self) -> Mapping[StepId, frozenset[StepId]]:
         """Return the dependents of each step."""
         if self.plan:
-            return shape_of(self.plan.steps).dependents
+            return plan_graph_of(self.plan.steps).dependents
         return {}
 
     @property
     def sinks(self) -> tuple[StepId, ...]:
         """Return the plan's steps without dependents, in the plan's order."""
         if self.plan:
-            return shape_of(self.plan.steps).sinks
+            return plan_graph_of(self.plan.steps).sinks
         return ()
 
     def downstream(self, roots: frozenset[StepId]) -> frozenset[StepId]:

@@ -62,7 +62,7 @@ def second_chances(state: JobState, seen: Observations, now: float) -> tuple[Sec
     if state.spent is not None or now >= state.working_deadline:
         return ()
     chances: list[SecondChance] = []
-    for step_id in state.overview.unusable:
+    for step_id in state.step_index.unusable:
         step = state.steps[step_id]
         if _may_try(state, step_id, step) and (chance := _chance(step_id, step, seen)):
             chances.append(chance)
@@ -108,9 +108,9 @@ def steps_to_ask_about(state: JobState, seen: Observations, now: float) -> tuple
     if state.submitted.parent:
         return ()
     step_ids: list[StepId] = []
-    for step_id in state.overview.unusable:
+    for step_id in state.step_index.unusable:
         step = state.steps[step_id]
-        may_ask = step.outline.on_failure is OnFailure.ASK and not step.is_let_go
+        may_ask = step.outline.on_failure is OnFailure.ASK and not step.is_released
         if (
             may_ask
             and _is_stuck(step_id, step, seen)
@@ -166,7 +166,7 @@ def _chance(step_id: StepId, step: StepState, seen: Observations) -> SecondChanc
     is_child = step.outline.specialist == SUB_SUPERVISOR
     if step.stop_reason in RETRIED and step.failures <= MOST_RETRIES and not is_child:
         return SecondChance(step=step_id)
-    for name in (*seen.able(step.outline.specialist), *({GENERALIST} & seen.roles)):
+    for name in (*seen.able_specialists(step.outline.specialist), *({GENERALIST} & seen.roles)):
         if name not in step.tried and name != step.outline.specialist:
             return SecondChance(step=step_id, specialist=name)
     return None

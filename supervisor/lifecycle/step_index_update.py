@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
-from handoff_queue.supervisor.lifecycle.plan_graph import PlanGraph, shape_of
+from handoff_queue.supervisor.lifecycle.plan_graph import PlanGraph, plan_graph_of
 from handoff_queue.supervisor.lifecycle.state import JobState, StepIndex, StepState, StepStatus
 
 Steps = Mapping[StepId, StepState]
 
 
-def overview_of(state: JobState) -> StepIndex:
+def step_index_of(state: JobState) -> StepIndex:
     """Return the step index, computed from all steps."""
     waits_for: dict[StepId, int] = {}
     next_steps: list[StepId] = []
@@ -54,11 +54,11 @@ def overview_after(before: JobState, later: JobState) -> StepIndex:
     """
     if later.steps is before.steps:
         if later.open is before.open:
-            return before.overview
-        return replace(before.overview, apart=_apart(before, later))
+            return before.step_index
+        return replace(before.step_index, apart=_apart(before, later))
     if before.plan is None or later.plan is None or before.plan.steps is not later.plan.steps:
-        return overview_of(later)
-    index, graph = before.overview, shape_of(later.plan.steps)
+        return step_index_of(later)
+    index, graph = before.step_index, plan_graph_of(later.plan.steps)
     changed = later.steps.changed_since(before.steps)
     new_steps = _steps_by_id(later.steps, changed)
     old_steps = _steps_by_id(before.steps, changed)
@@ -134,7 +134,7 @@ def _updated_members(
 
 def _apart(before: JobState, later: JobState) -> tuple[HandoffId, ...]:
     """Return the open handoffs in no chord of the later state."""
-    known = before.overview.apart
+    known = before.step_index.apart
     handoff_ids = [handoff_id for handoff_id in known if handoff_id in later.open]
     for handoff_id in later.open.changed_since(before.open):
         issued = later.open.get(handoff_id)

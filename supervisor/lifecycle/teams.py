@@ -23,7 +23,7 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.lifecycle.attempt_feedback import PreviousTeam
 from handoff_queue.supervisor.lifecycle.budget import amount, reserved_budget
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueToChild
-from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
+from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
 from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState, outlines_of
 
 SHARES_OF_A_CHILD = 4
@@ -77,7 +77,9 @@ def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
 def team_of(state: JobState, step_id: StepId, child: Child) -> PreviousTeam:
     """Return the record of a child job that gets a step."""
     return PreviousTeam(
-        job_id=child.job_id, knows=_known_to(state, step_id), told=len(state.steps[step_id].remarks)
+        job_id=child.job_id,
+        knows=_known_to(state, step_id),
+        remarks_received=len(state.steps[step_id].remarks),
     )
 
 
@@ -184,7 +186,7 @@ def bill_of(state: JobState) -> tuple[TeamLayer, ...]:
 
 def has_teams(state: JobState) -> bool:
     """Return whether the plan gives any step to a sub-supervisor."""
-    return state.plan is not None and shape_of(state.plan.steps).has_teams
+    return state.plan is not None and plan_graph_of(state.plan.steps).has_teams
 
 
 def lacking(state: JobState, first: WorstCase) -> str:

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.shared.types.usage import MICROUSD
-from handoff_queue.supervisor.lifecycle.budget import closers
+from handoff_queue.supervisor.lifecycle.budget import closing_roles
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase
 from handoff_queue.supervisor.quoting.simulation import (
     CostHistory,
@@ -85,4 +85,4 @@ def _work(state: JobState) -> RemainingWork:
     steps: dict[StepId, tuple[str, tuple[StepId, ...]]] = {}
     for step_id in TopologicalSorter(dependencies).static_order():
         steps[step_id] = (state.steps[step_id].specialist, dependencies[step_id])
-    return RemainingWork(steps, closers(state))
+    return RemainingWork(steps, closing_roles(state))

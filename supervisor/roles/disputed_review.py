@@ -16,7 +16,7 @@ from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import Revision, Ruling, Rulings, Side
-from handoff_queue.supervisor.lifecycle.arbitration import is_for_arbitration, quarrels
+from handoff_queue.supervisor.lifecycle.arbitration import disagreements, is_for_arbitration
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
@@ -45,7 +45,7 @@ def payloads_for_judge(state: JobState) -> tuple[BlobRef, ...]:
         refs: list[BlobRef] = []
         if state.last_round and state.last_round.result:
             refs.append(state.last_round.result)
-        for step_id in quarrels(state):
+        for step_id in disagreements(state):
             result = state.steps[step_id].result
             if result:
                 refs.append(result)
@@ -65,7 +65,7 @@ def judge_task(
         texts: texts of `payloads_for_judge(state)`.
     """
     if is_for_arbitration(state):
-        return arbitration_brief(state, texts), (), RulingFormat(quarrels(state)).schema
+        return arbitration_brief(state, texts), (), RulingFormat(disagreements(state)).schema
     (ledger,) = payloads_for_judge(state)
     conflicts = texts.conflicts(ledger)
     return judge_brief(conflicts), (), judge_format(conflicts).schema
@@ -82,7 +82,7 @@ def arbitration_brief(state: JobState, texts: ResultTexts) -> str:
     Args:
         texts: texts of `payloads_for_judge(state)`.
     """
-    disputed = quarrels(state)
+    disputed = disagreements(state)
     verdict = None
     if state.last_round:
         verdict = texts.verdict(state.last_round)

@@ -18,7 +18,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import OnFailure, Plan, Resolution, Resolutions, Step
 from handoff_queue.supervisor.lifecycle.input_steps import helpers_of, room
 from handoff_queue.supervisor.lifecycle.plan_patches import repeats_in, twice_in
-from handoff_queue.supervisor.lifecycle.routing import all_rounder
+from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
     LONGEST_NAME,
@@ -188,9 +188,9 @@ class NeedsFormat:
         if name in self.specialists:
             return name
         added.notes.append(
-            f"there is no specialist {name}: {all_rounder(self.specialists)} takes its steps"
+            f"there is no specialist {name}: {default_specialist(self.specialists)} takes its steps"
         )
-        return all_rounder(self.specialists)
+        return default_specialist(self.specialists)
 
     def _without_repeats(self, added: _Added) -> None:
         """Remove helper steps that repeat steps of the plan, merge helper steps that repeat

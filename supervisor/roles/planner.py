@@ -28,7 +28,7 @@ from handoff_queue.shared.types.plan import (
     shape_problems,
 )
 from handoff_queue.supervisor.lifecycle.plan_patches import twice_in
-from handoff_queue.supervisor.lifecycle.routing import all_rounder, one_step
+from handoff_queue.supervisor.lifecycle.routing import default_specialist, one_step
 from handoff_queue.supervisor.roles.answer_text import (
     clip,
     closed_object,
@@ -260,7 +260,7 @@ def fallback_plan(
     another specialist if the generalist is not among `specialists`.
     """
     why = "No usable plan came from the planner: one specialist gets the whole request."
-    return one_step(request, all_rounder(specialists), why, given)
+    return one_step(request, default_specialist(specialists), why, given)
 
 
 def _steps_of(answer: PlanAnswer, *, may_ask: bool) -> tuple[list[Step], list[str]]:
@@ -278,7 +278,7 @@ def _for_offered(
     steps: Sequence[Step], specialists: Collection[str]
 ) -> tuple[list[Step], list[str]]:
     """Return the steps with offered specialists only, and notes about the changes."""
-    instead = all_rounder(specialists)
+    instead = default_specialist(specialists)
     offered = {*specialists, instead}
     reassigned: list[Step] = []
     notes: list[str] = []

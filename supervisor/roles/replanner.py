@@ -28,7 +28,7 @@ from handoff_queue.shared.types.plan import (
     shape_problems,
 )
 from handoff_queue.supervisor.lifecycle.plan_patches import repeats_in, twice_in
-from handoff_queue.supervisor.lifecycle.routing import all_rounder
+from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.roles.answer_text import (
     clip,
     closed_object,
@@ -239,9 +239,9 @@ class PatchFormat:
         if name in self.specialists:
             return name
         asked.notes.append(
-            f"there is no specialist {name}: {all_rounder(self.specialists)} takes its steps"
+            f"there is no specialist {name}: {default_specialist(self.specialists)} takes its steps"
         )
-        return all_rounder(self.specialists)
+        return default_specialist(self.specialists)
 
     def _problems(self, asked: _Asked) -> list[str]:
         """Return the faults of the patch as a whole: begun or unknown steps, too many new

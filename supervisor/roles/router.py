@@ -12,7 +12,7 @@ from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.message import Message
-from handoff_queue.supervisor.lifecycle.routing import all_rounder
+from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.roles.answer_text import (
     clip,
     closed_object,
@@ -60,7 +60,7 @@ class RouteFormat:
             "route": {**text, "enum": values_of(RouteChoice)},
             "specialist": {
                 **text,
-                "enum": sorted(self.specialists) or [all_rounder(())],
+                "enum": sorted(self.specialists) or [default_specialist(())],
                 "description": "the specialist that does it alone; for a team, the best single specialist",
             },
             "why": {**text, "description": "one sentence for the user"},
@@ -84,7 +84,7 @@ class RouteFormat:
         if specialist not in self.specialists:
             if not is_team:
                 notes = (self._unknown(specialist, last_try=last_try),)
-            specialist = all_rounder(self.specialists)
+            specialist = default_specialist(self.specialists)
         why = clip(answer.why or "", LONGEST_WHY)
         route = Route(team=is_team, specialist=specialist, why=why)
         return AcceptedAnswer(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
@@ -100,11 +100,11 @@ class RouteFormat:
         if specialist:
             problem = f"there is no specialist {specialist}"
         if not last_try:
-            offered = ", ".join(sorted(self.specialists)) or all_rounder(())
+            offered = ", ".join(sorted(self.specialists)) or default_specialist(())
             raise InvalidAnswer(
                 f"specialist must be the name of the specialist that does the request alone; {problem} (there are: {offered})"
             )
-        return f"the router chose an unknown specialist ({problem}): {all_rounder(self.specialists)} takes it"
+        return f"the router chose an unknown specialist ({problem}): {default_specialist(self.specialists)} takes it"
 
 
 def specialists_of_route_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:

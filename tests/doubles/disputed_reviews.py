@@ -7,7 +7,7 @@ from random import Random
 from handoff_queue.shared.types.events import Arbitrated, HandoffIssued, RetryRequested, Reviewed
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import Decision, Revision, Ruling, Rulings, Side, Verdict
-from handoff_queue.supervisor.lifecycle.arbitration import quarrels
+from handoff_queue.supervisor.lifecycle.arbitration import disagreements
 from tests.doubles.simulated_job import SimulatedJob
 
 
@@ -69,7 +69,9 @@ def rule_randomly(job: SimulatedJob, dice: Random) -> None:
     if dice.random() < 0.2:
         job.append(Arbitrated(result=job.finish("judge", "failed"), problem="the judge failed"))
     else:
-        rule_on_disputes(job, **{step: dice.choice(list(Side)) for step in quarrels(job.state)})
+        rule_on_disputes(
+            job, **{step: dice.choice(list(Side)) for step in disagreements(job.state)}
+        )
 
 
 def check_disputed_reviews(job: SimulatedJob) -> None:

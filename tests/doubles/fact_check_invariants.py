@@ -54,7 +54,7 @@ def check_fact_check_begin(job: SimulatedJob) -> None:
     assert state.gated is not None
     assert all(handoff.is_of_a_role for handoff in state.open.values())
     assert state.question is None
-    assert state.fact_checks.said is None
+    assert state.fact_checks.outcome is None
 
 
 def check_facts_were_checked(job: SimulatedJob) -> None:

@@ -119,10 +119,10 @@ def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
 
 def total(result: JobResult) -> str:
     """Return the last line: the status and the usage."""
-    return f"{result.job_id}  {result.status.value}  {took(result)}"
+    return f"{result.job_id}  {result.status.value}  {usage_text(result)}"
 
 
-def took(result: JobResult) -> str:
+def usage_text(result: JobResult) -> str:
     """Return the usage: `12.3 s  9 turns  13,884 + 962 tokens  $0.0123  model`."""
     if not result.model:
         return spent(result)

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.review import Score
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.tables import table
 from handoff_queue.supervisor.cli.display.terminal import figures, money, short
-from handoff_queue.supervisor.evaluation.figures import Estimate, ResourceUse, took_together
+from handoff_queue.supervisor.evaluation.figures import Estimate, ResourceUse, total_usage
 from handoff_queue.supervisor.evaluation.summary import SummaryRow, advice_on, by_kind, row_of
 from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome
 
@@ -34,14 +34,14 @@ class EvaluationReport:
         return tuple(rows)
 
     @property
-    def judging_took(self) -> ResourceUse:
+    def judge_usage(self) -> ResourceUse:
         """Return the usage of the judge."""
-        return took_together(outcome.judging_took for outcome in self.outcomes)
+        return total_usage(outcome.judge_usage for outcome in self.outcomes)
 
     @property
-    def took(self) -> ResourceUse:
+    def usage(self) -> ResourceUse:
         """Return the usage of all jobs and of the judge."""
-        return took_together([self.judging_took, *(outcome.took for outcome in self.outcomes)])
+        return total_usage([self.judge_usage, *(outcome.usage for outcome in self.outcomes)])
 
 
 def line_of(outcome: TrialOutcome) -> str:
@@ -89,7 +89,7 @@ def accounts_of(done: EvaluationReport) -> list[str]:
     limit = ""
     if done.max_microusd is not None:
         limit = f" of at most {money(cost_usd(done.max_microusd))}"
-    total, judge = done.took, done.judging_took
+    total, judge = done.usage, done.judge_usage
     lines = [
         f"{done.plan.name}: {money(total.cost_usd)}{limit}, {total.tokens:,} tokens, of these the judge {judge.tokens:,}"
     ]
@@ -132,8 +132,8 @@ def report_json(done: EvaluationReport, golden: Path) -> dict[str, Any]:
         "trials": [_outcome_json(outcome) for outcome in done.outcomes],
         "not_run": [_trial_json(trial) for trial in done.not_run],
         "not_judged": done.not_judged,
-        "judge": asdict(done.judging_took),
-        "cost_usd": done.took.cost_usd,
+        "judge": asdict(done.judge_usage),
+        "cost_usd": done.usage.cost_usd,
         "advice": advice_on(done.rows),
     }
 
@@ -147,7 +147,7 @@ def _row_json(row: SummaryRow) -> dict[str, Any]:
         "unjudged": row.unjudged,
         "pass_rate": _estimate_json(row.passing),
         "score": _estimate_json(row.score),
-        "took": asdict(row.took),
+        "took": asdict(row.usage),
     }
 
 
@@ -166,7 +166,7 @@ def _outcome_json(outcome: TrialOutcome) -> dict[str, Any]:
         "faults": list(outcome.faults),
         "scores": scores_json(outcome.scores),
         "judged_by": outcome.judged_by,
-        "took": asdict(outcome.took),
+        "took": asdict(outcome.usage),
     }
 
 
@@ -191,12 +191,12 @@ def _variant_json(mode: str, model: str | None) -> dict[str, Any]:
 
 def _cells(row: SummaryRow) -> list[str]:
     each = max(1, row.trials + row.cut)
-    if row.took.cost_usd is None:
+    if row.usage.cost_usd is None:
         cost = None
     else:
-        cost = row.took.cost_usd / each
+        cost = row.usage.cost_usd / each
     rate = _interval(row.passing, percent=True)
-    times = (f"{row.took.wall_s / each:.1f}", f"{row.took.own_s / each:.1f}")
+    times = (f"{row.usage.wall_s / each:.1f}", f"{row.usage.own_s / each:.1f}")
     return [
         row.variant.name,
         _of((row.passed, row.trials)),

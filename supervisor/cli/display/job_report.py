@@ -12,8 +12,8 @@ from handoff_queue.supervisor.cli.display.answer import (
     answer_text,
     sources_of,
     spent,
-    took,
     upper_bound_remark,
+    usage_text,
 )
 from handoff_queue.supervisor.cli.display.terminal import (
     clock,
@@ -78,7 +78,7 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     shown = partial(readable, columns=stdout().width)
     outcomes = {outcome["handoff_id"]: outcome for outcome in result.results}
     whose = f"mode {result.mode.value}, tenant {plain(result.tenant)}, {result.priority.value}"
-    about = (whose, took(result), upper_bound_remark(result), *result.waits_for)
+    about = (whose, usage_text(result), upper_bound_remark(result), *result.waits_for)
     section(f"{result.job_id}  {result.status.value}", "\n".join(filter(None, about)))
     if result.route:
         section("route", shown(result.route))

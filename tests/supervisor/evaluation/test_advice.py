@@ -184,11 +184,11 @@ def test_a_single_mode_needs_no_advice() -> None:
 
 def test_a_case_that_ran_out_of_money_counts_for_neither_mode() -> None:
     cut = [
-        TrialOutcome(outcome.trial, outcome.job_id, "partial", FAULTS, outcome.took, is_cut=True)
+        TrialOutcome(outcome.trial, outcome.job_id, "partial", FAULTS, outcome.usage, is_cut=True)
         for outcome in outcomes(SINGLE, 0, 3, 10)
     ]
     row = row_of(SINGLE, [*outcomes(SINGLE, 2, 2, 10), *cut])
-    assert (row.passed, row.trials, row.cut, row.took.tokens) == (2, 2, 3, 50)
+    assert (row.passed, row.trials, row.cut, row.usage.tokens) == (2, 2, 3, 50)
     assert by_kind([*outcomes(SINGLE, 2, 2, 10), *cut]) == {"lookup": {SINGLE: (2, 2)}}
 
 

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.review import Rulings, Side
 from handoff_queue.supervisor.lifecycle.answer import assemble
-from handoff_queue.supervisor.lifecycle.budget import closers
+from handoff_queue.supervisor.lifecycle.budget import closing_roles
 from handoff_queue.supervisor.lifecycle.commands import IssueRole
 from handoff_queue.supervisor.lifecycle.state import Phase
 from handoff_queue.supervisor.roles.disputed_review import RulingFormat, judge_task
@@ -183,13 +183,13 @@ def test_a_judge_call_is_reserved_from_the_first_revision_until_the_judge_is_ask
     job = planned(a="", b="a")
     finish_steps(job, "a")
     finish_steps(job, "b")
-    assert "judge" not in closers(job.state)
+    assert "judge" not in closing_roles(job.state)
     insist_and_advance(job, b=POINT)
-    assert "judge" in closers(job.state)
+    assert "judge" in closing_roles(job.state)
     finish_steps(job, "b")
     insist_and_advance(job, "b", b=POINT)
     rule_and_advance(job, b=Side.WRITER)
-    assert "judge" not in closers(job.state)
+    assert "judge" not in closing_roles(job.state)
 
 
 def test_a_retry_may_ask_the_judge_again() -> None:

@@ -196,8 +196,8 @@ def test_only_the_steps_of_the_question_are_given_up() -> None:
     job.approve()
     job.advance(Observations(ROLES))
 
-    assert job.step("a").is_let_go
-    assert not job.step("b").is_let_go
+    assert job.step("a").is_released
+    assert not job.step("b").is_released
     assert "b" in job.open_names, "it has its own second chances"
 
 
@@ -212,7 +212,7 @@ def test_a_retry_begins_with_all_chances() -> None:
     job.advance()
     job.append(RetryRequested())
 
-    assert (job.step("a").failures, job.step("a").tried, job.step("a").is_let_go) == (
+    assert (job.step("a").failures, job.step("a").tried, job.step("a").is_released) == (
         0,
         (),
         False,

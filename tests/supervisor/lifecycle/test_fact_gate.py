@@ -17,7 +17,7 @@ from handoff_queue.shared.types.job_options import NOBODY_THERE, ApprovalOf, App
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.supervisor.lifecycle.answer import assemble
-from handoff_queue.supervisor.lifecycle.budget import closers
+from handoff_queue.supervisor.lifecycle.budget import closing_roles
 from handoff_queue.supervisor.lifecycle.commands import (
     CheckGates,
     EndJob,
@@ -281,7 +281,7 @@ def test_a_retry_repeats_a_failed_fact_check() -> None:
 def test_the_closing_reserve_includes_the_fact_check() -> None:
     job = checked_job()
 
-    assert closers(job.state) == ("writer",)
+    assert closing_roles(job.state) == ("writer",)
 
 
 def test_the_checker_sees_the_answer_its_claims_and_the_documents_without_history() -> None:

@@ -19,7 +19,11 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import NAME_PATTERN, StepId, handoff_id
 from handoff_queue.shared.types.plan import Plan, Step
-from handoff_queue.supervisor.lifecycle.follow_up import copy_results, earlier, results_to_give
+from handoff_queue.supervisor.lifecycle.follow_up import (
+    copy_results,
+    name_in_later_job,
+    results_to_give,
+)
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.results import a_result_of
@@ -85,14 +89,17 @@ def test_a_job_without_a_usable_result_gives_nothing() -> None:
 def test_two_names_stay_distinct_in_a_chain_of_follow_ups(names: list[StepId], times: int) -> None:
     handed_on = names
     for _ in range(times):
-        handed_on = [earlier(name) for name in handed_on]
+        handed_on = [name_in_later_job(name) for name in handed_on]
 
     assert len(set(handed_on)) == len(names)
     assert all(re.fullmatch(NAME_PATTERN, name) for name in handed_on)
 
 
 def test_a_name_states_the_distance_to_the_earlier_job() -> None:
-    assert [earlier(StepId("find")), earlier(earlier(StepId("find")))] == [
+    assert [
+        name_in_later_job(StepId("find")),
+        name_in_later_job(name_in_later_job(StepId("find"))),
+    ] == [
         "prev_find",
         "prev2_find",
     ]

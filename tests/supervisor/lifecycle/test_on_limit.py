@@ -14,7 +14,11 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.plan import Synthesis
-from handoff_queue.supervisor.lifecycle.budget import closers, reason_for_decision, reserved_budget
+from handoff_queue.supervisor.lifecycle.budget import (
+    closing_roles,
+    reason_for_decision,
+    reserved_budget,
+)
 from handoff_queue.supervisor.lifecycle.commands import AskUser, ChooseAnswer, EndJob, SkipReview
 from tests.doubles.lifecycle_commands import given_up
 from tests.doubles.simulated_job import BEGIN, SimulatedJob, a_plan, finish_steps, planned
@@ -174,12 +178,12 @@ def test_the_reserve_is_a_fifth_or_the_cost_of_the_closing_calls_and_at_most_hal
 
 def test_a_job_without_closing_roles_keeps_no_reserve() -> None:
     state = planned(limits=JobLimits(max_microusd=MOST_USD), a="").state
-    assert closers(state) == ("assessor",)
+    assert closing_roles(state) == ("assessor",)
     alone = state.model_copy(
         update={"plan": state.plan and state.plan.model_copy(update={"is_reviewed": False})}
     )
 
-    assert (closers(alone), reserved_budget(alone, ())) == ((), {})
+    assert (closing_roles(alone), reserved_budget(alone, ())) == ((), {})
 
 
 def test_results_that_ended_for_another_reason_do_not_count_as_spent_budget() -> None:

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Join
 from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.step_index_update import overview_of
+from handoff_queue.supervisor.lifecycle.step_index_update import step_index_of
 from tests.doubles.jobs import submission
 from tests.doubles.random_job import RandomJob
 from tests.doubles.simulated_job import SimulatedJob
@@ -40,11 +40,11 @@ MOST_STEPS = 60
 def check_index(first: JobState, journal: list[Recorded], dice: Random) -> None:
     """Check the index after each run of events. `first` is the state after the first event."""
     state, left = first, journal[1:]
-    assert state.overview == overview_of(state)
+    assert state.step_index == step_index_of(state)
     while left:
         count = dice.choice([1, 1, 2, 3, 20])
         state, left = fold_on(state, left[:count]), left[count:]
-        assert state.overview == overview_of(state)
+        assert state.step_index == step_index_of(state)
 
 
 @draws(80)
@@ -115,4 +115,4 @@ def random_event(dice: Random, attempts: dict[StepId, int]) -> Event:
 
 
 def test_a_new_job_has_an_empty_index() -> None:
-    assert SimulatedJob().state.overview == overview_of(SimulatedJob().state)
+    assert SimulatedJob().state.step_index == step_index_of(SimulatedJob().state)

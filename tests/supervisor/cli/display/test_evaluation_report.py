@@ -25,8 +25,8 @@ PLAN = EvaluationPlan("nightly", CASES, WAYS)
 
 
 def outcome(trial: Trial, *faults: str, is_cut: bool = False) -> TrialOutcome:
-    took = ResourceUse(1, 100, 10, 0.25, 2.0, 1.0)
-    return TrialOutcome(trial, "j-0123456789ab", "ok", faults, took, is_cut)
+    usage = ResourceUse(1, 100, 10, 0.25, 2.0, 1.0)
+    return TrialOutcome(trial, "j-0123456789ab", "ok", faults, usage, is_cut)
 
 
 OUTCOMES = [
