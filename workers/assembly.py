@@ -56,7 +56,7 @@ class Worker:
     registry: Registry
 
 
-class _Once:
+class LazyWorker:
     """Builds the worker at its first use, in the process that uses it. It announces the
     worker, and handles the signals of its start and its end.
     """
@@ -237,38 +237,44 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     )
     app = make_app("workers", redis_url_of(settings), settings, [*specialists, SUPERVISOR_QUEUE])
     app.amqp.queues.select(list(specialists))
-    once = _Once(app, settings, specialists, registry, make_model)
+    lazy_worker = LazyWorker(app, settings, specialists, registry, make_model)
 
     def wake(job_id: JobId) -> None:
         with telemetry().within(job_id):
             publish(app, wake_up(job_id))
 
     for name, spec in specialists.items():
-        register(app, task_of(name), _specialist(once, spec, wake))
-    keep_unreadable(app, lambda: once().process.store)
+        register(app, task_of(name), _specialist(lazy_worker, spec, wake))
+    keep_unreadable(app, lambda: lazy_worker().process.store)
     worker = WorkerSignals(app)
-    worker.connect(signals.worker_init, exits_on_error(once.starting))
-    worker.connect(signals.celeryd_after_setup, exits_on_error(once.check))
-    worker.connect(signals.worker_ready, exits_on_error(once.started))
+    worker.connect(signals.worker_init, exits_on_error(lazy_worker.starting))
+    worker.connect(signals.celeryd_after_setup, exits_on_error(lazy_worker.check))
+    worker.connect(signals.worker_ready, exits_on_error(lazy_worker.started))
     touch_while_alive(app)  # after the receiver that announces the process
-    worker.connect(signals.worker_shutting_down, once.stopping)
-    worker.connect(signals.worker_shutdown, once.stopped)
+    worker.connect(signals.worker_shutting_down, lazy_worker.stopping)
+    worker.connect(signals.worker_shutdown, lazy_worker.stopped)
     worker.connect(signals.worker_shutdown, lambda **_: index.close())
     return app
 
 
-def _specialist(once: _Once, spec: SpecialistSpec, wake: Any) -> Any:
+def _specialist(lazy_worker: LazyWorker, spec: SpecialistSpec, wake: Any) -> Any:
     """Return the function of a specialist's Celery task."""
 
     def run(self: Any, text: object) -> str:
-        worker = once()
+        worker = lazy_worker()
 
         def attempt(handoff: AgentHandoff, message: str) -> Any:
             ended = run_handoff(
-                worker.process.attempts, worker.registry, wake, spec, handoff, message, once.host
+                worker.process.attempts,
+                worker.registry,
+                wake,
+                spec,
+                handoff,
+                message,
+                lazy_worker.host,
             )
             if ended.end is AttemptEnd.HELD:
-                once.held(spec.name)
+                lazy_worker.held(spec.name)
             return ended
 
         return run_task(self, worker.process.store, spec.name, text, attempt)

@@ -129,7 +129,7 @@ class HostTaskRunner:
     spec: SpecialistSpec
     loaded: LoadedPayloads
     context: ToolContext
-    reading: EnvelopeFormat
+    answer_format: EnvelopeFormat
     now: Callable[[], float]
     """Unix time in seconds, by the clock of `ends_at`."""
     wait: Callable[[float], None] = time.sleep
@@ -142,7 +142,7 @@ class HostTaskRunner:
         """Return None for both, because no model is called."""
         return None, None
 
-    def run(self, turns: CheckpointStore, ends_at: float | None) -> HandoffResult:
+    def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
         """Send the task, unless an earlier claim has sent it, and return the result.
 
         A task with an effect has a checkpoint before it is sent, so that no later claim sends
@@ -156,18 +156,20 @@ class HostTaskRunner:
         if acts and self.handoff.acts_with == ():
             return self._failed(f"this step may not run {self._name}, which has an effect")
         failure = None
-        if not self._is_sent(turns, acts=acts):
-            failure = self._send(turns, limit, acts=acts)
-        return failure or self._wait(turns, limit)
+        if not self._is_sent(checkpoints, acts=acts):
+            failure = self._send(checkpoints, limit, acts=acts)
+        return failure or self._wait(checkpoints, limit)
 
-    def _is_sent(self, turns: CheckpointStore, *, acts: bool) -> bool:
+    def _is_sent(self, checkpoints: CheckpointStore, *, acts: bool) -> bool:
         """Return whether a checkpoint says that an earlier claim has sent the task. For a task
         with an effect, that claim may have sent it.
         """
         kind = ToolCallStarted if acts else ToolObserved
-        return any(isinstance(checkpoint, kind) for checkpoint in turns.so_far())
+        return any(isinstance(checkpoint, kind) for checkpoint in checkpoints.earlier_checkpoints())
 
-    def _send(self, turns: CheckpointStore, limit: float, *, acts: bool) -> HandoffResult | None:
+    def _send(
+        self, checkpoints: CheckpointStore, limit: float, *, acts: bool
+    ) -> HandoffResult | None:
         """Send the task, and store checkpoints. Return a failed result if it was not sent,
         else None.
         """
@@ -175,19 +177,19 @@ class HostTaskRunner:
         if isinstance(message, HandoffResult):
             return message
         if acts:
-            turns.checkpoint(ToolCallStarted(tool_use_id=self.task_id))
-        if problem := self._send_message(message, turns, limit):
+            checkpoints.checkpoint(ToolCallStarted(tool_use_id=self.task_id))
+        if problem := self._send_message(message, checkpoints, limit):
             return self._failed(f"the task {self._name} was not sent: {problem}")
-        turns.checkpoint(ToolObserved(tool_use_id=self.task_id, text="sent"))
+        checkpoints.checkpoint(ToolObserved(tool_use_id=self.task_id, text="sent"))
         return None
 
-    def _wait(self, turns: CheckpointStore, limit: float) -> HandoffResult:
+    def _wait(self, checkpoints: CheckpointStore, limit: float) -> HandoffResult:
         """Wait for the end of the task. Return its result, or a failed result after the Unix
         time `limit`.
         """
         pause_s = _FIRST_PAUSE_S
         while True:
-            turns.beat(f"waits for the task {self._name}")
+            checkpoints.heartbeat(f"waits for the task {self._name}")
             end, problem = self._task_end()
             if end is not None:
                 return self._ended(end)
@@ -251,13 +253,15 @@ class HostTaskRunner:
             )
         return HostMessage(self.task_id, self._name, self._queue, args=(call,))
 
-    def _send_message(self, message: HostMessage, turns: CheckpointStore, limit: float) -> str:
+    def _send_message(
+        self, message: HostMessage, checkpoints: CheckpointStore, limit: float
+    ) -> str:
         """Send the message, in at most `SEND_TRIES` tries. Return the problem, or "" if it was sent."""
         problem = ""
         for number in range(SEND_TRIES):
             if number:
                 self.wait(_SEND_PAUSE_S)
-            turns.beat(f"sends the task {message.task}")
+            checkpoints.heartbeat(f"sends the task {message.task}")
             if self.now() >= limit:
                 break
             try:
@@ -303,9 +307,9 @@ class HostTaskRunner:
         elif isinstance(value, str):
             if says_only_that_it_is_done(value):
                 value = f"{name} returned: {value}"
-        elif self.reading.output_schema.get("type") == "string":
+        elif self.answer_format.output_schema.get("type") == "string":
             value = json.dumps(value, ensure_ascii=False, indent=1)
-        read = self.reading.read(json.dumps({"status": "ok", "output": value}), last_try=True)
+        read = self.answer_format.read(json.dumps({"status": "ok", "output": value}), last_try=True)
         return result_of(
             self.handoff,
             status=ResultStatus.OK,

@@ -149,7 +149,7 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
     equipment = RunDependencies(
         model=model,
         model_name=OFFLINE_MODEL,
-        reading=RouteFormat(specialists_of_route_schema(handoff.expected_output_format)),
+        answer_format=RouteFormat(specialists_of_route_schema(handoff.expected_output_format)),
         prices=Prices(is_free=True),
         tool_context=a_tool_context(),
     )

@@ -94,17 +94,19 @@ class ToolCallFormat(Protocol):
         ...
 
 
-def tool_call_format(reading: AnswerFormat) -> ToolCallFormat | None:
+def tool_call_format(answer_format: AnswerFormat) -> ToolCallFormat | None:
     """Return the format as a `ToolCallFormat` if it is one, else None.
 
     This checks one method. `isinstance` with a protocol would take longer than reading an
     answer.
     """
-    if hasattr(reading, "read_calls"):
-        return cast(ToolCallFormat, reading)
+    if hasattr(answer_format, "read_calls"):
+        return cast(ToolCallFormat, answer_format)
     return None
 
 
-def takes_time(reading: AnswerFormat, text: str) -> bool:
+def takes_time(answer_format: AnswerFormat, text: str) -> bool:
     """Return whether `read` may take seconds for this text."""
-    return hasattr(reading, "checks_quotes") and cast(SlowAnswerFormat, reading).checks_quotes(text)
+    return hasattr(answer_format, "checks_quotes") and cast(
+        SlowAnswerFormat, answer_format
+    ).checks_quotes(text)

@@ -10,15 +10,15 @@ from typing import NoReturn, Protocol
 
 from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase
 from handoff_queue.shared.types.errors import LeaseLost
-from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateLimits, Wait
+from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, Expected, RateLimits, Wait
 
 
 class CheckpointStore(Protocol):
     """The checkpoints and the budget of one claimed handoff. `reserve`, `checkpoint` and
-    `beat` raise `Interrupted` if this process has lost the claim.
+    `heartbeat` raise `Interrupted` if this process has lost the claim.
     """
 
-    def so_far(self) -> tuple[Checkpoint, ...]:
+    def earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
         """Return the checkpoints of earlier claims of this handoff, oldest first."""
         ...
 
@@ -40,14 +40,14 @@ class CheckpointStore(Protocol):
         """
         ...
 
-    def heard(self, limits: RateLimits) -> None:
+    def report_limits(self, limits: RateLimits) -> None:
         """Record that the provider has accepted the last reserved call, and the rate limits
         that it reported.
         """
         ...
 
-    def refused(
-        self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID
+    def report_refusal(
+        self, why: str, retry_after_s: float | None, limits: RateLimits = NO_RATE_LIMITS
     ) -> None:
         """Record that the provider takes no calls now (429, 529). No process calls this
         provider again until `retry_after_s` is over.
@@ -59,17 +59,17 @@ class CheckpointStore(Protocol):
         """
         ...
 
-    def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
+    def checkpoint(self, *checkpoints: Checkpoint, deferrable: bool = False) -> None:
         """Append checkpoints. A `ModelReplied` or `ModelCallFailed` settles the reservation at
         its usage.
 
         Args:
-            may_wait: True if the checkpoints may be stored together with the next message about
+            deferrable: True if the checkpoints may be stored together with the next message about
                 this handoff, such as its result.
         """
         ...
 
-    def beat(self, doing: str, draft: str | None = None) -> None:
+    def heartbeat(self, doing: str, draft: str | None = None) -> None:
         """Send a heartbeat: the current activity in a few words, and the draft so far, if any.
 
         A new activity or draft is sent if the last heartbeat is at least 0.4 s old. An
@@ -86,24 +86,24 @@ class NoCheckpoints:
     on each write.
     """
 
-    def so_far(self) -> tuple[Checkpoint, ...]:
+    def earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
         return ()
 
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
         self._refuse(worst, expected)
 
-    def heard(self, limits: RateLimits) -> None:
+    def report_limits(self, limits: RateLimits) -> None:
         self._refuse(limits)
 
-    def refused(
-        self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID
+    def report_refusal(
+        self, why: str, retry_after_s: float | None, limits: RateLimits = NO_RATE_LIMITS
     ) -> None:
         self._refuse(why, retry_after_s, limits)
 
-    def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
-        self._refuse(checkpoints, may_wait)
+    def checkpoint(self, *checkpoints: Checkpoint, deferrable: bool = False) -> None:
+        self._refuse(checkpoints, deferrable)
 
-    def beat(self, doing: str, draft: str | None = None) -> None:
+    def heartbeat(self, doing: str, draft: str | None = None) -> None:
         self._refuse(doing, draft)
 
     def _refuse(self, *_: object) -> NoReturn:

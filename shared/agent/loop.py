@@ -37,7 +37,7 @@ from handoff_queue.shared.agent.tool_calls import (
     NO_TURNS_LEFT,
     NOTHING_DONE,
     TOO_MANY_CALLS,
-    UNKNOWN,
+    UNKNOWN_TOOL,
     observe_result,
 )
 from handoff_queue.shared.agent.tool_threads import ToolThreads
@@ -85,14 +85,14 @@ class Agent:
         self._dependencies = dependencies
         self._handoff = handoff
         self._limits = handoff.limits
-        self._decides = tool_call_format(dependencies.reading)
+        self._decides = tool_call_format(dependencies.answer_format)
         own_tools = (*opening.tools, *(self._decides.tools if self._decides else ()))
         self._tools: dict[str, Tool] = {}
         for tool in (*dependencies.tools, *own_tools):
             if tool.name in spec.tools or tool in own_tools:
                 self._tools[tool.name] = tool
         self._conversation = Conversation(opening.message)
-        self._outcome = ResultBuilder(handoff, dependencies.reading)
+        self._outcome = ResultBuilder(handoff, dependencies.answer_format)
         self._model_turns = ModelTurns(
             handoff.limits, opening.system, tuple(self._tools.values()), dependencies
         )
@@ -108,11 +108,11 @@ class Agent:
         """
         return self._model_turns.first(self._conversation)
 
-    def run(self, turns: CheckpointStore, ends_at: float | None) -> HandoffResult:
+    def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
         """Continue from the checkpoints of earlier claims, and return the result.
 
         Args:
-            turns: checkpoints of the claimed handoff.
+            checkpoints: checkpoints of the claimed handoff.
             ends_at: end of the working time, Unix time in seconds. None: no end.
 
         Raises:
@@ -120,10 +120,10 @@ class Agent:
             StoreError: checkpoints cannot be written.
         """
         self._dependencies = self._model_turns.dependencies = self._dependencies.claimed(
-            turns, ends_at
+            checkpoints, ends_at
         )
         try:
-            self._append(*turns.so_far())
+            self._append(*checkpoints.earlier_checkpoints())
             return self._result()
         except (Interrupted, StoreError):
             raise
@@ -220,13 +220,13 @@ class Agent:
 
     def _tool_labels(self, calls: Sequence[Block]) -> list[str]:
         """Return the names of the called tools, each once. Names that the model has invented
-        become `UNKNOWN`.
+        become `UNKNOWN_TOOL`.
         """
         labels: list[str] = []
         for call in calls:
             label = str(call.get("name"))
             if label not in self._tools:
-                label = UNKNOWN
+                label = UNKNOWN_TOOL
             if label not in labels:
                 labels.append(label)
         return labels
@@ -300,7 +300,7 @@ class Agent:
             return self._decides.read_calls(calls, last_try=last_try)
         if not text.strip():
             raise InvalidAnswer("the answer is empty")
-        return self._dependencies.reading.read(text, last_try=last_try)
+        return self._dependencies.answer_format.read(text, last_try=last_try)
 
     def _prompt(self, text: str) -> None:
         """Send a text to the model. Each call without a result first gets `NOTHING_DONE`,
@@ -336,13 +336,13 @@ class Agent:
             Interrupted: this process has lost the claim.
             LimitReached: the time is over.
         """
-        self._dependencies.turns.beat(doing)
+        self._dependencies.checkpoints.heartbeat(doing)
         if self._dependencies.left_s <= 0:
             raise LimitReached(StopReason.DEADLINE, f"while running {doing}")
 
-    def _note(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
+    def _note(self, *checkpoints: Checkpoint, deferrable: bool = False) -> None:
         """Store the checkpoints, and then add them to the conversation."""
-        self._dependencies.turns.checkpoint(*checkpoints, may_wait=may_wait)
+        self._dependencies.checkpoints.checkpoint(*checkpoints, deferrable=deferrable)
         self._append(*checkpoints)
 
     def _append(self, *checkpoints: Checkpoint) -> None:

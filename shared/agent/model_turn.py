@@ -79,7 +79,7 @@ class WriteCheckpoint(Protocol):
     the garbage collector runs.
     """
 
-    def __call__(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
+    def __call__(self, *checkpoints: Checkpoint, deferrable: bool = False) -> None:
         """See `CheckpointStore.checkpoint`."""
         ...
 
@@ -97,7 +97,7 @@ class ModelTurns:
         self._limits = limits
         self._system = system
         self._tools = tuple(definition(tool) for tool in tools)
-        self._schema = dict(dependencies.reading.schema)
+        self._schema = dict(dependencies.answer_format.schema)
         self.dependencies = dependencies
         self._pulse = Pulse()
         self._shown = ("", -inf)
@@ -151,7 +151,7 @@ class ModelTurns:
         self._check_deadline()
         call = self._call(conversation, is_last=is_last)
         worst = self.dependencies.prices.worst(call, self._most_input(conversation))
-        self.dependencies.turns.beat("thinking")
+        self.dependencies.checkpoints.heartbeat("thinking")
         self._reserve(worst, self._expected(conversation, call))
         self._pulse, started = Pulse(), self.dependencies.now()
         try:
@@ -172,7 +172,7 @@ class ModelTurns:
         replied = ModelReplied(
             content=content, stop_reason=reply.stop_reason, usage=usage, model=reply.model
         )
-        note(replied, may_wait=self._is_read_at_once(replied))
+        note(replied, deferrable=self._is_read_at_once(replied))
 
     def _is_read_at_once(self, reply: ModelReplied) -> bool:
         """Return whether the reply is probably the answer, and can be read in milliseconds."""
@@ -180,7 +180,7 @@ class ModelTurns:
         return (
             not calls_of(reply)
             and len(text) <= SHORT_REPLY_CHARS
-            and not takes_time(self.dependencies.reading, text)
+            and not takes_time(self.dependencies.answer_format, text)
         )
 
     def _reserve(self, worst: WorstCase, expected: Expected | None) -> None:
@@ -191,7 +191,7 @@ class ModelTurns:
                 so that the call is not late.
         """
         rate_wait_s = self.dependencies.rate_wait_s
-        while (wait := self.dependencies.turns.reserve(worst, expected)) is not None:
+        while (wait := self.dependencies.checkpoints.reserve(worst, expected)) is not None:
             if wait.seconds > rate_wait_s:
                 parked_s = min(wait.seconds - rate_wait_s / 2, LONGEST_PARK_S)
                 raise Deferred(max(0.0, min(parked_s, self.dependencies.left_s)), wait.why)
@@ -208,7 +208,7 @@ class ModelTurns:
         accepted the call.
         """
         if limits is not None and self._pulse.limits is None:
-            self.dependencies.turns.heard(limits)
+            self.dependencies.checkpoints.report_limits(limits)
 
     def _call(self, conversation: Conversation, *, is_last: bool) -> ModelCall:
         room = self._tokens_left(conversation) - self._expected_input(conversation)
@@ -254,9 +254,11 @@ class ModelTurns:
             usage = self._settled(call, worst)
         is_refused = isinstance(error, ModelBusy)
         if isinstance(error, ModelBusy):
-            self.dependencies.turns.refused(reason_of(error), error.retry_after_s, error.limits)
+            self.dependencies.checkpoints.report_refusal(
+                reason_of(error), error.retry_after_s, error.limits
+            )
         note(ModelCallFailed(error=str(error), usage=usage))
-        delay = delay_s(error, conversation.failures_in_a_row + 1, self.dependencies.dice())
+        delay = delay_s(error, conversation.failures_in_a_row + 1, self.dependencies.jitter())
         if delay is None or conversation.turns + 1 >= self._limits.max_turns:
             self.draft = self._pulse.text
             raise error
@@ -306,7 +308,7 @@ class ModelTurns:
     def _on_pulse(self, pulse: Pulse) -> None:
         self._hear(pulse.limits)
         self._pulse = pulse
-        self.dependencies.turns.beat(
+        self.dependencies.checkpoints.heartbeat(
             "thinking", self._draft_so_far(pulse.text) if self.dependencies.streams_draft else None
         )
         self._check_deadline()
@@ -335,7 +337,9 @@ class ModelTurns:
         until = self.dependencies.now() + seconds
         more_s = (shown_s or seconds) - seconds
         while (left := until - self.dependencies.now()) > 0:
-            self.dependencies.turns.beat(str(RateLimitWait(why, max(1, round(left + more_s)))))
+            self.dependencies.checkpoints.heartbeat(
+                str(RateLimitWait(why, max(1, round(left + more_s))))
+            )
             self._check_deadline()
             self.dependencies.wait(min(left, WAIT_SLICE_S))
 

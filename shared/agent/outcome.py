@@ -33,7 +33,7 @@ class ResultBuilder:
     """Builds results of one handoff."""
 
     handoff: AgentHandoff
-    reading: AnswerFormat
+    answer_format: AnswerFormat
 
     def accepted(self, read: AcceptedAnswer, conversation: Conversation) -> HandoffResult:
         """Return the result of an accepted answer.
@@ -97,10 +97,10 @@ class ResultBuilder:
     def _salvaged(
         self, drafts: list[str], conversation: Conversation, reason: StopReason, error: str
     ) -> HandoffResult | None:
-        if not isinstance(self.reading, PartialAnswerFormat):
+        if not isinstance(self.answer_format, PartialAnswerFormat):
             return None
         for text in drafts:
-            read = self.reading.salvage(text)
+            read = self.answer_format.salvage(text)
             if (
                 read is not None
                 and read.output is not None

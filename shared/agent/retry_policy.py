@@ -18,7 +18,7 @@ slots. After it one call tests the provider.
 """
 
 
-def delay_s(error: ModelError, tries: int, dice: float) -> float | None:
+def delay_s(error: ModelError, tries: int, jitter: float) -> float | None:
     """Return the seconds before the next try, or None to give up.
 
     The delay doubles with each try. Half of the delay is random ("equal jitter"), so that
@@ -27,15 +27,15 @@ def delay_s(error: ModelError, tries: int, dice: float) -> float | None:
 
     Args:
         tries: number of tries so far, 1 after the first.
-        dice: random number in [0, 1) for the jitter.
+        jitter: random number in [0, 1) for the jitter.
     """
     if not error.retryable or tries >= MOST_TRIES:
         return None
     backoff: float = min(FIRST_DELAY_S * 2.0 ** (tries - 1), LONGEST_DELAY_S)
-    jittered = backoff * (0.5 + dice / 2)
+    jittered = backoff * (0.5 + jitter / 2)
     if error.retry_after_s is None or error.retry_after_s < 0:
         return jittered
-    return min(error.retry_after_s + backoff * dice / 4, LONGEST_RETRY_AFTER_S)
+    return min(error.retry_after_s + backoff * jitter / 4, LONGEST_RETRY_AFTER_S)
 
 
 def reason_of(error: ModelError) -> str:

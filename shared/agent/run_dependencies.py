@@ -26,10 +26,10 @@ class RunDependencies:
     """Rate-limit bucket of the calls, see `shared.types.rate_limits.Expected`. None: the calls
     have no rate limits.
     """
-    turns: CheckpointStore = field(default_factory=NoCheckpoints)
+    checkpoints: CheckpointStore = field(default_factory=NoCheckpoints)
     ends_at: float | None = None
     """End of the claim's working time, Unix time in seconds. None: no end, or no claim yet."""
-    reading: AnswerFormat
+    answer_format: AnswerFormat
     prices: Prices
     tools: tuple[Tool, ...] = ()
     """Tools of this process. The loop offers only the tools that the spec names."""
@@ -38,7 +38,7 @@ class RunDependencies:
     """Returns the Unix time in seconds by Redis's clock, as `ends_at`."""
     wait: Callable[[float], None] = time.sleep
     """Waits for a number of seconds."""
-    dice: Callable[[], float] = random.random
+    jitter: Callable[[], float] = random.random
     """Returns a random number in [0, 1) for the jitter of retries."""
     silence_s: float = 120.0
     """Longest silence in seconds on the connection of a model call."""
@@ -51,9 +51,9 @@ class RunDependencies:
     streams_draft: bool = False
     """True if heartbeats carry the answer's `output` so far, as for the synthesizer."""
 
-    def claimed(self, turns: CheckpointStore, ends_at: float | None) -> RunDependencies:
+    def claimed(self, checkpoints: CheckpointStore, ends_at: float | None) -> RunDependencies:
         """Return these dependencies with a claim's checkpoints and the end of its working time."""
-        return replace(self, turns=turns, ends_at=ends_at)
+        return replace(self, checkpoints=checkpoints, ends_at=ends_at)
 
     @property
     def left_s(self) -> float:

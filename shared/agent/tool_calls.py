@@ -22,7 +22,7 @@ MAY_HAVE_RUN = "interrupted: this tool may have run once already and is not safe
 TOO_MANY_CALLS = f"not run: at most {MOST_CALLS} calls of one reply are run; call again"
 NOTHING_DONE = "nothing was done: see below"
 NO_TURNS_LEFT = "not run: this was the last turn"
-UNKNOWN = "an unknown tool"
+UNKNOWN_TOOL = "an unknown tool"
 """Text that replaces a tool name that a model has invented."""
 
 

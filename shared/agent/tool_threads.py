@@ -14,7 +14,7 @@ from math import inf
 from queue import Empty, SimpleQueue
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext
-from handoff_queue.shared.agent.tool_calls import UNKNOWN, observe_result, result_of
+from handoff_queue.shared.agent.tool_calls import UNKNOWN_TOOL, observe_result, result_of
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.types.checkpoints import ToolObserved
@@ -130,7 +130,7 @@ class ToolThreads:
     def _start(self, call: Block) -> None:
         name = str(call.get("name"))
         tool = self._tools.get(name)
-        label, timeout_s = UNKNOWN, inf
+        label, timeout_s = UNKNOWN_TOOL, inf
         if tool is not None:
             label = name
             if tool.timeout_s is not None:

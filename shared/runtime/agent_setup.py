@@ -34,11 +34,11 @@ class Runner(Protocol):
         """
         ...
 
-    def run(self, turns: CheckpointStore, ends_at: float | None) -> HandoffResult:
+    def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
         """Do the work, and return the result.
 
         Args:
-            turns: the claim, which stores the checkpoints.
+            checkpoints: the claim, which stores the checkpoints.
             ends_at: Unix time in seconds at which the work must end; None: no limit.
 
         Raises:
@@ -52,7 +52,7 @@ class Runner(Protocol):
 class AgentSetup:
     """The parts of a handoff's run, except the model, that differ between specialists and roles."""
 
-    reading: AnswerFormat
+    answer_format: AnswerFormat
     """Format in which the answer is read."""
     tools: tuple[Tool, ...] = ()
     answer_rules: str = ENVELOPE_RULES

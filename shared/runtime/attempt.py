@@ -222,7 +222,7 @@ class Attempts:
         under an earlier claim.
         """
         result = self._own_result(claim, ready)
-        for checkpoint in claim.so_far():
+        for checkpoint in claim.earlier_checkpoints():
             if isinstance(checkpoint, ToolCallStarted):
                 return result.model_copy(update={"acted": True})
         return result
@@ -285,7 +285,7 @@ class Attempts:
             model=self.models.of(model_name),
             model_name=model_name,
             lane=self.models.lane_of(model_name),
-            reading=fitting.reading,
+            answer_format=fitting.answer_format,
             prices=prices_from(self.settings),
             tools=fitting.tools,
             tool_context=books.tool_context,

@@ -51,7 +51,7 @@ from handoff_queue.shared.types.events import Event
 from handoff_queue.shared.types.handoff import HandoffResult, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import RateLimitWait, is_news
-from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateLimits, Wait
+from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, Expected, RateLimits, Wait
 from handoff_queue.shared.types.usage import Usage
 
 BEAT_EVERY_S = 2.0
@@ -146,7 +146,7 @@ class Claim:
     def __post_init__(self) -> None:
         self._stored = len(self.checkpoints)
 
-    def so_far(self) -> tuple[Checkpoint, ...]:
+    def earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
         return self.checkpoints
 
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
@@ -156,7 +156,7 @@ class Claim:
             self._check_lease()
             return None
         while (answer := self._turn(worst=worst, expected=expected))[0] == b"wait":
-            self.beat(str(RateLimitWait("budget")))
+            self.heartbeat(str(RateLimitWait("budget")))
             if self.ends_at is not None and self.connection.now() >= self.ends_at:
                 raise LimitReached(
                     "deadline", "while waiting for budget that others have set aside"
@@ -174,30 +174,30 @@ class Claim:
         self._check_lease()
         return None
 
-    def heard(self, limits: RateLimits) -> None:
-        self.pacing.heard(limits)
+    def report_limits(self, limits: RateLimits) -> None:
+        self.pacing.report_limits(limits)
 
-    def refused(
-        self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID
+    def report_refusal(
+        self, why: str, retry_after_s: float | None, limits: RateLimits = NO_RATE_LIMITS
     ) -> None:
-        self.pacing.refused(why, retry_after_s, limits)
+        self.pacing.report_refusal(why, retry_after_s, limits)
 
-    def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
+    def checkpoint(self, *checkpoints: Checkpoint, deferrable: bool = False) -> None:
         """Store the checkpoints. If they may wait and no earlier claim was lost, the next
         message to the store has them.
         """
-        if may_wait and self.is_first:
+        if deferrable and self.is_first:
             self._check_claim()
             self._unwritten.extend(map(_packed, checkpoints))
         else:
-            self._turn(checkpoints, gets_further=not may_wait)
+            self._turn(checkpoints, gets_further=not deferrable)
 
     def write_down(self) -> None:
         """Store the checkpoints that have waited, if there are any."""
         if self._unwritten:
             self._turn()
 
-    def beat(self, doing: str, draft: str | None = None) -> None:
+    def heartbeat(self, doing: str, draft: str | None = None) -> None:
         self.check()
         now = time.monotonic()
         since = now - self._beaten_at

@@ -122,7 +122,7 @@ class RateLimiter:
             }
         )
 
-    def heard(self, limits: RateLimits) -> None:
+    def report_limits(self, limits: RateLimits) -> None:
         """Record that the provider takes the call, with its limits. This is stored if other
         calls wait for the answer to this call, or if the provider reports limits.
         """
@@ -130,7 +130,7 @@ class RateLimiter:
         if self.taken is not None and (self.taken.goes_ahead or reported):
             self._report(self.taken, {"limits": reported})
 
-    def refused(self, why: str, retry_after_s: float | None, limits: RateLimits) -> None:
+    def report_refusal(self, why: str, retry_after_s: float | None, limits: RateLimits) -> None:
         """Record that the provider refuses calls now. All calls wait until the provider allows
         them again; then one call goes first.
         """

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from handoff_queue.shared.types.message import NO_PAYLOAD_IN_ERRORS, Message, Unsaid
+from handoff_queue.shared.types.message import NO_PAYLOAD_IN_ERRORS, Message, OmitNone
 from handoff_queue.shared.types.usage import Usage
 
 
@@ -38,9 +38,9 @@ class ToolObserved(Message):
     tool_use_id: str
     text: str
     is_error: bool = False
-    images: Annotated[tuple[ObservedImage, ...] | None, Unsaid] = None
+    images: Annotated[tuple[ObservedImage, ...] | None, OmitNone] = None
     """Images that follow the text; None: there are no images."""
-    source: Annotated[str | None, Unsaid] = None
+    source: Annotated[str | None, OmitNone] = None
     """Name under which an answer may cite the text; None: an answer may not cite it."""
 
 

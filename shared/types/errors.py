@@ -49,7 +49,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
 
-from handoff_queue.shared.types.rate_limits import NOTHING_SAID, RateLimits
+from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, RateLimits
 
 
 class HandoffError(Exception):
@@ -260,7 +260,7 @@ class ModelBusy(ModelError):
         *,
         status: int | None = None,
         retry_after_s: float | None = None,
-        limits: RateLimits = NOTHING_SAID,
+        limits: RateLimits = NO_RATE_LIMITS,
     ) -> None:
         super().__init__(message, status=status, retry_after_s=retry_after_s)
         self.limits = limits

@@ -27,7 +27,7 @@ from handoff_queue.shared.types.ids import (
 )
 from handoff_queue.shared.types.json_values import StorableJson
 from handoff_queue.shared.types.limits import MOST_DEPTH, HandoffLimits
-from handoff_queue.shared.types.message import Message, Unsaid, digest_of
+from handoff_queue.shared.types.message import Message, OmitNone, digest_of
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 
@@ -122,7 +122,7 @@ class AgentHandoff(Message):
     """JSON Schema of HandoffResult.output."""
     fallback_instruction: str = "Say exactly what is missing, and give what you have."
     limits: HandoffLimits = HandoffLimits()
-    acts_with: Annotated[tuple[str, ...] | None, Unsaid] = None
+    acts_with: Annotated[tuple[str, ...] | None, OmitNone] = None
     """The only tools with effects that may be called; None: all tools of the specialist."""
     model: str | None = None
     """Model of the job (`--model`), which replaces the specialist's own; None: no replacement."""
@@ -248,9 +248,9 @@ class HandoffResult(Message):
     model: str | None = None
     """Name of the model in the server's answers."""
     notes: tuple[str, ...] = ()
-    acted: Annotated[bool | None, Unsaid] = None
+    acted: Annotated[bool | None, OmitNone] = None
     """True if a tool with effects may have run."""
-    to_finish_microusd: Annotated[NonNegativeInt | None, Unsaid] = None
+    to_finish_microusd: Annotated[NonNegativeInt | None, OmitNone] = None
     """The likely cost to fill the gaps of a sub-team's answer; None: no gaps, or unknown."""
 
     @property

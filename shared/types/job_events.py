@@ -12,7 +12,7 @@ from handoff_queue.shared.types.handoff import BlobRef, Earlier, Given
 from handoff_queue.shared.types.ids import HandoffIdField, JobIdField, NameField, StepIdField
 from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
-from handoff_queue.shared.types.message import Message, Unsaid
+from handoff_queue.shared.types.message import Message, OmitNone
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.review import Rubric
 
@@ -66,7 +66,7 @@ class JobSubmitted(Message):
     tenant: str = DEFAULT_TENANT
     priority: Priority = Priority.INTERACTIVE
     webhook_url: str | None = None
-    on_end: Annotated[BlobRef | None, Unsaid] = None
+    on_end: Annotated[BlobRef | None, OmitNone] = None
     """The `shared.types.job_options.EndTask` that is sent when the job has ended, as JSON."""
     specialists: tuple[NameField, ...] = ()
     """Allowed specialists; empty: all specialists that live workers announce."""
@@ -175,7 +175,7 @@ class RetryRequested(NewLimits):
     """True if dependents keep their results until the repeated step has a different result.
     With `whole` this includes the answer. A retry that names a step repeats all dependents.
     """
-    taken_up: Annotated[TakenUp | None, Unsaid] = None
+    taken_up: Annotated[TakenUp | None, OmitNone] = None
     """The continuation of a child job by its parent; None for a user's retry."""
 
 

@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from handoff_queue.shared.text.words import close_names
 from handoff_queue.shared.types.errors import MalformedMessage
 
-Unsaid = Field(exclude_if=lambda value: value is None)
+OmitNone = Field(exclude_if=lambda value: value is None)
 """A field that the JSON does not contain if it is None, so that older versions can read the
 message.
 """

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from handoff_queue.shared.types.rate_limits import NOTHING_SAID, RateLimits
+from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, RateLimits
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 PULSE_EVERY_S, SELDOM_S = 0.25, 2.0
@@ -67,7 +67,7 @@ class ModelReply:
     model: str
     """Name of the model in the server's answer."""
     request_id: str | None = None
-    limits: RateLimits = NOTHING_SAID
+    limits: RateLimits = NO_RATE_LIMITS
     """Rate limits that the provider reported."""
 
 

@@ -28,7 +28,7 @@ from handoff_queue.shared.types.condition import When
 from handoff_queue.shared.types.condition import problem_with as when_problem
 from handoff_queue.shared.types.handoff import Text, own
 from handoff_queue.shared.types.ids import NameField, StepId, StepIdField
-from handoff_queue.shared.types.message import Message, Unsaid
+from handoff_queue.shared.types.message import Message, OmitNone
 from handoff_queue.shared.types.names import FACT_GATE, ROLES
 
 MOST_RESULTS = 1_000_000
@@ -158,15 +158,15 @@ class Step(Message):
     """Action after the specialist has failed. The default is for plans of versions without
     this field.
     """
-    after: Annotated[Literal["review"] | None, Unsaid] = None
+    after: Annotated[Literal["review"] | None, OmitNone] = None
     """`review`: the step begins when a review has passed the results of the steps before it."""
-    approve: Annotated[bool | None, Unsaid, Field(strict=False)] = None
+    approve: Annotated[bool | None, OmitNone, Field(strict=False)] = None
     """True if a person must approve before the step begins."""
-    when: Annotated[When | None, Unsaid] = None
+    when: Annotated[When | None, OmitNone] = None
     """Condition on which the step begins; None: it begins in any case."""
-    row: Annotated[ItemRef | None, Unsaid] = None
+    row: Annotated[ItemRef | None, OmitNone] = None
     """Item of a repeated step; None for other steps."""
-    contract_of: Annotated[NameField | None, Unsaid] = None
+    contract_of: Annotated[NameField | None, OmitNone] = None
     """The specialist that the step was first planned for; None: `specialist`. Another
     specialist that does the step uses the output schema and the limits of the first one.
     """
@@ -174,7 +174,7 @@ class Step(Message):
     """Results of `depends_on` that the step needs. None: the step begins when all have ended,
     and at least one has a usable result.
     """
-    title: Annotated[Title | None, Unsaid] = None
+    title: Annotated[Title | None, OmitNone] = None
     """Heading of the step's result in a merged answer; None: the step id."""
 
 

@@ -35,7 +35,7 @@ class RateLimits:
     output_tokens: Allowance | None = None
 
 
-NOTHING_SAID = RateLimits()
+NO_RATE_LIMITS = RateLimits()
 """Rate limits of an answer without these headers."""
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.job_options import MOST_NAME_CHARS
 from handoff_queue.shared.types.limits import Count, Dollars, OutputTokens, Seconds
-from handoff_queue.shared.types.message import Message, Unsaid
+from handoff_queue.shared.types.message import Message, OmitNone
 
 
 class Tier(StrEnum):
@@ -56,13 +56,13 @@ class SpecialistSpec(Message):
     """The longest that one handoff may take, from its first claim on."""
     output_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "string"})
     """JSON Schema of `output` in its results. Outputs of type string are Markdown."""
-    celery_task: Annotated[TaskName | None, Unsaid] = None
+    celery_task: Annotated[TaskName | None, OmitNone] = None
     """The task of the host's own Celery app that does the work instead of a model; None: a
     model does the work.
     """
-    celery_queue: Annotated[TaskName | None, Unsaid] = None
+    celery_queue: Annotated[TaskName | None, OmitNone] = None
     """The queue of that task. None: `celery`, the default queue of a Celery app."""
-    repeatable: Annotated[bool | None, Unsaid] = None
+    repeatable: Annotated[bool | None, OmitNone] = None
     """False if that task is not safe to repeat. Then it counts as an effect, like a tool with
     effects.
     """

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.ids import (
     StepIdField,
 )
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.message import Message, Unsaid
+from handoff_queue.shared.types.message import Message, OmitNone
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.plan import Join, OnFailure, Repeat, Synthesis
 from handoff_queue.shared.types.review import ConflictId, Decision
@@ -157,7 +157,7 @@ class HandoffIssued(Message):
     """Fan-ins that count this handoff's result, and can continue before all their parts have ended."""
     child: Child | None = None
     """The child job that does the step; None: an agent or a task does it."""
-    acts: Annotated[bool | None, Unsaid] = None
+    acts: Annotated[bool | None, OmitNone] = None
     """True if the specialist has a tool with effects."""
 
     @property
@@ -187,8 +187,8 @@ class HandoffFinished(Message):
     """Number of claims that code can compare with other claims."""
     model: str | None = None
     worker: str = ""
-    to_finish_microusd: Annotated[NonNegativeInt | None, Unsaid] = None
-    acted: Annotated[bool | None, Unsaid] = None
+    to_finish_microusd: Annotated[NonNegativeInt | None, OmitNone] = None
+    acted: Annotated[bool | None, OmitNone] = None
     """True if a tool with effects may have run."""
 
 
@@ -206,13 +206,13 @@ class StepOutline(Message):
     """True if the plan gives the title."""
     on_failure: OnFailure = OnFailure.DROP
     join: Join | None = None
-    after: Annotated[Literal["review"] | None, Unsaid] = None
+    after: Annotated[Literal["review"] | None, OmitNone] = None
     """`review`: the step begins when a review has passed the results of the steps before it."""
-    approve: Annotated[bool | None, Unsaid] = None
+    approve: Annotated[bool | None, OmitNone] = None
     """True if a person must approve before the step begins."""
-    acts: Annotated[bool | None, Unsaid] = None
+    acts: Annotated[bool | None, OmitNone] = None
     """True if the specialist had a tool with effects when the plan was made."""
-    when: Annotated[bool | None, Unsaid] = None
+    when: Annotated[bool | None, OmitNone] = None
     """True if the plan has a condition for the step."""
     helpers: tuple[StepIdField, ...] = ()
     """Dependencies that the planner added to answer the step's questions. The step waits for

@@ -37,7 +37,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import (
     UNPROVEN,
     ResultTexts,
     qualified_claim_ids_in,
-    sources_of_words,
+    refs_with_texts,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.markdown import below
@@ -125,7 +125,7 @@ def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
     )
     for event in events:
         if event:
-            payloads += sources_of_words(event)
+            payloads += refs_with_texts(event)
     return tuple(payloads)
 
 

@@ -101,7 +101,7 @@ BRING_UP_TO_DATE = (
 )
 
 
-def sources_of_words(event: Event) -> tuple[BlobRef, ...]:
+def refs_with_texts(event: Event) -> tuple[BlobRef, ...]:
     """Return the HandoffResults, or the user's note, with the texts of an event; empty if the
     event has no text that a reader must see.
     """
@@ -291,7 +291,7 @@ class ResultTexts:
         """
         if review.decision is None or review.result is None:
             return None
-        if sources_of_words(review):
+        if refs_with_texts(review):
             return Verdict.of(self.result(review.result).output)
         return Verdict(verdict=review.decision)
 

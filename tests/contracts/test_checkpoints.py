@@ -33,7 +33,7 @@ from tests.doubles.memory_checkpoints import NO_MORE, MemoryCheckpoints
 class StoredHandoff:
     """A claimed handoff of a job with a budget of 1,000 tokens, and functions that disturb it."""
 
-    turns: CheckpointStore
+    checkpoints: CheckpointStore
     claim_again: Callable[[], CheckpointStore]
     """Let the lease of the claim expire, and claim the handoff again."""
     cancel: Callable[[], None]
@@ -41,9 +41,11 @@ class StoredHandoff:
 
 
 def in_memory(_store: Store) -> StoredHandoff:
-    turns = MemoryCheckpoints(most_tokens=1_000)
+    checkpoints = MemoryCheckpoints(most_tokens=1_000)
     return StoredHandoff(
-        turns, turns.again, lambda: setattr(turns, "interrupt_with", Cancelled("by the user"))
+        checkpoints,
+        checkpoints.again,
+        lambda: setattr(checkpoints, "interrupt_with", Cancelled("by the user")),
     )
 
 
@@ -86,50 +88,50 @@ def stored(request: pytest.FixtureRequest, store: Store) -> StoredHandoff:
 
 
 def test_a_fresh_handoff_has_no_checkpoints(stored: StoredHandoff) -> None:
-    assert stored.turns.so_far() == ()
+    assert stored.checkpoints.earlier_checkpoints() == ()
 
 
 def test_the_next_claim_finds_every_checkpoint_in_order(stored: StoredHandoff) -> None:
-    stored.turns.reserve(WorstCase(700, 100, 0))
-    stored.turns.checkpoint(*EVERY_KIND[:2])
+    stored.checkpoints.reserve(WorstCase(700, 100, 0))
+    stored.checkpoints.checkpoint(*EVERY_KIND[:2])
     for checkpoint in EVERY_KIND[2:]:
-        stored.turns.checkpoint(checkpoint)
-    assert stored.claim_again().so_far() == EVERY_KIND
+        stored.checkpoints.checkpoint(checkpoint)
+    assert stored.claim_again().earlier_checkpoints() == EVERY_KIND
 
 
 def test_a_waiting_reply_is_stored_before_the_next_write(stored: StoredHandoff) -> None:
-    stored.turns.reserve(WorstCase(700, 100, 0))
-    stored.turns.checkpoint(REPLIED, may_wait=True)
-    stored.turns.checkpoint(AgentPrompted(text="go on"))
-    assert stored.claim_again().so_far() == (REPLIED, AgentPrompted(text="go on"))
+    stored.checkpoints.reserve(WorstCase(700, 100, 0))
+    stored.checkpoints.checkpoint(REPLIED, deferrable=True)
+    stored.checkpoints.checkpoint(AgentPrompted(text="go on"))
+    assert stored.claim_again().earlier_checkpoints() == (REPLIED, AgentPrompted(text="go on"))
 
 
 def test_a_call_that_can_never_fit_the_budget_is_a_limit(stored: StoredHandoff) -> None:
     with pytest.raises(LimitReached) as reached:
-        stored.turns.reserve(WorstCase(900, 200, 0))
+        stored.checkpoints.reserve(WorstCase(900, 200, 0))
     assert (reached.value.level, reached.value.limit) == ("job", "max_tokens")
     assert str(reached.value) == f"max_tokens: {NO_MORE}", "the message names the limit of the job"
 
 
 def test_the_cost_of_a_reply_is_taken_from_the_budget(stored: StoredHandoff) -> None:
-    stored.turns.reserve(WorstCase(900, 100, 0))
-    stored.turns.checkpoint(REPLIED)
+    stored.checkpoints.reserve(WorstCase(900, 100, 0))
+    stored.checkpoints.checkpoint(REPLIED)
     with pytest.raises(LimitReached):
-        stored.turns.reserve(WorstCase(300, 100, 0))
+        stored.checkpoints.reserve(WorstCase(300, 100, 0))
 
 
 def test_the_unused_part_of_a_reservation_is_free_again(stored: StoredHandoff) -> None:
-    stored.turns.reserve(WorstCase(900, 100, 0))
-    stored.turns.checkpoint(REPLIED)
-    stored.turns.reserve(WorstCase(200, 100, 0))
+    stored.checkpoints.reserve(WorstCase(900, 100, 0))
+    stored.checkpoints.checkpoint(REPLIED)
+    stored.checkpoints.reserve(WorstCase(200, 100, 0))
 
 
 def test_a_heartbeat_changes_nothing(stored: StoredHandoff) -> None:
-    stored.turns.beat("thinking", "a draft")
-    assert stored.claim_again().so_far() == ()
+    stored.checkpoints.heartbeat("thinking", "a draft")
+    assert stored.claim_again().earlier_checkpoints() == ()
 
 
 def test_after_a_cancel_nothing_more_is_written(stored: StoredHandoff) -> None:
     stored.cancel()
     with pytest.raises(Interrupted):
-        stored.turns.checkpoint(REPLIED)
+        stored.checkpoints.checkpoint(REPLIED)

@@ -13,7 +13,7 @@ from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ModelCallFailed, WorstCase
 from handoff_queue.shared.types.rate_limits import (
-    NOTHING_SAID,
+    NO_RATE_LIMITS,
     Allowance,
     Expected,
     RateLimits,
@@ -59,21 +59,21 @@ def fleet(request: pytest.FixtureRequest, store: Store) -> Fleet:
     return make_checkpoints
 
 
-def is_admitted(turns: CheckpointStore, expected: Expected | None = EXPECTED) -> bool:
-    return turns.reserve(WORST, expected) is None
+def is_admitted(checkpoints: CheckpointStore, expected: Expected | None = EXPECTED) -> bool:
+    return checkpoints.reserve(WORST, expected) is None
 
 
-def wait_of(turns: CheckpointStore, expected: Expected | None = EXPECTED) -> Wait:
-    wait = turns.reserve(WORST, expected)
+def wait_of(checkpoints: CheckpointStore, expected: Expected | None = EXPECTED) -> Wait:
+    wait = checkpoints.reserve(WORST, expected)
     assert wait is not None
     return wait
 
 
-def fleet_with_limits(fleet: Fleet, limits: RateLimits = NOTHING_SAID) -> CheckpointStore:
+def fleet_with_limits(fleet: Fleet, limits: RateLimits = NO_RATE_LIMITS) -> CheckpointStore:
     """Return the checkpoints of a process that has reported these limits."""
     first = fleet()
     assert is_admitted(first)
-    first.heard(limits)
+    first.report_limits(limits)
     return first
 
 
@@ -81,7 +81,7 @@ def test_the_first_call_goes_alone_and_reports_the_limits(fleet: Fleet) -> None:
     first, second, third = fleet(), fleet(), fleet()
     assert is_admitted(first)
     assert wait_of(second).why == "first call"
-    first.heard(NOTHING_SAID)
+    first.report_limits(NO_RATE_LIMITS)
     assert is_admitted(second)
     assert is_admitted(third), "there is no limit"
 
@@ -95,7 +95,7 @@ def test_a_call_without_rate_limits_does_not_wait(fleet: Fleet) -> None:
 def test_one_refusal_delays_all_callers_until_it_is_over(fleet: Fleet) -> None:
     first, second = fleet_with_limits(fleet), fleet()
     assert is_admitted(first)
-    first.refused("overloaded", 30)
+    first.report_refusal("overloaded", 30)
     first.checkpoint(FAILED)
     for caller in (first, second, fleet()):
         wait = wait_of(caller)
@@ -107,11 +107,11 @@ def test_after_a_refusal_one_call_goes_first_and_the_others_follow_its_success(
 ) -> None:
     first, second, third = fleet_with_limits(fleet), fleet(), fleet()
     assert is_admitted(first)
-    first.refused("rate limit", 0.1)
+    first.report_refusal("rate limit", 0.1)
     first.checkpoint(FAILED)
     wait_until(lambda: is_admitted(second), expected="the probe")
     assert wait_of(first).why == wait_of(third).why == "rate limit"
-    second.heard(NOTHING_SAID)
+    second.report_limits(NO_RATE_LIMITS)
     assert is_admitted(first)
     assert is_admitted(third)
 
@@ -119,10 +119,10 @@ def test_after_a_refusal_one_call_goes_first_and_the_others_follow_its_success(
 def test_a_refused_probe_delays_all_callers_longer(fleet: Fleet) -> None:
     first, second = fleet_with_limits(fleet), fleet()
     assert is_admitted(first)
-    first.refused("rate limit", 0.01)
+    first.report_refusal("rate limit", 0.01)
     first.checkpoint(FAILED)
     wait_until(lambda: is_admitted(second), expected="the probe")
-    second.refused("rate limit", None)
+    second.report_refusal("rate limit", None)
     second.checkpoint(FAILED)
     assert wait_of(first).seconds > 0.5, "the second backoff is 1 to 2 s"
 
@@ -130,7 +130,7 @@ def test_a_refused_probe_delays_all_callers_longer(fleet: Fleet) -> None:
 def test_the_limits_in_a_refusal_apply_after_its_wait(fleet: Fleet) -> None:
     first = fleet_with_limits(fleet)
     assert is_admitted(first)
-    first.refused("rate limit", 0.01, RateLimits(requests=Allowance(limit=5, remaining=0)))
+    first.report_refusal("rate limit", 0.01, RateLimits(requests=Allowance(limit=5, remaining=0)))
     first.checkpoint(FAILED)
     second = fleet()
     wait_until(

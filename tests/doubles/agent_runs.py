@@ -68,9 +68,9 @@ class Run:
     tools: tuple[Tool, ...] = ()
     offered: tuple[str, ...] | None = None
     """Tool names in the specialist's spec, or None for all of `tools`."""
-    turns: MemoryCheckpoints = field(default_factory=MemoryCheckpoints)
+    checkpoints: MemoryCheckpoints = field(default_factory=MemoryCheckpoints)
     loaded: LoadedPayloads = field(default_factory=LoadedPayloads)
-    reading: AnswerFormat | None = None
+    answer_format: AnswerFormat | None = None
     clock: Clock = field(default_factory=Clock)
     model: Model | None = None
     lane: str | None = None
@@ -89,7 +89,7 @@ class Run:
         manifest, text_of = a_manifest(**TEXTS)
         results: dict[str, str] = {}
         sources = Sources(text_of, manifest, results=results)
-        reading = self.reading or EnvelopeFormat(
+        answer_format = self.answer_format or EnvelopeFormat(
             STEP, self.handoff.expected_output_format, sources, self.loaded.known_claims()
         )
         spec = a_spec(
@@ -99,7 +99,7 @@ class Run:
             model=self.model or self.scripted,
             model_name="claude-haiku-5-5",
             lane=self.lane,
-            reading=reading,
+            answer_format=answer_format,
             prices=self.prices,
             tools=self.tools,
             tool_context=replace(
@@ -107,11 +107,11 @@ class Run:
             ),
             now=self.clock.now,
             wait=self.clock.wait,
-            dice=lambda: 0.0,
+            jitter=lambda: 0.0,
             streams_draft=self.streams_draft,
         )
         agent = Agent(self.handoff, spec, opening_of(self.handoff, spec, self.loaded), dependencies)
-        return agent.run(self.turns, self.handoff.limits.deadline)
+        return agent.run(self.checkpoints, self.handoff.limits.deadline)
 
 
 def run_with_replies(*replies: Reply | ModelError, **rest: Any) -> Run:

@@ -18,7 +18,7 @@ from handoff_queue.shared.types.checkpoints import (
     checkpoint_adapter,
 )
 from handoff_queue.shared.types.errors import Interrupted, Level, LimitReached
-from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateLimits, Wait
+from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, Expected, RateLimits, Wait
 from tests.doubles.memory_rate_limiter import MemoryRateLimiter
 
 NO_MORE = "the job's budget does not allow another model call"
@@ -39,7 +39,7 @@ class MemoryCheckpoints:
     used_turns: int = 0
     interrupt_with: Interrupted | None = None
     waiting: list[str] = field(default_factory=list)
-    """Kinds of the checkpoints that were stored with `may_wait`."""
+    """Kinds of the checkpoints that were stored with `deferrable`."""
     on_checkpoint: Callable[[Checkpoint], None] = lambda _checkpoint: None
     """Called before each checkpoint is stored. An exception is a crash at that point."""
     on_beat: Callable[[str], None] = lambda _doing: None
@@ -47,7 +47,7 @@ class MemoryCheckpoints:
     """Shared by all handoffs under the same rate limits."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def so_far(self) -> tuple[Checkpoint, ...]:
+    def earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
         return tuple(checkpoint_adapter.validate_json(text) for text in self.saved)
 
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
@@ -64,16 +64,16 @@ class MemoryCheckpoints:
         self.reserved.append(worst)
         return None
 
-    def heard(self, limits: RateLimits) -> None:
-        self.pace.heard(id(self), limits)
+    def report_limits(self, limits: RateLimits) -> None:
+        self.pace.report_limits(id(self), limits)
 
-    def refused(
-        self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID
+    def report_refusal(
+        self, why: str, retry_after_s: float | None, limits: RateLimits = NO_RATE_LIMITS
     ) -> None:
-        self.pace.refused(id(self), why, retry_after_s, limits)
+        self.pace.report_refusal(id(self), why, retry_after_s, limits)
 
-    def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
-        """Store the checkpoints at once, also with `may_wait`."""
+    def checkpoint(self, *checkpoints: Checkpoint, deferrable: bool = False) -> None:
+        """Store the checkpoints at once, also with `deferrable`."""
         self._check()
         with self.lock:
             for checkpoint in checkpoints:
@@ -82,9 +82,9 @@ class MemoryCheckpoints:
                     self.used_tokens += checkpoint.usage.total_tokens
                     self.used_turns += 1
                 self.saved.append(checkpoint.to_json())
-                self.waiting += [checkpoint.kind] if may_wait else []
+                self.waiting += [checkpoint.kind] if deferrable else []
 
-    def beat(self, doing: str, draft: str | None = None) -> None:
+    def heartbeat(self, doing: str, draft: str | None = None) -> None:
         self._check()
         self.beats.append((doing, draft))
         self.on_beat(doing)

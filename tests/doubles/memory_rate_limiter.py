@@ -47,13 +47,13 @@ class MemoryRateLimiter:
         self.level -= 1
         return None
 
-    def heard(self, caller: int, limits: RateLimits) -> None:
+    def report_limits(self, caller: int, limits: RateLimits) -> None:
         self.known = True
         if self.probing == caller:
             self.probing, self.strikes, self.until = None, 0, 0.0
         self._learn(limits)
 
-    def refused(
+    def report_refusal(
         self, caller: int, why: str, retry_after_s: float | None, limits: RateLimits
     ) -> None:
         self.known, self.why = True, why

@@ -19,7 +19,7 @@ from handoff_queue.shared.runtime.process import GENERATIONS, SWITCH_EVERY_S
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
-from handoff_queue.workers.assembly import Worker, _Once
+from handoff_queue.workers.assembly import LazyWorker, Worker
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.registry import build_registry
 from tests.doubles.handoffs import a_spec
@@ -27,10 +27,10 @@ from tests.waiting import wait_until
 
 
 @pytest.fixture
-def worker(redis_url: str, tmp_path: Path) -> Iterator[_Once]:
+def worker(redis_url: str, tmp_path: Path) -> Iterator[LazyWorker]:
     settings = Settings(lease_s=3_600, redis_url=redis_url, cache_dir=tmp_path)
     app = make_app("workers", redis_url, settings, ["researcher"])
-    worker = _Once(
+    worker = LazyWorker(
         app,
         settings,
         {"researcher": a_spec()},
@@ -45,7 +45,7 @@ def worker(redis_url: str, tmp_path: Path) -> Iterator[_Once]:
         worker._built.process.leases.stop()
 
 
-def consumer(worker: _Once) -> SimpleNamespace:
+def consumer(worker: LazyWorker) -> SimpleNamespace:
     """Return a stand-in for Celery's consumer, with the attributes that a worker reads."""
     pool = SimpleNamespace(uses_semaphore=False)
     return SimpleNamespace(
@@ -54,7 +54,9 @@ def consumer(worker: _Once) -> SimpleNamespace:
 
 
 @pytest.mark.slow
-def test_a_signal_during_the_build_of_the_worker_takes_effect_afterwards(worker: _Once) -> None:
+def test_a_signal_during_the_build_of_the_worker_takes_effect_afterwards(
+    worker: LazyWorker,
+) -> None:
     """The signal handler runs on the thread that builds the worker and holds its lock."""
 
     def interrupted_while_building() -> None:
@@ -70,7 +72,7 @@ def test_a_signal_during_the_build_of_the_worker_takes_effect_afterwards(worker:
 
 
 def test_a_worker_sets_a_longer_switch_interval_of_threads(
-    worker: _Once, monkeypatch: pytest.MonkeyPatch
+    worker: LazyWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intervals = list[float]()
     monkeypatch.setattr(sys, "setswitchinterval", intervals.append)
@@ -80,13 +82,13 @@ def test_a_worker_sets_a_longer_switch_interval_of_threads(
     assert intervals == [SWITCH_EVERY_S]
 
 
-def test_a_worker_sets_higher_thresholds_of_the_garbage_collector(worker: _Once) -> None:
+def test_a_worker_sets_higher_thresholds_of_the_garbage_collector(worker: LazyWorker) -> None:
     worker()
 
     assert gc.get_threshold() == GENERATIONS
 
 
-def test_a_worker_withdraws_its_announcement(worker: _Once, store: Store) -> None:
+def test_a_worker_withdraws_its_announcement(worker: LazyWorker, store: Store) -> None:
     worker.started(consumer(worker))
     wait_until(store.presence.announcements, expected="the announcement")
 
@@ -95,7 +97,7 @@ def test_a_worker_withdraws_its_announcement(worker: _Once, store: Store) -> Non
 
 
 def test_a_worker_announces_its_lost_slots(
-    worker: _Once, store: Store, monkeypatch: pytest.MonkeyPatch
+    worker: LazyWorker, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("handoff_queue.workers.assembly.ANNOUNCED_FOR_S", 0.3)
     monkeypatch.setattr(worker_state, "active_requests", [SimpleNamespace(id="never-ends")])
@@ -113,16 +115,16 @@ def test_a_worker_announces_its_lost_slots(
 
 @pytest.mark.parametrize("error", [SystemExit(1), ValueError("x")])
 def test_no_exception_ends_the_announcements(
-    worker: _Once, store: Store, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    worker: LazyWorker, store: Store, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    errors, build = [error], _Once.__call__
+    errors, build = [error], LazyWorker.__call__
 
-    def fail_once(self: _Once) -> Worker:
+    def fail_once(self: LazyWorker) -> Worker:
         if errors:
             raise errors.pop()
         return build(self)
 
-    monkeypatch.setattr(_Once, "__call__", fail_once)
+    monkeypatch.setattr(LazyWorker, "__call__", fail_once)
     worker.started(consumer(worker))
 
     wait_until(store.presence.announcements, expected="the announcement")
@@ -130,7 +132,7 @@ def test_no_exception_ends_the_announcements(
 
 @pytest.mark.slow
 def test_a_failed_announcement_is_repeated(
-    worker: _Once, store: Store, redis_url: str, monkeypatch: pytest.MonkeyPatch
+    worker: LazyWorker, store: Store, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("handoff_queue.workers.assembly.ANNOUNCED_FOR_S", 0.3)
     with redis.Redis.from_url(redis_url) as admin:

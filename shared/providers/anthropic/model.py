@@ -21,7 +21,7 @@ from handoff_queue.shared.providers.anthropic.errors import (
     limits_of,
     translated_errors,
 )
-from handoff_queue.shared.providers.anthropic.event_loop import LONGEST_BREATH_S, EventLoop
+from handoff_queue.shared.providers.anthropic.event_loop import LONGEST_POLL_DELAY_S, EventLoop
 from handoff_queue.shared.providers.anthropic.http_client import watch_sending
 from handoff_queue.shared.providers.anthropic.request import request_of
 from handoff_queue.shared.providers.anthropic.stream import PartialReply, events_of
@@ -36,13 +36,13 @@ from handoff_queue.shared.types.json_text import STRICT
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse_every_s
 
 CONNECT_TIMEOUT_S = 10.0
-REST_WITHIN_S = 2 * LONGEST_BREATH_S
+REST_WITHIN_S = 2 * LONGEST_POLL_DELAY_S
 """Longest time in seconds between a complete reply and the end of its body. Only after its end
 the connection can serve another call. Usually the end has arrived already.
 """
 CLOSE_WITHIN_S = 5.0
 """Seconds that the end of a process waits until the client has closed its connections."""
-READING = EventLoop("model-calls")
+READ_LOOP = EventLoop("model-calls")
 """The loop that reads all replies of this process."""
 _PAID = ("message_start", "message_delta")
 """Events that report usage."""
@@ -76,7 +76,7 @@ class AnthropicModel:
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """See `shared.types.model.Model`."""
         exchange = _Exchange(call, request_of(call, omit_strict=call.model in self._not_strict))
-        reading = READING.run(exchange.read(self._client))
+        reading = READ_LOOP.run(exchange.read(self._client))
         self._exchanges.add(exchange)
         self._open()
         try:
@@ -106,7 +106,7 @@ class AnthropicModel:
         if is_open:
             atexit.unregister(self.close)
             with suppress(TimeoutError):
-                READING.run(self._client.close()).result(CLOSE_WITHIN_S)
+                READ_LOOP.run(self._client.close()).result(CLOSE_WITHIN_S)
 
     def _open(self) -> None:
         """Register `close` for the end of the process, before the end of the event loop."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from handoff_queue.shared.providers.offline.citations import marked, not_found
 from handoff_queue.shared.providers.offline.conversation import Claim
 from handoff_queue.shared.providers.offline.request_text import understand
-from handoff_queue.shared.providers.offline.words import joined, mentions, similarity
+from handoff_queue.shared.providers.offline.words import join_with_and, mentions, similarity
 from handoff_queue.shared.types.citation_markers import MARKER
 
 _SAME = 0.9
@@ -89,7 +89,7 @@ def _list(claims: Iterable[Claim], about: str = "") -> str:
 
 def _comparison(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> list[str]:
     """Return a title, a table if there is one, and a list of each thing's other claims."""
-    parts = [f"# {joined(list(by_thing))}, compared"]
+    parts = [f"# {join_with_and(list(by_thing))}, compared"]
     table, used = _table(by_thing, aspects)
     if table:
         parts.append(table)

@@ -17,7 +17,7 @@ from handoff_queue.shared.providers.offline.request_text import (
     understand,
     why_not_answerable,
 )
-from handoff_queue.shared.providers.offline.words import content_stems, content_words, joined
+from handoff_queue.shared.providers.offline.words import content_stems, content_words, join_with_and
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 
 _GENERALIST = "generalist"
@@ -47,7 +47,7 @@ def route(conversation: Conversation) -> dict[str, Any]:
     parts = asking.things or asking.topics
     if not is_answerable or len(parts) < _TEAM_PARTS:
         return {"route": "single", "specialist": specialist, "why": "One agent can do this alone."}
-    why = f"{len(parts)} parts can be researched side by side: {joined(parts)}."
+    why = f"{len(parts)} parts can be researched side by side: {join_with_and(parts)}."
     return {"route": "team", "specialist": specialist, "why": why}
 
 
@@ -169,7 +169,7 @@ def _research_and_write(
     ids: list[str] = []
     for start in range(min(most, len(subjects))):
         group = subjects[start::most]
-        subject = joined(group)
+        subject = join_with_and(group)
         step_id = _free_id(subject, ids)
         ids.append(step_id)
         step = _step(step_id, subject, researcher, _task(asking.aspects, group))
@@ -180,7 +180,7 @@ def _research_and_write(
 
 
 def _task(aspects: Sequence[str], group: Sequence[str]) -> str:
-    subject = joined(list(group))
+    subject = join_with_and(list(group))
     if subject.endswith("?"):
         objective = f"Research the question: {subject}"
     elif len(group) > 1:
@@ -188,7 +188,7 @@ def _task(aspects: Sequence[str], group: Sequence[str]) -> str:
     else:
         by = ""
         if aspects:
-            by = f" with regard to {joined(list(aspects))}"
+            by = f" with regard to {join_with_and(list(aspects))}"
         objective = f"Research {subject}{by}."
     return f"{objective}\nQuote the documents for every statement. Name what they do not say."
 

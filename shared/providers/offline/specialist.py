@@ -24,7 +24,7 @@ from handoff_queue.shared.providers.offline.selection import Topic, find, topics
 from handoff_queue.shared.providers.offline.sentences import Sentence, name_of, sentences_of
 from handoff_queue.shared.providers.offline.words import (
     content_words,
-    joined,
+    join_with_and,
     mentions,
     mentions_any,
 )
@@ -102,7 +102,7 @@ def answer(conversation: Conversation) -> dict[str, Any]:
             envelope["status"] = "partial"
             if filled.value is None:
                 envelope["status"] = "failed"
-            envelope["problem"] = f"the documents do not say: {joined(filled.missing)}"
+            envelope["problem"] = f"the documents do not say: {join_with_and(filled.missing)}"
     return envelope
 
 
@@ -132,10 +132,10 @@ def _researched(
     output = draft(request_in(conversation.task), claims, gaps)
     if claims:
         return _envelope("ok", output, claims, confidence=0.6 if gaps else 0.9)
-    problem = f"not found in the documents: {joined([topic.gap for topic in missing])}"
+    problem = f"not found in the documents: {join_with_and([topic.gap for topic in missing])}"
     if conversation.paths or _has_searched(conversation):
         return _envelope("partial", output, problem=problem)
-    needs = f"documents about {joined([topic.text.rstrip('.') for topic in missing])}"
+    needs = f"documents about {join_with_and([topic.text.rstrip('.') for topic in missing])}"
     return _envelope("needs_input", output, needs=needs, problem=problem)
 
 
@@ -161,10 +161,10 @@ def _written(conversation: Conversation, claims: list[Claim]) -> dict[str, Any]:
     gaps += unnamed
     output = draft(request, claims, list(dict.fromkeys(gaps)))
     if not claims:
-        steps = joined([result.step for result in conversation.results])
+        steps = join_with_and([result.step for result in conversation.results])
         return _envelope("partial", output, problem=f"no claims came from {steps}")
     if missing:
-        problem = f"the results say nothing about {joined(missing)}"
+        problem = f"the results say nothing about {join_with_and(missing)}"
         return _envelope("partial", output, confidence=0.5, problem=problem)
     return _envelope("ok", output, confidence=0.6 if gaps else 0.9)
 

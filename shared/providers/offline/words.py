@@ -81,7 +81,7 @@ def _has_word(word: str, text: str) -> bool:
     return re.search(pattern, text, re.IGNORECASE) is not None
 
 
-def joined(items: list[str] | tuple[str, ...]) -> str:
+def join_with_and(items: list[str] | tuple[str, ...]) -> str:
     """Return `a, b and c`."""
     if len(items) < 2:
         return "".join(items)

@@ -63,7 +63,7 @@ from handoff_queue.supervisor.cli.display.quote_text import quote_line
 from handoff_queue.supervisor.cli.display.terminal import figures, short
 from handoff_queue.supervisor.client.approvals import change_of, in_words
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.result_texts import sources_of_words
+from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 
@@ -382,7 +382,7 @@ def _because(view: JobView, event: Event, before: str) -> str:
     Args:
         before: separator in front of the reason.
     """
-    for ref in sources_of_words(event):
+    for ref in refs_with_texts(event):
         if why := view.words.why(ref):
             return f"{before}{short(why, 200)}"
     return ""

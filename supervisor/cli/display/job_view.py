@@ -19,7 +19,7 @@ from handoff_queue.supervisor.client.journal_follower import (
 )
 from handoff_queue.supervisor.client.waiting_reasons import LOOK_EVERY_S, MissingRole, missing_for
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, sources_of_words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.copy_names import source_of
 
@@ -161,7 +161,7 @@ def with_events(jobs: Client, view: JobView, events: Sequence[Recorded]) -> JobV
     """
     new: dict[str, None] = {}
     for recorded in events:
-        for ref in sources_of_words(recorded.event):
+        for ref in refs_with_texts(recorded.event):
             if ref.digest not in view.words.texts:
                 new[ref.digest] = None
     words = view.words

@@ -29,7 +29,7 @@ from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, c
 from handoff_queue.supervisor.cli.display.terminal import figures, money, short
 from handoff_queue.supervisor.client.approvals import change_of, in_words
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
-from handoff_queue.supervisor.lifecycle.result_texts import sources_of_words
+from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
 _MARKS = {
@@ -355,7 +355,7 @@ def _outcome(view: JobView, done: HandoffFinished, standing: HandoffStanding) ->
         _cost(standing),
         _seconds(view, standing),
     ]
-    if sources_of_words(done) and (trouble := view.words.why(done.result)):
+    if refs_with_texts(done) and (trouble := view.words.why(done.result)):
         parts.append(short(trouble, 80))
     return "  ".join(filter(None, parts))
 

@@ -142,11 +142,11 @@ def test_a_hundred_replies_of_two_models_at_once_are_read_by_one_thread() -> Non
         conversation.say(chunk(STOP) + END)
 
     def note() -> None:
-        reading.extend(
+        answer_format.extend(
             thread.name for thread in threading.enumerate() if thread.name == "model-calls"
         )
 
-    reading: list[str] = []
+    answer_format: list[str] = []
     all_have_begun = threading.Barrier(100, action=note)
     with model_of(RawServer(talk)) as first_model, model_of(RawServer(talk)) as second_model:
         callers = [
@@ -157,4 +157,4 @@ def test_a_hundred_replies_of_two_models_at_once_are_read_by_one_thread() -> Non
             thread.start()
         for thread in callers:
             thread.join()
-    assert reading == ["model-calls"]
+    assert answer_format == ["model-calls"]

@@ -56,7 +56,7 @@ def choice_reply(*values: str, **rest: Any) -> Reply:
 
 
 def run_with_choices(*replies: Reply, **rest: Any) -> Run:
-    return run_with_replies(*replies, reading=CHOICE_FORMAT, **rest)
+    return run_with_replies(*replies, answer_format=CHOICE_FORMAT, **rest)
 
 
 def test_all_calls_of_a_reply_are_the_answer_in_one_turn() -> None:
@@ -136,8 +136,8 @@ def test_a_decision_can_be_called_on_the_last_turn() -> None:
 
 
 def test_a_paid_decision_is_read_by_the_next_claim() -> None:
-    turns = MemoryCheckpoints()
-    run_with_choices(choice_reply("a"), turns=turns).go()
-    again = run_with_choices(turns=turns)
+    checkpoints = MemoryCheckpoints()
+    run_with_choices(choice_reply("a"), checkpoints=checkpoints).go()
+    again = run_with_choices(checkpoints=checkpoints)
 
     assert (again.go().output, again.calls) == ("a", [])

@@ -57,9 +57,12 @@ def test_a_reading_that_raises_never_costs_the_result(
     script: list[Reply | ModelError],
     most_turns: int,
 ) -> None:
-    reading = BrokenFormat(error, in_read, in_salvage)
+    answer_format = BrokenFormat(error, in_read, in_salvage)
     result = run_with_replies(
-        *script, tools=(LOOK,), reading=reading, turns=MemoryCheckpoints(most_turns=most_turns)
+        *script,
+        tools=(LOOK,),
+        answer_format=answer_format,
+        checkpoints=MemoryCheckpoints(most_turns=most_turns),
     ).go()
     assert isinstance(result, HandoffResult)
     assert result.status in (ResultStatus.FAILED, ResultStatus.PARTIAL)
@@ -68,12 +71,12 @@ def test_a_reading_that_raises_never_costs_the_result(
 
 
 def test_a_defect_while_salvaging_after_a_limit_is_a_failed_result() -> None:
-    reading = BrokenFormat(ValueError(SECRET), in_read=False, in_salvage=True)
+    answer_format = BrokenFormat(ValueError(SECRET), in_read=False, in_salvage=True)
     result = run_with_replies(
         tool_call_reply(("look", {"q": "a"}), text="So far."),
         tools=(LOOK,),
-        reading=reading,
-        turns=MemoryCheckpoints(most_turns=1),
+        answer_format=answer_format,
+        checkpoints=MemoryCheckpoints(most_turns=1),
     ).go()
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
 
@@ -81,7 +84,7 @@ def test_a_defect_while_salvaging_after_a_limit_is_a_failed_result() -> None:
 @given(st.binary(max_size=40))
 def test_a_checkpoint_that_cannot_be_read_is_a_failed_result(saved: bytes) -> None:
     result = run_with_replies(
-        text_reply("Some text."), turns=MemoryCheckpoints(saved=[saved.decode("latin-1")])
+        text_reply("Some text."), checkpoints=MemoryCheckpoints(saved=[saved.decode("latin-1")])
     ).go()
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
 
@@ -93,5 +96,5 @@ def test_an_interruption_and_an_unavailable_store_are_not_caught(error: HandoffE
 
     with pytest.raises(type(error)):
         run_with_replies(
-            text_reply("Some text."), turns=MemoryCheckpoints(on_checkpoint=crash)
+            text_reply("Some text."), checkpoints=MemoryCheckpoints(on_checkpoint=crash)
         ).go()

@@ -86,8 +86,10 @@ def test_several_markers_in_one_bracket_are_separated() -> None:
 
 
 def test_markers_are_renamed_wherever_the_output_holds_text() -> None:
-    reading = EnvelopeFormat(STEP, {"type": "object"}, Sources(TEXT_OF, MANIFEST))
-    answer = reading.read(json.dumps(envelope({"rows": [{"a": "x [c1]"}], "n": 1})), last_try=False)
+    answer_format = EnvelopeFormat(STEP, {"type": "object"}, Sources(TEXT_OF, MANIFEST))
+    answer = answer_format.read(
+        json.dumps(envelope({"rows": [{"a": "x [c1]"}], "n": 1})), last_try=False
+    )
     assert answer.output == {"rows": [{"a": "x [find.c1]"}], "n": 1}
 
 
@@ -170,11 +172,11 @@ def test_a_form_without_content_costs_a_turn_and_then_is_partial() -> None:
         "type": "object",
         "properties": {"name": {"type": "string"}, "price": {"type": "number"}},
     }
-    reading = EnvelopeFormat(STEP, form, Sources(TEXT_OF, MANIFEST))
+    answer_format = EnvelopeFormat(STEP, form, Sources(TEXT_OF, MANIFEST))
     text = json.dumps(envelope({"name": "string", "price": 0}, claims=[]))
     with pytest.raises(InvalidAnswer, match="only fills its form"):
-        reading.read(text, last_try=False)
-    assert reading.read(text, last_try=True).status is ResultStatus.PARTIAL
+        answer_format.read(text, last_try=False)
+    assert answer_format.read(text, last_try=True).status is ResultStatus.PARTIAL
 
 
 @pytest.mark.parametrize("text", ["", " \n", "x" * 100_001])
@@ -213,8 +215,8 @@ def test_pages_that_were_fetched_during_the_handoff_can_be_cited() -> None:
         path="https://example.org/", digest=digest_of("A page."), media_type="text/html", chars=7
     )
     sources = Sources(lambda _digest: "A page.", fetched=lambda: (page,))
-    reading = EnvelopeFormat(STEP, {"type": "string"}, sources)
-    answer = reading.read(
+    answer_format = EnvelopeFormat(STEP, {"type": "string"}, sources)
+    answer = answer_format.read(
         json.dumps(envelope(claims=[a_claim("A page.", "https://example.org/")])), last_try=False
     )
     assert answer.claims[0].sources[0].source == "https://example.org/"
@@ -226,10 +228,10 @@ def test_an_out_of_range_confidence_is_clamped() -> None:
 
 
 def test_a_bare_output_is_accepted_on_the_last_try() -> None:
-    reading = EnvelopeFormat(
+    answer_format = EnvelopeFormat(
         STEP, {"type": "object", "required": ["n"]}, Sources(TEXT_OF, MANIFEST)
     )
-    assert reading.read('{"n": 1}', last_try=True).output == {"n": 1}
+    assert answer_format.read('{"n": 1}', last_try=True).output == {"n": 1}
 
 
 def test_a_truncated_envelope_is_salvaged_with_its_complete_claims() -> None:
@@ -346,22 +348,22 @@ def test_null_in_an_optional_property_of_the_output_means_not_given() -> None:
         "required": ["name"],
         "$defs": {"work": {"type": "object", "properties": {"year": {"type": "integer"}}}},
     }
-    reading = EnvelopeFormat(STEP, form, Sources(TEXT_OF, MANIFEST))
+    answer_format = EnvelopeFormat(STEP, form, Sources(TEXT_OF, MANIFEST))
     text = {"name": "Ada", "born": None, "works": [{"year": None}, {"year": 1843}]}
 
-    answer = reading.read(json.dumps(envelope(text, claims=None)), last_try=False)
+    answer = answer_format.read(json.dumps(envelope(text, claims=None)), last_try=False)
     assert answer.output == {"name": "Ada", "works": [{}, {"year": 1843}]}
 
 
 def test_null_in_a_required_property_of_the_output_is_refused() -> None:
     form = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
-    reading = EnvelopeFormat(STEP, form, Sources(TEXT_OF, MANIFEST))
+    answer_format = EnvelopeFormat(STEP, form, Sources(TEXT_OF, MANIFEST))
     with pytest.raises(InvalidAnswer):
-        reading.read(json.dumps(envelope({"a": None})), last_try=False)
+        answer_format.read(json.dumps(envelope({"a": None})), last_try=False)
 
 
 def test_null_that_the_schema_allows_is_kept() -> None:
     form = {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}
-    reading = EnvelopeFormat(STEP, form, Sources(TEXT_OF, MANIFEST))
+    answer_format = EnvelopeFormat(STEP, form, Sources(TEXT_OF, MANIFEST))
     text = {"a": None, "b": 1}
-    assert reading.read(json.dumps(envelope(text)), last_try=False).output == text
+    assert answer_format.read(json.dumps(envelope(text)), last_try=False).output == text

@@ -104,7 +104,7 @@ def test_a_limit_that_leaves_no_usable_text_is_a_failure(text: str) -> None:
     run = run_with_replies(
         tool_call_reply(("look", {"q": "a"}), text=text),
         tools=(LOOK,),
-        turns=MemoryCheckpoints(most_turns=1),
+        checkpoints=MemoryCheckpoints(most_turns=1),
     )
     result = run.go()
     assert (result.status, result.stop_reason, result.output) == (
@@ -166,11 +166,11 @@ def test_the_deadline_cuts_the_call_and_keeps_its_text() -> None:
         if beats == 5:
             run.clock.now_s = 1_011.0
 
-    run.turns.on_beat = late
+    run.checkpoints.on_beat = late
     result = run.go()
     assert (result.status, result.stop_reason) == (ResultStatus.PARTIAL, StopReason.DEADLINE)
     assert result.output is not None
-    worst = run.turns.reserved[0]
+    worst = run.checkpoints.reserved[0]
     assert result.usage.input_tokens == 100, "known from the beginning"
     assert result.usage.output_tokens == worst.output_tokens, (
         "a call that was cut was paid, and nobody has told how much"
@@ -194,7 +194,7 @@ def test_the_deadline_leaves_a_tool_that_hangs() -> None:
         if doing == "hang":
             run.clock.now_s += 6
 
-    run.turns.on_beat = late
+    run.checkpoints.on_beat = late
     result = run.go()
     never.set()
     assert (result.status, result.stop_reason, result.output) == (
@@ -208,7 +208,7 @@ def test_the_jobs_budget_keeps_the_work_so_far() -> None:
     run = run_with_replies(
         tool_call_reply(("look", {"q": "a"}), text="So far."),
         tools=(LOOK,),
-        turns=MemoryCheckpoints(most_turns=1),
+        checkpoints=MemoryCheckpoints(most_turns=1),
     )
     result = run.go()
     assert (result.status, result.stop_reason, result.output) == (
@@ -222,7 +222,7 @@ def test_the_jobs_budget_keeps_the_work_so_far() -> None:
 def test_the_reservation_covers_the_request_and_the_reply() -> None:
     run = run_with_replies(answer_reply())
     run.go()
-    worst = run.turns.reserved[0]
+    worst = run.checkpoints.reserved[0]
     assert worst.input_tokens >= len(run.calls[0].system)
     assert worst.output_tokens == 8_192
     assert worst.microusd is not None
@@ -248,10 +248,10 @@ def test_the_result_carries_usage_and_money_of_every_turn() -> None:
 def test_a_reply_without_usage_is_booked_at_the_maximum(
     usage: dict[str, Any],
 ) -> None:
-    turns = MemoryCheckpoints()
-    result = run_with_replies(replace(answer_reply(), usage=usage), turns=turns).go()
+    checkpoints = MemoryCheckpoints()
+    result = run_with_replies(replace(answer_reply(), usage=usage), checkpoints=checkpoints).go()
 
-    (worst,) = turns.reserved
+    (worst,) = checkpoints.reserved
     assert (result.usage.cut_calls, result.usage.cut_tokens) == (
         1,
         worst.input_tokens + worst.output_tokens,
@@ -259,21 +259,22 @@ def test_a_reply_without_usage_is_booked_at_the_maximum(
 
 
 def test_a_reply_without_output_usage_is_charged_for_the_longest_answer() -> None:
-    turns = MemoryCheckpoints()
+    checkpoints = MemoryCheckpoints()
     result = run_with_replies(
-        replace(answer_reply(), usage={"input_tokens": 9, "output_tokens": 0}), turns=turns
+        replace(answer_reply(), usage={"input_tokens": 9, "output_tokens": 0}),
+        checkpoints=checkpoints,
     ).go()
 
     assert (result.usage.cut_calls, result.usage.total_tokens) == (
         1,
-        9 + turns.reserved[0].output_tokens,
+        9 + checkpoints.reserved[0].output_tokens,
     )
 
 
 def test_an_unknown_price_stays_unknown() -> None:
     run = run_with_replies(answer_reply(), prices=Prices(provider="nobody"))
     assert run.go().usage.cost_microusd is None
-    assert run.turns.reserved[0].microusd is None
+    assert run.checkpoints.reserved[0].microusd is None
 
 
 def test_a_wait_for_a_busy_model_costs_only_a_turn() -> None:
@@ -282,13 +283,13 @@ def test_a_wait_for_a_busy_model_costs_only_a_turn() -> None:
     assert (result.status, result.turns, result.usage.total_tokens) == (ResultStatus.OK, 2, 120)
     assert result.usage.cut_calls == 0, "who was turned away has used nothing"
     assert sum(run.clock.waited) == pytest.approx(4, abs=0.3)
-    assert ("waiting 4 s: rate limit", None) in run.turns.beats
+    assert ("waiting 4 s: rate limit", None) in run.checkpoints.beats
 
 
 def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> None:
     run = run_with_replies(ModelUnreachable("cut"), answer_reply())
     result = run.go()
-    worst = run.turns.reserved[0]
+    worst = run.checkpoints.reserved[0]
     assert result.usage.input_tokens == worst.input_tokens + 100
     assert result.usage.output_tokens == worst.output_tokens + 20
     assert (result.usage.cut_calls, result.usage.cut_tokens) == (
@@ -314,7 +315,7 @@ def test_a_failed_call_that_may_have_generated_output_is_settled_at_the_worst_ca
     error: ModelError, is_paid: bool
 ) -> None:
     run = run_with_replies(error, handoff=limited(max_turns=1))
-    used, worst = run.go().usage, run.turns.reserved[0]
+    used, worst = run.go().usage, run.checkpoints.reserved[0]
     expected = (1, worst.input_tokens + worst.output_tokens) if is_paid else (0, 0)
     assert (used.cut_calls, used.total_tokens) == expected
 
@@ -335,7 +336,7 @@ def test_a_cut_stream_is_settled_at_its_last_reported_usage(output: int, is_fina
     pulse = Pulse("text", Usage(input_tokens=100, output_tokens=output), is_usage_final=is_final)
     run = run_with_replies(answer_reply(), model=CutModel(pulse), handoff=limited(max_turns=1))
     result = run.go()
-    expected = output if is_final else run.turns.reserved[0].output_tokens
+    expected = output if is_final else run.checkpoints.reserved[0].output_tokens
     assert (result.usage.input_tokens, result.usage.output_tokens) == (100, expected)
     assert result.usage.cut_calls == (0 if is_final else 1)
 
@@ -348,7 +349,7 @@ def test_a_cut_call_with_a_search_is_settled_at_the_worst_case_of_its_input() ->
         answer_reply(), model=CutModel(pulse), tools=(search,), handoff=limited(max_turns=2)
     )
     result = run.go()
-    assert result.usage.input_tokens >= run.turns.reserved[0].input_tokens > 60_000
+    assert result.usage.input_tokens >= run.checkpoints.reserved[0].input_tokens > 60_000
 
 
 def test_a_model_that_stays_unavailable_ends_the_handoff() -> None:
@@ -379,7 +380,7 @@ def test_an_interruption_passes_through_a_wait() -> None:
         if doing.startswith("waiting"):
             raise Cancelled("by the user")
 
-    run.turns.on_beat = cancel
+    run.checkpoints.on_beat = cancel
     with pytest.raises(Cancelled):
         run.go()
 
@@ -395,7 +396,7 @@ def test_an_interruption_passes_through_a_running_tool() -> None:
         if doing == "hang":
             raise Draining("stop")
 
-    run.turns.on_beat = drain
+    run.checkpoints.on_beat = drain
     with pytest.raises(Draining):
         run.go()
     never.set()

@@ -46,7 +46,7 @@ UNPROVEN: dict[str, Any] = {"claims": []}
 def test_a_short_last_reply_may_wait_for_its_result() -> None:
     run = run_with_replies(answer_reply("Written in Rust.", **UNPROVEN))
     run.go()
-    assert run.turns.waiting == ["replied"]
+    assert run.checkpoints.waiting == ["replied"]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_short_last_reply_may_wait_for_its_result() -> None:
 def test_no_other_reply_waits_for_slow_work(reply: Reply, tools: tuple[Tool, ...]) -> None:
     run = run_with_replies(reply, answer_reply(), tools=tools)
     run.go()
-    assert run.turns.waiting == []
+    assert run.checkpoints.waiting == []
 
 
 def test_tool_results_are_sent_to_the_model() -> None:
@@ -95,7 +95,7 @@ def test_results_keep_the_order_of_their_calls_at_any_speed() -> None:
             second_is_done.wait(10)
         return str(arguments["q"])
 
-    turns = MemoryCheckpoints(
+    checkpoints = MemoryCheckpoints(
         on_checkpoint=lambda checkpoint: (
             second_is_done.set() if checkpoint.kind == "observed" else None
         )
@@ -104,7 +104,7 @@ def test_results_keep_the_order_of_their_calls_at_any_speed() -> None:
         tool_call_reply(("slow", {"q": "first"}), ("slow", {"q": "second"})),
         answer_reply(),
         tools=(a_tool("slow", slow_first),),
-        turns=turns,
+        checkpoints=checkpoints,
     )
     run.go()
     assert [block["content"] for block in last_message(run)] == ["first", "second"]
@@ -314,9 +314,9 @@ def test_a_defect_is_a_failed_result_without_its_text() -> None:
 
 def test_the_draft_is_the_output_so_far() -> None:
     run = run_with_replies(answer_reply("A long answer " * 20), streams_draft=True)
-    run.turns.on_beat = lambda _doing: run.clock.wait(1)
+    run.checkpoints.on_beat = lambda _doing: run.clock.wait(1)
     run.go()
-    drafts = [draft for _, draft in run.turns.beats if draft]
+    drafts = [draft for _, draft in run.checkpoints.beats if draft]
     assert drafts
     assert all("A long answer ".startswith(draft[:14]) for draft in drafts)
 

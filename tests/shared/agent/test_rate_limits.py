@@ -10,7 +10,7 @@ from handoff_queue.shared.providers.anthropic.errors import limits_of
 from handoff_queue.shared.types.errors import Cancelled, Deferred, ModelRejected, SchemaRejected
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Allowance, RateLimits
+from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, Allowance, RateLimits
 from handoff_queue.testing import MessagesServer, error_reply, in_turn
 from tests.doubles.agent_runs import Clock, Run, answer_reply, run_with_replies
 from tests.doubles.handoffs import a_handoff
@@ -38,8 +38,14 @@ def rate_limited_run(*replies: object, held_s: float = 0.0, **rest: object) -> R
         why="rate limit",
         strikes=int(held_s > 0),
     )
-    turns = MemoryCheckpoints(pace=pace)
-    return run_with_replies(*replies, clock=clock, turns=turns, lane="account:some-model", **rest)  # type: ignore[arg-type]
+    checkpoints = MemoryCheckpoints(pace=pace)
+    return run_with_replies(
+        *replies,  # type: ignore[arg-type]
+        clock=clock,
+        checkpoints=checkpoints,
+        lane="account:some-model",
+        **rest,
+    )
 
 
 def test_headers_become_limits() -> None:
@@ -55,7 +61,7 @@ def test_headers_become_limits() -> None:
 def test_invalid_rate_limit_headers_are_ignored(wrong: dict[str, str]) -> None:
     assert (
         limits_of({f"anthropic-ratelimit-requests-{name}": value for name, value in wrong.items()})
-        == NOTHING_SAID
+        == NO_RATE_LIMITS
     )
 
 
@@ -66,7 +72,7 @@ def test_the_servers_rate_limits_are_reported() -> None:
         model_at(server.url) as run.model,
     ):
         run.go()
-    assert run.turns.pace.requests == Allowance(50, 49)
+    assert run.checkpoints.pace.requests == Allowance(50, 49)
 
 
 def test_a_refusal_over_http_delays_the_lane_for_the_time_that_the_server_names() -> None:
@@ -90,14 +96,14 @@ def test_the_rate_limits_in_a_refusal_are_reported() -> None:
         model_at(server.url) as run.model,
     ):
         run.go()
-    assert run.turns.pace.requests == Allowance(50, 49)
+    assert run.checkpoints.pace.requests == Allowance(50, 49)
 
 
 def test_a_wait_is_visible_and_counts_down() -> None:
     run = rate_limited_run(answer_reply(), held_s=12)
     assert run.go().status is ResultStatus.OK
     shown = list(
-        dict.fromkeys(doing for doing, _ in run.turns.beats if doing.startswith("waiting"))
+        dict.fromkeys(doing for doing, _ in run.checkpoints.beats if doing.startswith("waiting"))
     )
     assert shown == [f"waiting {left} s: rate limit" for left in range(12, 0, -1)]
 
@@ -118,7 +124,7 @@ def test_an_interruption_passes_through_a_wait_for_the_provider() -> None:
         if doing == "waiting 9 s: rate limit":
             raise Cancelled("by the user")
 
-    run.turns.on_beat = cancel
+    run.checkpoints.on_beat = cancel
     with pytest.raises(Cancelled):
         run.go()
 
@@ -128,13 +134,13 @@ def test_a_refused_schema_delays_no_other_call() -> None:
         SchemaRejected("trying without strict schemas", status=400, retry_after_s=0), answer_reply()
     )
     assert run.go().status is ResultStatus.OK
-    assert run.turns.pace.strikes == 0
+    assert run.checkpoints.pace.strikes == 0
 
 
 def test_a_rejected_call_delays_no_other_call() -> None:
     run = rate_limited_run(ModelRejected("the key was refused (401)", status=401))
     run.go()
-    assert run.turns.pace.strikes == 0
+    assert run.checkpoints.pace.strikes == 0
 
 
 def test_a_handoff_with_a_long_wait_is_parked_and_returns_slightly_early() -> None:

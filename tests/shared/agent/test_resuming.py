@@ -33,7 +33,7 @@ class ProcessKilled(BaseException):
     """Stand for the death of the process by SIGKILL."""
 
 
-def resumed_run(turns: MemoryCheckpoints, ran: list[str]) -> Run:
+def resumed_run(checkpoints: MemoryCheckpoints, ran: list[str]) -> Run:
     """Return a run that continues from the stored turns. The model answers by the number of replies
     in the conversation.
     """
@@ -47,7 +47,9 @@ def resumed_run(turns: MemoryCheckpoints, ran: list[str]) -> Run:
         return "found " + str(arguments["q"])
 
     return Run(
-        reply, tools=(a_tool("look", note), a_tool("once", note, repeatable=False)), turns=turns
+        reply,
+        tools=(a_tool("look", note), a_tool("once", note, repeatable=False)),
+        checkpoints=checkpoints,
     )
 
 
@@ -62,7 +64,7 @@ def uninterrupted() -> tuple[HandoffResult, Run]:
 
 def test_an_uninterrupted_run_has_these_checkpoints() -> None:
     _, run = uninterrupted()
-    kinds = [checkpoint.kind for checkpoint in run.turns.so_far()]
+    kinds = [checkpoint.kind for checkpoint in run.checkpoints.earlier_checkpoints()]
     assert kinds == ["replied", "called", "observed", "observed", "replied", "prompted", "replied"]
 
 
@@ -70,16 +72,16 @@ def test_an_uninterrupted_run_has_these_checkpoints() -> None:
 def test_a_death_after_any_checkpoint_costs_no_result(survived: int) -> None:
     expected, whole = uninterrupted()
     ran: list[str] = []
-    turns = MemoryCheckpoints()
+    checkpoints = MemoryCheckpoints()
 
     def die(_checkpoint: Checkpoint) -> None:
-        if len(turns.saved) == survived:
+        if len(checkpoints.saved) == survived:
             raise ProcessKilled
 
-    turns.on_checkpoint = die
+    checkpoints.on_checkpoint = die
     with pytest.raises(ProcessKilled):
-        resumed_run(turns, ran).go()
-    resumed = resumed_run(turns.again(), ran)
+        resumed_run(checkpoints, ran).go()
+    resumed = resumed_run(checkpoints.again(), ran)
     result = resumed.go()
     assert result.status is ResultStatus.OK
     assert without_usage(result) == without_usage(expected)
@@ -89,25 +91,25 @@ def test_a_death_after_any_checkpoint_costs_no_result(survived: int) -> None:
 
 
 def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_knows() -> None:
-    turns = MemoryCheckpoints()
+    checkpoints = MemoryCheckpoints()
     call = {"type": "tool_use", "id": "t1", "name": "once", "input": {"q": "b"}}
-    turns.checkpoint(
+    checkpoints.checkpoint(
         ModelReplied(content=(call,), stop_reason="tool_use", usage=Usage(), model="m"),
         ToolCallStarted(tool_use_id="t1"),
     )
     ran: list[str] = []
-    resumed = resumed_run(turns.again(), ran)
+    resumed = resumed_run(checkpoints.again(), ran)
     resumed.go()
     assert ran == []
-    assert resumed.turns.so_far()[2] == ToolObserved(
+    assert resumed.checkpoints.earlier_checkpoints()[2] == ToolObserved(
         tool_use_id="t1", text=MAY_HAVE_RUN, is_error=True
     )
 
 
 def test_an_unsafe_call_that_the_model_repeats_after_an_interruption_is_not_run() -> None:
-    turns = MemoryCheckpoints()
+    checkpoints = MemoryCheckpoints()
     call = {"type": "tool_use", "id": "t1", "name": "once", "input": {"q": "b"}}
-    turns.checkpoint(
+    checkpoints.checkpoint(
         ModelReplied(content=(call,), stop_reason="tool_use", usage=Usage(), model="m"),
         ToolCallStarted(tool_use_id="t1"),
         ToolObserved(tool_use_id="t1", text=MAY_HAVE_RUN, is_error=True),
@@ -119,7 +121,7 @@ def test_an_unsafe_call_that_the_model_repeats_after_an_interruption_is_not_run(
         ),
     )
     ran: list[str] = []
-    resumed = resumed_run(turns.again(), ran)
+    resumed = resumed_run(checkpoints.again(), ran)
     result = resumed.go()
 
     assert ran == ["c"], "other arguments are another effect"
@@ -135,11 +137,11 @@ def test_a_result_says_whether_a_tool_that_is_not_safe_to_repeat_may_have_run() 
 
 def test_a_final_answer_that_was_checkpointed_is_read_without_another_call() -> None:
     _, run = uninterrupted()
-    again = resumed_run(run.turns.again(), [])
+    again = resumed_run(run.checkpoints.again(), [])
     assert again.go().status is ResultStatus.OK
     assert again.calls == []
 
 
 def test_turns_of_earlier_claims_count() -> None:
     expected, run = uninterrupted()
-    assert resumed_run(run.turns.again(), []).go().turns == expected.turns == 3
+    assert resumed_run(run.checkpoints.again(), []).go().turns == expected.turns == 3

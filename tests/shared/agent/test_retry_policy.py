@@ -17,31 +17,33 @@ from handoff_queue.shared.types.errors import (
     SchemaRejected,
 )
 
-dice = st.floats(0, 1, exclude_max=True)
+jitter = st.floats(0, 1, exclude_max=True)
 retry_after = st.none() | st.floats(allow_nan=False)
 
 
-@given(tries=st.integers(1, MOST_TRIES - 1), dice=dice, after=retry_after)
+@given(tries=st.integers(1, MOST_TRIES - 1), jitter=jitter, after=retry_after)
 def test_a_delay_is_never_negative_and_never_longer_than_the_cap(
-    tries: int, dice: float, after: float | None
+    tries: int, jitter: float, after: float | None
 ) -> None:
-    delay = delay_s(ModelBusy("x", retry_after_s=after), tries, dice)
+    delay = delay_s(ModelBusy("x", retry_after_s=after), tries, jitter)
     assert delay is not None
     assert 0 <= delay <= LONGEST_RETRY_AFTER_S
 
 
-@given(tries=st.integers(1, MOST_TRIES - 1), dice=dice, after=st.floats(0, LONGEST_RETRY_AFTER_S))
+@given(
+    tries=st.integers(1, MOST_TRIES - 1), jitter=jitter, after=st.floats(0, LONGEST_RETRY_AFTER_S)
+)
 def test_the_server_is_never_called_again_before_its_retry_after(
-    tries: int, dice: float, after: float
+    tries: int, jitter: float, after: float
 ) -> None:
-    delay = delay_s(ModelBusy("x", retry_after_s=after), tries, dice)
+    delay = delay_s(ModelBusy("x", retry_after_s=after), tries, jitter)
     assert delay is not None
     assert delay >= after
 
 
-@given(tries=st.integers(MOST_TRIES, 1_000_000), dice=dice)
-def test_the_policy_gives_up_at_its_last_attempt(tries: int, dice: float) -> None:
-    assert delay_s(ModelUnreachable("x"), tries, dice) is None
+@given(tries=st.integers(MOST_TRIES, 1_000_000), jitter=jitter)
+def test_the_policy_gives_up_at_its_last_attempt(tries: int, jitter: float) -> None:
+    assert delay_s(ModelUnreachable("x"), tries, jitter) is None
 
 
 def test_a_permanent_error_is_not_retried() -> None:

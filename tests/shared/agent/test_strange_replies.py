@@ -13,7 +13,7 @@ import pytest
 from handoff_queue.shared.providers.anthropic.stream import PartialReply
 from handoff_queue.shared.types.checkpoints import ModelReplied
 from handoff_queue.shared.types.errors import ModelBusy, ModelUnreachable
-from handoff_queue.shared.types.rate_limits import NOTHING_SAID
+from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS
 from handoff_queue.testing import Reply, error_reply, in_turn, text_reply
 from tests.shared.agent.scripted_server import CALL, Serve, ignore, model_error_of
 
@@ -65,7 +65,7 @@ def test_a_split_surrogate_pair_is_joined_again(serve: Serve) -> None:
 
 
 def test_half_a_surrogate_pair_is_not_shown_yet() -> None:
-    gathering = PartialReply("m", NOTHING_SAID)
+    gathering = PartialReply("m", NO_RATE_LIMITS)
     gathering.take(delta("It is good \ud83d"))
     assert gathering.pulse().text == "It is good "
     gathering.take(delta("\ude00"))

@@ -34,10 +34,10 @@ def cites(source: str, quote: str = 'order B is "shipped"') -> Reply:
     )
 
 
-def run_of(answer: Reply, *arguments: str, turns: MemoryCheckpoints | None = None) -> Run:
+def run_of(answer: Reply, *arguments: str, checkpoints: MemoryCheckpoints | None = None) -> Run:
     asks = tool_call_reply(*(("orders", {"q": argument}) for argument in arguments or ("A", "B")))
     return run_with_replies(
-        asks, answer, answer, tools=(ORDERS,), turns=turns or MemoryCheckpoints()
+        asks, answer, answer, tools=(ORDERS,), checkpoints=checkpoints or MemoryCheckpoints()
     )
 
 
@@ -105,19 +105,19 @@ def test_the_model_reads_the_name_above_the_result() -> None:
 
 
 def test_a_resumed_handoff_cites_its_earlier_results() -> None:
-    turns = MemoryCheckpoints()
+    checkpoints = MemoryCheckpoints()
 
     class Died(BaseException):
         pass
 
     def die(_: Checkpoint) -> None:
-        if len(turns.saved) == 3:  # the reply and both results
+        if len(checkpoints.saved) == 3:  # the reply and both results
             raise Died
 
-    turns.on_checkpoint = die
+    checkpoints.on_checkpoint = die
     with pytest.raises(Died):
-        run_of(cites("orders#2"), turns=turns).go()
+        run_of(cites("orders#2"), checkpoints=checkpoints).go()
 
-    resumed = run_with_replies(cites("orders#2"), tools=(ORDERS,), turns=turns.again())
+    resumed = run_with_replies(cites("orders#2"), tools=(ORDERS,), checkpoints=checkpoints.again())
 
     assert sources_of(resumed.go()) == ["tool:find.1/orders#2"]

@@ -114,18 +114,20 @@ class ProcessKilled(BaseException):
 
 def test_ids_stay_unique_when_another_worker_continues() -> None:
     reply = Reply(blocks=(call("a|b"), call("same")), stop_reason="tool_use")
-    turns = MemoryCheckpoints()
+    checkpoints = MemoryCheckpoints()
 
     def die_at_the_first_result(_: object) -> None:
-        if len(turns.saved) == 1:
+        if len(checkpoints.saved) == 1:
             raise ProcessKilled
 
-    turns.on_checkpoint = die_at_the_first_result
+    checkpoints.on_checkpoint = die_at_the_first_result
     script = in_turn(reply, reply, answer_reply())
     with MessagesServer(script) as server, model_at(server.url) as model:
         with pytest.raises(ProcessKilled):
-            Run(lambda _: answer_reply(), tools=(LOOK,), model=model, turns=turns).go()
-        again = Run(lambda _: answer_reply(), tools=(LOOK,), model=model, turns=turns.again())
+            Run(lambda _: answer_reply(), tools=(LOOK,), model=model, checkpoints=checkpoints).go()
+        again = Run(
+            lambda _: answer_reply(), tools=(LOOK,), model=model, checkpoints=checkpoints.again()
+        )
         assert again.go().status is ResultStatus.OK
 
 

@@ -117,7 +117,7 @@ def test_the_next_claim_continues_after_the_last_checkpoint(store: Store, job_id
     first.checkpoint(ToolObserved(tool_use_id="t1", text="found"))
     expire_lease(store, first)
 
-    assert granted_claim(store, job_id, "find.1", "w2").so_far() == (
+    assert granted_claim(store, job_id, "find.1", "w2").earlier_checkpoints() == (
         model_reply(),
         ToolObserved(tool_use_id="t1", text="found"),
     )
@@ -145,7 +145,7 @@ def test_thousands_of_checkpoints_are_read_back(store: Store, job_id: JobId) -> 
         first.checkpoint(*many[at : at + 3_000])
     expire_lease(store, first)
 
-    assert len(granted_claim(store, job_id, "find.1").so_far()) == 9_000
+    assert len(granted_claim(store, job_id, "find.1").earlier_checkpoints()) == 9_000
 
 
 def test_checkpoints_go_when_the_handoff_ends(store: Store, job_id: JobId) -> None:
@@ -185,7 +185,7 @@ def test_a_released_handoff_is_open_to_others_at_once_and_closed_to_its_old_clai
     first.release()
     second = granted_claim(store, job_id, "find.1", "w2")
 
-    assert second.so_far() == (model_reply(),)
+    assert second.earlier_checkpoints() == (model_reply(),)
     with pytest.raises(LeaseLost):
         first.renew()
 
@@ -202,7 +202,7 @@ def test_a_cancel_arrives_with_the_next_write_and_the_payment_is_recorded(
     with pytest.raises(Cancelled):
         other.renew()
     with pytest.raises(Cancelled):
-        running.beat("thinking")
+        running.heartbeat("thinking")
     assert store.connection.redis.llen(keys.turns(job_id, ONE)) == 1
     assert store.jobs.standings([job_id])[0].input_tokens == 100
 
@@ -214,7 +214,7 @@ def test_a_stopping_process_starts_no_turn_but_records_its_payment(
     running.reserve(WorstCase(500, 100, 50))
     running.drain.begin(60.0)
 
-    running.beat("thinking")
+    running.heartbeat("thinking")
     running.checkpoint(model_reply())
     with pytest.raises(Draining):
         running.reserve(WorstCase(500, 100, 50))
@@ -225,7 +225,7 @@ def test_after_the_grace_period_running_work_is_cut(store: Store, job_id: JobId)
     running.drain.begin(0.0)
 
     with pytest.raises(Draining):
-        running.beat("thinking")
+        running.heartbeat("thinking")
 
 
 def test_a_final_reply_is_settled_with_the_end_of_its_handoff(store: Store, job_id: JobId) -> None:
@@ -248,7 +248,7 @@ def test_a_final_reply_that_was_not_the_end_is_not_lost_at_a_deploy(
         running.reserve(WorstCase(500, 100, 50))
     running.release()
 
-    assert granted_claim(store, job_id, "find.1", "w2").so_far() == (
+    assert granted_claim(store, job_id, "find.1", "w2").earlier_checkpoints() == (
         model_reply(100, 20, 5, stop_reason="pause_turn"),
     )
     assert store.jobs.standings([job_id])[0].input_tokens == 100
@@ -258,7 +258,7 @@ def test_heartbeats_show_the_current_activity(store: Store, job_id: JobId) -> No
     running = granted_claim(store, job_id, "find.1")
 
     def is_shown() -> bool:
-        running.beat("thinking", "A draft so far")
+        running.heartbeat("thinking", "A draft so far")
         return store.payloads.draft(job_id, ONE) != ""
 
     wait_until(is_shown, expected="a beat")
@@ -274,7 +274,7 @@ def test_frequent_heartbeats_are_not_all_sent(store: Store, job_id: JobId) -> No
     running = granted_claim(store, job_id, "find.1")
     before = store.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
     for _ in range(1_000):
-        running.beat("thinking")
+        running.heartbeat("thinking")
 
     assert store.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before <= 3
 

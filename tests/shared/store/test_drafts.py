@@ -17,7 +17,7 @@ def test_a_draft_is_a_payload_until_the_handoff_is_over(
     store: Store, job_id: JobId, over: str
 ) -> None:
     running = granted_claim(store, job_id, ONE)
-    running.beat("thinking", "Hm, a draft")
+    running.heartbeat("thinking", "Hm, a draft")
     running.renew()
     holding = [name for name, value in redis_dump(store).items() if b"Hm, a draft" in value]
 
@@ -41,7 +41,7 @@ def test_a_draft_is_a_payload_until_the_handoff_is_over(
 
 def test_a_draft_is_sent_with_the_next_heartbeat_of_any_kind(store: Store, job_id: JobId) -> None:
     running = granted_claim(store, job_id, ONE)
-    running.beat("thinking", "Too early to leave by itself")
+    running.heartbeat("thinking", "Too early to leave by itself")
     assert store.payloads.draft(job_id, ONE) == ""
 
     store.connection.script_for_each("renew", [running.renewal()])

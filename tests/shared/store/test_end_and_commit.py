@@ -57,7 +57,7 @@ def planner_claim(store: Store, job_id: JobId) -> Claim:
     )
     claimed = store.claims.claim(request)
     claimed.reserve(WorstCase(10, 10, 0))
-    claimed.checkpoint(model_reply(), may_wait=True)
+    claimed.checkpoint(model_reply(), deferrable=True)
     return claimed
 
 

@@ -80,7 +80,7 @@ def test_a_lost_claim_is_known_as_lost_without_another_request(store: Store, job
     store.connection.close()
 
     with pytest.raises(LeaseLost):
-        stale.beat("thinking")
+        stale.heartbeat("thinking")
     with pytest.raises(LeaseLost):
         stale.checkpoint(model_reply())
 

@@ -74,12 +74,12 @@ def test_the_wait_for_the_provider_is_separate_from_work_also_while_parked(
 ) -> None:
     first, waiting = granted_claim(store, job_id, "a.1"), granted_claim(store, job_id, "b.1")
     assert first.reserve(WORST, EXPECTED) is None
-    first.heard(RateLimits(requests=Allowance(1, 0)))
+    first.report_limits(RateLimits(requests=Allowance(1, 0)))
     assert waiting.reserve(WORST, EXPECTED) is not None
     for since in ("waits_since", "started_at"):
         store.connection.redis.hincrby(keys.handoff(job_id, waiting.handoff_id), since, -AN_HOUR_MS)
     assert waiting.park(0.001, "rate limit")
-    first.heard(RateLimits(requests=Allowance(100, 100)))
+    first.report_limits(RateLimits(requests=Allowance(100, 100)))
 
     def back() -> Claim | None:
         again = claim(store, job_id, "b.1")

@@ -78,7 +78,7 @@ def test_a_handoff_finishes_with_any_garbage_in(
     claiming = ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w")
     claimed = store_with_shared_keys.claims.claim(claiming)
     assert claimed.reserve(WorstCase(1_000, 1_000, 5), Expected(LANE, 400, 500)) is None
-    claimed.heard(RateLimits(requests=Allowance(100, 100)))
+    claimed.report_limits(RateLimits(requests=Allowance(100, 100)))
     claimed.checkpoint(model_reply())
     finish_with(claimed, result_of(claimed).model_copy(update={"usage": Usage(input_tokens=5)}))
 

@@ -135,7 +135,7 @@ def test_a_claim_survives_an_outage_of_redis_that_is_longer_than_its_lease(
         assert not saved.done()
         os.kill(processes.pids()["redis"], signal.SIGKILL)
         saved.result(60)
-        held.beat("thinking")
+        held.heartbeat("thinking")
 
     assert finish(held) is not None
     leases.stop()

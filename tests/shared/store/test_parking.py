@@ -41,7 +41,7 @@ def parked_claim(store: Store, job_id: JobId, seconds: float = 60) -> Claim:
     """Return a parked claim that made one turn and must wait for the next one."""
     claimed = granted_claim(store, job_id, "a.1")
     assert claimed.reserve(WORST, EXPECTED) is None
-    claimed.heard(RateLimits(requests=Allowance(60, 0)))
+    claimed.report_limits(RateLimits(requests=Allowance(60, 0)))
     claimed.checkpoint(model_reply())
     assert claimed.reserve(WORST, EXPECTED) is not None
     assert claimed.park(seconds, "rate limit")
@@ -98,7 +98,7 @@ def test_a_parked_handoff_is_found_in_time_and_continues_after_its_last_turn(
     standing = store.jobs.handoffs(job_id, [A])[A]
     assert (standing.lost, standing.held, standing.parked_until) == (True, False, None)
     again = granted_claim(store, job_id, "a.1")
-    assert again.so_far() == (model_reply(),)
+    assert again.earlier_checkpoints() == (model_reply(),)
     assert store.jobs.handoffs(job_id, [A])[A].claims == 1
 
 

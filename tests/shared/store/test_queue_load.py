@@ -129,7 +129,9 @@ def test_supervisors_are_counted(store: Store) -> None:
 def test_a_lane_reports_its_providers_remaining_limits(store: Store, job_id: JobId) -> None:
     claimed = granted_claim(store, job_id, "a.1")
     claimed.reserve(WORST, EXPECTED)
-    claimed.heard(RateLimits(requests=Allowance(600, 100), output_tokens=Allowance(10_000, 9_000)))
+    claimed.report_limits(
+        RateLimits(requests=Allowance(600, 100), output_tokens=Allowance(10_000, 9_000))
+    )
 
     (lane,) = store.fleet_load.now().lanes
 
@@ -144,7 +146,7 @@ def test_a_refused_lane_reports_the_end_of_the_wait_and_its_reason(
 ) -> None:
     claimed = granted_claim(store, job_id, "a.1")
     claimed.reserve(WORST, EXPECTED)
-    claimed.refused("rate limit", 30)
+    claimed.report_refusal("rate limit", 30)
 
     load = store.fleet_load.now()
 

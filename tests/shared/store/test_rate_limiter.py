@@ -19,7 +19,7 @@ from handoff_queue.shared.types.checkpoints import ModelCallFailed, WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.rate_limits import (
-    NOTHING_SAID,
+    NO_RATE_LIMITS,
     Allowance,
     Expected,
     RateLimits,
@@ -47,11 +47,11 @@ def claim_named(store: Store, job_id: JobId, name: str) -> Claim:
     return granted_claim(store, job_id, f"{name}.1", worker=name)
 
 
-def report_limits(store: Store, job_id: JobId, limits: RateLimits = NOTHING_SAID) -> Claim:
+def report_limits(store: Store, job_id: JobId, limits: RateLimits = NO_RATE_LIMITS) -> Claim:
     """Report the first limits of the lane, and return the claim of the first call."""
     first = claim_named(store, job_id, "first")
     assert first.reserve(WORST, EXPECTED) is None
-    first.heard(limits)
+    first.report_limits(limits)
     return first
 
 
@@ -88,7 +88,7 @@ def age_half_a_window(store: Store, calls: list[Claim]) -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [NOTHING_SAID, RateLimits(requests=MANY)], ids=["unlimited", "limited"]
+    "limits", [NO_RATE_LIMITS, RateLimits(requests=MANY)], ids=["unlimited", "limited"]
 )
 def test_a_turn_costs_two_round_trips_and_one_more_to_report_limits(
     store: Store, job_id: JobId, limits: RateLimits
@@ -98,25 +98,25 @@ def test_a_turn_costs_two_round_trips_and_one_more_to_report_limits(
     for _ in range(5):
         claimed.checkpoint(model_reply(stop_reason="end_turn"))
         assert claimed.reserve(WORST, EXPECTED) is None
-        claimed.heard(limits)
-    assert scripts_run(store) - before == (10 if limits == NOTHING_SAID else 15)
+        claimed.report_limits(limits)
+    assert scripts_run(store) - before == (10 if limits == NO_RATE_LIMITS else 15)
 
 
 def test_a_refused_call_returns_no_more_than_the_server_has_left(
     store: Store, job_id: JobId
 ) -> None:
-    report_limits(store, job_id).refused(
+    report_limits(store, job_id).report_refusal(
         "rate limit", 0, RateLimits(input_tokens=Allowance(60_000, 2_000))
     )
     first = claim_named(store, job_id, "b")
     wait_until(lambda: first.reserve(WORST, EXPECTED) is None, expected="the probe")
-    first.refused("rate limit", 0, RateLimits(input_tokens=Allowance(60_000, 0)))
+    first.report_refusal("rate limit", 0, RateLimits(input_tokens=Allowance(60_000, 0)))
     first.checkpoint(FAILED)
     assert float(lane_fields(store)[b"input_level"]) < EXPECTED.input_tokens
 
 
 def test_another_lane_is_not_held_back(store: Store, job_id: JobId) -> None:
-    report_limits(store, job_id).refused("rate limit", 60)
+    report_limits(store, job_id).report_refusal("rate limit", 60)
     assert (
         claim_named(store, job_id, "other").reserve(
             WORST, Expected("account:another-model", 400, 500)
@@ -136,13 +136,13 @@ def test_the_first_call_is_allowed_together_with_the_claim(store: Store, job_id:
     assert (a.reserved, b.reserved) == (True, False)
     assert wait_of(b).why == "first call"
     assert a.reserve(WORST, EXPECTED) is None
-    a.heard(NOTHING_SAID)
+    a.report_limits(NO_RATE_LIMITS)
     assert b.reserve(WORST, EXPECTED) is None
 
 
 def test_a_wait_for_the_provider_reserves_no_budget(store: Store) -> None:
     job_id = a_job(store, max_turns=2)
-    report_limits(store, job_id).refused("rate limit", 60)
+    report_limits(store, job_id).report_refusal("rate limit", 60)
     wait_of(claim_named(store, job_id, "waiting"))
     assert (
         claim_named(store, job_id, "other").reserve(WORST, Expected("account:another-model", 1, 1))
@@ -164,7 +164,7 @@ def test_a_single_call_follows_a_probe_whose_process_died(store: Store, job_id: 
         claim_named(store, job_id, "b"),
         claim_named(store, job_id, "c"),
     )
-    first.refused("rate limit", 0.01)
+    first.report_refusal("rate limit", 0.01)
     wait_until(lambda: second.reserve(WORST, EXPECTED) is None, expected="the probe")
     silence_head_of_line(store)
     assert third.reserve(WORST, EXPECTED) is None
@@ -173,7 +173,7 @@ def test_a_single_call_follows_a_probe_whose_process_died(store: Store, job_id: 
 
 def test_a_probe_that_breaks_is_followed_by_the_next_at_once(store: Store, job_id: JobId) -> None:
     first, second = report_limits(store, job_id), claim_named(store, job_id, "b")
-    first.refused("rate limit", 0.01)
+    first.report_refusal("rate limit", 0.01)
     wait_until(lambda: second.reserve(WORST, EXPECTED) is None, expected="the probe")
     wait_of(first)
     second.checkpoint(FAILED)
@@ -185,7 +185,7 @@ def test_calls_that_were_refused_together_count_once(store: Store, job_id: JobId
     volley = [claim_named(store, job_id, f"v-{letter}") for letter in "abcdef"]
     assert all(refused_call.reserve(WORST, EXPECTED) is None for refused_call in volley)
     for refused_call in volley:
-        refused_call.refused("rate limit", None)
+        refused_call.report_refusal("rate limit", None)
     assert wait_of(volley[0]).seconds <= 1
 
 
@@ -196,10 +196,10 @@ def test_a_refusal_older_than_the_last_success_is_ignored(store: Store, job_id: 
         claim_named(store, job_id, "probe"),
     )
     assert late.reserve(WORST, EXPECTED) is None
-    first.refused("rate limit", 0.01)
+    first.report_refusal("rate limit", 0.01)
     wait_until(lambda: probe.reserve(WORST, EXPECTED) is None, expected="the probe")
-    probe.heard(NOTHING_SAID)
-    late.refused("rate limit", 60)
+    probe.report_limits(NO_RATE_LIMITS)
+    late.report_refusal("rate limit", 60)
     assert claim_named(store, job_id, "next").reserve(WORST, EXPECTED) is None
 
 
@@ -258,7 +258,7 @@ def test_a_dead_caller_in_line_delays_no_other(store: Store, job_id: JobId) -> N
 
 def test_a_servers_lower_remainder_overrides_ours(store: Store, job_id: JobId) -> None:
     first = report_limits(store, job_id, RateLimits(requests=Allowance(60, 60)))
-    first.heard(RateLimits(requests=Allowance(60, 0)))
+    first.report_limits(RateLimits(requests=Allowance(60, 0)))
     late = [claim_named(store, job_id, name) for name in ("b", "c", "d", "e")]
     assert sum(call.reserve(WORST, EXPECTED) is None for call in late) <= 2, (
         "somebody else uses the same account"
@@ -272,7 +272,7 @@ def test_a_full_bucket_of_the_server_does_not_refill_during_a_burst(
     burst = [claim_named(store, job_id, name) for name in ("b", "c", "d")]
     assert all(call.reserve(WORST, EXPECTED) is None for call in burst)
     age_half_a_window(store, burst)
-    burst[-1].heard(RateLimits(requests=Allowance(6, 0)))
+    burst[-1].report_limits(RateLimits(requests=Allowance(6, 0)))
     late = [claim_named(store, job_id, name) for name in ("e", "f", "g")]
     assert [call.reserve(WORST, EXPECTED) is None for call in late] == [False, False, False], (
         "nobody goes on what may have been rounded off"
@@ -283,7 +283,7 @@ def test_a_new_limit_counts_at_once(store: Store, job_id: JobId) -> None:
     first = report_limits(store, job_id, RateLimits(requests=Allowance(60, 0)))
     second = claim_named(store, job_id, "b")
     wait_of(second)
-    first.heard(RateLimits(requests=Allowance(600, 590)))
+    first.report_limits(RateLimits(requests=Allowance(600, 590)))
     assert second.reserve(WORST, EXPECTED) is None
 
 

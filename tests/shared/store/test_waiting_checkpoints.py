@@ -29,7 +29,7 @@ def job_id(store: Store) -> JobId:
 
 def claim_with_waiting_reply(claimed: Claim) -> Claim:
     claimed.reserve(WorstCase(10, 10, 0))
-    claimed.checkpoint(model_reply(), may_wait=True)
+    claimed.checkpoint(model_reply(), deferrable=True)
     return claimed
 
 
@@ -63,7 +63,7 @@ def test_the_next_checkpoint_stores_the_waiting_reply_first(store: Store, job_id
     claimed.checkpoint(AgentPrompted(text="once more"))
     expire_lease(store, claimed)
 
-    assert granted_claim(store, job_id, ONE).so_far() == (
+    assert granted_claim(store, job_id, ONE).earlier_checkpoints() == (
         model_reply(),
         AgentPrompted(text="once more"),
     )
@@ -77,13 +77,13 @@ def test_the_next_reservation_stores_the_waiting_reply(store: Store, job_id: Job
 
     assert turns_of(store, job_id) == [1, 1]
     expire_lease(store, claimed)
-    assert granted_claim(store, job_id, ONE).so_far() == (model_reply(),)
+    assert granted_claim(store, job_id, ONE).earlier_checkpoints() == (model_reply(),)
 
 
 def test_a_release_stores_the_waiting_reply_for_the_next_claim(store: Store, job_id: JobId) -> None:
     claim_with_waiting_reply(granted_claim(store, job_id, ONE)).release()
 
-    assert granted_claim(store, job_id, ONE).so_far() == (model_reply(),)
+    assert granted_claim(store, job_id, ONE).earlier_checkpoints() == (model_reply(),)
     assert turns_of(store, job_id) == [1, 0]
 
 
@@ -103,7 +103,7 @@ def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further
     """Reading the reply may crash the process, so every claim counts."""
     for _ in range(MAX_CLAIMS):
         claimed = granted_claim(store, job_id, ONE)
-        if not claimed.so_far():
+        if not claimed.earlier_checkpoints():
             claim_with_waiting_reply(claimed)
         expire_lease(store, claimed)
 
@@ -115,9 +115,9 @@ def test_the_unused_pace_of_its_call_flows_back_with_the_result(
 ) -> None:
     claimed = granted_claim(store, job_id, ONE)
     assert claimed.reserve(WorstCase(10, 10, 0), Expected(LANE, 1_000, 0)) is None
-    claimed.heard(RateLimits(input_tokens=Allowance(10_000, 9_000)))
+    claimed.report_limits(RateLimits(input_tokens=Allowance(10_000, 9_000)))
     before = input_level(store)
-    claimed.checkpoint(model_reply(), may_wait=True)
+    claimed.checkpoint(model_reply(), deferrable=True)
     finish(claimed)
 
     assert input_level(store) >= before + 1_000 - model_reply().usage.input_tokens

@@ -27,7 +27,7 @@ from handoff_queue.shared.types.step_events import CheckVerdict, FactCheck
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.lifecycle.fact_gate import UNSURE
-from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, sources_of_words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, refs_with_texts
 from tests.doubles.handoffs import a_result
 
 JOB = JobId("j-0123456789ab")
@@ -139,11 +139,7 @@ def view_of(
         JOB, JobStatus.RUNNING, len(events), "Compare", 101.0, 4, 2_000, 400, 1_500, cancelled=False
     )
     texts = ResultTexts(
-        {
-            ref.digest: RESULT_TEXTS[ref.digest]
-            for event in events
-            for ref in sources_of_words(event)
-        }
+        {ref.digest: RESULT_TEXTS[ref.digest] for event in events for ref in refs_with_texts(event)}
     )  # the views know no other results
     known = {HandoffId(name): standing for name, standing in (standings or {}).items()}
     return JobView(JOB, now=now, books=job_standing, standings=known, words=texts).after_events(

@@ -24,7 +24,7 @@ def store_handoffs(store: Store, role: str, model: str, limits: RateLimits) -> N
     issue(store, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role=role)
     claimed = granted_claim(store, job_id, "a.1")
     assert claimed.reserve(WORST, expected) is None
-    claimed.heard(limits)
+    claimed.report_limits(limits)
     claimed.checkpoint(model_reply())
     store.connection.redis.hincrby(
         keys.handoff(job_id, claimed.handoff_id), "started_at", -LONG_CALL_MS
@@ -62,7 +62,7 @@ def test_a_fleet_whose_calls_are_all_refused_wants_no_more_slots(
     issue(store, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role="researcher")
     claimed = granted_claim(store, job_id, "a.1")
     assert claimed.reserve(WORST, expected) is None
-    claimed.refused("rate limit", 120, RateLimits(requests=Allowance(5, 0)))
+    claimed.report_refusal("rate limit", 120, RateLimits(requests=Allowance(5, 0)))
 
     stats = stats_now(store, store.fleet_load.now())
 

@@ -287,19 +287,20 @@ def test_a_team_states_the_cost_of_its_gaps_while_it_can_fill_them_alone() -> No
 
 
 def test_a_result_without_a_price_for_its_gaps_is_readable_by_the_previous_version() -> None:
-    priced, unsaid = (
+    priced, unpriced = (
         a_result("a", "It is so.").model_copy(update={"to_finish_microusd": price})
         for price in (70, None)
     )
 
-    assert [HandoffResult.from_json(result.to_json()) for result in (priced, unsaid)] == [
+    assert [HandoffResult.from_json(result.to_json()) for result in (priced, unpriced)] == [
         priced,
-        unsaid,
+        unpriced,
     ]
     assert [
-        "to_finish_microusd" in finished_event(result, "w").to_json() for result in (priced, unsaid)
+        "to_finish_microusd" in finished_event(result, "w").to_json()
+        for result in (priced, unpriced)
     ] == [True, False]
-    assert "to_finish_microusd" not in unsaid.to_json()
+    assert "to_finish_microusd" not in unpriced.to_json()
 
 
 def test_a_gap_after_a_failed_retry_does_not_count_as_sent_back() -> None:

@@ -15,7 +15,7 @@ from handoff_queue.shared.providers.offline.request_text import (
     understand,
     why_not_answerable,
 )
-from handoff_queue.shared.providers.offline.words import joined
+from handoff_queue.shared.providers.offline.words import join_with_and
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_any_text_has_a_thing_or_a_topic(text: str) -> None:
     st.lists(st.from_regex(r"[A-Z][a-z]{2,8}", fullmatch=True), min_size=1, max_size=6, unique=True)
 )
 def test_a_list_that_was_joined_can_be_read_again(items: list[str]) -> None:
-    assert items_of(joined(items)) == items
+    assert items_of(join_with_and(items)) == items
 
 
 @pytest.mark.parametrize("text", ["a" * 4_000, "a-" * 2_000, "a." * 2_000, "a+" * 2_000])
