@@ -118,8 +118,8 @@ class _Reading:
             )
         if isinstance(value, bytes | bytearray | memoryview):
             value = self._of_bytes(bytes(value))
-        elif (picture := encode_image(value)) is not None:
-            value = self._of_bytes(picture)
+        elif (render_tree := encode_image(value)) is not None:
+            value = self._of_bytes(render_tree)
         elif id(value) not in inside:
             within = inside | {id(value)}
             if type(value) in (list, tuple, set, frozenset):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.supervisor.cli.display.terminal import note, say, stderr
+from handoff_queue.supervisor.cli.display.terminal import print_message, print_progress, stderr
 from handoff_queue.supervisor.cli.display.terminal_input import line_of_terminal
 from handoff_queue.supervisor.text.sanitizing import plain
 
@@ -36,14 +36,14 @@ def ask_in_place(
             break
     console = stderr()
     if question.what is ApprovalOf.PLAN:
-        note(readable(result.plan, console.width))
+        print_progress(readable(result.plan, console.width))
     else:
         console.print(account(result, is_private=is_private))
     if isinstance(draft, str):
-        note(f"\n{plain(draft)}\n")
+        print_progress(f"\n{plain(draft)}\n")
     elif draft is not None:
-        note(f"\n{readable(draft, console.width)}\n")
-    note(
+        print_progress(f"\n{readable(draft, console.width)}\n")
+    print_progress(
         f"{job_id} waits for an approval of its {_subject(question)}. y: approve; n: cancel the job; other text: reject with this feedback"
     )
     answer = ""
@@ -58,7 +58,7 @@ def ask_in_place(
             case _:
                 jobs.reject(job_id, answer)
     except UserError as error:  # another person answered first, or the note is not valid
-        say(str(error))
+        print_message(str(error))
 
 
 def _subject(question: Question) -> str:

@@ -18,7 +18,7 @@ from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob, User
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.connection import client_of_broker
-from handoff_queue.supervisor.cli.display.terminal import say, write_line
+from handoff_queue.supervisor.cli.display.terminal import print_message, write_line
 from handoff_queue.supervisor.cli.display.terminal_input import can_ask, confirm
 from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK
 from handoff_queue.supervisor.cli.job_filters import (
@@ -113,14 +113,14 @@ def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
         try:
             job_ids[find_job(jobs.store, name)] = None
         except UserError as error:
-            say(str(error))
+            print_message(str(error))
             problems += 1
 
     def tell(job_id: JobId, outcome: CancelOutcome, problem: str) -> None:
         if outcome is CancelOutcome.STOPPED:
             write_line(f"{job_id} is being cancelled")
         else:
-            say(problem or f"{job_id} had ended before")
+            print_message(problem or f"{job_id} had ended before")
 
     outcomes = cancel_each(jobs, list(job_ids), tell)
     if problems or outcomes[CancelOutcome.UNKNOWN]:
@@ -137,10 +137,10 @@ def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
     """
     matching = list(jobs.store.jobs.matching(where))
     if not matching:
-        say("no open job matches: there is nothing to cancel")
+        print_message("no open job matches: there is nothing to cancel")
         return OK
     if asks and not confirm(f"cancel {count_of(len(matching), 'job')}?"):
-        say("no job was cancelled")
+        print_message("no job was cancelled")
         return FAILED
     outcomes = cancel_each(jobs, matching, lambda *_: None)
     stopped = outcomes[CancelOutcome.STOPPED]
@@ -149,7 +149,7 @@ def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
         verb = "is"
     write_line(f"{count_of(stopped, 'job')} {verb} being cancelled")
     if had_ended := outcomes.total() - stopped:
-        say(f"{count_of(had_ended, 'job')} had ended before")
+        print_message(f"{count_of(had_ended, 'job')} had ended before")
     return OK
 
 
@@ -177,7 +177,7 @@ def cancel_each(
                 tell(job_id, outcome, problem)
     except (KeyboardInterrupt, StoreUnavailable):
         if len(job_ids) > 1:
-            say(
+            print_message(
                 f"{outcomes[CancelOutcome.STOPPED]:,} of {len(job_ids):,} jobs are being cancelled; "
                 "the same command cancels the rest"
             )

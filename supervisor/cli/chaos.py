@@ -11,7 +11,7 @@ import typer
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.cli.display.terminal import say, write_line
+from handoff_queue.supervisor.cli.display.terminal import print_message, write_line
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import AsJson
 
@@ -91,11 +91,11 @@ def chaos(
     else:
         chosen = seed
     options = run.Options(chosen, jobs, kills, size=Size(workers, supervisors), draw=_draw(only))
-    say(f"seed {chosen}")
+    print_message(f"seed {chosen}")
     if failpoints:
-        books = run.try_failpoints(options, say)
+        books = run.try_failpoints(options, print_message)
     else:
-        books = run.run(options, say)
+        books = run.run(options, print_message)
     if as_json:
         write_line(json.dumps(report.json_of(books) | {"seed": seed}))
     else:

@@ -20,8 +20,8 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.tables import table
 from handoff_queue.supervisor.cli.display.terminal import (
     money,
-    note,
-    short,
+    print_progress,
+    shorten,
     write_as_json,
     write_line,
 )
@@ -113,7 +113,7 @@ def compare(
         not no_judge,
         amount("--max-usd", max_usd),
     )
-    errands = _errands(
+    evaluation_jobs = _evaluation_jobs(
         text_of(request, settings),
         docs,
         variants_of(modes, model),
@@ -122,10 +122,10 @@ def compare(
         name,
         settings,
     )
-    for _, errand in errands:
-        check_within(errand.request, settings, max_usd)
+    for _, job in evaluation_jobs:
+        check_within(job.request, settings, max_usd)
     try:
-        found = _compared(errands, options, settings)
+        found = _compared(evaluation_jobs, options, settings)
     except KeyboardInterrupt:
         return say_how_to_resume(name)
     if as_json:
@@ -168,7 +168,7 @@ class ComparisonOptions:
     max_microusd: int | None
 
 
-def _errands(
+def _evaluation_jobs(
     request: str,
     docs: Path | None,
     variants: Sequence[Variant],
@@ -192,21 +192,23 @@ def _errands(
     if docs:
         documents = read_documents(docs, settings)
     steps, limits = workflow_for(variants, workflow), limits_within(timeout_s, settings)
-    errands: list[tuple[Variant, EvaluationJob]] = []
+    evaluation_jobs: list[tuple[Variant, EvaluationJob]] = []
     for variant in variants:
         job_request = variant.request(request, documents, limits, steps)
-        errands.append((variant, EvaluationJob(f"{name}: {variant.name}", job_request)))
-    return errands
+        evaluation_jobs.append((variant, EvaluationJob(f"{name}: {variant.name}", job_request)))
+    return evaluation_jobs
 
 
 def _compared(
-    errands: Sequence[tuple[Variant, EvaluationJob]], options: ComparisonOptions, settings: Settings
+    evaluation_jobs: Sequence[tuple[Variant, EvaluationJob]],
+    options: ComparisonOptions,
+    settings: Settings,
 ) -> Comparison:
     from handoff_queue.supervisor.cli.evaluation_system import is_free, judging_on, whole_system
     from handoff_queue.supervisor.evaluation.comparison import ComparisonRun
     from handoff_queue.supervisor.evaluation.job_runner import EvaluationBudget, JobRunner
 
-    models = tuple(dict.fromkeys(variant.model for variant, _ in errands))
+    models = tuple(dict.fromkeys(variant.model for variant, _ in evaluation_jobs))
     with whole_system(settings, options.name, models) as (jobs, check):
         judging = None
         if options.is_judged:
@@ -218,10 +220,15 @@ def _compared(
         if judging:
             judge_calls = ", and two judge calls"
         costs = worst_case(limit, is_free=is_free(jobs, models, judging))
-        note(f"{options.name}: two jobs{judge_calls}; it costs {costs}")
+        print_progress(f"{options.name}: two jobs{judge_calls}; it costs {costs}")
         runner = JobRunner(jobs, EvaluationBudget(options.max_microusd, AT_ONCE), check)
         return ComparisonRun(
-            runner, errands, errands[0][1].request.text, options.gates, options.rubric, judging
+            runner,
+            evaluation_jobs,
+            evaluation_jobs[0][1].request.text,
+            options.gates,
+            options.rubric,
+            judging,
         ).run()
 
 
@@ -233,7 +240,7 @@ def comparison_text(found: Comparison) -> str:
     judge_lines: list[str] = []
     for order, duel in zip(("in order", "swapped"), found.duels, strict=False):
         if duel:
-            judge_lines.append(f"judge, {order}: {duel.better.value}: {short(duel.why, 200)}")
+            judge_lines.append(f"judge, {order}: {duel.better.value}: {shorten(duel.why, 200)}")
     usage = found.judge_usage
     if found.judged_by:
         judge_lines.append(f"judge: {usage.tokens:,} tokens, {money(usage.cost_usd)}")
@@ -277,7 +284,7 @@ def _checks(side: ComparedAnswer) -> str:
     more = ""
     if len(side.faults) > 1:
         more = f" (and {len(side.faults) - 1} more)"
-    return short(side.faults[0], 60) + more
+    return shorten(side.faults[0], 60) + more
 
 
 def _score(side: ComparedAnswer) -> str:

@@ -12,9 +12,9 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.terminal import (
     clock,
-    figures,
-    say,
-    short,
+    count_text,
+    print_message,
+    shorten,
     stdout,
     write_as_json,
     write_line,
@@ -84,7 +84,7 @@ def dead(
                 dropped = letters.drop_all()
             else:
                 dropped = int(letters.drop(_find(letters, letter)))
-            write_line(f"{figures(dropped, 'dead letter')} dropped")
+            write_line(f"{count_text(dropped, 'dead letter')} dropped")
         case _:
             assert_never(what)
     return OK
@@ -96,11 +96,11 @@ def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
         return
     for letter in letters:
         write_line(
-            f"{letter.id}  {clock(letter.at)}  {short(letter.queue, 60)}: {short(letter.reason, 200)}"
+            f"{letter.id}  {clock(letter.at)}  {shorten(letter.queue, 60)}: {shorten(letter.reason, 200)}"
         )
-        write_line(f"    {short(letter.body, 400)}")
+        write_line(f"    {shorten(letter.body, 400)}")
     if not letters:
-        say("there are no dead letters")
+        print_message("there are no dead letters")
 
 
 def _show(letter: DeadLetter, *, as_json: bool) -> None:
@@ -121,7 +121,7 @@ def _find(letters: DeadLetters, wanted: str) -> DeadLetter:
     for letter in letters.newest():
         if letter.id == wanted:
             return letter
-    raise UserError(f"there is no dead letter {short(wanted, 40)!r} (see `handoff dead`)")
+    raise UserError(f"there is no dead letter {shorten(wanted, 40)!r} (see `handoff dead`)")
 
 
 def _as_json(letter: DeadLetter) -> dict[str, Any]:

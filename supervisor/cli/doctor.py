@@ -24,7 +24,7 @@ from handoff_queue.shared.types.names import (
     UNROUTED_QUEUE,
 )
 from handoff_queue.supervisor.cli.connection import client_with
-from handoff_queue.supervisor.cli.display.terminal import clock, figures, stdout, write_as_json
+from handoff_queue.supervisor.cli.display.terminal import clock, count_text, stdout, write_as_json
 from handoff_queue.supervisor.cli.doctor_processes import (
     Finding,
     Level,
@@ -213,7 +213,7 @@ def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> I
             yield Finding(Level.WARN, f"queue {queue}", f"{waiting} waiting; {UNASKED}")
             continue
         serving = sum(queue in queues for queues in nodes.values())
-        found = f"{figures(serving, 'process')}, {waiting} waiting"
+        found = f"{count_text(serving, 'process')}, {waiting} waiting"
         if serving:
             yield Finding(Level.OK, f"queue {queue}", found)
         else:
@@ -227,7 +227,7 @@ def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
     elif not served:
         yield Finding(Level.FAIL, "workers", "no worker serves any specialist", START_WORKERS)
     for name, specialist in served.items():
-        workers = f"{figures(len(specialist.workers), 'process')} with {specialist.slots} slots"
+        workers = f"{count_text(len(specialist.workers), 'process')} with {specialist.slots} slots"
         yield Finding(Level.OK, f"queue {name}", f"{workers}, {specialist.queued} waiting")
     yield from find_lost_slots(jobs.store.presence.announcements())
     yield from find_unserved_queues(jobs.store.health.depths(), {*served, *RESERVED})
@@ -244,7 +244,7 @@ def find_lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
         yield Finding(
             level,
             f"worker {plain(worker.worker)}",
-            f"{worker.lost_slots} of {figures(worker.slots, 'slot')} are lost: their tasks never ended",
+            f"{worker.lost_slots} of {count_text(worker.slots, 'slot')} are lost: their tasks never ended",
             "start this worker again",
         )
 
@@ -303,7 +303,7 @@ def find_unserved_queues(
         if not depth.messages or depth.queue in served:
             continue
         name = plain(depth.queue)
-        found = f"{figures(depth.messages, 'message')} waiting, and no worker serves it"
+        found = f"{count_text(depth.messages, 'message')} waiting, and no worker serves it"
         if depth.wanted:
             fix = f"`handoff worker {name}` (with --specialists DIR for your own specialist), or `handoff cancel` for the waiting jobs"
         else:
@@ -326,7 +326,7 @@ def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
     yield Finding(
         Level.OK,
         "waiting for a person",
-        f"{figures(len(waiting), 'job')}{since}",
+        f"{count_text(len(waiting), 'job')}{since}",
         "`handoff list --status waiting` shows the reasons",
     )
 
@@ -348,6 +348,6 @@ def _leftovers(jobs: Client) -> Iterator[Finding]:
     yield Finding(
         Level.WARN,
         "dead letters",
-        f"{figures(letters, 'message')} could not be handled",
+        f"{count_text(letters, 'message')} could not be handled",
         "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all` clears them",
     )

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
-from handoff_queue.supervisor.cli.display.terminal import figures, short
+from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.presence import LiveProcess
@@ -85,7 +85,7 @@ def _unreadable(processes: Iterable[LiveProcess]) -> Iterator[Finding]:
         if process.node is None:
             yield Finding(
                 Level.WARN,
-                f"{process.kind} {short(process.name, 100)}",
+                f"{process.kind} {shorten(process.name, 100)}",
                 "its announcement cannot be read: another version may have written it",
                 "start it again with the version of this command",
             )
@@ -110,14 +110,14 @@ def _facts(processes: Iterable[AnnouncedProcess], now: float) -> Iterator[Findin
             address = f" at {server}"
         parts = [
             f"version {version or 'unknown'}",
-            figures(slots, "slot"),
+            count_text(slots, "slot"),
             f"broker {broker or 'unknown'}",
             f"model {model}{address}",
             _newest_call(group, now),
         ]
         if len(group) > 1:
             parts.append(_listed([process.name for process in group]))
-        yield Finding(Level.OK, _who(group), short(", ".join(parts), 1_000))
+        yield Finding(Level.OK, _who(group), shorten(", ".join(parts), 1_000))
 
 
 def _newest_call(group: Iterable[AnnouncedProcess], now: float) -> str:
@@ -157,8 +157,8 @@ def failing_models(processes: Iterable[AnnouncedProcess], now: float) -> Iterato
                 level = Level.FAIL
         yield Finding(
             level,
-            f"model {short(model, 100)}",
-            f"{_last_calls(count)} of {_who(failing)} failed, the newest {_ago(newest, now)}: {short(error, 400)}",
+            f"model {shorten(model, 100)}",
+            f"{_last_calls(count)} of {_who(failing)} failed, the newest {_ago(newest, now)}: {shorten(error, 400)}",
             CHECK_THE_SERVER,
         )
 
@@ -235,12 +235,12 @@ def brokers(processes: Iterable[AnnouncedProcess], answering: Collection[str]) -
     for process in processes:
         node = process.node
         if node.node in answering:
-            used.add(short(node.broker, 200))
+            used.add(shorten(node.broker, 200))
             continue
         yield Finding(
             Level.WARN,
-            f"process {short(node.node, 100)}",
-            f"does not answer on this broker; it takes its messages from {short(node.broker, 200)}",
+            f"process {shorten(node.node, 100)}",
+            f"does not answer on this broker; it takes its messages from {shorten(node.broker, 200)}",
             "start it again, with the HANDOFF_REDIS_URL of this command",
         )
     if used:
@@ -261,15 +261,15 @@ def _by(processes: Sequence[AnnouncedProcess], field: str) -> str:
 
 def _who(group: Sequence[AnnouncedProcess]) -> str:
     if len(group) == 1:
-        return f"{group[0].kind} {short(group[0].name, 100)}"
-    return figures(len(group), group[0].kind)
+        return f"{group[0].kind} {shorten(group[0].name, 100)}"
+    return count_text(len(group), group[0].kind)
 
 
 def _listed(names: Sequence[str]) -> str:
     more = ""
     if len(names) > MOST_NAMED:
         more = f" and {len(names) - MOST_NAMED} more"
-    return ", ".join(short(name, 200) for name in names[:MOST_NAMED]) + more
+    return ", ".join(shorten(name, 200) for name in names[:MOST_NAMED]) + more
 
 
 def _ago(at: float, now: float) -> str:

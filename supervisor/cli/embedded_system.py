@@ -17,7 +17,7 @@ from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
-from handoff_queue.supervisor.cli import interrupted_runs as kept
+from handoff_queue.supervisor.cli import interrupted_runs
 from handoff_queue.supervisor.cli.celery_process import (
     celery_command,
     celery_fork_server,
@@ -56,7 +56,7 @@ class EmbeddedSystem:
         if interrupted is None:
             self._surroundings = surroundings_of(settings)
         else:
-            self._surroundings = kept.surroundings_of(settings, interrupted)
+            self._surroundings = interrupted_runs.surroundings_of(settings, interrupted)
         self._parts = ExitStack()
         self._keep_as: str | None = None
         self._kept = interrupted is not None
@@ -66,7 +66,7 @@ class EmbeddedSystem:
         with ExitStack() as parts:
             self._folder = parts.enter_context(RunDirectory()).path
             if self._interrupted:
-                kept.restore(self._settings, self._interrupted, self._folder)
+                interrupted_runs.restore(self._settings, self._interrupted, self._folder)
             fork_server = celery_fork_server()
             if fork_server is not None:
                 parts.enter_context(fork_server)
@@ -92,11 +92,11 @@ class EmbeddedSystem:
             except KeyboardInterrupt:  # a second Ctrl-C: stop at once
                 self._processes.stop(grace_s=0.0)
             if self._keep_as:
-                self._kept = kept.keep(
+                self._kept = interrupted_runs.keep(
                     self._settings, self._keep_as, self._folder / "redis", self._surroundings
                 )
             elif self._interrupted and kind is None:
-                kept.forget(self._settings, self._interrupted)
+                interrupted_runs.forget(self._settings, self._interrupted)
                 self._kept = False
 
     def keep_as(self, job_id: str) -> None:

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.errors import (
     StoreUnavailable,
     UserError,
 )
-from handoff_queue.supervisor.cli.display.terminal import BrokenPipe, say
+from handoff_queue.supervisor.cli.display.terminal import BrokenPipe, print_message
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.events import JobStatus
@@ -96,13 +96,13 @@ def _outcome(command: Callable[[], object]) -> int:
         ended = command()
     except ManyProblems as error:
         for problem in str(error).splitlines():
-            say(problem)
+            print_message(problem)
         return error.exit_code
     except (UserError, StoreUnavailable) as error:
-        say(str(error))
+        print_message(str(error))
         return error.exit_code
     except KeyboardInterrupt:
-        say("interrupted")
+        print_message("interrupted")
         return INTERRUPTED
     except BrokenPipe:
         raise
@@ -141,26 +141,26 @@ def _usage_problem(error: Any) -> str | None:
 
 def _unforeseen(error: Exception) -> int:
     if isinstance(error, HandoffError):
-        say(str(error))
+        print_message(str(error))
         return FAILED
     if isinstance(error, ModuleNotFoundError) and is_optional(error.name or ""):
-        say(missing(error.name or "", "this command", "all"))
+        print_message(missing(error.name or "", "this command", "all"))
         return BAD_INPUT
     if isinstance(error, OSError):
-        say(f"{error.filename or 'the system'}: {error.strerror or error}")
+        print_message(f"{error.filename or 'the system'}: {error.strerror or error}")
         return FAILED
     if hasattr(error, "format_message"):  # an error of Typer, such as a missing argument
         if message := _usage_problem(error):
-            say(message)
+            print_message(message)
         return BAD_INPUT
     if type(error).__module__.startswith(
         ("kombu.", "redis.")
     ):  # Redis was lost while Celery published a message
-        say("Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?")
+        print_message("Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?")
         return NO_REDIS
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
-    say(
+    print_message(
         f"an internal error, please report it: {type(error).__name__}: {str(error)[:300]} ({DEBUG}=1 shows where)"
     )
     return DEFECT

@@ -13,10 +13,10 @@ from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.terminal import (
-    figures,
+    count_text,
     money,
-    note,
-    say,
+    print_message,
+    print_progress,
     write_as_json,
     write_line,
 )
@@ -178,10 +178,10 @@ def _exit_code(done: EvaluationReport, min_pass_rate: float | None, min_score: f
     from handoff_queue.supervisor.evaluation.summary import shortfalls
 
     for line in accounts_of(done):
-        note(line)
+        print_progress(line)
     problems = [*shortfalls(done.rows, min_pass_rate, min_score), *unmeasured_sentences(done)]
     for problem in problems:
-        say(problem)
+        print_message(problem)
     if problems:
         return FAILED
     return OK
@@ -210,7 +210,7 @@ def _carry_out(
         trials = plan.trials
         for outcome in evaluation.outcomes():
             outcomes.append(outcome)
-            note(f"{len(outcomes)}/{len(trials)}  {line_of(outcome)}")
+            print_progress(f"{len(outcomes)}/{len(trials)}  {line_of(outcome)}")
     places: dict[Trial, int] = {}
     for place, trial in enumerate(trials):
         places[trial] = place
@@ -225,14 +225,14 @@ def _announce(plan: EvaluationPlan, asked: EvaluationOptions, *, is_free: bool) 
     judged = ""
     if plan.judgements:
         judged = f", and at most {plan.judgements} judge calls"
-    ways = f"{figures(len(plan.cases), 'request')}, {figures(len(plan.variants), 'way')}, {figures(plan.repeat, 'time')} each"
-    note(
-        f"{plan.name}: {ways}: {figures(len(plan.trials), 'job')}{judged}; {asked.at_once} at once"
+    ways = f"{count_text(len(plan.cases), 'request')}, {count_text(len(plan.variants), 'way')}, {count_text(plan.repeat, 'time')} each"
+    print_progress(
+        f"{plan.name}: {ways}: {count_text(len(plan.trials), 'job')}{judged}; {asked.at_once} at once"
     )
     limit = None
     if asked.max_microusd is not None:
         limit = money(cost_usd(asked.max_microusd))
-    note(f"{plan.name}: it costs {worst_case(limit, is_free=is_free)}")
+    print_progress(f"{plan.name}: it costs {worst_case(limit, is_free=is_free)}")
 
 
 def _documents_of(cases: Sequence[GoldenCase], settings: Settings) -> dict[str, FolderReading]:

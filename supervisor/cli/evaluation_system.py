@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
-from handoff_queue.supervisor.cli.display.terminal import note
+from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.cli.errors import end_like_ctrl_c
 from handoff_queue.supervisor.cli.fleet_state import require_processes, served_models
 from handoff_queue.supervisor.cli.request_options import check_model
@@ -32,7 +32,7 @@ def whole_system(
         UserError: no process does the work, or no worker has one of these models.
         StoreUnavailable: Redis is away.
     """
-    from handoff_queue.supervisor.cli import interrupted_runs as kept
+    from handoff_queue.supervisor.cli import interrupted_runs
     from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
     from handoff_queue.supervisor.client import client
 
@@ -46,13 +46,13 @@ def whole_system(
     for model in models:
         check_model(model, settings)
     interrupted = None
-    if kept.is_kept(settings, name):
+    if interrupted_runs.is_kept(settings, name):
         interrupted = name
     system = EmbeddedSystem(settings, interrupted=interrupted)
     with system:
         try:
             jobs = client.connect(system.url, settings)
-            note(
+            print_progress(
                 "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
             )
             system.wait_until_ready(jobs)

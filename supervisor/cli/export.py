@@ -9,7 +9,7 @@ import typer
 
 from handoff_queue.supervisor.cli.connection import Job, client_and_job
 from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_out
-from handoff_queue.supervisor.cli.display.terminal import note
+from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.text.sanitizing import json_for_all, plain
 
@@ -33,5 +33,5 @@ def export(
     jobs, job_id = client_and_job(job)
     write_out(output, json_for_all(jobs.export(job_id, texts=texts).to_json()) + "\n")
     if output != STDOUT:
-        note(f"{job_id} is in {plain(str(output))}")
+        print_progress(f"{job_id} is in {plain(str(output))}")
     return OK

@@ -14,8 +14,8 @@ from handoff_queue.supervisor.cli.approval_question import ask_in_place
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, follow
 from handoff_queue.supervisor.cli.display.terminal import (
     BrokenPipe,
-    note,
-    say,
+    print_message,
+    print_progress,
     stderr,
     write_json,
 )
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.lifecycle.state import Question
 
 
-def stay(
+def follow_to_end(
     jobs: Client,
     job_id: JobId,
     *,
@@ -79,9 +79,7 @@ def stay(
     try:
         while question := _show_until_question(updates(), draft, answered):
             if not asks:
-                raise NobodyToAsk(
-                    f"{job_id} waits for a person, and there is no terminal to ask in"
-                )
+                raise NoTerminal(f"{job_id} waits for a person, and there is no terminal to ask in")
             ask_in_place(jobs, job_id, question, is_private=is_private)
             answered = question.version
     except BrokenPipe as error:
@@ -105,7 +103,7 @@ def stay(
     )
 
 
-class NobodyToAsk(Exception):
+class NoTerminal(Exception):
     """The job waits for a person, and there is no terminal to ask in."""
 
 
@@ -170,7 +168,7 @@ def _print_outcome(result: JobResult, *, as_json: bool, streamed: str, is_privat
         write_json(result.to_json())
     else:
         print_answer(result, streamed)
-        note("")
+        print_progress("")
         print_account(result, stderr(), is_private=is_private)
     if remark := verdict_on(result, is_private=is_private):
-        say(remark)
+        print_message(remark)

@@ -10,7 +10,12 @@ import typer
 from handoff_queue.shared.store.jobs import EVERY_JOB
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.job_list import header, lines_of_job
-from handoff_queue.supervisor.cli.display.terminal import say, stdout, write_as_json, write_line
+from handoff_queue.supervisor.cli.display.terminal import (
+    print_message,
+    stdout,
+    write_as_json,
+    write_line,
+)
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.job_filters import (
     OlderThan,
@@ -50,7 +55,7 @@ def list_jobs(
         problem = "no job matches"
         if where == EVERY_JOB:
             problem = _NO_JOBS
-        say(problem)
+        print_message(problem)
         return OK
     columns = stdout().width
     write_line(header(columns))

@@ -7,7 +7,12 @@ from typing import Annotated
 import typer
 
 from handoff_queue.supervisor.cli.connection import client_of_broker
-from handoff_queue.supervisor.cli.display.terminal import figures, say, short, write_line
+from handoff_queue.supervisor.cli.display.terminal import (
+    count_text,
+    print_message,
+    shorten,
+    write_line,
+)
 from handoff_queue.supervisor.cli.errors import OK
 
 Role = Annotated[
@@ -40,10 +45,10 @@ def unpause(role: Role) -> int:
     """Start a paused specialist or role again."""
     held = client_of_broker().unpause(role)
     if held is None:
-        say(f"{short(role, 64)} was not paused")
+        print_message(f"{shorten(role, 64)} was not paused")
     else:
         waited = ""
         if held:
-            waited = f" with {figures(held, 'handoff')} that waited"
+            waited = f" with {count_text(held, 'handoff')} that waited"
         write_line(f"{role} works again{waited}")
     return OK

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import NOBODY_THERE
-from handoff_queue.supervisor.cli.display.terminal import OutputFailed, note, say
+from handoff_queue.supervisor.cli.display.terminal import (
+    OutputFailed,
+    print_message,
+    print_progress,
+)
 from handoff_queue.supervisor.cli.display.terminal_input import can_ask
 from handoff_queue.supervisor.cli.errors import FAILED, INTERRUPTED, NOT_ENDED, end_like_ctrl_c
-from handoff_queue.supervisor.cli.follow_job import NobodyToAsk, stay
+from handoff_queue.supervisor.cli.follow_job import NoTerminal, follow_to_end
 from handoff_queue.supervisor.cli.request_options import RequestOptions, request_of
 
 if TYPE_CHECKING:
@@ -69,7 +73,7 @@ def _run(
                 request = None
                 if asked:
                     request = _request(asked, jobs)
-                note(
+                print_progress(
                     "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
                 )
                 system.wait_until_ready(jobs)
@@ -77,7 +81,7 @@ def _run(
                     job_id = jobs.submit(request)
                 assert job_id is not None
                 is_ready = True
-                return stay(
+                return follow_to_end(
                     jobs,
                     job_id,
                     as_json=how.as_json,
@@ -87,18 +91,18 @@ def _run(
                     output=how.output,
                     is_private=True,
                 )
-            except (KeyboardInterrupt, OutputFailed, NobodyToAsk):
+            except (KeyboardInterrupt, OutputFailed, NoTerminal):
                 if job_id is not None and is_ready:
                     system.keep_as(job_id)
                 raise
     except KeyboardInterrupt:
-        say(f"interrupted{_how_to_continue(job_id, was_kept=system.was_kept)}")
+        print_message(f"interrupted{_how_to_continue(job_id, was_kept=system.was_kept)}")
         return INTERRUPTED
     except OutputFailed as error:
-        say(f"{error}{_how_to_continue(job_id, was_kept=system.was_kept)}")
+        print_message(f"{error}{_how_to_continue(job_id, was_kept=system.was_kept)}")
         return FAILED
-    except NobodyToAsk as error:
-        say(f"{error}{_how_to_continue(job_id, was_kept=system.was_kept)} in a terminal")
+    except NoTerminal as error:
+        print_message(f"{error}{_how_to_continue(job_id, was_kept=system.was_kept)} in a terminal")
         return NOT_ENDED
 
 

@@ -21,7 +21,7 @@ from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
 from handoff_queue.supervisor.cli.celery_process import celery_command, check_app
-from handoff_queue.supervisor.cli.display.terminal import say
+from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.embedded_system import surroundings_of
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 
@@ -155,13 +155,13 @@ def _check_redis(settings: Settings) -> None:
         UnusableRedis: it is a cluster, or the database does not exist.
     """
     if settings.redis_url is None:
-        say(f"HANDOFF_REDIS_URL is not set: trying {DEFAULT_REDIS_URL}")
+        print_message(f"HANDOFF_REDIS_URL is not set: trying {DEFAULT_REDIS_URL}")
     try:
         reach_redis(settings)
     except StoreUnavailable as error:
         if "cannot be reached" not in str(error):
             raise
-        say(f"{error} Waiting for it")
+        print_message(f"{error} Waiting for it")
 
 
 def reach_redis(settings: Settings) -> None:

@@ -11,7 +11,12 @@ from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.usage import MICROUSD, cost_usd
 from handoff_queue.supervisor.cli.display.quote_text import quote_line
-from handoff_queue.supervisor.cli.display.terminal import figures, money, say, write_line
+from handoff_queue.supervisor.cli.display.terminal import (
+    count_text,
+    money,
+    print_message,
+    write_line,
+)
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import AsJson, RequestText
@@ -80,7 +85,7 @@ def _outcome(
 ) -> int:
     quoted = state.quote or Quote()
     if state.ended or state.plan is None:
-        say(f"{job_id} {state.status.value}: {why_unplanned(state)}")
+        print_message(f"{job_id} {state.status.value}: {why_unplanned(state)}")
         return FAILED
     paid = cost_usd(state.usage.cost_microusd)
     if paid is None:
@@ -98,15 +103,15 @@ def _outcome(
         about = {"job_id": job_id, "steps": len(state.steps), "sub_teams": teams}
         write_line(json.dumps(about | {"quote": quote_as_json(quoted), "is_refused": is_refused}))
     else:
-        write_line(f"{figures(len(state.steps), 'step')}: {quote_line(quoted)}")
+        write_line(f"{count_text(len(state.steps), 'step')}: {quote_line(quoted)}")
         if teams:
             write_line(teams)
     if is_refused:
-        say(
+        print_message(
             f"{job_id} may cost {money(most_usd)}, more than --max-usd {max_usd:g}: it is cancelled; {spent}"
         )
         return FAILED
-    say(
+    print_message(
         f"{job_id} waits: `handoff approve {job_id}` runs it, `handoff cancel {job_id}` cancels it; {spent}"
     )
     return OK

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.limits import MOST_USD, JobLimits, NewLimits, On
 from handoff_queue.shared.types.message import Message, each_problem
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.usage import microusd
-from handoff_queue.supervisor.cli.display.terminal import note
+from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.client.job_lookup import find_job
 from handoff_queue.supervisor.gates.fields_file import fields_in
 from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
@@ -337,7 +337,7 @@ def request_of(asked: RequestOptions, jobs: Client) -> Request:
 def print_left_out_files(reading: FolderReading) -> None:
     """Print a line for each file that was left out."""
     for left_out in reading.notes:
-        note(f"documents: {left_out}")
+        print_progress(f"documents: {left_out}")
 
 
 def _check_fact_checker(request: Request, jobs: Client) -> None:

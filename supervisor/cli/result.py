@@ -9,7 +9,7 @@ import typer
 from handoff_queue.shared.text.durations import DurationRange, in_units
 from handoff_queue.shared.types.limits import MOST_SECONDS
 from handoff_queue.supervisor.cli.connection import Job, client_and_job
-from handoff_queue.supervisor.cli.display.terminal import say
+from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.errors import exit_code_of
 from handoff_queue.supervisor.cli.options import AllowPartial, AsJson, RowsFile
 
@@ -51,9 +51,9 @@ def result(
     if as_json or job_result.status.ended:
         return print_outcome(job_result, as_json=as_json, allow_partial=allow_partial)
     if job_result.waits_for:
-        say(f"{job_id} is {job_result.status.value}: {'; '.join(job_result.waits_for)}")
+        print_message(f"{job_id} is {job_result.status.value}: {'; '.join(job_result.waits_for)}")
     else:
-        say(
+        print_message(
             f"{job_id} is {job_result.status.value}: `--wait 10m` waits for its end, `handoff watch {job_id}` shows its progress"
         )
     return exit_code_of(job_result.status)

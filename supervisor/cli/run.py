@@ -9,10 +9,10 @@ from typing import Any
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.limits import OnLimit
-from handoff_queue.supervisor.cli.display.terminal import OutputFailed, say
+from handoff_queue.supervisor.cli.display.terminal import OutputFailed, print_message
 from handoff_queue.supervisor.cli.display.terminal_input import can_ask
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c
-from handoff_queue.supervisor.cli.follow_job import stay
+from handoff_queue.supervisor.cli.follow_job import follow_to_end
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import (
     AllowPartial,
@@ -108,7 +108,7 @@ def _run_on_broker(asked: RequestOptions, how: ResultOptions, settings: Settings
     require_processes(jobs, asked.model)
     job_id = jobs.submit(request)
     try:
-        return stay(
+        return follow_to_end(
             jobs,
             job_id,
             as_json=how.as_json,
@@ -117,7 +117,7 @@ def _run_on_broker(asked: RequestOptions, how: ResultOptions, settings: Settings
             output=how.output,
         )
     except KeyboardInterrupt:
-        say(
+        print_message(
             f"the job continues: `handoff watch {job_id}` follows it, `handoff cancel {job_id}` stops it"
         )
         return INTERRUPTED

@@ -18,9 +18,9 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
 from handoff_queue.supervisor.cli.connection import client_with
 from handoff_queue.supervisor.cli.display.terminal import (
-    figures,
-    note,
-    say,
+    count_text,
+    print_message,
+    print_progress,
     stdout,
     write_as_json,
     write_line,
@@ -72,11 +72,13 @@ def specialists(
         write_as_json([_as_json(spec, (served or {}).get(spec.name)) for spec in specs.values()])
     else:
         if served is None:
-            note("from files; set HANDOFF_REDIS_URL to list the specialists of live workers")
+            print_progress(
+                "from files; set HANDOFF_REDIS_URL to list the specialists of live workers"
+            )
         console = stdout()
         console.print(specialists_view(specs, served, console.width))
     if store is not None and not served:
-        say(store.health.refusal() or NO_WORKERS)
+        print_message(store.health.refusal() or NO_WORKERS)
         return FAILED
     return OK
 
@@ -104,7 +106,7 @@ def _lint(settings: Settings) -> int:
     remarks = lint(specs.values())
     for remark in remarks:
         write_line(str(remark))
-    note(f"{len(specs)} specialists, {len(remarks)} remarks")
+    print_progress(f"{len(specs)} specialists, {len(remarks)} remarks")
     if remarks:
         return FAILED
     return OK
@@ -157,8 +159,8 @@ def _paragraphs(
         parts.append(Text(name + _paused(name, served), style="bold"))
         if served is not None:
             live = served[name]
-            workers = figures(len(live.workers), "worker")
-            slots = figures(live.slots, "slot")
+            workers = count_text(len(live.workers), "worker")
+            slots = count_text(live.slots, "slot")
             parts.append(_indented(f"{workers}, {slots}, {live.queued} queued"))
         if spec.celery_task is None:
             parts.append(_indented(f"tools: {', '.join(spec.tools) or '-'}"))

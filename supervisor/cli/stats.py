@@ -15,7 +15,7 @@ from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.tables import Column, fit_table, middle
-from handoff_queue.supervisor.cli.display.terminal import figures, money, stdout, write_as_json
+from handoff_queue.supervisor.cli.display.terminal import count_text, money, stdout, write_as_json
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
 from handoff_queue.supervisor.client.fleet import FleetStats, RoleStats, stats_of
@@ -113,11 +113,11 @@ def headline(found: FleetStats) -> str:
     """
     supervisors = "no supervisor"
     if found.supervisors:
-        supervisors = figures(found.supervisors, "supervisor")
+        supervisors = count_text(found.supervisors, "supervisor")
     memory = f"Redis {found.used_memory_bytes / 1e6:.0f} MB"
     if found.max_memory_bytes:
         memory += f" of {found.max_memory_bytes / 1e6:.0f}"
-    jobs = figures(found.open_jobs, "open job")
+    jobs = count_text(found.open_jobs, "open job")
     if found.waiting_jobs:
         jobs += f" ({found.waiting_jobs:,} waiting for a person)"
     return "  ".join((jobs, supervisors, f"{_spent(found.spent_today)} today", memory))
@@ -129,9 +129,9 @@ def _spent(spent: DaySpending) -> str:
     if spent.most_microusd:
         most = f" of {money(cost_usd(spent.most_microusd))}"
     if spent.most_tokens:
-        tokens = f"{spent.tokens:,} of {figures(spent.most_tokens, 'token')}"
+        tokens = f"{spent.tokens:,} of {count_text(spent.most_tokens, 'token')}"
     else:
-        tokens = figures(spent.tokens, "token")
+        tokens = count_text(spent.tokens, "token")
     return f"{money(cost_usd(spent.microusd))}{most}, {tokens}"
 
 
@@ -173,7 +173,7 @@ def _lines(found: FleetStats) -> Iterator[str]:
     for lane in found.lanes:
         yield _lane(lane, found.at, is_alone=accounts_of[lane.model] == 1)
     if found.dead_letters:
-        yield f"{figures(found.dead_letters, 'dead letter')}: handoff dead list"
+        yield f"{count_text(found.dead_letters, 'dead letter')}: handoff dead list"
 
 
 def _lane(lane: RateLimitBucket, at: float, *, is_alone: bool) -> str:
@@ -191,7 +191,7 @@ def _lane(lane: RateLimitBucket, at: float, *, is_alone: bool) -> str:
         refused = f"; no call for {lane.refused_until - at:.0f} s: {plain(lane.why)}"
     waiting = ""
     if lane.waiting:
-        waiting = f"; {figures(lane.waiting, 'call')} waiting"
+        waiting = f"; {count_text(lane.waiting, 'call')} waiting"
     account = ""
     if not is_alone:
         account = f" (account {lane.account[:SHORT]})"

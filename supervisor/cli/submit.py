@@ -27,7 +27,12 @@ from handoff_queue.shared.types.limits import (
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.names import SUB_SUPERVISOR, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.connection import client_of_broker
-from handoff_queue.supervisor.cli.display.terminal import BrokenPipe, OutputFailed, say, write_line
+from handoff_queue.supervisor.cli.display.terminal import (
+    BrokenPipe,
+    OutputFailed,
+    print_message,
+    write_line,
+)
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import ADVANCED, RequestText
@@ -150,15 +155,15 @@ def _print_missing_processes(jobs: Client, named: Set[str]) -> None:
     """
     there = jobs.store.presence.presence().queues
     if SUPERVISOR_QUEUE not in there:
-        say(
+        print_message(
             "no supervisor takes jobs from this broker yet: the jobs wait (`handoff up`, or `handoff supervisor`)"
         )
     if not there - {SUPERVISOR_QUEUE}:
-        say(
+        print_message(
             "no worker serves any specialist on this broker yet: the jobs wait (`handoff up`, or `handoff worker --all`)"
         )
     elif unknown := sorted(named - there):
-        say(
+        print_message(
             f"no worker serves {', '.join(unknown)} now: these steps wait (`handoff specialists` lists the served specialists)"
         )
 

@@ -27,9 +27,15 @@ from handoff_queue.supervisor.cli.display.job_view import (
     with_standings,
 )
 from handoff_queue.supervisor.cli.display.tables import Column, fit_table
-from handoff_queue.supervisor.cli.display.terminal import figures, money, note, short, stdout
+from handoff_queue.supervisor.cli.display.terminal import (
+    count_text,
+    money,
+    print_progress,
+    shorten,
+    stdout,
+)
 from handoff_queue.supervisor.cli.display.terminal_input import ESCAPE, GONE, key_presses
-from handoff_queue.supervisor.cli.display.tree import picture
+from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.cli.errors import OK, end_like_ctrl_c
 from handoff_queue.supervisor.client.fleet import FleetStats
 
@@ -82,7 +88,7 @@ class Spending:
         period = "minute"
         if seconds < MINUTE_S:
             period = f"{seconds:.0f} s"
-        return f"{money(usd)}, {figures(tokens, 'token')} in the last {period}"
+        return f"{money(usd)}, {count_text(tokens, 'token')} in the last {period}"
 
 
 def top(
@@ -103,7 +109,7 @@ def top(
     the command prints the same as `handoff stats`, once.
     """
     if sys.stdin.isatty() and stdout().is_dumb_terminal:
-        note(
+        print_progress(
             "this terminal cannot show `handoff top` (TERM=dumb): use `handoff stats`, or `handoff watch` for one job"
         )
         return OK
@@ -160,10 +166,10 @@ class FleetScreen:
         fresh = with_standings(self._jobs, with_events(self._jobs, view, events))
         fresh, _ = with_children(self._jobs, fresh)
         keys = Text("Esc: back   q: end", style="dim")
-        if fresh.books is None:
+        if fresh.standing is None:
             return Group(Text(f"{view.job_id} was deleted", style="yellow"), keys)
         self._open = fresh
-        return Group(picture(fresh, below=1), keys)
+        return Group(render_tree(fresh, below=1), keys)
 
 
 def _age_order(handoff: RunningHandoff) -> tuple[float, JobId, HandoffId]:
@@ -182,7 +188,7 @@ _COLUMNS = (
     Column("role", 5, is_text=True),
     Column("for", 1),
     Column("turn", 2),
-    Column("doing", 3, is_text=True, least=12, cut=short),
+    Column("doing", 3, is_text=True, least=12, cut=shorten),
 )
 _HEADING = 3
 """Lines around the rows of the table: an empty line, the heading and a rule."""
@@ -257,7 +263,7 @@ def _at_work(rows: tuple[RunningHandoff, ...], at: float, width: int) -> Rendera
             handoff.role,
             f"{max(0.0, at - handoff.since):.0f} s",
             str(handoff.turns + 1),
-            short(doing, 60),
+            shorten(doing, 60),
         )
         table_rows.append((cells, "default"))
     return fit_table(_COLUMNS, table_rows, width)

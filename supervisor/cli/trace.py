@@ -16,7 +16,7 @@ from handoff_queue.supervisor.cli.connection import client_and_job
 from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_out
 from handoff_queue.supervisor.cli.display.event_lines import lines_of
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
-from handoff_queue.supervisor.cli.display.terminal import figures, note
+from handoff_queue.supervisor.cli.display.terminal import count_text, print_progress
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.report import JobRecord, report_of
@@ -77,9 +77,11 @@ def trace(
     target = output or Path(f"{first.job.job_id}.html")
     write_out(target, text)
     if target != STDOUT:
-        note(f"{first.job.job_id} is in {plain(str(target))}")
+        print_progress(f"{first.job.job_id} is in {plain(str(target))}")
     if absent := absent_from(tree):
-        note(f"not in the page: {_named(absent)}; `handoff trace` shows each while it is stored")
+        print_progress(
+            f"not in the page: {_named(absent)}; `handoff trace` shows each while it is stored"
+        )
     return OK
 
 
@@ -87,7 +89,7 @@ def _named(absent: Sequence[JobId]) -> str:
     more = ""
     if len(absent) > MOST_NAMED:
         more = f" and {len(absent) - MOST_NAMED} more"
-    return f"{figures(len(absent), 'child job')}, {', '.join(absent[:MOST_NAMED])}{more}"
+    return f"{count_text(len(absent), 'child job')}, {', '.join(absent[:MOST_NAMED])}{more}"
 
 
 def _in_file(path: Path) -> list[Export]:
@@ -128,7 +130,7 @@ def _traced(export: Export) -> TracedJob:
 def _story(record: JobRecord) -> Iterator[tuple[float, str]]:
     """Yield the lines about the events of a job, each with the time of its event."""
     view = JobView(
-        record.job.job_id, standings=record.handoffs, words=ResultTexts(record.payloads)
+        record.job.job_id, standings=record.handoffs, texts=ResultTexts(record.payloads)
     ).after_events(record.journal)
     for number, recorded in enumerate(record.journal):
         before = None

@@ -28,7 +28,12 @@ from handoff_queue.supervisor.cli.celery_process import (
     celery_fork_server,
     messages_in,
 )
-from handoff_queue.supervisor.cli.display.terminal import note, one_line, say, write
+from handoff_queue.supervisor.cli.display.terminal import (
+    one_line,
+    print_message,
+    print_progress,
+    write,
+)
 from handoff_queue.supervisor.cli.embedded_system import surroundings_of
 from handoff_queue.supervisor.cli.errors import FAILED, OK, end_like_ctrl_c
 from handoff_queue.supervisor.cli.flower import flower_command, flower_password
@@ -162,7 +167,7 @@ def _start(
     flower_port: int | None,
 ) -> None:
     """Start all processes, wait until they are ready, and print how to use them."""
-    note("starting ...")
+    print_progress("starting ...")
     if settings.redis_url is None:
         url = _start_redis(processes, folder)
     else:
@@ -200,14 +205,14 @@ def _start(
         write(f"export HANDOFF_REDIS_URL={url}\n")  # an error must not repeat the password
         redis, there = "Redis with its data", "with the export line above"
     for name, roles in queues.items():
-        note(f"{name}: {', '.join(roles) or 'all specialists'}")
-    note(f"supervisor; {redis}; logs in {folder / 'logs'}")
+        print_progress(f"{name}: {', '.join(roles) or 'all specialists'}")
+    print_progress(f"supervisor; {redis}; logs in {folder / 'logs'}")
     if flower_port:
         log_in = "log-in as in FLOWER_BASIC_AUTH"
         if password:
             log_in = f"user admin, password {password}"
-        note(f"Flower: http://127.0.0.1:{flower_port}, {log_in}")
-    note(
+        print_progress(f"Flower: http://127.0.0.1:{flower_port}, {log_in}")
+    print_progress(
         f"Ctrl-C stops everything; in another terminal, {there}: handoff submit, handoff run, handoff doctor"
     )
 
@@ -221,7 +226,9 @@ def _start_redis(processes: Processes, folder: Path) -> str:
     earlier = read_access(folder / _ACCESS)
     redis = PrivateRedis(processes, folder, earlier=earlier)
     if earlier is not None and redis.access.port != earlier.port:
-        note(f"port {earlier.port} of the last start is taken: the export line has changed")
+        print_progress(
+            f"port {earlier.port} of the last start is taken: the export line has changed"
+        )
     url = redis.start()
     write_access(folder / _ACCESS, redis.access)
     return url
@@ -283,20 +290,24 @@ def _stay(processes: Processes) -> int:
         time.sleep(_LOOK_EVERY_S)
         for name, pid in processes.pids().items():
             if known.get(name, pid) != pid:
-                note(f"{name} died and was started again; see {processes.log_of(name)}")
+                print_progress(f"{name} died and was started again; see {processes.log_of(name)}")
             known[name] = pid
     for name, tail in broken.items():
-        say(f"{name} has died too often, and everything is stopped: {one_line(tail)[-300:]}")
+        print_message(
+            f"{name} has died too often, and everything is stopped: {one_line(tail)[-300:]}"
+        )
     return FAILED
 
 
 def _stop(processes: Processes, settings: Settings) -> None:
-    note(f"stopping: running turns have up to {settings.drain_s:.0f} s; Ctrl-C again stops at once")
+    print_progress(
+        f"stopping: running turns have up to {settings.drain_s:.0f} s; Ctrl-C again stops at once"
+    )
     try:
         processes.stop(grace_s=settings.drain_s + _AFTER_DRAIN_S)
     except KeyboardInterrupt:
         processes.stop(grace_s=0.0)
-    note("stopped; open jobs continue at the next `handoff up`")
+    print_progress("stopped; open jobs continue at the next `handoff up`")
 
 
 def _take(home: Path, parts: ExitStack) -> Path:

@@ -13,7 +13,7 @@ from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.cli.display.terminal import say
+from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.errors import INTERRUPTED
 from handoff_queue.supervisor.cli.request_options import (
     RequestOptions,
@@ -72,7 +72,7 @@ def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
 
 def say_how_to_resume(run: str) -> int:
     """Print how to continue after Ctrl-C. Return the exit code."""
-    say(f"interrupted: the same command with --run {run} continues here")
+    print_message(f"interrupted: the same command with --run {run} continues here")
     return INTERRUPTED
 
 

@@ -9,7 +9,7 @@ import typer
 from handoff_queue.shared.text.durations import DurationRange, in_units
 from handoff_queue.shared.types.limits import MOST_SECONDS
 from handoff_queue.supervisor.cli.connection import Job, client_and_job
-from handoff_queue.supervisor.cli.display.terminal import say
+from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c
 from handoff_queue.supervisor.cli.options import AllowPartial, AsJson
 from handoff_queue.supervisor.client.journal_follower import RECONNECT_FOR_S
@@ -33,12 +33,12 @@ def watch(
 
     The command prints the earlier events first. Ctrl-C does not stop the job.
     """
-    from handoff_queue.supervisor.cli.follow_job import stay
+    from handoff_queue.supervisor.cli.follow_job import follow_to_end
 
     jobs, job_id = client_and_job(job)
     end_like_ctrl_c()
     try:
-        return stay(
+        return follow_to_end(
             jobs,
             job_id,
             as_json=as_json,
@@ -46,5 +46,5 @@ def watch(
             reconnect_for_s=reconnect,
         )
     except KeyboardInterrupt:
-        say(f"the job continues: `handoff watch {job_id}` follows it")
+        print_message(f"the job continues: `handoff watch {job_id}` follows it")
         return INTERRUPTED

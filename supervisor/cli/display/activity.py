@@ -9,7 +9,7 @@ from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.supervisor.cli.display.job_status import against_budget, against_quote
 from handoff_queue.supervisor.cli.display.job_view import JobView
-from handoff_queue.supervisor.cli.display.terminal import figures, short
+from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
 
 EVERY_S = 4.5
 """Seconds between two lines about activity in a log. With one tick of the view this stays
@@ -58,7 +58,7 @@ def throttle_reason(standing: HandoffStanding, now: float) -> str:
 def tools_of(standing: HandoffStanding | None) -> str:
     """Return a text such as `3 tool calls`, or an empty text before the first answered call."""
     if standing and standing.tool_calls:
-        return figures(standing.tool_calls, "tool call")
+        return count_text(standing.tool_calls, "tool call")
     return ""
 
 
@@ -76,12 +76,12 @@ def activity_line(view: JobView) -> str | None:
         else:
             others.append(text)
     activities = silent + others
-    if not activities or view.books is None or view.state is None:
+    if not activities or view.standing is None or view.state is None:
         return None
     shown = activities[:MOST_AT_WORK]
     if len(activities) > MOST_AT_WORK:
         shown.append(f"and {len(activities) - MOST_AT_WORK} more")
-    so_far = ", ".join(against_budget(view.books, view.state.submitted.limits))
+    so_far = ", ".join(against_budget(view.standing, view.state.submitted.limits))
     quoted = ""
     if quote := against_quote(view):
         quoted = f" ({quote})"
@@ -94,7 +94,7 @@ def _activities(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
     Args:
         before: beginning of each text.
     """
-    for job_id in view.teams:
+    for job_id in view.child_handoffs:
         if below := view.children.get(job_id):
             yield from _activities(below, f"{job_id} ")
     for event in view.issued:
@@ -105,7 +105,7 @@ def _activities(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
             yield False, f"{before}{name_of(event)} {throttle_reason(standing, view.now)}"
         elif standing.state == "running":
             for_s = max(0.0, view.now - (standing.started_at or view.now))
-            doing, silent = short(standing.doing or "starting", 60), silence(view.now, standing)
+            doing, silent = shorten(standing.doing or "starting", 60), silence(view.now, standing)
             parts = [
                 f"{before}{name_of(event)} turn {standing.turns + 1}",
                 doing,

@@ -23,10 +23,10 @@ from handoff_queue.supervisor.cli.display.job_view import (
 )
 from handoff_queue.supervisor.cli.display.terminal import (
     AT_MOST,
-    figures,
+    count_text,
     money,
-    note,
-    short,
+    print_progress,
+    shorten,
     write_line,
 )
 from handoff_queue.supervisor.client.approvals import in_words
@@ -73,7 +73,7 @@ def print_answer(result: JobResult, streamed: str = "") -> None:
     if sources and _is_markdown(result):
         write_line(f"\n{sources}")
     elif sources:
-        note(f"\n{sources}")
+        print_progress(f"\n{sources}")
 
 
 def sources_of(result: JobResult) -> str:
@@ -82,7 +82,7 @@ def sources_of(result: JobResult) -> str:
         return ""
     lines = ["Sources:"]
     for citation in result.citations:
-        source, quote = in_one_line(citation["source"]), short(citation["quote"], _QUOTE_CHARS)
+        source, quote = in_one_line(citation["source"]), shorten(citation["quote"], _QUOTE_CHARS)
         lines.append(f'[{citation["n"]}] {source}: "{quote}"')
     return "\n".join(lines)
 
@@ -104,11 +104,11 @@ def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
     if result.handoffs:
         parts.append(_Handoffs(result, is_private))
     for patch in result.patches:
-        parts.append(Text(f"replanner: {short(in_words(patch), 300)}"))
+        parts.append(Text(f"replanner: {shorten(in_words(patch), 300)}"))
     for verdict in result.verdicts:
         parts.append(Text(f"review, round {verdict['round']}: {_verdict(verdict)}"))
     for remark in result.notes:
-        parts.append(Text(f"note: {short(remark, 400)}", style="yellow"))
+        parts.append(Text(f"note: {shorten(remark, 400)}", style="yellow"))
     if upper_bound := upper_bound_remark(result):
         parts.append(Text(upper_bound, style="yellow"))
     if quoted := quote_remark(result):
@@ -139,7 +139,7 @@ def spent(result: JobResult | JobOutline) -> str:
     return "  ".join(
         [
             f"{result.wall_s:.1f} s",
-            figures(usage["turns"], "turn"),
+            count_text(usage["turns"], "turn"),
             tokens,
             money(usage["cost_usd"], at_most=at_most),
         ]
@@ -181,9 +181,7 @@ def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
     if cut["calls"] == 1:
         verb = "was"
     part = f"{cut['tokens']:,} tokens, {money(cut['cost_usd'])}"
-    return (
-        f"{figures(cut['calls'], 'call')} {verb} cut off, and counted at their upper bound: {part}"
-    )
+    return f"{count_text(cut['calls'], 'call')} {verb} cut off, and counted at their upper bound: {part}"
 
 
 def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
@@ -201,7 +199,7 @@ def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
         case JobStatus.FAILED:
             reason = "see `handoff show`"
             if result.notes:
-                reason = short(result.notes[-1], 300)
+                reason = shorten(result.notes[-1], 300)
             elif is_private:
                 reason = "no note says why"
             if _lacks_documents(result):
@@ -228,9 +226,7 @@ def _how_to_fill_gaps(result: JobResult) -> str:
     price = ""
     if result.to_finish_usd:
         price = f", for about {money(result.to_finish_usd)}"
-    return (
-        f" (`handoff retry {result.job_id}` runs {figures(len(result.gaps), 'step')} again{price})"
-    )
+    return f" (`handoff retry {result.job_id}` runs {count_text(len(result.gaps), 'step')} again{price})"
 
 
 def _lacks_documents(result: JobResult) -> bool:
@@ -244,7 +240,7 @@ def _step_id(step: dict[str, Any]) -> str:
 
 
 def _plan(plan: dict[str, Any]) -> RenderableType:
-    heading = f"plan: {figures(len(plan['steps']), 'step')}"
+    heading = f"plan: {count_text(len(plan['steps']), 'step')}"
     if plan.get("method"):
         heading += f", answer: {AnswerMethod(plan['method']).in_words}"
     lines = [Text(heading)]
@@ -252,7 +248,7 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
         if isinstance(step, StepCopies):
             lines.append(
                 Text(
-                    f"  {step.name} · {step.all[0]['specialist']}: {figures(len(step.all), 'step')}"
+                    f"  {step.name} · {step.all[0]['specialist']}: {count_text(len(step.all), 'step')}"
                 )
             )
             continue
@@ -260,7 +256,7 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
         if step["depends_on"]:
             after = f" (after {names(step['depends_on'])})"
         lines.append(
-            Text(f"  {step['id']} · {step['specialist']}{after}: {short(step['task'], 100)}")
+            Text(f"  {step['id']} · {step['specialist']}{after}: {shorten(step['task'], 100)}")
         )
     return Group(*lines)
 
@@ -287,7 +283,7 @@ class _Handoffs:
             states: list[str] = []
             for copy in handoff.all:
                 states.append(_state(copy, done.get(copy["handoff_id"])))
-            count = figures(len(states), "handoff")
+            count = count_text(len(states), "handoff")
             yield Text(f"{handoff.name}: {count}, {outcomes(states)}{hint}")
         if not rows:
             return
@@ -303,7 +299,7 @@ class _Handoffs:
             cost, seconds, worker = rest
             parts: list[str] = []
             if turns:
-                parts += [figures(int(turns), "turn"), f"{read} + {written} tokens"]
+                parts += [count_text(int(turns), "turn"), f"{read} + {written} tokens"]
             parts.append(cost)
             if seconds:
                 parts.append(f"{seconds} s")
@@ -363,7 +359,7 @@ def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
 
 def _verdict(verdict: dict[str, Any]) -> str:
     if verdict["verdict"] is None:
-        return f"none ({short(verdict.get('problem') or '', 120)})"
+        return f"none ({shorten(verdict.get('problem') or '', 120)})"
     decision = verdict["verdict"]
     if verdict.get("checked"):
         decision = f"{decision} ({verdict['checked']})"
@@ -375,7 +371,7 @@ def _verdict(verdict: dict[str, Any]) -> str:
     if scores:
         parts.append(", ".join(scores))
     for revision in verdict["revisions"]:
-        parts.append(f"{revision['step']}: {short(revision['problem'], 100)}")
+        parts.append(f"{revision['step']}: {shorten(revision['problem'], 100)}")
     for point in verdict["open_points"]:
-        parts.append(f"open: {short(point, 100)}")
+        parts.append(f"open: {shorten(point, 100)}")
     return " · ".join(parts)

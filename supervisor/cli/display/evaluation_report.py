@@ -10,7 +10,7 @@ from typing import Any
 from handoff_queue.shared.types.review import Score
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.tables import table
-from handoff_queue.supervisor.cli.display.terminal import figures, money, short
+from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
 from handoff_queue.supervisor.evaluation.figures import Estimate, ResourceUse, total_usage
 from handoff_queue.supervisor.evaluation.summary import SummaryRow, advice_on, by_kind, row_of
 from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome
@@ -51,7 +51,7 @@ def line_of(outcome: TrialOutcome) -> str:
     elif outcome.passed:
         verdict = "passed"
     else:
-        verdict = f"failed: {short(outcome.faults[0], 100)}"
+        verdict = f"failed: {shorten(outcome.faults[0], 100)}"
     score = ""
     if outcome.score is not None:
         score = f"  scored {outcome.score:.1f}"
@@ -94,7 +94,7 @@ def accounts_of(done: EvaluationReport) -> list[str]:
         f"{done.plan.name}: {money(total.cost_usd)}{limit}, {total.tokens:,} tokens, of these the judge {judge.tokens:,}"
     ]
     if unjudged := sum(row.unjudged for row in done.rows):
-        lines.append(f"the judge gave no usable score for {figures(unjudged, 'answer')}")
+        lines.append(f"the judge gave no usable score for {count_text(unjudged, 'answer')}")
     return lines
 
 
@@ -103,17 +103,19 @@ def unmeasured_sentences(done: EvaluationReport) -> list[str]:
     sentences: list[str] = []
     if cut := sum(row.cut for row in done.rows):
         sentences.append(
-            f"{figures(cut, 'job')} ran out of budget and does not count: raise --max-usd"
+            f"{count_text(cut, 'job')} ran out of budget and does not count: raise --max-usd"
         )
     if done.not_judged:
         sentences.append(
-            f"the budget has no room to judge {figures(done.not_judged, 'answer')}: raise --max-usd"
+            f"the budget has no room to judge {count_text(done.not_judged, 'answer')}: raise --max-usd"
         )
     if done.not_run:
         named = ", ".join(f"{trial.case.id} ({trial.variant.name})" for trial in done.not_run[:5])
         if len(done.not_run) > 5:
             named += " ..."
-        sentences.append(f"the budget has no room for {figures(len(done.not_run), 'job')}: {named}")
+        sentences.append(
+            f"the budget has no room for {count_text(len(done.not_run), 'job')}: {named}"
+        )
     return sentences
 
 

@@ -60,7 +60,7 @@ from handoff_queue.supervisor.cli.display.job_view import (
     names,
 )
 from handoff_queue.supervisor.cli.display.quote_text import quote_line
-from handoff_queue.supervisor.cli.display.terminal import figures, short
+from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
 from handoff_queue.supervisor.client.approvals import change_of, in_words
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
@@ -179,7 +179,7 @@ def _of_job(view: JobView, event: JobEvent) -> str:  # noqa: PLR0911 (one case a
         case JobSubmitted():
             documents = ""
             if event.document_count:
-                documents = f" with {figures(event.document_count, 'document')}"
+                documents = f" with {count_text(event.document_count, 'document')}"
             return f"{view.job_id}: submitted{documents}"
         case Routed():
             who = event.specialist or "a team"
@@ -216,7 +216,7 @@ def _retry(event: RetryRequested) -> str:
 def _delivery(event: EndTaskTried | WebhookTried, success: str) -> str:
     if event.delivered:
         return success
-    return f"try {event.attempt} failed: {short(event.detail, 80)}"
+    return f"try {event.attempt} failed: {shorten(event.detail, 80)}"
 
 
 def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR0911, PLR0912 (one case an event)
@@ -226,13 +226,13 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
             bill = ""
             if view.state:
                 bill = bill_text(bill_of(view.state))
-            return f"plan: {figures(len(event.steps), 'step')}: {steps}{_because(view, event, '; ')}{bill and f'; {bill}'}"
+            return f"plan: {count_text(len(event.steps), 'step')}: {steps}{_because(view, event, '; ')}{bill and f'; {bill}'}"
         case PlanPatched():
-            return f"replanner: {short(in_words(change_of(event, view.words)), 300)}"
+            return f"replanner: {shorten(in_words(change_of(event, view.texts)), 300)}"
         case HandoffIssued():
             lacks = ""
-            if view.books and view.books.teams_lack:
-                lacks = f", with {view.books.teams_lack}"
+            if view.standing and view.standing.teams_lack:
+                lacks = f", with {view.standing.teams_lack}"
             child = ""
             if event.child:
                 child = f", as {event.child.job_id}{lacks}"
@@ -251,7 +251,7 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
             return _needs(event)
         case StepsAbandoned():
             return (
-                f"given up: {names([item.step for item in event.steps])}: {short(event.why, 120)}"
+                f"given up: {names([item.step for item in event.steps])}: {shorten(event.why, 120)}"
             )
         case ConditionsChecked():
             return _conditions(event)
@@ -260,7 +260,7 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
         case GatesChecked():
             outcome = "passed"
             if event.vetoes:
-                outcome = f"{figures(event.vetoes, 'objection')}{_because(view, event, ': ')}"
+                outcome = f"{count_text(event.vetoes, 'objection')}{_because(view, event, ': ')}"
             return f"gates: {outcome}" + (", sent back" if event.is_sent_back else "")
         case FactsChecked():
             return _facts(view, event)
@@ -308,15 +308,15 @@ def _planned(steps: Sequence[StepOutline]) -> Iterator[str]:
 def _facts(view: JobView, event: FactsChecked) -> str:
     if event.problem:
         reason = ""
-        if why := view.words.why_unchecked(event):
-            reason = f" ({short(why, 200)})"
+        if why := view.texts.why_unchecked(event):
+            reason = f" ({shorten(why, 200)})"
         return f"facts: not checked: {event.problem}{reason}"
     objections = ""
     if event.wrong and event.result:
-        objections = "; ".join(view.words.objections(event.result))
+        objections = "; ".join(view.texts.objections(event.result))
     outcome = "passed"
     if objections:
-        outcome = f"{figures(event.wrong, 'objection')}: {short(objections, 200)}"
+        outcome = f"{count_text(event.wrong, 'objection')}: {shorten(objections, 200)}"
     return f"facts: {outcome}" + (", sent back" if event.is_sent_back else "")
 
 
@@ -337,7 +337,7 @@ def _approval(view: JobView, event: ApprovalEvent) -> str:
             if event.own_plan:
                 line += ", with another plan for the planner"
             if event.note:
-                line += f": {short(view.words.texts[event.note.digest], 200)}"
+                line += f": {shorten(view.texts.texts[event.note.digest], 200)}"
             return line
 
 
@@ -350,7 +350,9 @@ def _finished(view: JobView, event: HandoffFinished) -> str:
     turns, tokens, at_most = view.spent(event)
     tools = tools_of(view.standings.get(event.handoff_id))
     took = ", ".join(
-        filter(None, (figures(turns, "turn"), tools, figures(tokens, "token", at_most=at_most)))
+        filter(
+            None, (count_text(turns, "turn"), tools, count_text(tokens, "token", at_most=at_most))
+        )
     )
     return f"{name}: {event.status.value}, {took}{_because(view, event, ': ')}"
 
@@ -358,12 +360,12 @@ def _finished(view: JobView, event: HandoffFinished) -> str:
 def _contradictions(view: JobView, event: ConflictsFound | Judged) -> str | None:
     if isinstance(event, ConflictsFound):
         if event.conflicts:
-            return f"contradictions: {figures(len(event.conflicts), 'conflict')}"
+            return f"contradictions: {count_text(len(event.conflicts), 'conflict')}"
         return None
     why = ""
     if event.problem:
         why = f" ({event.problem}{_because(view, event, ': ')})"
-    return f"judge: {figures(len(event.settled), 'conflict')} settled{why}"
+    return f"judge: {count_text(len(event.settled), 'conflict')} settled{why}"
 
 
 def _arbitration(event: Arbitrated) -> str:
@@ -383,16 +385,16 @@ def _because(view: JobView, event: Event, before: str) -> str:
         before: separator in front of the reason.
     """
     for ref in refs_with_texts(event):
-        if why := view.words.why(ref):
-            return f"{before}{short(why, 200)}"
+        if why := view.texts.why(ref):
+            return f"{before}{shorten(why, 200)}"
     return ""
 
 
 def _verdict(view: JobView, event: Reviewed) -> str:
-    verdict = view.words.verdict(event)
+    verdict = view.texts.verdict(event)
     if verdict is None:
         return f"none ({event.problem}{_because(view, event, ': ')})"
-    named = "; ".join(f"{item.step}: {short(item.problem, 80)}" for item in verdict.revisions)
+    named = "; ".join(f"{item.step}: {shorten(item.problem, 80)}" for item in verdict.revisions)
     return verdict.verdict.value + (f" {named}" if named else "")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.cli.display.terminal import AT_MOST, clock, figures, money, short
+from handoff_queue.supervisor.cli.display.terminal import AT_MOST, clock, count_text, money, shorten
 
 LINE_COLUMNS = 120
 """Least width, in characters, for one line per job. A narrower screen has no room for the title."""
@@ -37,15 +37,15 @@ def lines_of_job(job: JobStanding, columns: int) -> Iterator[str]:
         if at_most:
             most = AT_MOST
         line = f"{start}  {job.turns:>7,}  {f'{most}{tokens:,}':>14}  {cost:>12}  "
-        yield line + short(job.title, min(_MOST_TITLE_CHARS, columns - len(line)))
+        yield line + shorten(job.title, min(_MOST_TITLE_CHARS, columns - len(line)))
         for reason in job.waiting_for.split("; "):
             if reason:
                 yield f"    {reason}"
         return
     yield start
-    used = (figures(job.turns, "turn"), figures(tokens, "token", at_most=at_most), cost)
+    used = (count_text(job.turns, "turn"), count_text(tokens, "token", at_most=at_most), cost)
     yield f"  {'  '.join(used)}"
-    yield f"  {short(job.title, max(20, columns - 2))}"
+    yield f"  {shorten(job.title, max(20, columns - 2))}"
     for reason in job.waiting_for.split("; "):
         yield from textwrap.wrap(
             reason,

@@ -17,9 +17,9 @@ from handoff_queue.supervisor.cli.display.answer import (
 )
 from handoff_queue.supervisor.cli.display.terminal import (
     clock,
-    figures,
+    count_text,
     money,
-    short,
+    shorten,
     stdout,
     write_line,
 )
@@ -149,10 +149,10 @@ def print_outline(found: JobOutline, letters: Sequence[DeadLetter]) -> None:
     """
     shown = partial(readable, columns=stdout().width)
     whose = f"mode {found.mode.value}, tenant {plain(found.tenant)}, {found.priority.value}"
-    about = (short(found.title, 100), whose, spent(found), upper_bound_remark(found))
+    about = (shorten(found.title, 100), whose, spent(found), upper_bound_remark(found))
     section(f"{found.job_id}  {found.status.value}", "\n".join(filter(None, about)))
     if found.plan:
-        section(f"plan, {figures(found.plan['steps'], 'step')}", "\n".join(_plan(found.plan)))
+        section(f"plan, {count_text(found.plan['steps'], 'step')}", "\n".join(_plan(found.plan)))
     section("handoffs", "\n".join(_counts(found)))
     counts = found.counts or {}
     bad = None
@@ -165,7 +165,7 @@ def print_outline(found: JobOutline, letters: Sequence[DeadLetter]) -> None:
     for review in found.reviews:
         section(
             f"review, round {review['round']}",
-            f"{review['decision'] or short(review['problem'] or 'no decision', 300)}",
+            f"{review['decision'] or shorten(review['problem'] or 'no decision', 300)}",
         )
     for letter in letters:
         section("dead letter", shown(letter.model_dump()))
@@ -182,9 +182,9 @@ def _plan(plan: dict[str, Any]) -> Iterator[str]:
             names = part["first"]
         else:
             names = f"{part['first']} to {part['last']}"
-        yield f"{names}: {figures(part['count'], 'step')} of {part['specialist']}"
+        yield f"{names}: {count_text(part['count'], 'step')} of {part['specialist']}"
     if plan["other_steps"]:
-        yield f"and {figures(plan['other_steps'], 'step')} more"
+        yield f"and {count_text(plan['other_steps'], 'step')} more"
 
 
 def _counts(found: JobOutline) -> Iterator[str]:
@@ -201,7 +201,7 @@ def _counts(found: JobOutline) -> Iterator[str]:
         if at_work["at_least"]:
             least = "at least "
         yield f"open: {least}{at_work['running']:,} at work and {at_work['throttled']:,} waiting for their provider"
-    yield f"journal: {figures(found.events, 'event')}"
+    yield f"journal: {count_text(found.events, 'event')}"
 
 
 def _some(title: str, some: Sequence[dict[str, Any]], of: int | None) -> None:
@@ -229,20 +229,20 @@ def _handoff(handoff: dict[str, Any]) -> Iterator[str]:
         handoff["assigned_to"],
         handoff["state"],
         _time_of(handoff),
-        figures(usage["turns"], "turn"),
+        count_text(usage["turns"], "turn"),
         money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0),
         handoff["worker"],
         handoff["doing"],
         handoff["child"],
     ]
-    line = "  ".join(short(part, columns) for part in parts if part)
+    line = "  ".join(shorten(part, columns) for part in parts if part)
     if len(line) <= columns:
         yield line
     else:
         yield f"{line[: columns - 1]}…"
     for text in (handoff["task"], handoff["why"]):
         if text:
-            yield "    " + short(text, columns - 4)
+            yield "    " + shorten(text, columns - 4)
 
 
 def _time_of(handoff: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.shared.types.usage import MICROUSD, cost_usd
 from handoff_queue.supervisor.cli.display.job_view import JobView
-from handoff_queue.supervisor.cli.display.terminal import AT_MOST, figures, money
+from handoff_queue.supervisor.cli.display.terminal import AT_MOST, count_text, money
 
 
 def headline(view: JobView) -> str:
@@ -18,7 +18,7 @@ def headline(view: JobView) -> str:
     Example: `j-0123456789ab  running  12 s  9 of 200 turns  14,210 tokens  $0.0123 of
     $0.5000`.
     """
-    if view.books is None or view.state is None:
+    if view.standing is None or view.state is None:
         return f"{view.job_id}  queued"
     if view.state.ended:
         until = view.state.as_of
@@ -28,23 +28,26 @@ def headline(view: JobView) -> str:
     return "  ".join(
         [
             view.job_id,
-            view.books.status,
+            view.standing.status,
             time,
-            *against_budget(view.books, view.state.submitted.limits),
+            *against_budget(view.standing, view.state.submitted.limits),
         ]
     )
 
 
-def against_budget(books: JobStanding, limits: JobLimits) -> list[str]:
+def against_budget(standing: JobStanding, limits: JobLimits) -> list[str]:
     """Return the turns, tokens and cost, each with its limit if there is one."""
-    at_most = books.cut_calls > 0
-    cost = money(cost_usd(books.cost_microusd), at_most=at_most)
+    at_most = standing.cut_calls > 0
+    cost = money(cost_usd(standing.cost_microusd), at_most=at_most)
     if limits.max_microusd is not None:
         cost += f" of {_usd(limits.max_microusd)}"
     return [
-        _counted(books.turns, limits.max_turns, "turn"),
+        _counted(standing.turns, limits.max_turns, "turn"),
         _counted(
-            books.input_tokens + books.output_tokens, limits.max_tokens, "token", at_most=at_most
+            standing.input_tokens + standing.output_tokens,
+            limits.max_tokens,
+            "token",
+            at_most=at_most,
         ),
         cost,
     ]
@@ -59,7 +62,7 @@ def against_quote(view: JobView) -> str | None:
     After a retry, the quote covers only the first run: `the first run likely 30 s, at most 45
     s; likely $0.0200, at most $0.0310; since the retry 4.0 s, $0.0021`.
     """
-    if view.state is None or view.books is None:
+    if view.state is None or view.standing is None:
         return None
     quote = view.state.quote
     if quote is None or not (quote.seconds or quote.microusd):
@@ -69,7 +72,7 @@ def against_quote(view: JobView) -> str | None:
     parts: list[str] = []
     if quote.seconds:
         parts.append(_against(working_seconds(view), quote.seconds, _seconds))
-    spent = view.books.cost_microusd
+    spent = view.standing.cost_microusd
     if quote.microusd and spent is not None:
         parts.append(_against(spent, quote.microusd, _usd))
     return "; ".join(parts) or None
@@ -129,11 +132,11 @@ def _against(taken: float, estimate: Estimate, shown: Callable[[float], str]) ->
 
 def _counted(count: int, most: int | None, word: str, *, at_most: bool = False) -> str:
     if most is None:
-        return figures(count, word, at_most=at_most)
+        return count_text(count, word, at_most=at_most)
     prefix = ""
     if at_most:
         prefix = AT_MOST
-    return f"{prefix}{count:,} of {figures(most, word)}"
+    return f"{prefix}{count:,} of {count_text(most, word)}"
 
 
 def _seconds(seconds: float) -> str:

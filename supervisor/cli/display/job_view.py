@@ -98,13 +98,13 @@ class JobView:
     job_id: JobId
     now: float = 0.0
     state: JobState | None = None
-    books: JobStanding | None = None
+    standing: JobStanding | None = None
     issued: tuple[HandoffIssued, ...] = ()
     finished: Mapping[HandoffId, HandoffFinished] = field(default_factory=dict)
     standings: Mapping[HandoffId, HandoffStanding] = field(default_factory=dict)
     missing: tuple[MissingRole, ...] = ()
     """The processes and the people that the job waits for."""
-    words: ResultTexts = field(default_factory=ResultTexts)
+    texts: ResultTexts = field(default_factory=ResultTexts)
     """The texts that the events refer to."""
     children: Mapping[JobId, JobView] = field(default_factory=dict)
     """The child jobs."""
@@ -120,13 +120,13 @@ class JobView:
         return self.state is not None and self.state.ended is not None
 
     @property
-    def teams(self) -> Mapping[JobId, HandoffIssued]:
+    def child_handoffs(self) -> Mapping[JobId, HandoffIssued]:
         """Return the child jobs, each with its latest handoff."""
-        teams: dict[JobId, HandoffIssued] = {}
+        child_handoffs: dict[JobId, HandoffIssued] = {}
         for event in self.issued:
             if event.child:
-                teams[event.child.job_id] = event
-        return teams
+                child_handoffs[event.child.job_id] = event
+        return child_handoffs
 
     def after_events(self, events: Sequence[Recorded]) -> JobView:
         """Return the view after these events."""
@@ -148,10 +148,14 @@ class JobView:
         These are the figures of the budget. A result does not count calls that were cut off by
         a kill.
         """
-        books = self.standings.get(done.handoff_id)
-        if books is None or books.state != "done":
+        standing = self.standings.get(done.handoff_id)
+        if standing is None or standing.state != "done":
             return done.turns, done.usage.total_tokens, done.usage.cut_calls > 0
-        return books.turns, books.input_tokens + books.output_tokens, books.cut_calls > 0
+        return (
+            standing.turns,
+            standing.input_tokens + standing.output_tokens,
+            standing.cut_calls > 0,
+        )
 
 
 def with_events(jobs: Client, view: JobView, events: Sequence[Recorded]) -> JobView:
@@ -162,19 +166,19 @@ def with_events(jobs: Client, view: JobView, events: Sequence[Recorded]) -> JobV
     new: dict[str, None] = {}
     for recorded in events:
         for ref in refs_with_texts(recorded.event):
-            if ref.digest not in view.words.texts:
+            if ref.digest not in view.texts.texts:
                 new[ref.digest] = None
-    words = view.words
+    texts = view.texts
     if new:
-        texts = jobs.store.payloads.get(view.job_id, [], results=list(new))
-        words = ResultTexts({**view.words.texts, **texts})
-    return replace(view.after_events(events), words=words)
+        payloads = jobs.store.payloads.get(view.job_id, [], results=list(new))
+        texts = ResultTexts({**view.texts.texts, **payloads})
+    return replace(view.after_events(events), texts=texts)
 
 
 def with_standings(jobs: Client, view: JobView) -> JobView:
     """Return the view with a fresh standing of the job and of its open handoffs.
 
-    `books` is None if the job was deleted.
+    `standing` is None if the job was deleted.
     """
     open_ids: list[HandoffId] = []
     for event in view.issued:
@@ -182,11 +186,11 @@ def with_standings(jobs: Client, view: JobView) -> JobView:
         if standing is None or standing.state not in _SETTLED:
             open_ids.append(event.handoff_id)
     standings = jobs.store.jobs.handoffs(view.job_id, open_ids)
-    books = next(iter(jobs.store.jobs.standings([view.job_id])), None)
+    job_standing = next(iter(jobs.store.jobs.standings([view.job_id])), None)
     return replace(
         view,
         now=jobs.store.connection.now(),
-        books=books,
+        standing=job_standing,
         standings={**view.standings, **standings},
     )
 
@@ -223,14 +227,14 @@ def with_children(jobs: Client, view: JobView) -> tuple[JobView, News]:
     deleted child job keeps its last view.
     """
     children, news = dict(view.children), dict[JobId, Sequence[Recorded]]()
-    for job_id, event in view.teams.items():
+    for job_id, event in view.child_handoffs.items():
         child = children.get(job_id, JobView(job_id))
         if child.ended and event.handoff_id in view.finished:
             continue
         events = jobs.store.journal.read(job_id, child.version)
         if child.version or events:
             fresh = with_standings(jobs, with_events(jobs, child, events))
-            fresh = replace(fresh, books=fresh.books or child.books)
+            fresh = replace(fresh, standing=fresh.standing or child.standing)
             children[job_id], news_below = with_children(jobs, fresh)
             news |= {job_id: events, **news_below}
     return replace(view, children=children), news
@@ -238,14 +242,16 @@ def with_children(jobs: Client, view: JobView) -> tuple[JobView, News]:
 
 def with_missing(jobs: Client, view: JobView) -> JobView:
     """Return the view with the missing roles of the job and of its child jobs."""
-    if view.books is None:
+    if view.standing is None:
         return view
     open_ids: list[HandoffId] = []
     for event in view.issued:
         if event.handoff_id not in view.finished:
             open_ids.append(event.handoff_id)
     children = {job_id: with_missing(jobs, child) for job_id, child in view.children.items()}
-    return replace(view, missing=missing_for(jobs.store, view.books, open_ids), children=children)
+    return replace(
+        view, missing=missing_for(jobs.store, view.standing, open_ids), children=children
+    )
 
 
 def follow(
@@ -275,7 +281,7 @@ def follow(
             events = jobs.store.journal.follow(job_id, view.version, TICK_S)
             fresh = with_standings(jobs, with_events(jobs, view, events))
             fresh, news = with_children(jobs, fresh)
-            if fresh.books is None:
+            if fresh.standing is None:
                 raise UnknownJob.named(job_id)
             if time.monotonic() - asked_at >= LOOK_EVERY_S or fresh.ended:
                 fresh, asked_at = with_missing(jobs, fresh), time.monotonic()

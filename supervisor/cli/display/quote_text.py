@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.usage import MICROUSD
-from handoff_queue.supervisor.cli.display.terminal import figures, money
+from handoff_queue.supervisor.cli.display.terminal import count_text, money
 from handoff_queue.supervisor.quoting.simulation import FEWEST_SCORES
 
 NO_PAST = "no estimate yet: no handoff has ended on this broker"
@@ -29,4 +29,4 @@ def quote_line(quote: Quote) -> str:
         parts.append(f"likely {quote.seconds.likely:.1f} s, {at_most} {quote.seconds.most:.1f} s")
     if not parts:
         return NO_PAST
-    return f"{'; '.join(parts)} (from {figures(quote.handoffs, 'handoff')} here, and how {figures(quote.jobs, 'quote')} turned out)"
+    return f"{'; '.join(parts)} (from {count_text(quote.handoffs, 'handoff')} here, and how {count_text(quote.jobs, 'quote')} turned out)"

@@ -8,7 +8,7 @@ from pathlib import Path
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.display.atomic_output import write_out
-from handoff_queue.supervisor.cli.display.terminal import OutputFailed, say
+from handoff_queue.supervisor.cli.display.terminal import OutputFailed, print_message
 from handoff_queue.supervisor.client.rows import Row, rows_as_text
 
 
@@ -30,4 +30,4 @@ def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
     done = 0
     for row in rows:
         done += row.status not in ("waiting", "running")
-    say(f"{done} of {len(rows)} rows of {job_id} are done; {target} has all of them")
+    print_message(f"{done} of {len(rows)} rows of {job_id} are done; {target} has all of them")

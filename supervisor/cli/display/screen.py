@@ -14,8 +14,8 @@ from handoff_queue.supervisor.cli.display.activity import EVERY_S, activity_line
 from handoff_queue.supervisor.cli.display.draft import Draft
 from handoff_queue.supervisor.cli.display.event_lines import changes
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
-from handoff_queue.supervisor.cli.display.terminal import note, stderr, write
-from handoff_queue.supervisor.cli.display.tree import picture
+from handoff_queue.supervisor.cli.display.terminal import print_progress, stderr, write
+from handoff_queue.supervisor.cli.display.tree import render_tree
 
 _FRAMES_PER_S = 8
 
@@ -64,10 +64,10 @@ class Screen:
             self._say("Redis is back")
         self._in_trouble = False
         if self._live is not None:
-            self._live.update(picture(moment.view))
+            self._live.update(render_tree(moment.view))
         elif not self._shares_the_terminal():
             for line in (*changes(self._before, moment), *self._activity(moment.view)):
-                note(line)
+                print_progress(line)
         self._before = moment.view
         self._stream(moment.view)
 
@@ -96,7 +96,7 @@ class Screen:
         if self._live is not None:
             self._live.console.print(line)
         else:
-            note(line)
+            print_progress(line)
 
     def _end_live(self) -> None:
         self._parts.close()

@@ -142,7 +142,7 @@ FILE_COLUMNS = 160
 """Width of output that goes to a file."""
 
 
-def short(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """Return a text as one line of at most `most` characters."""
     line = in_one_line(text)
     if len(line) <= most:
@@ -212,13 +212,13 @@ def write_as_json(value: object) -> None:
     write_json(json.dumps(value, ensure_ascii=False))
 
 
-def note(text: str) -> None:
+def print_progress(text: str) -> None:
     """Write a line of progress to standard error at once, without `handoff: `."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
-def figures(count: int, word: str, *, at_most: bool = False) -> str:
+def count_text(count: int, word: str, *, at_most: bool = False) -> str:
     """Return a count and its noun: `1 turn`, `2,310 tokens`, or `≤ 2,310 tokens` for an upper
     bound.
     """
@@ -248,7 +248,7 @@ def clock(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     """Write a message as one line to standard error, after `handoff: `."""
     sys.stderr.write(f"handoff: {one_line(message)}\n")
     sys.stderr.flush()

@@ -26,7 +26,7 @@ from handoff_queue.supervisor.cli.display.activity import (
 from handoff_queue.supervisor.cli.display.job_status import against_quote, headline
 from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words
-from handoff_queue.supervisor.cli.display.terminal import figures, money, short
+from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
 from handoff_queue.supervisor.client.approvals import change_of, in_words
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
@@ -128,7 +128,7 @@ def _height(console: Console, options: ConsoleOptions, lines: Sequence[Text]) ->
     return sum(len(console.render_lines(line, options)) for line in lines)
 
 
-def picture(view: JobView, *, below: int = 0) -> RenderableType:
+def render_tree(view: JobView, *, below: int = 0) -> RenderableType:
     """Return the tree at this moment.
 
     Args:
@@ -225,8 +225,8 @@ def _missing(view: JobView) -> list[str]:
     They also say which sub-teams get too small a part of the budget.
     """
     reasons = list(map(str, view.missing))
-    if view.books and view.books.teams_lack:
-        reasons.append(f"its sub-teams get {view.books.teams_lack}")
+    if view.standing and view.standing.teams_lack:
+        reasons.append(f"its sub-teams get {view.standing.teams_lack}")
     for child in view.children.values():
         reasons += _missing(child)
     return list(dict.fromkeys(reasons))
@@ -244,7 +244,7 @@ def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
     if event.assigned_to == "assessor" and event.handoff_id in view.finished:
         what = f"{_verdict(state, event.attempt)}  {what}"
     if event.assigned_to == REPLANNER and (made := _patch(view, state, event)):
-        what = f"{short(in_words(change_of(made, view.words)), 60)}  {what}"
+        what = f"{shorten(in_words(change_of(made, view.texts)), 60)}  {what}"
     if event.is_fact_check:
         who = f"{event.step_id} ({event.assigned_to})"
     else:
@@ -283,27 +283,30 @@ def _step_row(
         attempt = f"attempt {step.attempt}: "
     match step.status:
         case StepStatus.WAITING:
-            what = short(step.outline.title, 60)
+            what = shorten(step.outline.title, 60)
             if unfinished := _waits_for(view, step):
                 what = f"waits for {', '.join(unfinished)}"
             if step.remarks:
-                feedback = view.words.feedback(step_id, step.remarks[-1]).text
-                what = f"again: {short(feedback, 60)}  {what}"
+                feedback = view.texts.feedback(step_id, step.remarks[-1]).text
+                what = f"again: {shorten(feedback, 60)}  {what}"
             return TreeRow(*_WAITING, who, what)
         case StepStatus.RUNNING | StepStatus.SETTLED | StepStatus.IN_NEED:
             if step.is_skipped:
                 return TreeRow(
-                    *_DROPPED, who, f"skipped  {short(view.words.why(step.trouble) or '', 80)}"
+                    *_DROPPED, who, f"skipped  {shorten(view.texts.why(step.trouble) or '', 80)}"
                 )
             if event is None:
                 return TreeRow(
                     *_MARKS["failed"],
                     who,
-                    short(view.words.why(step.trouble) or "it did not run", 80),
+                    shorten(view.texts.why(step.trouble) or "it did not run", 80),
                 )
             mark, what = _standing_of(view, event)
             if step.status is StepStatus.SETTLED and event.handoff_id not in view.finished:
-                mark, what = _MARKS["failed"], short(view.words.why(step.trouble) or "given up", 80)
+                mark, what = (
+                    _MARKS["failed"],
+                    shorten(view.texts.why(step.trouble) or "given up", 80),
+                )
             return TreeRow(*mark, who, attempt + what)
         case _:
             assert_never(step.status)
@@ -349,14 +352,14 @@ def _outcome(view: JobView, done: HandoffFinished, standing: HandoffStanding) ->
     turns, tokens, at_most = view.spent(done)
     parts = [
         done.status.value,
-        figures(turns, "turn"),
+        count_text(turns, "turn"),
         tools_of(standing),
-        figures(tokens, "token", at_most=at_most),
+        count_text(tokens, "token", at_most=at_most),
         _cost(standing),
         _seconds(view, standing),
     ]
-    if refs_with_texts(done) and (trouble := view.words.why(done.result)):
-        parts.append(short(trouble, 80))
+    if refs_with_texts(done) and (trouble := view.texts.why(done.result)):
+        parts.append(shorten(trouble, 80))
     return "  ".join(filter(None, parts))
 
 
@@ -368,7 +371,7 @@ def _activity(view: JobView, event: HandoffIssued, standing: HandoffStanding) ->
         parts = [f"turn {standing.turns + 1}", standing.doing or "starting"]
     parts += [tools_of(standing), _seconds(view, standing)]
     if tokens := standing.input_tokens + standing.output_tokens:
-        parts.append(figures(tokens, "token", at_most=standing.cut_calls > 0))
+        parts.append(count_text(tokens, "token", at_most=standing.cut_calls > 0))
     parts.append(_cost(standing))
     if not event.child:
         parts.append(silence(view.now, standing))

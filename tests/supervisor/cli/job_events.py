@@ -142,6 +142,6 @@ def view_of(
         {ref.digest: RESULT_TEXTS[ref.digest] for event in events for ref in refs_with_texts(event)}
     )  # the views know no other results
     known = {HandoffId(name): standing for name, standing in (standings or {}).items()}
-    return JobView(JOB, now=now, books=job_standing, standings=known, words=texts).after_events(
+    return JobView(JOB, now=now, standing=job_standing, standings=known, texts=texts).after_events(
         recorded(*events)
     )

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.event_lines import changes
 from handoff_queue.supervisor.cli.display.job_view import JobView, update_of
-from handoff_queue.supervisor.cli.display.tree import picture
+from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.client.waiting_reasons import MissingRole
 from tests.supervisor.cli.job_events import JOB, PLANNED, REF, SUBMITTED, issued, recorded, view_of
 
@@ -47,7 +47,7 @@ def view_with_child() -> JobView:
 
 def rendered(view: JobView) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=140, highlight=False, markup=False).print(picture(view))
+    Console(file=out, width=140, highlight=False, markup=False).print(render_tree(view))
     return out.getvalue().splitlines()
 
 
@@ -95,7 +95,7 @@ def test_a_slice_that_is_too_small_for_a_team_is_reported_at_its_start() -> None
         cancelled=False,
         teams_lack="too little: 1 turn",
     )
-    view = replace(view, books=standing)
+    view = replace(view, standing=standing)
 
     assert f"team (supervisor): handed over, as {CHILD_ID}, with too little: 1 turn" in changes(
         None, update_of(view, {JOB: recorded(SUBMITTED, TEAM_PLAN, TEAM_ISSUED)})

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.events import HandoffIssued, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.display.event_lines import lines_of
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
-from handoff_queue.supervisor.cli.display.tree import picture
+from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from tests.doubles.handoffs import JOB
 from tests.doubles.random_job import RandomJob
@@ -58,15 +58,15 @@ def initial_view(job: RandomJob) -> JobView:
     return JobView(
         JobId(JOB),
         now=last.at,
-        books=standing,
+        standing=standing,
         standings=standings,
-        words=ResultTexts(job.payloads),
+        texts=ResultTexts(job.payloads),
     )
 
 
 def rendered(view: JobView) -> str:
     out = io.StringIO()
-    Console(file=out, width=160, highlight=False, markup=False).print(picture(view))
+    Console(file=out, width=160, highlight=False, markup=False).print(render_tree(view))
     return out.getvalue()
 
 

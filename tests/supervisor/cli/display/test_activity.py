@@ -19,7 +19,7 @@ from handoff_queue.supervisor.cli.display.activity import (
 )
 from handoff_queue.supervisor.cli.display.event_lines import new_waits
 from handoff_queue.supervisor.cli.display.job_view import TICK_S, JobView
-from handoff_queue.supervisor.cli.display.tree import picture
+from handoff_queue.supervisor.cli.display.tree import render_tree
 from tests.supervisor.cli.job_events import PLANNED, SUBMITTED, finished, issued, view_of
 
 RUNNING = HandoffStanding(
@@ -44,7 +44,7 @@ def view_of_handoffs(**standings: HandoffStanding) -> JobView:
 
 def tree_of(view: JobView) -> str:
     out = io.StringIO()
-    Console(file=out, width=140, highlight=False, markup=False).print(picture(view))
+    Console(file=out, width=140, highlight=False, markup=False).print(render_tree(view))
     return out.getvalue()
 
 

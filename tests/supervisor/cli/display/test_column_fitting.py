@@ -17,7 +17,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.cli.display.job_status import headline
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words, middle
-from handoff_queue.supervisor.cli.display.tree import picture
+from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.client.waiting_reasons import MissingRole
 from tests.supervisor.cli.job_events import PLANNED, SUBMITTED, finished, issued, view_of
 
@@ -47,7 +47,7 @@ def rendered_lines(
         force_terminal=True,
         color_system=None,
     )
-    console.print(picture(view, below=below))
+    console.print(render_tree(view, below=below))
     return out.getvalue().splitlines()
 
 

@@ -22,7 +22,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.supervisor.cli.display.job_status import against_budget, against_quote, headline
 from handoff_queue.supervisor.cli.display.job_view import JobView
-from handoff_queue.supervisor.cli.display.tree import picture
+from handoff_queue.supervisor.cli.display.tree import render_tree
 from tests.supervisor.cli.job_events import JOB, PLANNED, SUBMITTED, issued, view_of
 
 
@@ -39,8 +39,10 @@ SUBMITTED_AT = 101.0
 
 
 def with_usage(view: JobView, microusd: int | None, *, cut_calls: int = 0) -> JobView:
-    assert view.books is not None
-    return replace(view, books=replace(view.books, cost_microusd=microusd, cut_calls=cut_calls))
+    assert view.standing is not None
+    return replace(
+        view, standing=replace(view.standing, cost_microusd=microusd, cut_calls=cut_calls)
+    )
 
 
 def test_the_headline_compares_turns_tokens_and_cost_with_their_limits() -> None:
@@ -58,7 +60,7 @@ def test_the_headline_compares_turns_tokens_and_cost_with_their_limits() -> None
 
 
 def test_a_figure_without_a_limit_is_shown_alone() -> None:
-    standing = view_of(*BEFORE).books
+    standing = view_of(*BEFORE).standing
     assert standing is not None
 
     assert against_budget(standing, JobLimits(max_turns=None)) == [
@@ -163,7 +165,7 @@ def test_a_retried_job_without_a_quote_has_none() -> None:
 def test_the_tree_has_the_quote_below_its_headline() -> None:
     out = io.StringIO()
     Console(file=out, width=120, highlight=False, markup=False).print(
-        picture(view_of(*BEFORE, now=SUBMITTED_AT + 12))
+        render_tree(view_of(*BEFORE, now=SUBMITTED_AT + 12))
     )
 
     assert "quoted: 12 s of likely 30 s, at most 45 s" in out.getvalue().splitlines()[1]

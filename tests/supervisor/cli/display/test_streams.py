@@ -106,9 +106,9 @@ def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
     os.set_blocking(writes, False)
     script = (
         "from handoff_queue.supervisor.cli.display.terminal import use_standard_streams\n"
-        "from handoff_queue.supervisor.cli.display.terminal import note, write_line\n"
+        "from handoff_queue.supervisor.cli.display.terminal import print_progress, write_line\n"
         "use_standard_streams()\n"
-        "note('a' * 300_000)\n"
+        "print_progress('a' * 300_000)\n"
         "write_line('b' * 300_000)\n"
     )
     process = subprocess.Popen(

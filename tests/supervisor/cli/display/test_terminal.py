@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.supervisor.cli.display.terminal import figures, money, stderr, stdout
+from handoff_queue.supervisor.cli.display.terminal import count_text, money, stderr, stdout
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_an_upper_bound_is_marked() -> None:
     assert money(0.0123, at_most=True) == "≤ $0.0123"
     assert money(None, at_most=True) == "cost unknown"
     assert money(0.0, at_most=True) == "$0"
-    assert figures(2_310, "token", at_most=True) == "≤ 2,310 tokens"
+    assert count_text(2_310, "token", at_most=True) == "≤ 2,310 tokens"
 
 
 def test_forced_colours_do_not_make_a_log_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Patch, Step
 from handoff_queue.shared.types.review import Decision, Revision, Verdict
 from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, JobView
-from handoff_queue.supervisor.cli.display.tree import picture
+from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.client.waiting_reasons import MissingRole
 from tests.supervisor.cli.job_events import (
     JOB,
@@ -34,7 +34,7 @@ PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planne
 
 def rendered(view: JobView, width: int = 120) -> str:
     out = io.StringIO()
-    Console(file=out, width=width, highlight=False, markup=False).print(picture(view))
+    Console(file=out, width=width, highlight=False, markup=False).print(render_tree(view))
     return out.getvalue()
 
 
@@ -60,8 +60,8 @@ def test_figures_that_include_a_cut_call_are_upper_bounds() -> None:
         finished("left"),
         standings={"left.1": HandoffStanding("done", cut_calls=1)},
     )
-    assert view.books is not None
-    view = replace(view, books=replace(view.books, cut_calls=1))
+    assert view.standing is not None
+    view = replace(view, standing=replace(view.standing, cut_calls=1))
 
     assert "≤ 2,400 tokens  ≤ $0.0015" in rendered(view).splitlines()[0]
     assert "≤ " in row(view, "left")
