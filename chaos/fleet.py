@@ -128,7 +128,7 @@ def running_fleet(
         if fork_server is not None:
             parts.enter_context(fork_server)
         processes = parts.enter_context(Processes(folder, fork_server))
-        url = PrivateRedis(processes, folder, is_hunted=True).start()
+        url = PrivateRedis(processes, folder, is_killed_on_purpose=True).start()
         _start(processes, folder, environment_of(folder, url, size, model_url), members)
         processes.wait_until_ready(READY_WITHIN_S)
         connection = Connection(url)
@@ -152,7 +152,13 @@ def _start(
         }
         command = celery_command(member.app, "worker", "-n", f"{member.name}@%h", *member.options)
         processes.start(
-            ChildSpec(member.name, command, {**common, **own}, is_hunted=True, hopeless=BAD_INPUT)
+            ChildSpec(
+                member.name,
+                command,
+                {**common, **own},
+                is_killed_on_purpose=True,
+                fatal_exit_code=BAD_INPUT,
+            )
         )
 
 

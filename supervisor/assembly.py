@@ -96,7 +96,10 @@ class _LazySupervisor:
         announcer = Announcer.of(supervisor.process, self._app, str(sender.hostname), roles)
         supervisor.sweeper.start(announcer.now)
         supervisor.consumption.attach(
-            sender, [ROLES_QUEUE], lambda _: not supervisor.role_runner.is_full, in_a_hurry=True
+            sender,
+            [ROLES_QUEUE],
+            lambda _: not supervisor.role_runner.is_full,
+            resumes_quickly=True,
         )
 
     def stopping(self, **_: Any) -> None:

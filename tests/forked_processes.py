@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer, can_be
+from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer, is_supported
 from handoff_queue.supervisor.cli.celery_process import CELERY_MODULES, LATER, ROOMS
 from handoff_queue.supervisor.cli.commands import ENTRIES
 
@@ -41,7 +41,7 @@ def shared_fork_server() -> ForkServer | None:
     Return None if the platform has no fork server, or if the first call comes from a thread other
     than the main thread. A fork server ends with the thread that started it.
     """
-    if not can_be():
+    if not is_supported():
         return None
     is_main_thread = threading.current_thread() is threading.main_thread()
     is_running = bool(_started.cache_info().currsize)
@@ -139,7 +139,7 @@ def start(
     if fork_server is None or not fork_server.can_fork(command, environment):
         return start_cold(command, environment, folder, output, errors)
     process = fork_server.fork(command, environment, output, errors=errors, folder=folder)
-    process.begun()
+    process.wait_until_started()
     return process
 
 

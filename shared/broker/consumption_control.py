@@ -27,7 +27,7 @@ class ConsumptionControl:
         self._consumer: Any = None
         self._is_consumed: dict[str, bool] = {}
         """Whether the worker consumes each controlled queue."""
-        self._is_in_a_hurry = False
+        self._resumes_quickly = False
         self._ask: Callable[[str], bool] = bool
 
     def attach(
@@ -36,7 +36,7 @@ class ConsumptionControl:
         queues: Iterable[str],
         may_take: Callable[[str], bool],
         *,
-        in_a_hurry: bool = False,
+        resumes_quickly: bool = False,
     ) -> None:
         """Start the control.
 
@@ -44,10 +44,10 @@ class ConsumptionControl:
             consumer: Celery's consumer of a started worker.
             queues: queues to control. A queue that the worker does not consume is ignored.
             may_take: whether the worker may consume a queue now.
-            in_a_hurry: True to resume a queue within `LOOK_AGAIN_S`. Otherwise it takes up to a
+            resumes_quickly: True to resume a queue within `LOOK_AGAIN_S`. Otherwise it takes up to a
                 second.
         """
-        self._ask, self._is_in_a_hurry = may_take, in_a_hurry
+        self._ask, self._resumes_quickly = may_take, resumes_quickly
         self._is_consumed = {}
         for queue in queues:
             if queue in consumer.app.amqp.queues.consume_from:
@@ -72,7 +72,7 @@ class ConsumptionControl:
                     self._consumer.cancel_task_queue(queue)
                 else:
                     self._consumer.add_task_queue(queue)
-                if self._is_in_a_hurry:
+                if self._resumes_quickly:
                     self._set_read_timeout()
             except Exception:  # the connection is lost; the next connection uses the noted queues
                 log.exception("a queue is left until the next connection", queue=queue)

@@ -47,7 +47,7 @@ with another value for such a variable cannot be forked.
 """
 
 
-def can_be() -> bool:
+def is_supported() -> bool:
     """Return whether this Python, kernel and sandbox can fork on order. Some builds and
     seccomp profiles cannot.
     """
@@ -80,7 +80,7 @@ class ForkedProcess:
         self.poll()
         return self._pid
 
-    def begun(self) -> int:
+    def wait_until_started(self) -> int:
         """Return the pid of the child as soon as it has begun.
 
         Raises:

@@ -38,19 +38,19 @@ _TAIL_CHARS = 1_500
 class RestartLimiter:
     """Counts the deaths of a child in the last `RESTART_WINDOW_S` seconds."""
 
-    def __init__(self, *, is_hunted: bool = False) -> None:
+    def __init__(self, *, is_killed_on_purpose: bool = False) -> None:
         """Make a limiter without deaths.
 
         Args:
-            is_hunted: True for a child that is killed on purpose. Its deaths are never too many.
+            is_killed_on_purpose: True for a child that is killed on purpose. Its deaths are never too many.
         """
-        self._is_hunted = is_hunted
+        self._is_killed_on_purpose = is_killed_on_purpose
         self._death_times: deque[float] = deque()
 
     @property
     def too_many(self) -> bool:
         """True if the child counts as broken after its last death."""
-        return len(self._death_times) > MOST_RESTARTS and not self._is_hunted
+        return len(self._death_times) > MOST_RESTARTS and not self._is_killed_on_purpose
 
     def one_more(self, now: float) -> int:
         """Record a death, and return the number of deaths within the window.
@@ -78,11 +78,11 @@ class ChildSpec:
     """
     restart: bool = True
     """False: the child is given up after its first death."""
-    is_hunted: bool = False
+    is_killed_on_purpose: bool = False
     """True if the child is killed on purpose: it is started again after 0.1 s, however often
     it dies.
     """
-    hopeless: int | None = None
+    fatal_exit_code: int | None = None
     """Exit code after which another start would fail in the same way. The child is given up."""
     ends_last: bool = False
     """True to stop the child after all others: draining workers still put their messages back
@@ -263,17 +263,17 @@ class _Child(threading.Thread):
         return text[-_TAIL_CHARS:].strip() or "(it wrote nothing)"
 
     def run(self) -> None:
-        deaths = RestartLimiter(is_hunted=self.spec.is_hunted)
+        deaths = RestartLimiter(is_killed_on_purpose=self.spec.is_killed_on_purpose)
         while (process := self._begun()) is not None:
             exit_code = process.wait()
             self._ended_pids.append(process.pid)
             if self._ending.is_set():
                 return
             count = deaths.one_more(time.monotonic())
-            if deaths.too_many or not self.spec.restart or exit_code == self.spec.hopeless:
+            if deaths.too_many or not self.spec.restart or exit_code == self.spec.fatal_exit_code:
                 break
             pause_s = _FIRST_PAUSE_S
-            if not self.spec.is_hunted:
+            if not self.spec.is_killed_on_purpose:
                 pause_s *= 2 ** (count - 1)
             if self._ending.wait(pause_s):
                 return

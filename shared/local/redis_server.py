@@ -37,7 +37,7 @@ class PrivateRedis:
         *,
         append_only: bool = True,
         earlier: RedisAccess | None = None,
-        is_hunted: bool = False,
+        is_killed_on_purpose: bool = False,
     ) -> None:
         """Choose the port and the password. `start` starts the server.
 
@@ -46,12 +46,12 @@ class PrivateRedis:
             folder: folder for its data.
             append_only: True to keep the data in a file. False: a server that dies is given up.
             earlier: access of an earlier run. Its port is used again if the port is free.
-            is_hunted: see `ChildSpec`.
+            is_killed_on_purpose: see `ChildSpec`.
         """
         self._processes = processes
         self._data = folder / "redis"
         self._append_only = append_only
-        self._is_hunted = is_hunted
+        self._is_killed_on_purpose = is_killed_on_purpose
         self.access = access_from(earlier)
 
     def start(self) -> str:
@@ -72,7 +72,7 @@ class PrivateRedis:
             command,
             is_ready=self.answers,
             restart=self._append_only,
-            is_hunted=self._is_hunted,
+            is_killed_on_purpose=self._is_killed_on_purpose,
             ends_last=True,
         )
         self._processes.start(spec)

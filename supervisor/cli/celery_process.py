@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from handoff_queue.shared.broker.isolated_worker import limit_wait_for_threads
-from handoff_queue.shared.local.fork_server import ForkServer, can_be
+from handoff_queue.shared.local.fork_server import ForkServer, is_supported
 from handoff_queue.shared.settings.foreign_environment import (
     forget_celery_variables,
     forget_service_links,
@@ -39,7 +39,7 @@ def celery_fork_server() -> ForkServer | None:
 
     Return None if the system cannot fork on demand. Separate processes then start more slowly.
     """
-    if can_be():
+    if is_supported():
         return ForkServer((*CELERY_MODULES, *LATER, *ROOMS))
     return None
 

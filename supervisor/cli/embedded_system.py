@@ -153,7 +153,7 @@ class EmbeddedSystem:
             commands[f"worker{n}"] = _command(f"worker{n}", "handoff_queue.workers.app", SLOTS)
         child_specs: list[ChildSpec] = []
         for name, command in commands.items():
-            child_specs.append(ChildSpec(name, command, environment, hopeless=BAD_INPUT))
+            child_specs.append(ChildSpec(name, command, environment, fatal_exit_code=BAD_INPUT))
         return child_specs
 
     def _last_words(self) -> str:

@@ -118,7 +118,7 @@ def _admitted(
 
 def _start_telemetry(store: Store, settings: Settings) -> None:
     start_telemetry("handoff", settings, flush_s=FLUSH_S)
-    telemetry().reads(store.traces.kept)
+    telemetry().set_trace_reader(store.traces.kept)
 
 
 def _slices(requests: Iterable[PreparedJob]) -> Iterator[list[PreparedJob]]:

@@ -40,7 +40,7 @@ def start_fleet(folder: Path, *, is_cold: bool = False) -> Iterator[Fleet]:
                 spec = system.celery(
                     name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", slots
                 )
-                system.processes.start(replace(spec, is_hunted=True))
+                system.processes.start(replace(spec, is_killed_on_purpose=True))
             system.processes.wait_until_ready()
             jobs = client.connect(system.redis_url, Settings(offline=True))
             yield Fleet(system, server, script, jobs)

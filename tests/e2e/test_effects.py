@@ -129,7 +129,7 @@ def mail_fleet(tmp_path: Path) -> Iterator[MailFleet]:
             spec = system.celery(
                 name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", slots
             )
-            system.processes.start(replace(spec, is_hunted=True))
+            system.processes.start(replace(spec, is_killed_on_purpose=True))
         system.processes.wait_until_ready()
         jobs = client.connect(system.redis_url, Settings(offline=True))
         yield MailFleet(Fleet(system, server, script, jobs), outbox, tmp_path)

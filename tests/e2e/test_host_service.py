@@ -38,7 +38,7 @@ def test_a_users_task_runs_again_after_a_kill_of_its_worker(
         "PYTHONPATH": str(ROOT),
     }
     host = Celery("host", broker=redis_url)
-    spec = ChildSpec("host", COMMAND, environment, is_ready=lambda: True, is_hunted=True)
+    spec = ChildSpec("host", COMMAND, environment, is_ready=lambda: True, is_killed_on_purpose=True)
     with redis.Redis.from_url(redis_url) as host_redis:
         processes.start(spec)
         host.send_task("host.hold", ignore_result=True)

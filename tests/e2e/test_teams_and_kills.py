@@ -78,7 +78,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
                 replace(
                     spec,
                     environment={**system.environment, FAILPOINTS: str(points)},
-                    is_hunted=True,
+                    is_killed_on_purpose=True,
                 )
             )
         system.processes.wait_until_ready()

@@ -60,7 +60,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[Fle
                 )
                 system.processes.start(
                     ChildSpec(
-                        spec.name, spec.command, {**spec.environment, **failpoints}, is_hunted=True
+                        spec.name,
+                        spec.command,
+                        {**spec.environment, **failpoints},
+                        is_killed_on_purpose=True,
                     )
                 )
         system.processes.wait_until_ready()

@@ -138,7 +138,7 @@ class OpenTelemetry(Telemetry):
         self._kept: Callable[[JobId], StoredTrace] = lambda _: StoredTrace()
         self._known = lru_cache(KNOWN_JOBS)(self._look_up)
 
-    def reads(self, kept: Callable[[JobId], StoredTrace]) -> None:
+    def set_trace_reader(self, kept: Callable[[JobId], StoredTrace]) -> None:
         self._kept = kept
 
     @contextmanager

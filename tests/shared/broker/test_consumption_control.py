@@ -32,10 +32,10 @@ def consumer(redis_url: str) -> Iterator[Any]:
 
 
 def attach_control(
-    consumer: Any, may_take: Callable[[str], bool], *, in_a_hurry: bool = True
+    consumer: Any, may_take: Callable[[str], bool], *, resumes_quickly: bool = True
 ) -> ConsumptionControl:
     taking = ConsumptionControl()
-    taking.attach(consumer, ["one", "two"], may_take, in_a_hurry=in_a_hurry)
+    taking.attach(consumer, ["one", "two"], may_take, resumes_quickly=resumes_quickly)
     consumer.perform_pending_operations()
     return taking
 
@@ -59,7 +59,7 @@ def test_a_consumer_with_a_skipped_queue_polls_again_soon(consumer: Any) -> None
 
 
 def test_without_urgency_the_consumer_does_not_poll_often(consumer: Any) -> None:
-    attach_control(consumer, lambda queue: queue != "two", in_a_hurry=False)
+    attach_control(consumer, lambda queue: queue != "two", resumes_quickly=False)
 
     assert poll_interval_s(consumer) == USUAL_S
     assert not consumer.task_consumer.consuming_from("two")

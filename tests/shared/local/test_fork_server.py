@@ -162,7 +162,7 @@ def test_the_exit_code_of_a_forked_process_tells_its_end(start: Start, ending: s
 
 def test_a_forked_process_can_be_stopped_and_killed(start: Start) -> None:
     process = start("import signal; signal.pause()")
-    pid = process.begun() if isinstance(process, ForkedProcess) else process.pid
+    pid = process.wait_until_started() if isinstance(process, ForkedProcess) else process.pid
 
     os.kill(pid, signal.SIGSTOP)
     stat = Path(f"/proc/{pid}/stat")
@@ -182,7 +182,7 @@ def test_no_child_outlives_the_fork_server_and_its_pending_children_are_known_as
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
     with ForkServer([], ENVIRONMENT) as shared_fork_server, (tmp_path / "out").open("wb") as out:
         process = shared_fork_server.fork(command, ENVIRONMENT, out.fileno())
-        pid = process.begun()
+        pid = process.wait_until_started()
 
     assert process.wait(20) == -signal.SIGKILL
     wait_until(lambda: is_gone(pid), expected="the end of the child")
@@ -192,7 +192,7 @@ def test_an_orphaned_child_is_killed(shared_fork_server: ForkServer, tmp_path: P
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
     with (tmp_path / "out").open("wb") as out:
         process = shared_fork_server.fork(command, ENVIRONMENT, out.fileno())
-    pid = process.begun()
+    pid = process.wait_until_started()
 
     del process
 
@@ -221,7 +221,7 @@ def test_a_child_that_is_cancelled_before_its_begin_never_begins(tmp_path: Path)
         assert process.pid is None
         assert not (tmp_path / "begun").exists()
         with pytest.raises(ChildProcessError):
-            process.begun()
+            process.wait_until_started()
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,9 @@ def test_without_a_fork_server_processes_start_cold(tmp_path: Path) -> None:
 def test_a_child_that_reports_a_permanent_error_is_not_restarted(processes: Processes) -> None:
     processes.start(
         ChildSpec(
-            "bad", [sys.executable, "-c", "print('so it is'); raise SystemExit(2)"], hopeless=2
+            "bad",
+            [sys.executable, "-c", "print('so it is'); raise SystemExit(2)"],
+            fatal_exit_code=2,
         )
     )
 

