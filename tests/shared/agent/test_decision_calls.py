@@ -99,11 +99,11 @@ def test_wrong_twice_is_a_failure() -> None:
 
 
 def test_a_decision_next_to_other_calls_is_not_accepted_yet() -> None:
-    evaluation_id = a_tool("look", lambda _arguments: "it is sound")
+    look = a_tool("look", lambda _arguments: "it is sound")
     run = run_with_choices(
         tool_call_reply(("look", {"q": "x"}), ("choose", {"what": "a"})),
         choice_reply("b"),
-        tools=(evaluation_id,),
+        tools=(look,),
     )
     result = run.go()
 

@@ -261,12 +261,12 @@ def test_an_output_that_cannot_be_stored_is_the_models_mistake(output: str, cut:
 def test_no_call_of_a_refused_reply_is_run() -> None:
     ran: list[str] = []
 
-    def evaluation_id(arguments: dict[str, Any]) -> str:
+    def look(arguments: dict[str, Any]) -> str:
         ran.append(str(arguments["q"]))
         return "found"
 
     refused = replace(tool_call_reply(("look", {"q": "rust"})), stop_reason="refusal")
-    result = run_with_replies(refused, tools=(a_tool("look", evaluation_id),)).go()
+    result = run_with_replies(refused, tools=(a_tool("look", look),)).go()
 
     assert (result.stop_reason, ran) == (StopReason.REFUSED, [])
 

@@ -117,13 +117,13 @@ def test_the_number_of_concurrent_tool_calls_is_bounded() -> None:
 def test_of_thousands_of_calls_in_a_reply_the_first_run_and_each_has_a_result() -> None:
     ran = list[str]()
 
-    def evaluation_id(arguments: dict[str, Any]) -> str:
+    def look(arguments: dict[str, Any]) -> str:
         ran.append(arguments["q"])
         return "found"
 
     before = threading.active_count()
     reply = tool_call_reply(*(("look", {"q": str(n)}) for n in range(5_000)))
-    run = run_with_replies(reply, answer_reply(), tools=(a_tool("look", evaluation_id),))
+    run = run_with_replies(reply, answer_reply(), tools=(a_tool("look", look),))
     run.go()
 
     contents = [block["content"] for block in run.calls[-1].messages[-1]["content"]]

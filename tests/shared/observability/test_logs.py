@@ -76,9 +76,9 @@ def test_celerys_log_lines_about_a_message_name_its_job(log_stream: io.StringIO)
             "Task %(name)s[%(id)s] raised", data, extra={"data": data}
         )
 
-    handoff, evaluation_id = lines(log_stream)
+    handoff, look = lines(log_stream)
     assert (handoff["job_id"], handoff["handoff_id"]) == ("j-0123456789ab", "find.2")
-    assert (evaluation_id["job_id"], "handoff_id" in evaluation_id) == ("j-0123456789ab", False)
+    assert (look["job_id"], "handoff_id" in look) == ("j-0123456789ab", False)
 
 
 def test_a_released_message_is_no_failure_with_a_traceback(log_stream: io.StringIO) -> None:

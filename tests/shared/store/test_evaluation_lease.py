@@ -70,9 +70,9 @@ def test_an_evaluation_of_an_unknown_job_is_not_recorded(store: Store) -> None:
 
 
 def test_an_evaluation_that_begins_twice_counts_once(store: Store, job_id: JobId) -> None:
-    evaluation_id = store.evaluation_leases.at(job_id)
-    evaluation_id.begin()
-    evaluation_id.begin()
+    evaluation = store.evaluation_leases.at(job_id)
+    evaluation.begin()
+    evaluation.begin()
 
     assert count_unfinished_evaluations(store, job_id) == 1
 
@@ -108,8 +108,8 @@ def test_a_completed_evaluation_removes_itself_and_earlier_ones(
 
 
 def test_a_refused_commit_ends_no_evaluation(store: Store, job_id: JobId) -> None:
-    evaluation_id = store.evaluation_leases.at(job_id)
-    evaluation_id.begin()
+    evaluation = store.evaluation_leases.at(job_id)
+    evaluation.begin()
 
     with pytest.raises(VersionConflict):
         store.journal.commit(
@@ -117,7 +117,7 @@ def test_a_refused_commit_ends_no_evaluation(store: Store, job_id: JobId) -> Non
                 job_id=job_id,
                 expected=7,
                 events=[CancelRequested()],
-                evaluation_id=evaluation_id.name,
+                evaluation_id=evaluation.name,
             )
         )
 
@@ -125,7 +125,7 @@ def test_a_refused_commit_ends_no_evaluation(store: Store, job_id: JobId) -> Non
 
 
 def test_an_evaluation_continues_after_its_role_has_finished(store: Store, job_id: JobId) -> None:
-    evaluation_id, event = (
+    evaluation, event = (
         store.evaluation_leases.at(job_id),
         issued_event("judge.1", role="judge", group=None),
     )
@@ -136,7 +136,7 @@ def test_an_evaluation_continues_after_its_role_has_finished(store: Store, job_i
             HandoffId("judge.1"),
             event.handoff.digest,
             "supervisor:1",
-            evaluation_id=evaluation_id.name,
+            evaluation_id=evaluation.name,
         )
     )
     while_it_runs = count_unfinished_evaluations(store, job_id)
@@ -252,11 +252,11 @@ def test_a_long_evaluation_gives_signs_of_life(redis_url: str) -> None:
 
 
 def test_a_heartbeat_restores_no_removed_evaluation(store: Store, job_id: JobId) -> None:
-    evaluation_id = store.evaluation_leases.at(job_id)
-    evaluation_id.begin()
-    evaluation_id.interrupted()
+    evaluation = store.evaluation_leases.at(job_id)
+    evaluation.begin()
+    evaluation.interrupted()
 
-    store.connection.script("evaluate", *evaluation_id.heartbeat)
+    store.connection.script("evaluate", *evaluation.heartbeat)
 
     assert count_unfinished_evaluations(store, job_id) == 0
 

@@ -48,9 +48,9 @@ def test_a_redis_cluster_is_refused(tmp_path: Path) -> None:
     server.start()
     store = open_store(server.url, Settings())
     try:
-        for evaluation_id in (store.health.facts, store.health.refuse_a_cluster):
+        for look in (store.health.facts, store.health.refuse_a_cluster):
             with pytest.raises(UnusableRedis, match="Redis Cluster, which is not supported"):
-                evaluation_id()
+                look()
     finally:
         store.connection.close()
         server.kill()

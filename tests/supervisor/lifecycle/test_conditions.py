@@ -126,7 +126,7 @@ def test_a_step_with_a_skipped_and_a_failed_dependency_is_a_gap() -> None:
     plan = plan_with(
         {"refund": {"when": condition_of(IS_REFUND, "triage")}},
         triage="",
-        evaluation_id="",
+        look="",
         refund="triage",
         close="refund look",
     )

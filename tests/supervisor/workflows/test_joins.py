@@ -17,7 +17,7 @@ ONCE = "id: once, specialist: researcher, task: Look"
 
 
 def expanded_plan(folder: Path, join: str, lines: int = 10) -> Plan:
-    """Expand a workflow in which `write` waits for `once` and for this number of copies of `evaluation_id`."""
+    """Expand a workflow in which `write` waits for `once` and for this number of copies of `look`."""
     steps = f"{LOOK}\n{ONCE}\nid: write, specialist: writer, task: Write, depends_on: [look, once], join: {join}"
     return make_workflow(folder, steps).expand("?", lines=[f"line {n}" for n in range(lines)])
 

@@ -49,8 +49,8 @@ def test_every_field_of_a_workflow_file_is_read(tmp_path: Path) -> None:
         frozenset({ForEach.ROWS}),
         ("researcher", "writer"),
     )
-    evaluation_id, write = definition.expand("?", rows=[{"Order no.": "7"}]).steps
-    assert (evaluation_id.id, evaluation_id.task, evaluation_id.fallback) == (
+    look, write = definition.expand("?", rows=[{"Order no.": "7"}]).steps
+    assert (look.id, look.task, look.fallback) == (
         "look_0001",
         "Look at 7.\n\nThen stop.",
         DEFAULT_FALLBACK,

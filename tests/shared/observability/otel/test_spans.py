@@ -229,7 +229,7 @@ def test_without_a_store_only_the_place_in_the_callers_trace_is_lost() -> None:
     def away(_: JobId) -> StoredTrace:
         raise StoreUnavailable("away")
 
-    recorded.telemetry.reads(away)
+    recorded.telemetry.set_trace_reader(away)
     with recorded.telemetry.within(JOB):
         recorded.telemetry._tracer.start_span("published").end()
 

@@ -168,17 +168,17 @@ def test_a_change_of_the_plan_is_shown_with_its_reason() -> None:
         depends_on=(StepId("left"),),
     )
     repeat = Repeat(step=StepId("again"), earlier=StepId("left"))
-    evaluation_id = (
+    look = (
         issued("replanner", "replanner", group=None),
         *replanner_events(Patch(add=(step,), repeats=(repeat,), why="The code is sound.")),
     )
 
     assert (
-        last_line(*evaluation_id)
+        last_line(*look)
         == "replanner: config (ops) added; again not run, for it is what left was asked: The code is sound."
     )
     assert (
-        last_line(evaluation_id[0], *replanner_events(Patch(why="All is well.")))
+        last_line(look[0], *replanner_events(Patch(why="All is well.")))
         == "replanner: as it was: All is well."
     )
 

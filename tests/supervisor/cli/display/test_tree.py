@@ -76,10 +76,10 @@ def test_a_fact_checker_has_a_row_below_the_steps() -> None:
 
 def test_a_row_of_the_replanner_shows_its_change_and_the_new_steps() -> None:
     step = Step(id=StepId("config"), specialist="ops", task="Check the configuration.")
-    evaluation_id = replanner_events(Patch(add=(step,), drop=(StepId("both"),), why="-"))
+    look = replanner_events(Patch(add=(step,), drop=(StepId("both"),), why="-"))
     asked = PLANNER[0].model_copy(update={"mode": Mode.ADAPTIVE})
     view = view_of(
-        asked, *PLANNER[1:], issued("replanner", "replanner", group=None), *evaluation_id
+        asked, *PLANNER[1:], issued("replanner", "replanner", group=None), *look
     )
 
     assert "config (ops) added; both dropped: -" in row(view, "replanner")
