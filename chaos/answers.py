@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from handoff_queue.chaos.expected_handoffs import CHECKED, INSTEAD, step_of
-from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep, Says
+from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedOutcome, PlannedStep
 from handoff_queue.chaos.shapes import QUARRELS, Shape
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.testing import (
@@ -236,13 +236,13 @@ def _specialist_reply(job: PlannedJob, key: CallKey) -> Reply:
     if attempt <= len(step.attempts):
         outcome = step.attempts[attempt - 1]
     else:
-        outcome = Says.OK
+        outcome = PlannedOutcome.OK
     match outcome:
-        case Says.FAILED:
+        case PlannedOutcome.FAILED:
             return json_reply(
                 {**ENVELOPE, "status": "failed", "output": None, "problem": "It would not open."}
             )
-        case Says.NEEDS_INPUT:
+        case PlannedOutcome.NEEDS_INPUT:
             return json_reply(
                 {
                     **ENVELOPE,
@@ -251,7 +251,7 @@ def _specialist_reply(job: PlannedJob, key: CallKey) -> Reply:
                     "needs": "Which of the two is meant?",
                 }
             )
-        case Says.OK:
+        case PlannedOutcome.OK:
             output = DONE
             if attempt > 1:
                 output = MENDED.format(attempt)

@@ -37,7 +37,7 @@ _ROUND = re.compile(r"Judge the results of round (\d+)")
 
 
 @dataclass(slots=True)
-class Asked:
+class CallAttribution:
     """Attributes requests to calls, and remembers the requests to the replanner and the
     fact-checker.
     """

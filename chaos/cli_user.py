@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from handoff_queue.chaos.failpoint_cases import CLIENT, Case, Need
+from handoff_queue.chaos.failpoint_cases import CLIENT, Case, Trigger
 from handoff_queue.chaos.fleet import points_in
 from handoff_queue.chaos.handoff_system import Ours
 from handoff_queue.chaos.plan import SPECIALISTS, PlannedJob
@@ -42,10 +42,10 @@ Named = tuple[JobId, HandoffId]
 
 
 @dataclass(slots=True)
-class Errand:
+class CommandRun:
     """One command of the user, with its precondition. The user repeats it until it succeeds."""
 
-    on: Stage[Ours]
+    bed: Stage[Ours]
     case: Case
     jobs: Iterator[PlannedJob]
     job: PlannedJob | None = None
@@ -71,7 +71,7 @@ class Errand:
         if (code := self._command.poll()) is None:
             return False
         assert self.job is not None
-        is_over = code == 0 or self.job.name not in self.on.open
+        is_over = code == 0 or self.job.name not in self.bed.open
         if is_over and not is_tried:
             self.job, self._command, self._words, self._unread = None, None, [], None
         elif not is_over:
@@ -80,13 +80,13 @@ class Errand:
 
     def _prepared(self) -> list[str]:
         """Return the command line; empty if the precondition does not hold yet."""
-        match self.case.need:
-            case Need.SUBMIT:
+        match self.case.trigger:
+            case Trigger.SUBMIT:
                 self.job = self._next()
-                self.on.model.add([self.job])
-                self.on.system.ids[self.job.name] = job_id_for("default", self.job.name)
+                self.bed.model.add([self.job])
+                self.bed.system.ids[self.job.name] = job_id_for("default", self.job.name)
                 # a command that fails may have submitted the job
-                self.on.adopt(self.job)
+                self.bed.adopt(self.job)
                 return [
                     "submit",
                     self.job.request,
@@ -95,15 +95,15 @@ class Errand:
                     "--docs",
                     self._documents(),
                 ]
-            case Need.CANCEL:
+            case Trigger.CANCEL:
                 self.job = self.job or replace(self._next(), shape=Shape.CANCELLED)
-                if self.on.submit(self.job):
-                    return ["cancel", self.on.system.ids[self.job.name]]
+                if self.bed.submit(self.job):
+                    return ["cancel", self.bed.system.ids[self.job.name]]
                 return []
-            case Need.UNPAUSE:
-                self.on.system.client.pause(PAUSED)
+            case Trigger.UNPAUSE:
+                self.bed.system.client.pause(PAUSED)
                 self.job = self.job or self._next()
-                if self.on.submit(self.job):
+                if self.bed.submit(self.job):
                     return ["unpause", PAUSED]
                 return []
             case _:
@@ -114,9 +114,9 @@ class Errand:
         minute waits for a person.
         """
         if self._unread is None:
-            make_unreadable(self.on, before=self._age)
+            make_unreadable(self.bed, before=self._age)
             return []
-        letters = self.on.system.client.store.dead_letters.newest()
+        letters = self.bed.system.client.store.dead_letters.newest()
         letter = None
         for candidate in letters:
             if (named := handoff_in(candidate.body)) and named[:2] == self._unread:
@@ -131,8 +131,8 @@ class Errand:
 
     def _job_of(self, job_id: JobId) -> PlannedJob:
         """Return the job that a user submitted: this job or its ancestor."""
-        ids = self.on.system.ids
-        for job in self.on.jobs.values():
+        ids = self.bed.system.ids
+        for job in self.bed.jobs.values():
             for member in job.family:
                 if ids[member.name] == job_id:
                     return job
@@ -143,7 +143,7 @@ class Errand:
         may have been published again and claimed.
         """
         with translated_errors():
-            state, unread, held = self.on.fleet.connection.redis.hmget(
+            state, unread, held = self.bed.fleet.connection.redis.hmget(
                 keys.handoff(*named), "state", "unread", "held"
             )
         return state == b"issued" and bool(unread or held)
@@ -153,7 +153,7 @@ class Errand:
         handoff first, because Redis may be killed before it confirms the change.
         """
         self._unread = named
-        client = self.on.fleet.connection.redis
+        client = self.bed.fleet.connection.redis
         client.hset(keys.handoff(*named), "unread", int((time.time() - PATIENCE_S - 1) * 1000))
 
     def _next(self) -> PlannedJob:
@@ -164,7 +164,7 @@ class Errand:
         return replace(job, mode=Mode.TEAM)
 
     def _documents(self) -> str:
-        documents = self.on.fleet.folder / "documents"
+        documents = self.bed.fleet.folder / "documents"
         if not documents.exists():
             documents.mkdir()
             (documents / "note.md").write_text("# A note\n\nSo it is.\n")
@@ -175,10 +175,10 @@ class Errand:
         if is_tried:
             points = {}
         else:
-            points = {FAILPOINTS: str(points_in(self.on.fleet.folder, CLIENT))}
+            points = {FAILPOINTS: str(points_in(self.bed.fleet.folder, CLIENT))}
         environment = {
             **os.environ,
-            "HANDOFF_REDIS_URL": self.on.fleet.url,
+            "HANDOFF_REDIS_URL": self.bed.fleet.url,
             "HANDOFF_OFFLINE": "true",
             "HANDOFF_MODE": "team",
             **points,
@@ -194,7 +194,7 @@ class Errand:
 
 
 def make_unreadable(
-    on: Stage[Ours], *, to: str = "", before: Callable[[Named], None] = lambda _named: None
+    bed: Stage[Ours], *, to: str = "", before: Callable[[Named], None] = lambda _named: None
 ) -> Named | None:
     """Replace the message of a handoff by a message for a task that no process knows. Return
     the handoff. Return None if there is no message, or if the handoff belongs to no job of the
@@ -204,7 +204,7 @@ def make_unreadable(
         to: queue for the new message, if it is not to be the same queue.
         before: called with the handoff before the new message is published.
     """
-    client: Any = on.fleet.connection.redis
+    client: Any = bed.fleet.connection.redis
     with suppress(StoreError), translated_errors():
         if (caught := client.brpop(SPECIALISTS, timeout=CAUGHT_WITHIN_S)) is None:
             return None
@@ -212,10 +212,10 @@ def make_unreadable(
         message = json.loads(take_message(client, queue, caught[1]))
         message["headers"]["task"] += "@2"
         job_id, _, handoff_id = message["headers"]["id"].partition(":")
-        if job_id in on.system.ids.values():
+        if job_id in bed.system.ids.values():
             before((JobId(job_id), HandoffId(handoff_id)))
         ENQUEUE.run(client, enqueue_order(to or queue, [message], is_first=True))
-        if job_id in on.system.ids.values():
+        if job_id in bed.system.ids.values():
             return (JobId(job_id), HandoffId(handoff_id))
         return None
     return None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep, Says
+from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedOutcome, PlannedStep
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE
@@ -132,7 +132,7 @@ def _steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
             turns = _turns_of(step, number)
             yield PlannedHandoff(attempt, frozenset(before), turns, end, is_needed)
             before = {attempt}
-            if outcome is Says.NEEDS_INPUT:
+            if outcome is PlannedOutcome.NEEDS_INPUT:
                 answer = resolver_of(job)
                 yield PlannedHandoff(answer, frozenset(before))
                 helpers = (helper.last for helper in job.steps if helper.helps == step.id)

@@ -39,7 +39,7 @@ _SPENT = frozenset(reason.value for reason in BUDGETS)
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class JobRecord:
     """The store's record of one job at the end of the run. Times are Unix seconds."""
 
     status: str
@@ -87,36 +87,38 @@ class Story:
         return self.reason.startswith(FROZE)
 
 
-NO_STORY = Story("")
+NO_STORY = JobRecord("")
 
 
-def wrong_end(job: PlannedJob, stories: Mapping[str, Story]) -> str:
+def wrong_end(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> str:
     """Return the deviation from the expected end; '' if there is none.
 
     Args:
-        stories: records by job's name, including the job's children and its parent.
+        job_records: records by job's name, including the job's children and its parent.
     """
-    story = stories[job.name]
+    job_record = job_records[job.name]
     if job.shape in (Shape.CANCELLED, Shape.CALLED_OFF) and not job.parent:
-        is_right = (story.status, story.reason) == ("cancelled", CANCELLED_BY_USER)
+        is_right = (job_record.status, job_record.reason) == ("cancelled", CANCELLED_BY_USER)
         return "" if is_right else "not cancelled"
-    if story.is_not_looked_at_any_more:
-        is_right = story.status == "failed"
-        return "" if is_right else f"{story.status}, though nobody looks at it any more"
-    if story.status == "cancelled":
-        return "" if _may_be_cancelled(job, stories) else "cancelled, though somebody waits for it"
-    killed = story.broken_off(TOO_MANY_CLAIMS)
-    cut = killed | _not_whole_below(job, stories)
+    if job_record.is_not_looked_at_any_more:
+        is_right = job_record.status == "failed"
+        return "" if is_right else f"{job_record.status}, though nobody looks at it any more"
+    if job_record.status == "cancelled":
+        return (
+            "" if _may_be_cancelled(job, job_records) else "cancelled, though somebody waits for it"
+        )
+    killed = job_record.broken_off(TOO_MANY_CLAIMS)
+    cut = killed | _not_whole_below(job, job_records)
     if _may_be_spent(job):
-        cut |= story.broken_off(*_SPENT)
-    wrong = _wrong_handoff(job, stories, cut) or _wrong_join(job, story, killed)
-    return wrong or _wrong_reason(job, story, killed) or _wrong_status(job, story, cut)
+        cut |= job_record.broken_off(*_SPENT)
+    wrong = _wrong_handoff(job, job_records, cut) or _wrong_join(job, job_record, killed)
+    return wrong or _wrong_reason(job, job_record, killed) or _wrong_status(job, job_record, cut)
 
 
-def _may_be_cancelled(job: PlannedJob, stories: Mapping[str, Story]) -> bool:
+def _may_be_cancelled(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> bool:
     """Return whether the job is a child whose parent has ended, or has abandoned its step."""
-    above = stories.get(job.parent, NO_STORY)
-    return stories[job.name].reason.endswith(NOT_WAITED_FOR) and (
+    above = job_records.get(job.parent, NO_STORY)
+    return job_records[job.name].reason.endswith(NOT_WAITED_FOR) and (
         bool(above.ended_at) or _handoff_above(job) in above.given_up_at
     )
 
@@ -140,20 +142,20 @@ def _below(job: PlannedJob) -> dict[str, PlannedJob]:
     return teams
 
 
-def _not_whole_below(job: PlannedJob, stories: Mapping[str, Story]) -> set[str]:
+def _not_whole_below(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> set[str]:
     """Return the handoffs that children did in part or not at all. The checks of the children
     decide whether that is permitted.
     """
     handoffs: set[str] = set()
     for handoff, child in _below(job).items():
-        end = stories[job.name].results.get(handoff)
-        child_status = stories.get(child.name, NO_STORY).status
+        end = job_records[job.name].results.get(handoff)
+        child_status = job_records.get(child.name, NO_STORY).status
         if end and end.status in ("partial", "failed") and end.status == child_status:
             handoffs.add(handoff)
     return handoffs
 
 
-def _wrong_handoff(job: PlannedJob, stories: Mapping[str, Story], cut: set[str]) -> str:
+def _wrong_handoff(job: PlannedJob, job_records: Mapping[str, JobRecord], cut: set[str]) -> str:
     """Return the first handoff with a wrong end, or which was not planned; '' if there is
     none.
 
@@ -161,21 +163,21 @@ def _wrong_handoff(job: PlannedJob, stories: Mapping[str, Story], cut: set[str])
         cut: handoffs that ended early for a permitted reason. Handoffs that depend on them are
             excused.
     """
-    story, course, below = stories[job.name], course_of(job), _below(job)
+    job_record, course, below = job_records[job.name], course_of(job), _below(job)
     excused = hanging_on(job, cut)
     reasons = {OK.stop_reason, TOO_MANY_CLAIMS, *(_SPENT if _may_be_spent(job) else ())}
     needed: set[str] = set()
     for expected in course.values():
         if expected.is_needed and not expected.instead_of:
             needed.add(expected.id)
-    for handoff in sorted(needed | story.results.keys()):
-        end, planned = story.results.get(handoff), course.get(handoff)
-        if planned is None or not story.is_there(planned):
+    for handoff in sorted(needed | job_record.results.keys()):
+        end, planned = job_record.results.get(handoff), course.get(handoff)
+        if planned is None or not job_record.is_there(planned):
             return f"{handoff}: nothing of the sort was planned"
         if (
             end == OK
             and handoff in below
-            and stories.get(below[handoff].name, NO_STORY).status != OK.status
+            and job_records.get(below[handoff].name, NO_STORY).status != OK.status
         ):
             return f"{handoff}: ok, and its team is not"
         is_excused = handoff in excused and (
@@ -186,18 +188,18 @@ def _wrong_handoff(job: PlannedJob, stories: Mapping[str, Story], cut: set[str])
     return ""
 
 
-def _wrong_join(job: PlannedJob, story: Story, killed: set[str]) -> str:
+def _wrong_join(job: PlannedJob, job_record: JobRecord, killed: set[str]) -> str:
     """Return a fault of a join, or ''. A step that began must have had enough results, and
     each dependency without a result must have been abandoned or killed.
     """
     for step in job.steps:
-        if step.enough is None or f"{step.id}.1" not in story.results:
+        if step.enough is None or f"{step.id}.1" not in job_record.results:
             continue
         parts = set(_first_attempts(step))
-        there = parts & story.results.keys()
+        there = parts & job_record.results.keys()
         if len(there) < step.enough:
             return f"{step.id} began with {len(there)} results, and {step.enough} are enough"
-        if unexplained := parts - there - story.given_up_at.keys() - killed:
+        if unexplained := parts - there - job_record.given_up_at.keys() - killed:
             return f"{', '.join(sorted(unexplained))}: no result, and not given up"
     return ""
 
@@ -207,9 +209,11 @@ def _first_attempts(step: PlannedStep) -> list[str]:
     return [f"{dependency}.1" for dependency in step.after]
 
 
-def _wrong_reason(job: PlannedJob, story: Story, killed: set[str]) -> str:
+def _wrong_reason(job: PlannedJob, job_record: JobRecord, killed: set[str]) -> str:
     """Return a fault of the reason of the job's end, as far as it is about budgets, or ''."""
-    is_spent = story.reason.startswith((SPENT, SPENT_ABOVE, SHARE_SPENT) if job.parent else SPENT)
+    is_spent = job_record.reason.startswith(
+        (SPENT, SPENT_ABOVE, SHARE_SPENT) if job.parent else SPENT
+    )
     if not is_spent and job.is_tight and _spends(job, killed):
         return "its budget should have ended it"
     if is_spent and not _may_be_spent(job):
@@ -217,30 +221,36 @@ def _wrong_reason(job: PlannedJob, story: Story, killed: set[str]) -> str:
     return ""
 
 
-def _wrong_status(job: PlannedJob, story: Story, cut: set[str]) -> str:
+def _wrong_status(job: PlannedJob, job_record: JobRecord, cut: set[str]) -> str:
     """Return a fault of the job's status, or ''."""
     if not cut:
         planned = "ok"
         for step in job.steps:
-            if step.enough and not story.results.keys() >= set(_first_attempts(step)):
+            if step.enough and not job_record.results.keys() >= set(_first_attempts(step)):
                 planned = "partial"
-        if story.status == planned:
+        if job_record.status == planned:
             return ""
-        return f"{story.status}, though every handoff is as planned"
-    if story.status == "ok" and job.is_planned and story.has_come_to_nothing(last_plan_of(job)):
+        return f"{job_record.status}, though every handoff is as planned"
+    if (
+        job_record.status == "ok"
+        and job.is_planned
+        and job_record.has_come_to_nothing(last_plan_of(job))
+    ):
         return "ok, though it was planned by code"
-    if story.status == "ok" and any(handoff_id.startswith(f"{FACT_GATE}.") for handoff_id in cut):
+    if job_record.status == "ok" and any(
+        handoff_id.startswith(f"{FACT_GATE}.") for handoff_id in cut
+    ):
         return "ok, though nobody has looked at its facts"
-    has_answer = any(_is_usable(job, handoff, end) for handoff, end in story.results.items())
+    has_answer = any(_is_usable(job, handoff, end) for handoff, end in job_record.results.items())
     if not has_answer:
         allowed = {"failed"}
     elif job.is_tight:
         allowed = {"partial"}
     else:
         allowed = {"partial", "ok"}
-    if story.status in allowed:
+    if job_record.status in allowed:
         return ""
-    return f"{story.status}, and {'something' if has_answer else 'nothing'} was usable"
+    return f"{job_record.status}, and {'something' if has_answer else 'nothing'} was usable"
 
 
 def _is_usable(job: PlannedJob, handoff: str, end: Ended) -> bool:

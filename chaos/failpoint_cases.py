@@ -20,7 +20,7 @@ CLIENT = "client"
 """A client's process that submits or cancels a job: `handoff submit` and `handoff cancel`."""
 
 
-class Blow(StrEnum):
+class Action(StrEnum):
     """Action at a point."""
 
     KILL = "kill"
@@ -30,7 +30,7 @@ class Blow(StrEnum):
     """Stop the process until its lease has expired, and then let it continue."""
 
 
-class Need(StrEnum):
+class Trigger(StrEnum):
     """Action that makes a process reach the point, in addition to running jobs."""
 
     NOTHING = ""
@@ -48,17 +48,17 @@ class Need(StrEnum):
     @property
     def is_met_by_jobs(self) -> bool:
         """Return whether running jobs reach the point any number of times."""
-        return self in (Need.NOTHING, Need.CROWD, Need.REFUSED)
+        return self in (Trigger.NOTHING, Trigger.CROWD, Trigger.REFUSED)
 
     @property
     def is_met_often(self) -> bool:
         """Return whether processes reach the point often, so that a case may also kill Redis there."""
-        return self.is_met_by_jobs or self in (Need.UNREAD, Need.STUMBLE)
+        return self.is_met_by_jobs or self in (Trigger.UNREAD, Trigger.STUMBLE)
 
     @property
     def is_a_command(self) -> bool:
         """Return whether a user's command reaches the point."""
-        return self in (Need.SUBMIT, Need.CANCEL, Need.UNPAUSE, Need.REQUEUE)
+        return self in (Trigger.SUBMIT, Trigger.CANCEL, Trigger.UNPAUSE, Trigger.REQUEUE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,34 +67,34 @@ class Case:
 
     kind: str
     point: str
-    blow: Blow
-    need: Need = Need.NOTHING
+    action: Action
+    trigger: Trigger = Trigger.NOTHING
 
     def __str__(self) -> str:
-        return f"{self.blow} at {self.point} of a {self.kind}"
+        return f"{self.action} at {self.point} of a {self.kind}"
 
 
-SCRIPTS: dict[str, dict[str, Need]] = {
-    "claim": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
-    "turn": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
-    "renew": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
-    "finish": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
-    "release": {WORKER: Need.END, SUPERVISOR: Need.END},
-    "commit": {SUPERVISOR: Need.NOTHING, CLIENT: Need.SUBMIT},
-    "set_due": {SUPERVISOR: Need.NOTHING},
-    "evaluate": {SUPERVISOR: Need.NOTHING},
-    "queue_role": {SUPERVISOR: Need.CROWD},
-    "mark_sent": {SUPERVISOR: Need.CROWD},
-    "sweep": {SUPERVISOR: Need.NOTHING},
-    "append": {CLIENT: Need.CANCEL},
-    "extend_ttl": {CLIENT: Need.SUBMIT},
-    "report_limits": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
-    "defer": {WORKER: Need.REFUSED, SUPERVISOR: Need.REFUSED},
-    "unpause": {CLIENT: Need.UNPAUSE},
-    "set_caps": {SUPERVISOR: Need.END},
-    "keep_unread": {WORKER: Need.UNREAD, SUPERVISOR: Need.UNREAD},
-    "requeue_letter": {CLIENT: Need.REQUEUE},
-    "record_failure": {SUPERVISOR: Need.STUMBLE},
+SCRIPTS: dict[str, dict[str, Trigger]] = {
+    "claim": {WORKER: Trigger.NOTHING, SUPERVISOR: Trigger.NOTHING},
+    "turn": {WORKER: Trigger.NOTHING, SUPERVISOR: Trigger.NOTHING},
+    "renew": {WORKER: Trigger.NOTHING, SUPERVISOR: Trigger.NOTHING},
+    "finish": {WORKER: Trigger.NOTHING, SUPERVISOR: Trigger.NOTHING},
+    "release": {WORKER: Trigger.END, SUPERVISOR: Trigger.END},
+    "commit": {SUPERVISOR: Trigger.NOTHING, CLIENT: Trigger.SUBMIT},
+    "set_due": {SUPERVISOR: Trigger.NOTHING},
+    "evaluate": {SUPERVISOR: Trigger.NOTHING},
+    "queue_role": {SUPERVISOR: Trigger.CROWD},
+    "mark_sent": {SUPERVISOR: Trigger.CROWD},
+    "sweep": {SUPERVISOR: Trigger.NOTHING},
+    "append": {CLIENT: Trigger.CANCEL},
+    "extend_ttl": {CLIENT: Trigger.SUBMIT},
+    "report_limits": {WORKER: Trigger.NOTHING, SUPERVISOR: Trigger.NOTHING},
+    "defer": {WORKER: Trigger.REFUSED, SUPERVISOR: Trigger.REFUSED},
+    "unpause": {CLIENT: Trigger.UNPAUSE},
+    "set_caps": {SUPERVISOR: Trigger.END},
+    "keep_unread": {WORKER: Trigger.UNREAD, SUPERVISOR: Trigger.UNREAD},
+    "requeue_letter": {CLIENT: Trigger.REQUEUE},
+    "record_failure": {SUPERVISOR: Trigger.STUMBLE},
 }
 """Scripts of the store by kind of process, with the needed action."""
 UNTRIED = {
@@ -111,20 +111,24 @@ UNTRIED = {
     "purge": "an operator drops messages on purpose",
 }
 """Scripts without failpoints, and why."""
-PUBLISHES: dict[str, dict[str, Need]] = {
-    "group": {SUPERVISOR: Need.NOTHING},
-    SUPERVISOR_QUEUE: {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING, CLIENT: Need.CANCEL},
-    SUBMISSIONS_QUEUE: {SUPERVISOR: Need.LOSE, CLIENT: Need.SUBMIT},
-    ROLES_QUEUE: {SUPERVISOR: Need.CROWD},
+PUBLISHES: dict[str, dict[str, Trigger]] = {
+    "group": {SUPERVISOR: Trigger.NOTHING},
+    SUPERVISOR_QUEUE: {
+        WORKER: Trigger.NOTHING,
+        SUPERVISOR: Trigger.NOTHING,
+        CLIENT: Trigger.CANCEL,
+    },
+    SUBMISSIONS_QUEUE: {SUPERVISOR: Trigger.LOSE, CLIENT: Trigger.SUBMIT},
+    ROLES_QUEUE: {SUPERVISOR: Trigger.CROWD},
 }
 """Published messages by kind of process: to a queue, or a group of handoffs to the
 specialists' queues. A worker's wake-ups are the bodies of chords.
 """
-OTHERS: dict[str, dict[str, Need]] = {
-    "ack": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
-    "requeue": {WORKER: Need.END},
-    "take": {WORKER: Need.CROWD, SUPERVISOR: Need.CROWD},
-    "chord.part": {WORKER: Need.NOTHING},
+OTHERS: dict[str, dict[str, Trigger]] = {
+    "ack": {WORKER: Trigger.NOTHING, SUPERVISOR: Trigger.NOTHING},
+    "requeue": {WORKER: Trigger.END},
+    "take": {WORKER: Trigger.CROWD, SUPERVISOR: Trigger.CROWD},
+    "chord.part": {WORKER: Trigger.NOTHING},
 }
 
 
@@ -146,12 +150,12 @@ def cases() -> list[Case]:
     return sorted(
         _cases(),
         key=lambda case: (
-            case.need.is_met_by_jobs,
-            case.need,
-            case.blow is Blow.REDIS,
+            case.trigger.is_met_by_jobs,
+            case.trigger,
+            case.action is Action.REDIS,
             case.point,
             case.kind,
-            case.blow,
+            case.action,
         ),
     )
 
@@ -160,21 +164,21 @@ def _cases() -> Iterator[Case]:
     for script in STOPPED_BEFORE:
         for kind in (WORKER, SUPERVISOR):
             if kind in SCRIPTS[script]:
-                yield Case(kind, f"script.{script}.{BEFORE}", Blow.STOP)
+                yield Case(kind, f"script.{script}.{BEFORE}", Action.STOP)
     for prefix, table in (("script.", SCRIPTS), ("publish.", PUBLISHES), ("", OTHERS)):
         for name, kinds in table.items():
-            for kind, need in kinds.items():
-                yield from _of(f"{prefix}{name}", kind, need)
+            for kind, trigger in kinds.items():
+                yield from _of(f"{prefix}{name}", kind, trigger)
 
 
-def _of(name: str, kind: str, need: Need) -> Iterator[Case]:
-    yield Case(kind, f"{name}.{BEFORE}", Blow.KILL, need)
-    yield Case(kind, f"{name}.{AFTER}", Blow.KILL, need)
+def _of(name: str, kind: str, trigger: Trigger) -> Iterator[Case]:
+    yield Case(kind, f"{name}.{BEFORE}", Action.KILL, trigger)
+    yield Case(kind, f"{name}.{AFTER}", Action.KILL, trigger)
     if name == "publish.group":  # a lost answer is the same as a group that is published in part
-        yield Case(kind, f"{name}.{MIDDLE}", Blow.KILL, need)
+        yield Case(kind, f"{name}.{MIDDLE}", Action.KILL, trigger)
     elif name != "chord.part":  # several requests, so no single answer can be lost
-        yield Case(kind, f"{name}.{AFTER}", Blow.DROP, need)
-    if kind != CLIENT and need.is_met_often and name != "chord.part":
-        yield Case(kind, f"{name}.{AFTER}", Blow.REDIS, need)
+        yield Case(kind, f"{name}.{AFTER}", Action.DROP, trigger)
+    if kind != CLIENT and trigger.is_met_often and name != "chord.part":
+        yield Case(kind, f"{name}.{AFTER}", Action.REDIS, trigger)
         if name.startswith("script."):
-            yield Case(kind, f"{name}.{BEFORE}", Blow.REDIS, need)
+            yield Case(kind, f"{name}.{BEFORE}", Action.REDIS, trigger)

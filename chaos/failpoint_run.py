@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from handoff_queue.chaos.cli_user import Errand, make_unreadable
-from handoff_queue.chaos.failpoint_cases import CLIENT, Blow, Case, Need
+from handoff_queue.chaos.cli_user import CommandRun, make_unreadable
+from handoff_queue.chaos.failpoint_cases import CLIENT, Action, Case, Trigger
 from handoff_queue.chaos.fleet import REDIS, SUPERVISOR, WORKER, arm, points_in
 from handoff_queue.chaos.handoff_system import Ours
 from handoff_queue.chaos.job_generator import Draw, jobs_of
@@ -22,7 +22,7 @@ from handoff_queue.chaos.process_pauses import Stops
 from handoff_queue.chaos.queue_messages import delete_queue
 from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.system import System
-from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Stage, Tell
+from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Progress, Stage
 from handoff_queue.shared.observability.failpoints import BEFORE
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError
@@ -54,7 +54,7 @@ class Armed:
     case: Case
     since: float
     """Time of the arming, in seconds of a monotonic clock."""
-    errand: Errand | None = None
+    command_run: CommandRun | None = None
     """Command of the user during the case."""
     is_tried: bool = False
     """True after a process reached the point, or after it was given up."""
@@ -66,9 +66,9 @@ class Trial:
     unreached points.
     """
 
-    on: Stage[System]
+    bed: Stage[System]
     seed: int
-    tell: Tell
+    tell: Progress
     draw: Draw
     here: Stage[Ours] | None = None
     """The test bed, if it has this system: only here can a case type commands and forge messages."""
@@ -83,13 +83,13 @@ class Trial:
 
     def run(self, cases: Sequence[Case]) -> None:
         """Try all cases, several at once."""
-        points_in(self.on.fleet.folder, CLIENT).mkdir(parents=True, exist_ok=True)
+        points_in(self.bed.fleet.folder, CLIENT).mkdir(parents=True, exist_ok=True)
         self._jobs = _endless(self.seed, self.draw)
         self._stops = Stops(self.strikes)
         self._dice = random.Random(f"{self.seed} trial")  # noqa: S311 - a seed is the point
         waiting, told_at = list(cases), time.monotonic()
         while waiting or self._armed or self._stops.targets:
-            if len(self.on.open) < (CROWD if self._needs(Need.CROWD) else JOBS_AT_ONCE):
+            if len(self.bed.open) < (CROWD if self._needs(Trigger.CROWD) else JOBS_AT_ONCE):
                 self._submit()
             if case := self._next(waiting):
                 waiting.remove(case)
@@ -97,7 +97,7 @@ class Trial:
             self._nudge()
             self._stops.wake(only_due=True)
             self._armed = [armed for armed in self._armed if not self._is_over(armed)]
-            self.on.look()
+            self.bed.observe()
             if time.monotonic() - told_at > 10:
                 told_at = time.monotonic()
                 self.tell(
@@ -112,11 +112,11 @@ class Trial:
         armed = [each.case for each in self._armed]
         armed_of_kind = Counter(case.kind for case in armed)
         in_fleet = armed_of_kind[WORKER] + armed_of_kind[SUPERVISOR]
-        if in_fleet >= ARMED_AT_ONCE or not self.on.fleet.is_ready(REDIS):
+        if in_fleet >= ARMED_AT_ONCE or not self.bed.fleet.is_ready(REDIS):
             return None
         spare = {CLIENT: 1}
         for kind in (WORKER, SUPERVISOR):
-            spare[kind] = len(self.on.fleet.ready(kind)) - 1 - armed_of_kind[kind]
+            spare[kind] = len(self.bed.fleet.ready(kind)) - 1 - armed_of_kind[kind]
         for case in waiting:
             is_blocked = any(_exclude_each_other(case, other) for other in armed)
             if not is_blocked and spare[case.kind] > 0:
@@ -132,47 +132,47 @@ class Trial:
 
     def _submit(self) -> None:
         """Submit the next job, or the last one again if Redis did not confirm it."""
-        if self._needs(Need.REFUSED):
+        if self._needs(Trigger.REFUSED):
             share = OFTEN
         else:
             share = TROUBLE_SHARE
         self._next_job = self._next_job or replace(next(self._jobs), trouble_share=share)
-        if self.on.submit(self._next_job):
+        if self.bed.submit(self._next_job):
             self._next_job = None
 
     def _arm(self, case: Case) -> None:
-        if case.blow is Blow.REDIS:
-            order = f"kill {self.on.fleet.look()[REDIS]}"
+        if case.action is Action.REDIS:
+            order = f"kill {self.bed.fleet.look()[REDIS]}"
         else:
-            order = case.blow.value
-        folder = self.on.fleet.points(case.kind)
+            order = case.action.value
+        folder = self.bed.fleet.points(case.kind)
         for reached in folder.glob(f"{case.point}@*"):  # left by an earlier case at this point
             reached.unlink()
         arm(folder, case.point, order)
-        errand = None
-        if case.need.is_a_command:
-            errand = Errand(self._here, case, self._jobs)
-        self._armed.append(Armed(case, time.monotonic(), errand))
+        command_run = None
+        if case.trigger.is_a_command:
+            command_run = CommandRun(self._here, case, self._jobs)
+        self._armed.append(Armed(case, time.monotonic(), command_run))
 
     def _is_over(self, armed: Armed) -> bool:
         """Check an armed case. Return whether it and its command are complete."""
         if not armed.is_tried:
             self._check(armed)
-        if armed.errand is None:
+        if armed.command_run is None:
             return armed.is_tried
-        return armed.errand.go_on(is_tried=armed.is_tried)
+        return armed.command_run.go_on(is_tried=armed.is_tried)
 
     def _check(self, armed: Armed) -> None:
         """Record the strike if a process has reached the point. Give up the point after
         `GIVEN_UP_AFTER_S`.
         """
-        folder, case = self.on.fleet.points(armed.case.kind), armed.case
+        folder, case = self.bed.fleet.points(armed.case.kind), armed.case
         reached = next(folder.glob(f"{case.point}@*"), None)
         if reached is not None:
             armed.is_tried = True
             pid = int(reached.name.partition("@")[2])
             strike = self._strike(case, pid, reached.stat().st_ctime)
-            if case.blow is Blow.STOP:
+            if case.action is Action.STOP:
                 self._stops.add(pid, strike)
             else:
                 self.strikes.append(strike)
@@ -186,21 +186,21 @@ class Trial:
         if case.kind == CLIENT:
             name = case.kind
         else:
-            name = self.on.fleet.name_of(pid)
-        match case.blow:
-            case Blow.REDIS:
+            name = self.bed.fleet.name_of(pid)
+        match case.action:
+            case Action.REDIS:
                 return Strike(Fault.KILL_REDIS, EVERYBODY, at, f"{case.point} of {name}")
-            case Blow.DROP:
+            case Action.DROP:
                 return Strike(Fault.DROP, name, at, case.point)
-            case Blow.STOP:
+            case Action.STOP:
                 return Strike(
                     Fault.STOP,
                     name,
                     at,
                     case.point,
-                    lasts_s=self.on.fleet.size.lease_s * STOPPED_LEASES,
+                    lasts_s=self.bed.fleet.size.lease_s * STOPPED_LEASES,
                 )
-            case Blow.KILL:
+            case Action.KILL:
                 return Strike(
                     Fault.KILL_SUPERVISOR if case.kind == SUPERVISOR else Fault.KILL_WORKER,
                     name,
@@ -208,25 +208,27 @@ class Trial:
                     case.point,
                 )
 
-    def _needs(self, need: Need) -> bool:
-        return any(armed.case.need is need for armed in self._armed)
+    def _needs(self, trigger: Trigger) -> bool:
+        return any(armed.case.trigger is trigger for armed in self._armed)
 
     def _nudge(self) -> None:
         """Do what makes processes reach the armed points, if jobs alone do not."""
-        needs: dict[Need, str] = {}
+        triggers: dict[Trigger, str] = {}
         for armed in self._armed:
-            needs[armed.case.need] = armed.case.kind
-        if Need.LOSE in needs:
+            triggers[armed.case.trigger] = armed.case.kind
+        if Trigger.LOSE in triggers:
             with suppress(StoreError), translated_errors():
-                delete_queue(self.on.fleet.connection.redis, SUBMISSIONS_QUEUE)
-        if Need.END in needs and time.monotonic() - self._nudged_at > NUDGE_EVERY_S:
+                delete_queue(self.bed.fleet.connection.redis, SUBMISSIONS_QUEUE)
+        if Trigger.END in triggers and time.monotonic() - self._nudged_at > NUDGE_EVERY_S:
             self._nudged_at = time.monotonic()
-            name = self._dice.choice([*sorted(self.on.fleet.ready(needs[Need.END])), ""])
-            if name and self.on.fleet.signal(name, signal.SIGTERM):
+            name = self._dice.choice([*sorted(self.bed.fleet.ready(triggers[Trigger.END])), ""])
+            if name and self.bed.fleet.signal(name, signal.SIGTERM):
                 self.strikes.append(Strike(Fault.END, name, time.time()))
-        if Need.UNREAD in needs:
-            make_unreadable(self._here, to="" if needs[Need.UNREAD] == WORKER else SUPERVISOR_QUEUE)
-        self._stumble(is_needed=Need.STUMBLE in needs)
+        if Trigger.UNREAD in triggers:
+            make_unreadable(
+                self._here, to="" if triggers[Trigger.UNREAD] == WORKER else SUPERVISOR_QUEUE
+            )
+        self._stumble(is_needed=Trigger.STUMBLE in triggers)
 
     def _stumble(self, *, is_needed: bool) -> None:
         """Make a supervisor raise an internal error as long as an armed case needs it. Do
@@ -235,7 +237,7 @@ class Trial:
         for armed in self._armed:
             if (armed.case.kind, armed.case.point) == (SUPERVISOR, STUMBLES_AT):
                 return
-        points = self.on.fleet.points(SUPERVISOR)
+        points = self.bed.fleet.points(SUPERVISOR)
         if is_needed:
             arm(points, STUMBLES_AT, "defect")
         else:
@@ -248,9 +250,9 @@ def _exclude_each_other(case: Case, other: Case) -> bool:
     """
     if (case.kind, case.point) == (other.kind, other.point):
         return True
-    if case.need is other.need and not case.need.is_met_by_jobs:
+    if case.trigger is other.trigger and not case.trigger.is_met_by_jobs:
         return True
-    return case.blow is Blow.REDIS and other.blow is Blow.REDIS
+    return case.action is Action.REDIS and other.action is Action.REDIS
 
 
 def _endless(seed: int, draw: Draw) -> Iterator[PlannedJob]:

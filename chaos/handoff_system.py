@@ -10,7 +10,7 @@ from math import inf
 from typing import TypeVar
 
 from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, course_of
-from handoff_queue.chaos.expected_outcomes import NO_STORY, Story
+from handoff_queue.chaos.expected_outcomes import NO_STORY, JobRecord
 from handoff_queue.chaos.fleet import RETENTION_S, SUPERVISOR, WORKER, Fleet, Member, Size
 from handoff_queue.chaos.job_generator import EVERYTHING, workflow_of
 from handoff_queue.chaos.plan import FACT_CHECKER, CallKey, PlannedJob
@@ -181,7 +181,7 @@ class Ours:
                 holders[whose] = (pid, int(claims))
         return holders
 
-    def story(self, name: str) -> Story:
+    def job_record(self, name: str) -> JobRecord:
         job_id = self.ids[name]
         events = self.client.store.journal.read(job_id)
         if not events:
@@ -204,7 +204,7 @@ class Ours:
             notes = self.client.result(job_id).notes
         stop_reasons = sorted({end.stop_reason for end in results.values()})
         cancels = _of(events, CancelRequested)
-        return Story(
+        return JobRecord(
             status=status,
             submitted_at=events[0].at,
             ended_at=tuple(at for at, _ in ends),

@@ -13,12 +13,12 @@ from itertools import pairwise
 from math import inf
 
 from handoff_queue.chaos.expected_handoffs import course_of, keys_of
-from handoff_queue.chaos.expected_outcomes import NO_STORY, TOO_MANY_CLAIMS, Story, wrong_end
+from handoff_queue.chaos.expected_outcomes import NO_STORY, TOO_MANY_CLAIMS, JobRecord, wrong_end
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.chaos.spending import overruns_of
 from handoff_queue.chaos.strikes import Fault, Strike
-from handoff_queue.chaos.unwanted_calls import Air, Held, Quiet, strikes_at
+from handoff_queue.chaos.unwanted_calls import CallsInFlight, SeenClaim, UnneededPeriods, strikes_at
 from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.types.job_options import Mode
 
@@ -41,14 +41,14 @@ class Recovery:
 
 
 @dataclass(frozen=True)
-class Books:
+class RunRecords:
     """Records of a run."""
 
     jobs: Sequence[PlannedJob]
     """Jobs that users submitted; `everyone` adds their children."""
     calls: Sequence[Call]
     strikes: Sequence[Strike]
-    stories: Mapping[str, Story]
+    job_records: Mapping[str, JobRecord]
     """Records by job's name, including children."""
     lease_s: float
     left_behind: Sequence[str] = ()
@@ -58,7 +58,7 @@ class Books:
     """Other planned actions that did not happen."""
     stored_at: Mapping[CallKey, float] = field(default_factory=dict)
     """Time at which the store was first seen with the reply to a call."""
-    held: Mapping[Handoff, Sequence[Held]] = field(default_factory=dict)
+    held: Mapping[Handoff, Sequence[SeenClaim]] = field(default_factory=dict)
     """The claims of each handoff, in order."""
     absent: Mapping[str, str] = field(default_factory=dict)
     """Promises and faults that the system does not have: name in the report -> reason."""
@@ -78,7 +78,7 @@ class Books:
         planned_jobs: list[PlannedJob] = []
         for job in self.jobs:
             for member in job.family:
-                if member is job or self.stories.get(member.name, NO_STORY).status:
+                if member is job or self.job_records.get(member.name, NO_STORY).status:
                     planned_jobs.append(member)
         return planned_jobs
 
@@ -87,7 +87,7 @@ class Books:
         """Number of users' jobs that have ended."""
         total = 0
         for job in self.jobs:
-            total += bool(self.stories[job.name].ended_at)
+            total += bool(self.job_records[job.name].ended_at)
         return total
 
     @property
@@ -106,21 +106,23 @@ class Books:
         """Jobs that have not ended."""
         names: list[str] = []
         for job in self.everyone:
-            if not self.stories[job.name].ended_at:
+            if not self.job_records[job.name].ended_at:
                 names.append(job.name)
         return names
 
     @property
     def ended_twice(self) -> list[str]:
         """Jobs whose journal has more than one end."""
-        return [name for name, story in self.stories.items() if len(story.ended_at) > 1]
+        return [
+            name for name, job_record in self.job_records.items() if len(job_record.ended_at) > 1
+        ]
 
     @property
     def finished_twice(self) -> list[str]:
         """Handoffs with more than one result."""
         lines: list[str] = []
-        for name, story in self.stories.items():
-            for id_, at in story.finished_at.items():
+        for name, job_record in self.job_records.items():
+            for id_, at in job_record.finished_at.items():
                 if len(at) > 1:
                     lines.append(f"{name} {id_}")
         return lines
@@ -130,27 +132,29 @@ class Books:
         """Jobs that ended otherwise than planned: name -> deviation."""
         deviations: dict[str, str] = {}
         for job in self.everyone:
-            story = self.stories[job.name]
-            if not story.ended_at:
+            job_record = self.job_records[job.name]
+            if not job_record.ended_at:
                 continue
-            deviation = wrong_end(job, self.stories) or self._given_up_for_nothing(job.name)
+            deviation = wrong_end(job, self.job_records) or self._given_up_for_nothing(job.name)
             if deviation:
-                deviations[job.name] = f"{deviation} ({story.why})"
+                deviations[job.name] = f"{deviation} ({job_record.why})"
         return deviations
 
     def _given_up_for_nothing(self, name: str) -> str:
         """Return why the job or one of its handoffs should not have been given up: there were
         too few strikes. Return '' if there is no such fault.
         """
-        story = self.stories[name]
+        job_record = self.job_records[name]
         if (
-            story.is_not_looked_at_any_more
+            job_record.is_not_looked_at_any_more
             and (struck := self._struck_looks(name)) < MAX_FAILED_EVALUATIONS
         ):
             return f"looked at no more, though supervisors were struck only {struck} times"
-        for handoff in sorted(story.broken_off(TOO_MANY_CLAIMS)):
+        for handoff in sorted(job_record.broken_off(TOO_MANY_CLAIMS)):
             claims = self.held.get((name, handoff), ())
-            struck = strikes_at(claims, self.strikes, min(story.finished_at.get(handoff, (inf,))))
+            struck = strikes_at(
+                claims, self.strikes, min(job_record.finished_at.get(handoff, (inf,)))
+            )
             if struck < MAX_CLAIMS:
                 return f"{handoff}: given up, though only {struck} of its claims were struck"
         return ""
@@ -161,8 +165,8 @@ class Books:
         """
         began = min((call.at for call in self.calls if call.key.job == name), default=inf)
         if began == inf:  # each evaluation ended before the first call
-            began = self.stories[name].submitted_at
-        ended = min(self.stories[name].ended_at)
+            began = self.job_records[name].submitted_at
+        ended = min(self.job_records[name].ended_at)
         total = 0
         for strike in self.strikes:
             total += strike.fault in ENDS_LOOKS and began - self.lease_s <= strike.at <= ended
@@ -174,8 +178,8 @@ class Books:
         three kills in a row during evaluations of the job, or during one turn of the handoff.
         """
         names: list[str] = []
-        for name, story in self.stories.items():
-            if story.broken_off(TOO_MANY_CLAIMS) or story.is_not_looked_at_any_more:
+        for name, job_record in self.job_records.items():
+            if job_record.broken_off(TOO_MANY_CLAIMS) or job_record.is_not_looked_at_any_more:
                 names.append(name)
         return names
 
@@ -202,7 +206,7 @@ class Books:
         for handoff in course_of(job).values():
             if handoff.instead_of:
                 continue
-            is_sure = handoff.is_needed and self.stories[job.name].status != "cancelled"
+            is_sure = handoff.is_needed and self.job_records[job.name].status != "cancelled"
             for key in keys_of(job, handoff):
                 tries = job.tries(key)
                 if not is_sure:
@@ -230,7 +234,7 @@ class Books:
         handoff = course_of(job).get(key.handoff)
         if handoff is None or key.turn > handoff.turns:
             return 0
-        if not self.stories[job.name].is_there(handoff):
+        if not self.job_records[job.name].is_there(handoff):
             return 0
         return job.tries(key)
 
@@ -294,18 +298,18 @@ class Books:
         )
 
     @cached_property
-    def _air(self) -> Air:
+    def _air(self) -> CallsInFlight:
         settled_at: dict[CallKey, float] = {}
         for call in self.calls:
             if times := self._settled(call.key):
                 settled_at[call.key] = min(times)
-        return Air(self.calls, self.strikes, settled_at)
+        return CallsInFlight(self.calls, self.strikes, settled_at)
 
     def _settled(self, key: CallKey) -> list[float]:
         """Return times at which the store had the reply: it was seen there, the handoff made
         its next call, or it had finished.
         """
-        times = list(self.stories[key.job].finished_at.get(key.handoff, ()))
+        times = list(self.job_records[key.job].finished_at.get(key.handoff, ()))
         if key in self.stored_at:
             times.append(self.stored_at[key])
         for call in self._by_handoff[key.job, key.handoff]:
@@ -337,10 +341,10 @@ class Books:
     def _ends_of(self, handoff: Handoff) -> list[float]:
         """Return the times after which a handoff needs no more work."""
         name, handoff_id = handoff
-        story = self.stories[name]
-        times = [*story.finished_at.get(handoff_id, ()), *story.ended_at]
-        if handoff_id in story.given_up_at:
-            times.append(story.given_up_at[handoff_id])
+        job_record = self.job_records[name]
+        times = [*job_record.finished_at.get(handoff_id, ()), *job_record.ended_at]
+        if handoff_id in job_record.given_up_at:
+            times.append(job_record.given_up_at[handoff_id])
         return times
 
     @cached_property
@@ -379,14 +383,14 @@ class Books:
 
     @property
     def overruns(self) -> list[str]:
-        return overruns_of(self.everyone, self.calls, self.stories)
+        return overruns_of(self.everyone, self.calls, self.job_records)
 
     @cached_property
     def for_nobody(self) -> list[str]:
         """Calls that arrived when no job needed their results. Calls of a process that was
         stopped just before the call are left out.
         """
-        quiet = Quiet({job.name: job for job in self.everyone}, self.stories)
+        quiet = UnneededPeriods({job.name: job for job in self.everyone}, self.job_records)
         unneeded: list[str] = []
         for call in self.calls:
             since = quiet.since(call.key, call.at)

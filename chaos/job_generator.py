@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from handoff_queue.chaos.answers import task_of
-from handoff_queue.chaos.plan import LATE_S, SPECIALISTS, PlannedJob, PlannedStep, Says
+from handoff_queue.chaos.plan import LATE_S, SPECIALISTS, PlannedJob, PlannedOutcome, PlannedStep
 from handoff_queue.chaos.shapes import CHORDS, MODES, Shape, shapes_in
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
@@ -240,16 +240,18 @@ class _Drawing:
                 steps.append(self.step("w", *ids))
             case Shape.NEEDY | Shape.HELPED:
                 asks = PlannedStep(
-                    "b", self.dice.choice(SPECIALISTS), attempts=(Says.NEEDS_INPUT, Says.OK)
+                    "b",
+                    self.dice.choice(SPECIALISTS),
+                    attempts=(PlannedOutcome.NEEDS_INPUT, PlannedOutcome.OK),
                 )
                 helper = replace(self.step("b_help", turns=self.dice.choice((1, 3))), helps="b")
                 steps = [self.step("a"), asks, self.step("c", "b")]
                 if shape is Shape.HELPED:
                     steps.append(helper)
             case Shape.FAILING:
-                fails = (Says.FAILED,) * self.dice.choice((1, 3))
+                fails = (PlannedOutcome.FAILED,) * self.dice.choice((1, 3))
                 tried = PlannedStep(
-                    "b", self.dice.choice(NOT_ALL_ROUND), attempts=(*fails, Says.OK)
+                    "b", self.dice.choice(NOT_ALL_ROUND), attempts=(*fails, PlannedOutcome.OK)
                 )
                 steps = [self.step("a"), tried, self.step("c", "b")]
             case Shape.ADDED:

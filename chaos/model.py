@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from handoff_queue.chaos.answers import ENVELOPE, reply_to
-from handoff_queue.chaos.call_attribution import RESOLVER, Asked
+from handoff_queue.chaos.call_attribution import RESOLVER, CallAttribution
 from handoff_queue.chaos.expected_handoffs import resolver_of
 from handoff_queue.chaos.plan import CallKey, PlannedJob, Trouble, price_of
 from handoff_queue.shared.types.usage import Usage
@@ -58,7 +58,7 @@ class Model(MessagesServer):
         self.calls: list[Call] = []
         self._jobs: dict[str, PlannedJob] = {}
         self._tries: Counter[CallKey] = Counter()
-        self._asked = Asked()
+        self._asked = CallAttribution()
         self._lock = threading.Lock()
         self.add(jobs)
 

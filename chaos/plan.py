@@ -58,7 +58,7 @@ class Trouble(StrEnum):
     CUT = "cut"
 
 
-class Says(StrEnum):
+class PlannedOutcome(StrEnum):
     """Outcome of an attempt at a step, in its specialist's words."""
 
     OK = "ok"
@@ -75,7 +75,7 @@ class PlannedStep:
     after: tuple[str, ...] = ()
     turns: int = 1
     """Turns of its first attempt; later attempts take one turn."""
-    attempts: tuple[Says, ...] = (Says.OK,)
+    attempts: tuple[PlannedOutcome, ...] = (PlannedOutcome.OK,)
     enough: int | None = None
     """Number of results of `after` that suffice; None: all."""
     team: PlannedJob | None = None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from handoff_queue.chaos.invariants import Books
+from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.strikes import Fault
 from handoff_queue.chaos.system import OVERRUNS
 
@@ -35,44 +35,45 @@ class Promise:
     """One line for each breach."""
 
 
-def promises_of(books: Books) -> list[Promise]:
+def promises_of(records: RunRecords) -> list[Promise]:
     """Return every promise that a run can break. A promise that the system does not make has
     the limit `NOT_THERE`, and counts as kept.
     """
     promises: list[Promise] = []
-    for promise in _promises_of(books):
-        if promise.what in books.absent:
+    for promise in _promises_of(records):
+        if promise.what in records.absent:
             promises.append(Promise(promise.what, "-", NOT_THERE, is_kept=True))
         else:
             promises.append(promise)
     return promises
 
 
-def _promises_of(books: Books) -> list[Promise]:
-    lost = [f"{name} ({books.stories[name].why})" for name in books.lost]
+def _promises_of(records: RunRecords) -> list[Promise]:
+    lost = [f"{name} ({records.job_records[name].why})" for name in records.lost]
     repeated = Promise(
         "calls repeated",
-        str(books.repeated),
-        f"{books.in_the_air} in the air",
-        books.repeated <= books.in_the_air,
+        str(records.repeated),
+        f"{records.in_the_air} in the air",
+        records.repeated <= records.in_the_air,
     )
     promises = [
         _none("jobs lost", lost),
-        _none("jobs that ended twice", books.ended_twice),
-        _none("handoffs with two results", books.finished_twice),
-        _none("jobs that ended otherwise than planned", _lines(books.spoilt)),
+        _none("jobs that ended twice", records.ended_twice),
+        _none("handoffs with two results", records.finished_twice),
+        _none("jobs that ended otherwise than planned", _lines(records.spoilt)),
         repeated,
         _none(
-            "calls repeated that were not in the air", list(map(books.story_of, books.unexplained))
+            "calls repeated that were not in the air",
+            list(map(records.story_of, records.unexplained)),
         ),
-        _none("calls that nobody waited for", books.for_nobody),
-        _none(OVERRUNS, books.overruns),
-        _recovery(books),
-        _none("keys left behind", books.left_behind),
-        _none("requests that the Messages API would refuse", books.refused_requests),
+        _none("calls that nobody waited for", records.for_nobody),
+        _none(OVERRUNS, records.overruns),
+        _recovery(records),
+        _none("keys left behind", records.left_behind),
+        _none("requests that the Messages API would refuse", records.refused_requests),
     ]
-    if books.not_reached is not None:
-        promises.append(_none("failpoints that nobody came by", books.not_reached))
+    if records.not_reached is not None:
+        promises.append(_none("failpoints that nobody came by", records.not_reached))
     return promises
 
 
@@ -85,20 +86,20 @@ def _lines(deviations: Mapping[str, str]) -> list[str]:
     return [f"{name}: {deviation}" for name, deviation in deviations.items()]
 
 
-def _recovery(books: Books) -> Promise:
+def _recovery(records: RunRecords) -> Promise:
     """Return the promise of the recovery time. Only recoveries without another strike count.
     The promise is broken if a handoff was hit and no recovery was measured.
     """
-    within = books.lease_s + RECOVERY_S
+    within = records.lease_s + RECOVERY_S
     late: list[str] = []
-    for recovery in books.recoveries:
+    for recovery in records.recoveries:
         if recovery.is_alone and recovery.seconds > within:
             late.append(
                 f"{recovery.strike.fault} {recovery.strike.target} {recovery.strike.point}: "
                 f"{' '.join(recovery.handoff)} after {recovery.seconds:.1f} s"
             )
-    longest = books.longest_recovery_s
-    is_kept = not late and (longest is not None or not books.was_hit)
+    longest = records.longest_recovery_s
+    is_kept = not late and (longest is not None or not records.was_hit)
     return Promise("longest recovery", _seconds(longest), f"{within:.0f} s", is_kept, tuple(late))
 
 
@@ -108,14 +109,14 @@ def _seconds(measured: float | None) -> str:
     return f"{measured:.1f} s"
 
 
-def broken_of(books: Books) -> list[str]:
+def broken_of(records: RunRecords) -> list[str]:
     """Return the names of the broken promises."""
-    return [promise.what for promise in promises_of(books) if not promise.is_kept]
+    return [promise.what for promise in promises_of(records) if not promise.is_kept]
 
 
-def is_kept(books: Books) -> bool:
+def is_kept(records: RunRecords) -> bool:
     """Return whether the run kept every promise."""
-    return not broken_of(books)
+    return not broken_of(records)
 
 
 def _counted(counts: Iterable[tuple[str, int]]) -> str:
@@ -123,33 +124,35 @@ def _counted(counts: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{count} x {name}" for name, count in counts if count)
 
 
-def table_of(books: Books) -> str:
+def table_of(records: RunRecords) -> str:
     """Return the table for a terminal, which is valid Markdown."""
-    faults = _counted((fault, books.count(fault)) for fault in Fault)
+    faults = _counted((fault, records.count(fault)) for fault in Fault)
     lines = ["| | | allowed | |", "|---|---|---|---|", f"| faults | {faults or 'none'} | | |"]
-    lines.append(f"| jobs submitted, ended | {len(books.jobs)}, {books.ended} | all | |")
-    lines.append(f"| modes | {_counted(books.modes.items())} | | |")
-    if books.children:
-        lines.append(f"| child jobs begun | {books.children} | | |")
-    lines.append(f"| model calls made, needed without faults | {books.made}, {books.needed} | | |")
-    for promise in promises_of(books):
+    lines.append(f"| jobs submitted, ended | {len(records.jobs)}, {records.ended} | all | |")
+    lines.append(f"| modes | {_counted(records.modes.items())} | | |")
+    if records.children:
+        lines.append(f"| child jobs begun | {records.children} | | |")
+    lines.append(
+        f"| model calls made, needed without faults | {records.made}, {records.needed} | | |"
+    )
+    for promise in promises_of(records):
         lines.append(
             f"| {promise.what} | {promise.figure} | {promise.allowed} | {_verdict(promise)} |"
         )
     lines.append(
-        f"| longest recovery while more was struck | {_seconds(books.longest_recovery_in_a_row_s)} | | |"
+        f"| longest recovery while more was struck | {_seconds(records.longest_recovery_in_a_row_s)} | | |"
     )
-    if reasons := _counted(books.repeated_by.most_common()):
+    if reasons := _counted(records.repeated_by.most_common()):
         lines.append(f"| calls repeated, by what was struck | {reasons} | | |")
-    for what, why in books.absent.items():
+    for what, why in records.absent.items():
         lines.append(f"| not there: {what} | {why} | | |")
-    for what in books.not_happened:
+    for what in records.not_happened:
         lines.append(f"| did not happen | {what} | | |")
-    if books.given_up:
+    if records.given_up:
         lines.append(
-            f"| jobs that were killed three times in a row, or a handoff of theirs in one turn | {len(books.given_up)} | | |"
+            f"| jobs that were killed three times in a row, or a handoff of theirs in one turn | {len(records.given_up)} | | |"
         )
-    for promise in promises_of(books):
+    for promise in promises_of(records):
         for name in promise.broken_by[:SHOWN]:
             if not promise.is_kept:
                 lines.append(f"  {promise.what}: {name}")
@@ -164,29 +167,29 @@ def _verdict(promise: Promise) -> str:
     return "**BROKEN**"
 
 
-def json_of(books: Books) -> dict[str, Any]:
+def json_of(records: RunRecords) -> dict[str, Any]:
     """Return the report as JSON, with all breaches."""
-    longest_recovery_s = books.longest_recovery_s
+    longest_recovery_s = records.longest_recovery_s
     if longest_recovery_s is not None:
         longest_recovery_s = round(longest_recovery_s, 2)
-    repeated_by = {fault.name.lower(): count for fault, count in books.repeated_by.items()}
+    repeated_by = {fault.name.lower(): count for fault, count in records.repeated_by.items()}
     return {
-        "faults": {fault.name.lower(): books.count(fault) for fault in Fault},
-        "jobs": len(books.jobs),
-        "ended": books.ended,
-        "child_jobs": books.children,
-        "modes": books.modes,
-        "calls_made": books.made,
-        "calls_needed": books.needed,
-        "calls_repeated": books.repeated,
+        "faults": {fault.name.lower(): records.count(fault) for fault in Fault},
+        "jobs": len(records.jobs),
+        "ended": records.ended,
+        "child_jobs": records.children,
+        "modes": records.modes,
+        "calls_made": records.made,
+        "calls_needed": records.needed,
+        "calls_repeated": records.repeated,
         "calls_repeated_by": repeated_by,
-        "calls_in_the_air": books.in_the_air,
+        "calls_in_the_air": records.in_the_air,
         "longest_recovery_s": longest_recovery_s,
-        "did_not_happen": list(books.not_happened),
-        "not_there": dict(books.absent),
-        "lease_s": books.lease_s,
-        "promises": list(map(_promise_json, promises_of(books))),
-        "kept": is_kept(books),
+        "did_not_happen": list(records.not_happened),
+        "not_there": dict(records.absent),
+        "lease_s": records.lease_s,
+        "promises": list(map(_promise_json, promises_of(records))),
+        "kept": is_kept(records),
     }
 
 

@@ -12,11 +12,11 @@ from handoff_queue.chaos.failpoint_cases import Case, cases
 from handoff_queue.chaos.failpoint_run import Trial
 from handoff_queue.chaos.fleet import Size
 from handoff_queue.chaos.handoff_system import OURS
-from handoff_queue.chaos.invariants import Books
+from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import Draw, jobs_of
 from handoff_queue.chaos.killer import Killer, order_of
 from handoff_queue.chaos.system import Kind, System
-from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Stage, Tell, stage
+from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Progress, Stage, stage
 
 if TYPE_CHECKING:
     from handoff_queue.chaos.plan import PlannedJob
@@ -44,44 +44,44 @@ class Options:
     """Kinds of jobs to draw from; None: all kinds that the system supports."""
 
 
-def run(options: Options, tell: Tell, kind: Kind[System] = OURS) -> Books:
+def run(options: Options, tell: Progress, kind: Kind[System] = OURS) -> RunRecords:
     """Run the requested number of jobs under a killer until it has killed often enough. Then
     strike further jobs once each.
     """
-    with stage(kind, options.size) as on:
+    with stage(kind, options.size) as bed:
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
-        killer = Killer(on.fleet, order_of(options.seed), on.system.frozen_at)
+        killer = Killer(bed.fleet, order_of(options.seed), bed.system.frozen_at)
         draw = options.draw or kind.draw
-        _hunt(on, killer, options, tell, draw)
+        _hunt(bed, killer, options, tell, draw)
         killer.rest()
         tell(
-            f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults; {len(on.open)} jobs are still open"
+            f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults; {len(bed.open)} jobs are still open"
         )
-        on.settle()
+        bed.settle()
         not_struck: list[str] = []
         if options.kills:
-            not_struck = _strike_alone(on, killer, options, draw)
-        return on.close(killer.strikes, not_happened=[*killer.not_happened, *not_struck])
+            not_struck = _strike_alone(bed, killer, options, draw)
+        return bed.close(killer.strikes, not_happened=[*killer.not_happened, *not_struck])
 
 
-def _strike_alone(on: Stage[System], killer: Killer, options: Options, draw: Draw) -> list[str]:
+def _strike_alone(bed: Stage[System], killer: Killer, options: Options, draw: Draw) -> list[str]:
     """Measure the recovery from a single strike: run one job at a time, kill a process during
     a long call of the job, and wait until the job has ended.
 
     Return one line for each strike that could not be made.
     """
     not_struck = []
-    if on.is_busy:
+    if bed.is_busy:
         return [f"{options.alone} strikes alone: jobs were still open"]
     for job in jobs_of(options.seed, options.alone, options.jobs, draw):
-        while not on.submit(job):
+        while not bed.submit(job):
             time.sleep(LOOK_EVERY_S)
         is_struck = False
         family: dict[str, PlannedJob] = {}
         for member in job.family:
             family[member.name] = member
-        while on.open and not is_struck:
-            last = on.model.calls[-1]
+        while bed.open and not is_struck:
+            last = bed.model.calls[-1]
             own = family.get(last.key.job)
             is_long = (
                 own is not None
@@ -89,15 +89,15 @@ def _strike_alone(on: Stage[System], killer: Killer, options: Options, draw: Dra
                 and time.time() - last.at < LONG_CALL_S / 2
             )
             is_struck = is_long and killer.kill(last.process)
-            on.look()
+            bed.observe()
             time.sleep(LOOK_EVERY_S)
         if not is_struck:
             not_struck.append(f"a strike alone on {job.name}: no long call of it was in the air")
-        on.settle()
+        bed.settle()
     return not_struck
 
 
-def _hunt(on: Stage[System], killer: Killer, options: Options, tell: Tell, draw: Draw) -> None:
+def _hunt(bed: Stage[System], killer: Killer, options: Options, tell: Progress, draw: Draw) -> None:
     """Submit jobs at the pace of the kills, so that the killer always has a running job."""
     waiting = jobs_of(options.seed, options.jobs, draw=draw)
     told_at = time.monotonic()
@@ -108,28 +108,30 @@ def _hunt(on: Stage[System], killer: Killer, options: Options, tell: Tell, draw:
             or done < AT_ONCE // 2
             or done * options.kills <= killer.kills * options.jobs
         )
-        if waiting and is_due and len(on.open) < AT_ONCE and on.submit(waiting[0]):
+        if waiting and is_due and len(bed.open) < AT_ONCE and bed.submit(waiting[0]):
             waiting.pop(0)
         if killer.kills < options.kills:
             killer.go_on()
-        on.look()
+        bed.observe()
         if time.monotonic() - told_at > 10:
             told_at = time.monotonic()
             tell(
-                f"{killer.kills} of {options.kills} kills, {done - len(on.open)} of {options.jobs} jobs have ended"
+                f"{killer.kills} of {options.kills} kills, {done - len(bed.open)} of {options.jobs} jobs have ended"
             )
         time.sleep(LOOK_EVERY_S)
 
 
-def try_failpoints(options: Options, tell: Tell) -> Books:
+def try_failpoints(options: Options, tell: Progress) -> RunRecords:
     """Try every failpoint in every kind of process that has it, while jobs run."""
-    with stage(OURS, options.size) as on:
-        return try_cases(Trial(on, options.seed, tell, options.draw or OURS.draw, here=on), cases())
+    with stage(OURS, options.size) as bed:
+        return try_cases(
+            Trial(bed, options.seed, tell, options.draw or OURS.draw, here=bed), cases()
+        )
 
 
-def try_cases(trial: Trial, all_of: list[Case]) -> Books:
+def try_cases(trial: Trial, all_of: list[Case]) -> RunRecords:
     """Try these failpoints, wait for the jobs, and return the records."""
     trial.run(all_of)
-    trial.tell(f"{len(trial.strikes)} faults; {len(trial.on.open)} jobs are still open")
-    trial.on.settle()
-    return trial.on.close(trial.strikes, [str(case) for case in trial.not_reached])
+    trial.tell(f"{len(trial.strikes)} faults; {len(trial.bed.open)} jobs are still open")
+    trial.bed.settle()
+    return trial.bed.close(trial.strikes, [str(case) for case in trial.not_reached])

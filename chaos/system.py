@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from handoff_queue.chaos.expected_outcomes import Story
+from handoff_queue.chaos.expected_outcomes import JobRecord
 from handoff_queue.chaos.fleet import Fleet, Member, Size
 from handoff_queue.chaos.job_generator import Draw
 from handoff_queue.chaos.plan import SPECIALISTS, CallKey, PlannedJob
@@ -69,7 +69,7 @@ class System(Protocol):
         that holds the claim, number of claims in a row without progress).
         """
 
-    def story(self, name: str) -> Story:
+    def job_record(self, name: str) -> JobRecord:
         """Return the record of a job at the end of the run."""
 
     def point(self, point: str, kind: str, to: str = SPECIALISTS[0], /) -> str | None:
@@ -92,7 +92,7 @@ class Kind(Generic[Made_co]):
 
     members: Callable[[Size], Sequence[Member]]
     """Return the processes of a fleet of this size."""
-    on: Callable[[Fleet], Made_co]
+    make: Callable[[Fleet], Made_co]
     """Make the system on a running fleet."""
     draw: Draw
     """Kinds of jobs that the system can run."""

@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic
 
-from handoff_queue.chaos.expected_outcomes import Story
+from handoff_queue.chaos.expected_outcomes import JobRecord
 from handoff_queue.chaos.fleet import Fleet, Size, running_fleet
-from handoff_queue.chaos.invariants import Books, Handoff
+from handoff_queue.chaos.invariants import Handoff, RunRecords
 from handoff_queue.chaos.killer import QUEUES
 from handoff_queue.chaos.leaks import left_behind
 from handoff_queue.chaos.model import Model
 from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.chaos.strikes import Strike, with_outages
 from handoff_queue.chaos.system import Kind, Made_co
-from handoff_queue.chaos.unwanted_calls import Held
+from handoff_queue.chaos.unwanted_calls import SeenClaim
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError, UserError
@@ -29,7 +29,7 @@ SETTLE_S = 180.0
 TIDY_WITHIN_S = 30.0
 """Seconds after the last job's end for sweepers and late messages to clean up."""
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Stage(Generic[Made_co]):
     """Names of the jobs that have not ended and are not stuck."""
     stored_at: dict[CallKey, float] = field(default_factory=dict)
     """Time at which the reply to a call was first seen in the store."""
-    held: dict[Handoff, list[Held]] = field(default_factory=dict)
+    held: dict[Handoff, list[SeenClaim]] = field(default_factory=dict)
     """The claims of each handoff that were seen, in order."""
     refused: list[str] = field(default_factory=list)
     """Jobs that could not follow their earlier job, with the error."""
@@ -71,7 +71,7 @@ class Stage(Generic[Made_co]):
         self.jobs[job.name] = job
         self.open.add(job.name)
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Record what the system shows now: whether Redis answers, stored replies, claims and
         ended jobs. Act for the users of the open jobs. Do nothing more if Redis is
         unreachable.
@@ -103,7 +103,7 @@ class Stage(Generic[Made_co]):
         for whose, (pid, count) in self.system.holders(self._at_work()).items():
             process, held = self.fleet.name_of(pid), self.held.setdefault(whose, [])
             if not held or (held[-1].process, held[-1].count) != (process, count):
-                held.append(Held(process, count, time.time()))
+                held.append(SeenClaim(process, count, time.time()))
 
     def _see_ends(self) -> None:
         """Note ended jobs, and submit the jobs that follow them."""
@@ -130,7 +130,7 @@ class Stage(Generic[Made_co]):
         """Wait for the end of every job, for at most `SETTLE_S` seconds."""
         until = time.monotonic() + SETTLE_S
         while self.is_busy and time.monotonic() < until:
-            self.look()
+            self.observe()
             time.sleep(LOOK_EVERY_S)
 
     def close(
@@ -138,24 +138,24 @@ class Stage(Generic[Made_co]):
         strikes: Sequence[Strike],
         not_reached: Sequence[str] | None = None,
         not_happened: Sequence[str] = (),
-    ) -> Books:
+    ) -> RunRecords:
         """Wait for the system to clean up, for at most `TIDY_WITHIN_S` seconds, and return the
         records of the run.
 
         Args:
-            not_reached: as in `Books`.
-            not_happened: as in `Books`.
+            not_reached: as in `RunRecords`.
+            not_happened: as in `RunRecords`.
         """
         rest = self._tidy(was_struck=bool(strikes))
-        stories: dict[str, Story] = {}
+        job_records: dict[str, JobRecord] = {}
         for job in self.jobs.values():
             for member in job.family:
-                stories[member.name] = self.system.story(member.name)
-        return Books(
+                job_records[member.name] = self.system.job_record(member.name)
+        return RunRecords(
             jobs=list(self.jobs.values()),
             calls=list(self.model.calls),
             strikes=with_outages(strikes, self.answered_at),
-            stories=stories,
+            job_records=job_records,
             lease_s=self.fleet.size.lease_s,
             left_behind=rest,
             refused_requests=list(self.model.violations),
@@ -187,7 +187,7 @@ def stage(kind: Kind[Made_co], size: Size) -> Iterator[Stage[Made_co]]:
         Model() as model,
         running_fleet(folder.path, size, model.url, kind.members(size)) as fleet,
     ):
-        system = kind.on(fleet)
+        system = kind.make(fleet)
         try:
             yield Stage(fleet, model, system)
         finally:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from handoff_queue.chaos.expected_outcomes import Story
+from handoff_queue.chaos.expected_outcomes import JobRecord
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
@@ -28,7 +28,7 @@ store was seen with an answer, that time counts instead.
 
 
 @dataclass(frozen=True)
-class Air:
+class CallsInFlight:
     """The calls in flight at each strike."""
 
     calls: Sequence[Call]
@@ -124,7 +124,7 @@ def _until(call: Call, strikes: Sequence[Strike]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SeenClaim:
     """A claim that was seen in the store. A claim of a dead process stays until its lease expires."""
 
     process: str
@@ -135,7 +135,7 @@ class Held:
     """Time at which the claim was first seen, in Unix seconds."""
 
 
-def strikes_at(held: Sequence[Held], strikes: Sequence[Strike], finished_at: float) -> int:
+def strikes_at(held: Sequence[SeenClaim], strikes: Sequence[Strike], finished_at: float) -> int:
     """Return how many of the last `MAX_CLAIMS` claims of a handoff were lost by strikes. Each
     strike counts for one claim.
 
@@ -159,19 +159,19 @@ def strikes_at(held: Sequence[Held], strikes: Sequence[Strike], finished_at: flo
     return len(used)
 
 
-def _last_row(held: Sequence[Held], finished_at: float) -> list[Held]:
+def _last_row(held: Sequence[SeenClaim], finished_at: float) -> list[SeenClaim]:
     """Return the last row of claims without progress, in the order of their counts.
 
     The next claim after a claim that was handed back has the same count, and replaces it.
     """
-    row: dict[int, Held] = {}
+    row: dict[int, SeenClaim] = {}
     for claim in held:
         if claim.at > finished_at:
             continue
         if claim.count == 1:
             row.clear()
         row[claim.count] = claim
-    claims: list[Held] = []
+    claims: list[SeenClaim] = []
     for count in range(1, MAX_CLAIMS + 1):
         if count in row:
             claims.append(row[count])
@@ -185,11 +185,11 @@ server has read the call. Measured on two cores with a load of twelve: 0.6 s.
 
 
 @dataclass(frozen=True)
-class Quiet:
+class UnneededPeriods:
     """The periods in which no job needs a call."""
 
     jobs: Mapping[str, PlannedJob]
-    stories: Mapping[str, Story]
+    job_records: Mapping[str, JobRecord]
 
     def since(self, key: CallKey, at: float) -> float | None:
         """Return the time since which no job needs a call that arrived at `at`. Return None if
@@ -203,12 +203,16 @@ class Quiet:
 
     def _times(self, name: str, handoff: str) -> Iterator[tuple[float, float]]:
         """Yield the periods in which no job needs calls of a handoff, as (begin, end)."""
-        job, story = self.jobs.get(name), self.stories.get(name)
-        if job is None or story is None:
+        job, job_record = self.jobs.get(name), self.job_records.get(name)
+        if job is None or job_record is None:
             return
-        for at in (*story.ended_at, story.cancelled_at, story.given_up_at.get(handoff)):
+        for at in (
+            *job_record.ended_at,
+            job_record.cancelled_at,
+            job_record.given_up_at.get(handoff),
+        ):
             if at is not None:
                 yield at, inf
-        yield from story.asked
+        yield from job_record.asked
         if job.parent:
             yield from self._times(job.parent, f"{name.removeprefix(job.parent)[1:]}.1")

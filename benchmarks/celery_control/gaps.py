@@ -22,7 +22,7 @@ from handoff_queue.chaos.leaks import UNACKED
 from handoff_queue.chaos.plan import PlannedJob, PlannedStep
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.chaos.system import Kind, Made_co, System
-from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Stage, Tell
+from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Progress, Stage
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
@@ -80,12 +80,12 @@ QUEUES = {
 """Queue of each gap. Only the worker of the gap serves it."""
 
 
-def _kind_of(kind: Kind[Made_co], app: str, on: Callable[[Fleet], Made_co]) -> Kind[Made_co]:
+def _kind_of(kind: Kind[Made_co], app: str, make: Callable[[Fleet], Made_co]) -> Kind[Made_co]:
     """Return a system with one worker for each gap, one supervisor and no other workers.
 
     Args:
         app: the workers' app.
-        on: makes the system on a running fleet.
+        make: makes the system on a running fleet.
     """
     own = {Gap.H2: {DEDUPLICATES: "1"}}
     workers: list[Member] = []
@@ -101,16 +101,16 @@ def _kind_of(kind: Kind[Made_co], app: str, on: Callable[[Fleet], Made_co]) -> K
         )
     return Kind(
         lambda size: [*kind.members(replace(size, workers=0, supervisors=1, slots=8)), *workers],
-        on,
+        make,
         kind.draw,
     )
 
 
-OURS_WITH_GAPS = _kind_of(OURS, "handoff_queue.workers.app", OURS.on)
+OURS_WITH_GAPS = _kind_of(OURS, "handoff_queue.workers.app", OURS.make)
 PLAIN_WITH_GAPS = _kind_of(
     PLAIN,
     "benchmarks.celery_control.app",
-    lambda fleet: replace(PLAIN.on(fleet), stuck_after_s=STUCK_AFTER_S),
+    lambda fleet: replace(PLAIN.make(fleet), stuck_after_s=STUCK_AFTER_S),
 )
 
 
@@ -128,22 +128,22 @@ class Outcome:
     """True if the job with the fault ended."""
 
 
-def try_gaps(on: Stage[System], tell: Tell) -> dict[Gap, Outcome]:
+def try_gaps(bed: Stage[System], tell: Progress) -> dict[Gap, Outcome]:
     """Run each gap's job of one step twice: without the fault, then with it. H5 runs first and
     alone, because the others publish, too.
     """
     for gap in Gap:
-        _begin(on, gap, _calm(gap))
-    calm = _ends(on, {gap: _calm(gap) for gap in Gap})
-    was_lost = _lose_a_message(on)
+        _begin(bed, gap, _calm(gap))
+    calm = _ends(bed, {gap: _calm(gap) for gap in Gap})
+    was_lost = _lose_a_message(bed)
     for gap in Gap:
-        for point, blow in gap.orders(on.system.counted_at):
-            arm(on.fleet.points(gap.key), point, blow)
+        for point, action in gap.orders(bed.system.counted_at):
+            arm(bed.fleet.points(gap.key), point, action)
         if gap is not Gap.H5:
-            _begin(on, gap, gap.key)
-    ended = _ends(on, {gap: gap.key for gap in Gap})
+            _begin(bed, gap, gap.key)
+    ended = _ends(bed, {gap: gap.key for gap in Gap})
     outcomes = {
-        gap: Outcome(calm[gap], was_lost if gap is Gap.H5 else _was_hit(on, gap), ended[gap])
+        gap: Outcome(calm[gap], was_lost if gap is Gap.H5 else _was_hit(bed, gap), ended[gap])
         for gap in Gap
     }
     for gap, outcome in outcomes.items():
@@ -151,11 +151,11 @@ def try_gaps(on: Stage[System], tell: Tell) -> dict[Gap, Outcome]:
     return outcomes
 
 
-def _begin(on: Stage[System], gap: Gap, name: str) -> None:
+def _begin(bed: Stage[System], gap: Gap, name: str) -> None:
     job = PlannedJob(
         name, Shape.PARALLEL, (PlannedStep("a", QUEUES[gap]),), seed=1, trouble_share=0.0
     )
-    while not on.submit(job):
+    while not bed.submit(job):
         time.sleep(LOOK_EVERY_S)
 
 
@@ -163,33 +163,33 @@ def _calm(gap: Gap) -> str:
     return f"{gap.key}-calm"
 
 
-def _was_hit(on: Stage[System], gap: Gap) -> bool:
-    return any(on.fleet.points(gap.key).glob("*@*"))
+def _was_hit(bed: Stage[System], gap: Gap) -> bool:
+    return any(bed.fleet.points(gap.key).glob("*@*"))
 
 
-def _ends(on: Stage[System], names: dict[Gap, str]) -> dict[Gap, bool]:
+def _ends(bed: Stage[System], names: dict[Gap, str]) -> dict[Gap, bool]:
     """Return whether each job ended."""
     until = time.monotonic() + GIVEN_UP_AFTER_S
-    while on.open and time.monotonic() < until:
-        on.look()
+    while bed.open and time.monotonic() < until:
+        bed.observe()
         time.sleep(LOOK_EVERY_S)
     with translated_errors():
         ends: dict[Gap, bool] = {}
         for gap, name in names.items():
-            ends[gap] = name in on.system.ended([name])
+            ends[gap] = name in bed.system.ended([name])
         return ends
 
 
-def _lose_a_message(on: Stage[System]) -> bool:
+def _lose_a_message(bed: Stage[System]) -> bool:
     """Have a message published while its worker is stopped, so that Redis writes the message
     into the worker's socket, and kill the worker.
 
     Return True if this happened: the worker was stopped, the message was published, and Redis
     did not hold it any more.
     """
-    pid, points, queue = on.fleet.look()[Gap.H5.key], on.fleet.points(SUPERVISOR), QUEUES[Gap.H5]
+    pid, points, queue = bed.fleet.look()[Gap.H5.key], bed.fleet.points(SUPERVISOR), QUEUES[Gap.H5]
     before, after = (
-        on.system.point(f"publish.group.{when}", SUPERVISOR, queue) for when in (BEFORE, AFTER)
+        bed.system.point(f"publish.group.{when}", SUPERVISOR, queue) for when in (BEFORE, AFTER)
     )
     arm(points, f"{before}", f"stop {pid}")
     # zero seconds: it only shows that a process reached the point
@@ -198,9 +198,9 @@ def _lose_a_message(on: Stage[System]) -> bool:
     def is_published() -> bool:
         return _is_stopped(pid) and any(points.glob(f"{after}@*"))
 
-    _begin(on, Gap.H5, Gap.H5.key)
+    _begin(bed, Gap.H5, Gap.H5.key)
     _wait_until(is_published)
-    was_lost = is_published() and _is_nowhere(on, queue)
+    was_lost = is_published() and _is_nowhere(bed, queue)
     os.kill(pid, signal.SIGKILL)
     return was_lost
 
@@ -218,9 +218,9 @@ def _is_stopped(pid: int) -> bool:
     return False
 
 
-def _is_nowhere(on: Stage[System], queue: str) -> bool:
+def _is_nowhere(bed: Stage[System], queue: str) -> bool:
     """Return whether no message of this queue is queued or unacknowledged."""
-    client = on.fleet.connection.redis
+    client = bed.fleet.connection.redis
     if client.llen(queue):
         return False
     return all(json.loads(entry)[2] != queue for entry in client.hvals(UNACKED))

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from benchmarks.celery_control import gaps
 from benchmarks.celery_control.system import PLAIN
-from handoff_queue.chaos.failpoint_cases import Blow, Case, cases
+from handoff_queue.chaos.failpoint_cases import Action, Case, cases
 from handoff_queue.chaos.failpoint_run import Trial
 from handoff_queue.chaos.fleet import Size
-from handoff_queue.chaos.invariants import Books
+from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.run import Options, run, try_cases
 from handoff_queue.chaos.system import Kind, System
-from handoff_queue.chaos.test_bed import Tell, stage
+from handoff_queue.chaos.test_bed import Progress, stage
 
 PLAIN_CELERY, HANDOFF = "plain Celery", "handoff"
 
@@ -22,13 +22,13 @@ PLAIN_CELERY, HANDOFF = "plain Celery", "handoff"
 class Control:
     """Results of plain Celery with one seed."""
 
-    kills: Books
-    failpoints: Books
+    kills: RunRecords
+    failpoints: RunRecords
     gaps: dict[str, dict[gaps.Gap, gaps.Outcome]]
     """Outcomes by system: plain Celery's, and this project's for comparison."""
 
 
-def run_control(options: Options, tell: Tell) -> Control:
+def run_control(options: Options, tell: Progress) -> Control:
     """Run the plan of this seed, its faults and all failpoints on plain Celery. Then try the
     five gaps in both systems.
     """
@@ -44,15 +44,17 @@ def run_control(options: Options, tell: Tell) -> Control:
     return Control(kills, failpoints, by_system)
 
 
-def try_failpoints(options: Options, tell: Tell, blows: Collection[Blow] = tuple(Blow)) -> Books:
+def try_failpoints(
+    options: Options, tell: Progress, actions: Collection[Action] = tuple(Action)
+) -> RunRecords:
     """Try the failpoints of the project in plain Celery, as far as it has them, with these actions."""
-    wanted = [case for case in cases() if case.blow in blows]
-    with stage(PLAIN, options.size) as on:
-        present, absent = _cases_of(on.system, wanted)
-        books = try_cases(Trial(on, options.seed, tell, PLAIN.draw), present)
+    wanted = [case for case in cases() if case.action in actions]
+    with stage(PLAIN, options.size) as bed:
+        present, absent = _cases_of(bed.system, wanted)
+        records = try_cases(Trial(bed, options.seed, tell, PLAIN.draw), present)
     names = sorted({case.point.rpartition(".")[0] for case in absent})
     what = f"{len(absent)} of {len(wanted)} failpoints"
-    return replace(books, absent={**books.absent, what: f"no counterpart: {', '.join(names)}"})
+    return replace(records, absent={**records.absent, what: f"no counterpart: {', '.join(names)}"})
 
 
 def _cases_of(system: System, wanted: Collection[Case]) -> tuple[list[Case], list[Case]]:
@@ -68,7 +70,7 @@ def _cases_of(system: System, wanted: Collection[Case]) -> tuple[list[Case], lis
     return list(present), absent
 
 
-def try_gaps(kind: Kind[System], tell: Tell) -> dict[gaps.Gap, gaps.Outcome]:
+def try_gaps(kind: Kind[System], tell: Progress) -> dict[gaps.Gap, gaps.Outcome]:
     """Try the five gaps of chords in one system."""
-    with stage(kind, Size()) as on:
-        return gaps.try_gaps(on, tell)
+    with stage(kind, Size()) as bed:
+        return gaps.try_gaps(bed, tell)

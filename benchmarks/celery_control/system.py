@@ -18,7 +18,7 @@ from kombu.exceptions import OperationalError
 
 from benchmarks.celery_control import tasks as control
 from handoff_queue.chaos.expected_handoffs import OK
-from handoff_queue.chaos.expected_outcomes import Story
+from handoff_queue.chaos.expected_outcomes import JobRecord
 from handoff_queue.chaos.fleet import SUPERVISOR, WORKER, Fleet, Member, Size
 from handoff_queue.chaos.job_generator import ONLY_CHORDS
 from handoff_queue.chaos.leaks import UNACKED
@@ -118,11 +118,11 @@ class Plain:
     def holders(self, _jobs: Collection[PlannedJob]) -> Mapping[tuple[str, str], tuple[int, int]]:
         return {}
 
-    def story(self, name: str) -> Story:
+    def job_record(self, name: str) -> JobRecord:
         end_times = self._end_times(name)
         ended_at = end_times.pop("", ())
         status = "ok" if ended_at else "running"
-        return Story(status, ended_at, end_times, dict.fromkeys(end_times, OK))
+        return JobRecord(status, ended_at, end_times, dict.fromkeys(end_times, OK))
 
     def point(self, point: str, kind: str, to: str = SPECIALISTS[0]) -> str | None:
         what, _, when = point.rpartition(".")

@@ -93,14 +93,14 @@ def chaos(
     options = run.Options(chosen, jobs, kills, size=Size(workers, supervisors), draw=_draw(only))
     print_message(f"seed {chosen}")
     if failpoints:
-        books = run.try_failpoints(options, print_message)
+        records = run.try_failpoints(options, print_message)
     else:
-        books = run.run(options, print_message)
+        records = run.run(options, print_message)
     if as_json:
-        write_line(json.dumps(report.json_of(books) | {"seed": seed}))
+        write_line(json.dumps(report.json_of(records) | {"seed": seed}))
     else:
-        write_line(report.table_of(books))
-    if report.is_kept(books):
+        write_line(report.table_of(records))
+    if report.is_kept(records):
         return OK
     return FAILED
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.call_attribution import RESOLVER, Asked
+from handoff_queue.chaos.call_attribution import RESOLVER, CallAttribution
 from handoff_queue.chaos.plan import CallKey
 
 
@@ -76,11 +76,11 @@ TASK, WHOLE, ROLE = (
     ),
 )
 def test_the_request_identifies_the_call(model_request: dict[str, Any], key: CallKey) -> None:
-    assert Asked().key_of(model_request) == key
+    assert CallAttribution().key_of(model_request) == key
 
 
 def test_a_fact_check_of_another_answer_is_the_next_round() -> None:
-    attribution = Asked()
+    attribution = CallAttribution()
 
     assert [
         attribution.key_of(request(text)).handoff
@@ -94,7 +94,7 @@ def test_a_fact_check_of_another_answer_is_the_next_round() -> None:
 
 def test_a_replanner_with_the_same_request_is_in_the_same_round() -> None:
     attribution, first, second = (
-        Asked(),
+        CallAttribution(),
         *(request(ROLE.format(f"Results of {step}."), "decision") for step in "ab"),
     )
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.celery_control.gaps import OURS_WITH_GAPS, PLAIN_WITH_GAPS, Gap
 from benchmarks.celery_control.run import try_failpoints, try_gaps
 from benchmarks.celery_control.system import ROOT
-from handoff_queue.chaos.failpoint_cases import Blow
+from handoff_queue.chaos.failpoint_cases import Action
 from handoff_queue.chaos.report import broken_of, table_of
 from handoff_queue.chaos.run import Options
 
@@ -31,7 +31,7 @@ def discard_line(_line: str) -> None:
 
 def test_plain_chords_repeat_calls_after_lost_answers() -> None:
     # Without kills: a handoff that a kill loses cannot finish twice.
-    records = try_failpoints(Options(SEED), discard_line, [Blow.DROP])
+    records = try_failpoints(Options(SEED), discard_line, [Action.DROP])
 
     assert not records.not_reached, table_of(records)
     assert {"handoffs with two results", "calls repeated that were not in the air"} <= set(

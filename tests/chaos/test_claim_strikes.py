@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
-from handoff_queue.chaos.unwanted_calls import Held, strikes_at
+from handoff_queue.chaos.unwanted_calls import SeenClaim, strikes_at
 
 CLAIMS = (
-    Held("worker1", 1, 10.0),
-    Held("worker2", 2, 14.0),
-    Held("worker3", 3, 18.0),
-    Held("worker1", 4, 22.0),
+    SeenClaim("worker1", 1, 10.0),
+    SeenClaim("worker2", 2, 14.0),
+    SeenClaim("worker3", 3, 18.0),
+    SeenClaim("worker1", 4, 22.0),
 )
 FINISHED_AT = 22.1
 
@@ -51,14 +51,18 @@ def test_a_claim_without_a_strike_does_not_count() -> None:
 
 
 def test_one_strike_counts_for_one_claim_only() -> None:
-    claims = (Held("worker1", 1, 10.0), Held("worker1", 2, 10.4), Held("worker1", 3, 10.8))
+    claims = (
+        SeenClaim("worker1", 1, 10.0),
+        SeenClaim("worker1", 2, 10.4),
+        SeenClaim("worker1", 3, 10.8),
+    )
 
     assert strikes_at(claims, (Strike(Fault.KILL_REDIS, EVERYBODY, 10.5),), FINISHED_AT) == 1
 
 
 def test_a_claim_that_was_released_does_not_count_as_one_of_three() -> None:
     first, *rest = CLAIMS
-    released = Held("worker5", 2, 12.0)
+    released = SeenClaim("worker5", 2, 12.0)
 
     assert strikes_at((first, released, *rest), KILLS, FINISHED_AT) == 3
     assert (
@@ -67,7 +71,7 @@ def test_a_claim_that_was_released_does_not_count_as_one_of_three() -> None:
 
 
 def test_claims_before_the_latest_progress_do_not_count() -> None:
-    claims = (Held("worker1", 1, 2.0), Held("worker2", 2, 6.0), *CLAIMS)
+    claims = (SeenClaim("worker1", 1, 2.0), SeenClaim("worker2", 2, 6.0), *CLAIMS)
 
     assert (
         strikes_at(claims, (kill("worker1", 2.2), kill("worker2", 6.2), *KILLS[:1]), FINISHED_AT)

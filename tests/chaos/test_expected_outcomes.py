@@ -15,10 +15,10 @@ from handoff_queue.chaos.expected_outcomes import (
     NOT_WAITED_FOR,
     SPENT,
     TOO_MANY_CLAIMS,
-    Story,
+    JobRecord,
 )
 from handoff_queue.chaos.expected_outcomes import wrong_end as wrong_end_of
-from handoff_queue.chaos.plan import PlannedJob, PlannedStep, Says
+from handoff_queue.chaos.plan import PlannedJob, PlannedOutcome, PlannedStep
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.shared.types.job_options import Mode
 
@@ -42,20 +42,20 @@ TIGHT = job(Shape.TIGHT, a="", b="", c="", d="", e="", f="")
 CANCELLED = job(Shape.CANCELLED, a="", b="", c="")
 
 
-def wrong_end(planned: PlannedJob, story: Story, **children: Story) -> str:
+def wrong_end(planned: PlannedJob, job_record: JobRecord, **children: JobRecord) -> str:
     """Return the broken expectation of a job, or ''. `children`: stories of its child jobs by step."""
     return wrong_end_of(
         planned,
         {
-            planned.name: story,
+            planned.name: job_record,
             **{f"{planned.name}-{step}": child for step, child in children.items()},
         },
     )
 
 
-def story(status: str, reason: str = "", /, **results: Ended) -> Story:
+def job_record(status: str, reason: str = "", /, **results: Ended) -> JobRecord:
     """Return the story of a job. `results`: the end of the first handoff of each step or role."""
-    return Story(
+    return JobRecord(
         status, (9.0,), results={f"{name}.1": end for name, end in results.items()}, reason=reason
     )
 
@@ -65,38 +65,45 @@ def oks(names: str) -> dict[str, Ended]:
 
 
 def test_an_ordinary_job_ends_ok_with_every_handoff_of_its_plan() -> None:
-    assert wrong_end(PARALLEL, story("ok", **oks("planner a b c assessor"))) == ""
-    assert wrong_end(PARALLEL, story("ok", **oks("planner a b assessor"))) == "c.1: no result"
+    assert wrong_end(PARALLEL, job_record("ok", **oks("planner a b c assessor"))) == ""
+    assert wrong_end(PARALLEL, job_record("ok", **oks("planner a b assessor"))) == "c.1: no result"
     assert (
-        wrong_end(PARALLEL, story("partial", **oks("planner a b c assessor")))
+        wrong_end(PARALLEL, job_record("partial", **oks("planner a b c assessor")))
         == "partial, though every handoff is as planned"
     )
 
 
 def test_a_cancelled_job_ends_as_cancelled_by_its_user() -> None:
-    assert wrong_end(CANCELLED, story("cancelled", CANCELLED_BY_USER, planner=OK)) == ""
-    assert wrong_end(CANCELLED, story("cancelled", "something else", planner=OK)) == "not cancelled"
-    assert wrong_end(CANCELLED, story("ok", **oks("planner a b c assessor"))) == "not cancelled"
+    assert wrong_end(CANCELLED, job_record("cancelled", CANCELLED_BY_USER, planner=OK)) == ""
+    assert (
+        wrong_end(CANCELLED, job_record("cancelled", "something else", planner=OK))
+        == "not cancelled"
+    )
+    assert (
+        wrong_end(CANCELLED, job_record("ok", **oks("planner a b c assessor"))) == "not cancelled"
+    )
 
 
 def test_a_job_that_needs_more_than_its_budget_ends_with_a_spent_budget() -> None:
     cut = dict.fromkeys("cdef", CUT)
 
-    assert wrong_end(TIGHT, story("partial", SPENT, **oks("planner a b assessor"), **cut)) == ""
     assert (
-        wrong_end(TIGHT, story("partial", "", **oks("planner a b assessor"), **cut))
+        wrong_end(TIGHT, job_record("partial", SPENT, **oks("planner a b assessor"), **cut)) == ""
+    )
+    assert (
+        wrong_end(TIGHT, job_record("partial", "", **oks("planner a b assessor"), **cut))
         == "its budget should have ended it"
     )
     assert (
-        wrong_end(TIGHT, story("ok", "", **oks("planner a b c d e f assessor")))
+        wrong_end(TIGHT, job_record("ok", "", **oks("planner a b c d e f assessor")))
         == "its budget should have ended it"
     )
     assert (
-        wrong_end(TIGHT, story("failed", SPENT, **oks("planner a b assessor"), **cut))
+        wrong_end(TIGHT, job_record("failed", SPENT, **oks("planner a b assessor"), **cut))
         == "failed, and something was usable"
     )
     assert (
-        wrong_end(TIGHT, story("partial", SPENT, **oks("planner a"), b=DEFECT, **cut))
+        wrong_end(TIGHT, job_record("partial", SPENT, **oks("planner a"), b=DEFECT, **cut))
         == "b.1: failed, defect"
     )
 
@@ -107,19 +114,21 @@ def test_a_tight_job_fails_if_kills_cut_all_its_calls() -> None:
     assert (
         wrong_end(
             TIGHT,
-            story("failed", f"{SPENT}, and no step has a usable result", planner=OK, **all_cut),
+            job_record(
+                "failed", f"{SPENT}, and no step has a usable result", planner=OK, **all_cut
+            ),
         )
         == ""
     )
     assert (
-        wrong_end(TIGHT, story("partial", SPENT, planner=OK, **all_cut))
+        wrong_end(TIGHT, job_record("partial", SPENT, planner=OK, **all_cut))
         == "partial, and nothing was usable"
     )
 
 
 def test_only_a_tight_job_may_end_because_its_budget_is_spent() -> None:
     assert (
-        wrong_end(PARALLEL, story("partial", SPENT, **oks("planner a b c assessor")))
+        wrong_end(PARALLEL, job_record("partial", SPENT, **oks("planner a b c assessor")))
         == "its budget should not have ended it"
     )
 
@@ -144,7 +153,7 @@ def test_only_a_tight_job_may_end_because_its_budget_is_spent() -> None:
 def test_a_handoff_that_was_killed_three_times_excuses_itself_and_its_dependents(
     results: dict[str, Ended], expected: str
 ) -> None:
-    assert wrong_end(DIAMOND, story("partial", **results)) == expected
+    assert wrong_end(DIAMOND, job_record("partial", **results)) == expected
 
 
 def test_the_dependents_of_a_handoff_were_issued_after_it() -> None:
@@ -164,9 +173,9 @@ def test_the_dependents_of_a_handoff_were_issued_after_it() -> None:
 def test_a_job_with_a_plan_made_by_code_is_partial() -> None:
     by_code = {"planner": KILLED, "answer": OK, "assessor": OK}
 
-    assert wrong_end(PARALLEL, story("partial", **by_code)) == ""
-    assert wrong_end(TIGHT, story("partial", **by_code)) == ""
-    assert wrong_end(PARALLEL, story("ok", **by_code)) == "ok, though it was planned by code"
+    assert wrong_end(PARALLEL, job_record("partial", **by_code)) == ""
+    assert wrong_end(TIGHT, job_record("partial", **by_code)) == ""
+    assert wrong_end(PARALLEL, job_record("ok", **by_code)) == "ok, though it was planned by code"
 
 
 TEAM = job(Shape.PARALLEL, a="", b="")
@@ -187,35 +196,36 @@ JOINED = PlannedJob(
     1,
 )
 WHOLE, PART = (
-    story("ok", **oks("planner a b assessor")),
-    story("partial", **oks("planner b assessor"), a=KILLED),
+    job_record("ok", **oks("planner a b assessor")),
+    job_record("partial", **oks("planner b assessor"), a=KILLED),
 )
 PARTIAL_RESULT, FAILED_RESULT = Ended("partial", "finished"), Ended("failed", "finished")
 
 
-def child_end(child: Story, parent: Story) -> str:
+def child_end(child: JobRecord, parent: JobRecord) -> str:
     return wrong_end_of(CHILD, {"1-0-x": child, "1-0": parent})
 
 
 def test_a_step_of_a_team_ends_as_its_team_does() -> None:
-    assert wrong_end(TREE, story("ok", **oks("planner x assessor")), x=WHOLE) == ""
+    assert wrong_end(TREE, job_record("ok", **oks("planner x assessor")), x=WHOLE) == ""
     assert (
-        wrong_end(TREE, story("ok", **oks("planner x assessor")), x=PART)
+        wrong_end(TREE, job_record("ok", **oks("planner x assessor")), x=PART)
         == "x.1: ok, and its team is not"
     )
     assert (
-        wrong_end(TREE, story("partial", **oks("planner assessor"), x=PARTIAL_RESULT), x=PART) == ""
+        wrong_end(TREE, job_record("partial", **oks("planner assessor"), x=PARTIAL_RESULT), x=PART)
+        == ""
     )
     assert (
-        wrong_end(TREE, story("partial", **oks("planner assessor"), x=PARTIAL_RESULT), x=WHOLE)
+        wrong_end(TREE, job_record("partial", **oks("planner assessor"), x=PARTIAL_RESULT), x=WHOLE)
         == "x.1: partial, finished"
     )
-    assert wrong_end(TREE, story("ok", **oks("planner assessor")), x=WHOLE) == "x.1: no result"
+    assert wrong_end(TREE, job_record("ok", **oks("planner assessor")), x=WHOLE) == "x.1: no result"
 
 
 def test_a_substitute_replaces_a_team_only_if_the_team_failed() -> None:
-    failed = story("failed", planner=OK, a=KILLED, b=KILLED)
-    failed_team = story("ok", **oks("planner assessor"), x=FAILED_RESULT)
+    failed = job_record("failed", planner=OK, a=KILLED, b=KILLED)
+    failed_team = job_record("ok", **oks("planner assessor"), x=FAILED_RESULT)
     with_substitute = replace(failed_team, results={**failed_team.results, "x.2": OK})
 
     assert wrong_end(TREE, with_substitute, x=failed) == ""
@@ -224,8 +234,11 @@ def test_a_substitute_replaces_a_team_only_if_the_team_failed() -> None:
 
 
 def test_a_child_may_be_cancelled_only_if_its_parent_no_longer_needs_it() -> None:
-    cancelled = story("cancelled", f"j-1 {NOT_WAITED_FOR}", planner=OK)
-    running, parent_cancelled = Story("running"), story("cancelled", CANCELLED_BY_USER, planner=OK)
+    cancelled = job_record("cancelled", f"j-1 {NOT_WAITED_FOR}", planner=OK)
+    running, parent_cancelled = (
+        JobRecord("running"),
+        job_record("cancelled", CANCELLED_BY_USER, planner=OK),
+    )
 
     assert child_end(cancelled, parent_cancelled) == ""
     assert child_end(cancelled, replace(running, given_up_at={"x.1": 5.0})) == ""
@@ -237,15 +250,15 @@ def test_a_child_may_be_cancelled_only_if_its_parent_no_longer_needs_it() -> Non
 
 
 def test_a_join_with_enough_results_uses_them_and_gives_up_the_others() -> None:
-    early = story("partial", **oks("planner a b d assessor"))
+    early = job_record("partial", **oks("planner a b d assessor"))
 
     assert wrong_end(JOINED, replace(early, given_up_at={"c.1": 5.0})) == ""
     assert wrong_end(JOINED, early) == "c.1: no result, and not given up"
     assert (
-        wrong_end(JOINED, story("partial", **oks("planner a d assessor")))
+        wrong_end(JOINED, job_record("partial", **oks("planner a d assessor")))
         == "d began with 1 results, and 2 are enough"
     )
-    assert wrong_end(JOINED, story("ok", **oks("planner a b c d assessor"))) == ""
+    assert wrong_end(JOINED, job_record("ok", **oks("planner a b c d assessor"))) == ""
     assert (
         wrong_end(JOINED, replace(early, status="ok", given_up_at={"c.1": 5.0}))
         == "ok, though every handoff is as planned"
@@ -254,11 +267,11 @@ def test_a_join_with_enough_results_uses_them_and_gives_up_the_others() -> None:
 
 def test_a_step_that_must_fail_or_ask_does_so_before_it_succeeds() -> None:
     steps = (
-        PlannedStep("b", "writer", attempts=(Says.FAILED, Says.OK)),
+        PlannedStep("b", "writer", attempts=(PlannedOutcome.FAILED, PlannedOutcome.OK)),
         PlannedStep("c", "writer", ("b",)),
     )
     failing = PlannedJob("1-0", Shape.FAILING, steps, seed=1)
-    first_attempt = story("ok", **oks("planner c assessor"), b=FAILED_RESULT)
+    first_attempt = job_record("ok", **oks("planner c assessor"), b=FAILED_RESULT)
 
     assert (
         wrong_end(failing, replace(first_attempt, results={**first_attempt.results, "b.2": OK}))
@@ -298,7 +311,7 @@ def ended(shape: Shape, status: str, /, *missing: str, **changes: Ended) -> str:
     results = dict.fromkeys(present, OK) | {
         handoff_id.replace("_", "."): end for handoff_id, end in changes.items()
     }
-    return wrong_end(job(shape, a="", b=""), Story(status, (9.0,), results=results))
+    return wrong_end(job(shape, a="", b=""), JobRecord(status, (9.0,), results=results))
 
 
 @pytest.mark.parametrize("shape", SENT_BACK)
@@ -334,9 +347,9 @@ def test_an_answer_is_incomplete_if_its_fact_check_was_killed_three_times() -> N
     killed = {"fact_gate.1": KILLED} | oks("planner.1 a.1 b.1 assessor.1")
     checked = job(Shape.CHECKED, a="", b="")
 
-    assert wrong_end(checked, Story("partial", (9.0,), results=killed)) == ""
+    assert wrong_end(checked, JobRecord("partial", (9.0,), results=killed)) == ""
     assert (
-        wrong_end(checked, Story("ok", (9.0,), results=killed))
+        wrong_end(checked, JobRecord("ok", (9.0,), results=killed))
         == "ok, though nobody has looked at its facts"
     )
 
@@ -351,7 +364,9 @@ def test_a_veto_remains_if_both_steps_were_killed_and_nothing_was_repaired() -> 
 
 
 def test_an_input_step_runs_once() -> None:
-    step_in_need = PlannedStep("b", "writer", attempts=(Says.NEEDS_INPUT, Says.OK))
+    step_in_need = PlannedStep(
+        "b", "writer", attempts=(PlannedOutcome.NEEDS_INPUT, PlannedOutcome.OK)
+    )
     helped = PlannedJob(
         "1-0", Shape.HELPED, (step_in_need, PlannedStep("b_help", "writer", helps="b")), seed=1
     )
@@ -361,7 +376,7 @@ def test_an_input_step_runs_once() -> None:
     }
 
     def end_of(results: dict[str, Ended]) -> str:
-        return wrong_end(helped, Story("ok", (9.0,), results=results))
+        return wrong_end(helped, JobRecord("ok", (9.0,), results=results))
 
     assert end_of(results) == ""
     assert end_of(results | {"b_help.2": OK}) == "b_help.2: nothing of the sort was planned"
@@ -375,24 +390,26 @@ def test_only_the_last_plan_must_come_from_the_planner() -> None:
     assert ended(Shape.REJECTED_PLAN, "ok", planner_1=KILLED) == ""
     by_code = {"planner.1": OK, "planner.2": KILLED, "answer.1": OK, "assessor.1": OK}
     assert (
-        wrong_end(job(Shape.REJECTED_PLAN, a="", b=""), Story("partial", (9.0,), results=by_code))
+        wrong_end(
+            job(Shape.REJECTED_PLAN, a="", b=""), JobRecord("partial", (9.0,), results=by_code)
+        )
         == ""
     )
     assert (
-        wrong_end(job(Shape.REJECTED_PLAN, a="", b=""), Story("ok", (9.0,), results=by_code))
+        wrong_end(job(Shape.REJECTED_PLAN, a="", b=""), JobRecord("ok", (9.0,), results=by_code))
         == "ok, though it was planned by code"
     )
 
 
 def test_a_handoff_outside_every_plan_is_wrong_even_if_it_succeeded() -> None:
     assert (
-        wrong_end(PARALLEL, story("ok", **oks("planner a b c assessor replanner")))
+        wrong_end(PARALLEL, job_record("ok", **oks("planner a b c assessor replanner")))
         == "replanner.1: nothing of the sort was planned"
     )
     assert (
         wrong_end(
             replace(PARALLEL, mode=Mode.ADAPTIVE),
-            story("ok", **oks("planner a b c assessor replanner")),
+            job_record("ok", **oks("planner a b c assessor replanner")),
         )
         == ""
     )

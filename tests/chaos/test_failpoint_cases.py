@@ -9,7 +9,7 @@ from handoff_queue.chaos.failpoint_cases import (
     PUBLISHES,
     SCRIPTS,
     UNTRIED,
-    Blow,
+    Action,
     Case,
     cases,
     scripts,
@@ -29,16 +29,16 @@ def test_a_process_that_runs_a_script_is_killed_before_and_after_it_and_loses_it
     script: str,
 ) -> None:
     tried = {
-        (case.kind, case.point.rpartition(".")[2], case.blow)
+        (case.kind, case.point.rpartition(".")[2], case.action)
         for case in CASES
         if case.point.startswith(f"script.{script}.")
     }
 
     for kind in SCRIPTS[script]:
         assert {
-            (kind, "before", Blow.KILL),
-            (kind, "after", Blow.KILL),
-            (kind, "after", Blow.DROP),
+            (kind, "before", Action.KILL),
+            (kind, "after", Action.KILL),
+            (kind, "after", Action.DROP),
         } <= tried
     assert SCRIPTS[script], "at least one kind of process runs the script"
 
@@ -49,7 +49,7 @@ def test_every_queue_of_the_supervisors_and_every_group_of_handoffs_has_failpoin
     }
 
     assert set(PUBLISHES) == queues | {"group"}
-    assert Case(SUPERVISOR, "publish.group.middle", Blow.KILL) in CASES, (
+    assert Case(SUPERVISOR, "publish.group.middle", Action.KILL) in CASES, (
         "a kill in the middle of a chord"
     )
 
@@ -58,12 +58,14 @@ def test_redis_is_killed_after_every_frequent_failpoint() -> None:
     kills = [
         case
         for case in CASES
-        if case.blow is Blow.KILL and case.need.is_met_often and case.point.endswith(".after")
+        if case.action is Action.KILL
+        and case.trigger.is_met_often
+        and case.point.endswith(".after")
     ]
     redis_kills = {
         (case.kind, case.point)
         for case in CASES
-        if case.blow is Blow.REDIS and case.point.endswith(".after")
+        if case.action is Action.REDIS and case.point.endswith(".after")
     }
 
     assert {
@@ -80,12 +82,12 @@ def test_redis_is_killed_before_every_frequent_script() -> None:
     frequent = {
         (kind, f"script.{script}.before")
         for script, kinds in SCRIPTS.items()
-        for kind, need in kinds.items()
-        if need.is_met_often
+        for kind, trigger in kinds.items()
+        if trigger.is_met_often
     }
 
     assert frequent - {(CLIENT, point) for _, point in frequent} == {
         (case.kind, case.point)
         for case in CASES
-        if case.blow is Blow.REDIS and case.point.endswith(".before")
+        if case.action is Action.REDIS and case.point.endswith(".before")
     }

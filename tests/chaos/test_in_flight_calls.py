@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.chaos.expected_handoffs import OK
-from handoff_queue.chaos.expected_outcomes import Story
-from handoff_queue.chaos.invariants import Books
+from handoff_queue.chaos.expected_outcomes import JobRecord
+from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.shapes import Shape
@@ -31,14 +31,14 @@ def records(
     stored_at: float | None = None,
     finished_at: float = 170.0,
     seed: int = 1,
-) -> Books:
+) -> RunRecords:
     job = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed)
-    story = Story("ok", (180.0,), {"a.1": (finished_at,)}, {"a.1": OK})
-    return Books(
+    job_record = JobRecord("ok", (180.0,), {"a.1": (finished_at,)}, {"a.1": OK})
+    return RunRecords(
         [job],
         calls,
         strikes,
-        {"1-0": story},
+        {"1-0": job_record},
         3.0,
         stored_at={} if stored_at is None else {KEY: stored_at},
     )

@@ -8,21 +8,21 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.chaos.expected_handoffs import OK, Ended
-from handoff_queue.chaos.expected_outcomes import JOB_BUDGET, SPENT, TOO_MANY_CLAIMS, Story
-from handoff_queue.chaos.invariants import Books
+from handoff_queue.chaos.expected_outcomes import JOB_BUDGET, SPENT, TOO_MANY_CLAIMS, JobRecord
+from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import TIGHT_STEPS
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.report import broken_of, is_kept, json_of, table_of
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
-from handoff_queue.chaos.unwanted_calls import Held
+from handoff_queue.chaos.unwanted_calls import SeenClaim
 from handoff_queue.supervisor.engine.failure_guard import FROZE
 
 JOB = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer", turns=2),), seed=1)
 FINISHED = {"planner.1": (1.5,), "a.1": (9.0,), "assessor.1": (19.0,)}
 RESULTS = dict.fromkeys(FINISHED, OK)
-SUCCESS = Story("ok", (20.0,), FINISHED, RESULTS)
+SUCCESS = JobRecord("ok", (20.0,), FINISHED, RESULTS)
 KILLED = Ended("failed", TOO_MANY_CLAIMS)
 CUT = Ended("partial", JOB_BUDGET)
 CALLS = (("planner.1", 1, 1.0), ("a.1", 1, 2.0), ("a.1", 2, 3.0), ("assessor.1", 1, 18.0))
@@ -37,18 +37,18 @@ def call(handoff: str, turn: int, at: float, process: str = "worker1") -> Call:
 def records(
     *more: Call,
     strikes: Sequence[Strike] = (),
-    story: Story = SUCCESS,
+    job_record: JobRecord = SUCCESS,
     jobs: Sequence[PlannedJob] = (JOB,),
     left_behind: Sequence[str] = (),
     not_reached: Sequence[str] | None = None,
     not_happened: Sequence[str] = (),
-) -> Books:
-    stories: Mapping[str, Story] = {"1-0": story}
-    return Books(
+) -> RunRecords:
+    job_records: Mapping[str, JobRecord] = {"1-0": job_record}
+    return RunRecords(
         jobs,
         [*(call(*values) for values in CALLS), *more],
         strikes,
-        stories,
+        job_records,
         3.0,
         left_behind,
         not_reached,
@@ -135,26 +135,26 @@ def test_two_repetitions_need_two_strikes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("story", "broken"),
+    ("job_record", "broken"),
     [
-        (Story("running"), "jobs lost"),
-        (Story("ok", (20.0, 21.0), FINISHED, RESULTS), "jobs that ended twice"),
+        (JobRecord("running"), "jobs lost"),
+        (JobRecord("ok", (20.0, 21.0), FINISHED, RESULTS), "jobs that ended twice"),
         (
-            Story("ok", (20.0,), {**FINISHED, "a.1": (9.0, 10.0)}, RESULTS),
+            JobRecord("ok", (20.0,), {**FINISHED, "a.1": (9.0, 10.0)}, RESULTS),
             "handoffs with two results",
         ),
         (
-            Story("partial", (20.0,), FINISHED, RESULTS, why="an internal error"),
+            JobRecord("partial", (20.0,), FINISHED, RESULTS, why="an internal error"),
             "jobs that ended otherwise than planned",
         ),
         (
-            Story("ok", (20.0,), {"planner.1": (1.5,)}, {"planner.1": OK}),
+            JobRecord("ok", (20.0,), {"planner.1": (1.5,)}, {"planner.1": OK}),
             "jobs that ended otherwise than planned",
         ),
     ],
 )
-def test_a_wrong_end_of_a_job_is_a_broken_promise(story: Story, broken: str) -> None:
-    assert broken_of(records(story=story)) == [broken]
+def test_a_wrong_end_of_a_job_is_a_broken_promise(job_record: JobRecord, broken: str) -> None:
+    assert broken_of(records(job_record=job_record)) == [broken]
 
 
 @pytest.mark.parametrize("shape", [Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY])
@@ -171,7 +171,7 @@ def test_a_payment_over_a_budget_is_an_overrun_in_every_unit(
         call("assessor.1", 1, 18.0),
     ]
     more = [call(f"{name}.1", 1, 4.0) for name in TIGHT_STEPS[2:8]]
-    story = Story(
+    job_record = JobRecord(
         "partial",
         (20.0,),
         FINISHED,
@@ -179,18 +179,20 @@ def test_a_payment_over_a_budget_is_an_overrun_in_every_unit(
         SPENT,
     )
 
-    assert broken_of(Books([tight], within, [], {"1-0": story}, 3.0)) == []
-    assert broken_of(Books([tight], [*within, *more], [], {"1-0": story}, 3.0)) == [
+    assert broken_of(RunRecords([tight], within, [], {"1-0": job_record}, 3.0)) == []
+    assert broken_of(RunRecords([tight], [*within, *more], [], {"1-0": job_record}, 3.0)) == [
         "jobs over their budget, by the server's books"
     ]
 
 
 def test_a_recovery_is_late_five_seconds_after_its_lease_without_another_strike() -> None:
     late, soon = call("a.1", 2, 12.0, "worker2"), call("a.1", 2, 8.9, "worker2")
-    story = Story("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
+    job_record = JobRecord("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
 
-    assert broken_of(records(late, strikes=[kill(3.5)], story=story)) == ["longest recovery"]
-    assert broken_of(records(soon, strikes=[kill(3.5)], story=story)) == []
+    assert broken_of(records(late, strikes=[kill(3.5)], job_record=job_record)) == [
+        "longest recovery"
+    ]
+    assert broken_of(records(soon, strikes=[kill(3.5)], job_record=job_record)) == []
 
 
 def test_the_promise_fails_if_every_recovery_was_struck_again() -> None:
@@ -199,7 +201,7 @@ def test_the_promise_fails_if_every_recovery_was_struck_again() -> None:
     records_of_run = records(
         call("a.1", 2, 12.0, "worker2"),
         strikes=[kill(3.5), second_strike],
-        story=Story("ok", (11.9,), {}, RESULTS),
+        job_record=JobRecord("ok", (11.9,), {}, RESULTS),
     )
     by_both = records(
         call("a.1", 2, 6.0, "worker2"),
@@ -222,10 +224,10 @@ def test_a_call_in_flight_of_the_struck_process_is_no_recovery(
 ) -> None:
     strike = Strike(fault, "worker1", 3.5, lasts_s=lasts_s)
     own_call = call("a.1", 3, 3.6 + lasts_s)
-    story = Story("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
+    job_record = JobRecord("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
 
     records_of_run = records(
-        own_call, call("a.1", 3, 6.6, "worker2"), strikes=[strike], story=story
+        own_call, call("a.1", 3, 6.6, "worker2"), strikes=[strike], job_record=job_record
     )
 
     assert records_of_run.longest_recovery_s == pytest.approx(3.1)
@@ -287,18 +289,20 @@ def test_a_call_outside_every_plan_is_a_repeated_call() -> None:
 
 def test_a_plan_made_by_code_needs_one_call_and_three_kills_of_the_planner() -> None:
     results = {"planner.1": KILLED, "answer.1": OK, "assessor.1": OK}
-    story = Story("partial", (20.0,), {}, results)
+    job_record = JobRecord("partial", (20.0,), {}, results)
     calls = [call("planner.1", 1, 1.0), call("answer.1", 1, 2.0), call("assessor.1", 1, 3.0)]
 
     kills = [kill(1.2, "worker1"), kill(1.5, "worker2"), kill(1.8, "worker3")]
     held = {
         ("1-0", "planner.1"): [
-            Held(f"worker{count}", count, 0.9 + 0.3 * count) for count in (1, 2, 3)
+            SeenClaim(f"worker{count}", count, 0.9 + 0.3 * count) for count in (1, 2, 3)
         ]
     }
 
-    once = Books([JOB], calls, kills, {"1-0": story}, 3.0, held=held)
-    twice = Books([JOB], [*calls, call("answer.1", 1, 4.0)], kills, {"1-0": story}, 3.0, held=held)
+    once = RunRecords([JOB], calls, kills, {"1-0": job_record}, 3.0, held=held)
+    twice = RunRecords(
+        [JOB], [*calls, call("answer.1", 1, 4.0)], kills, {"1-0": job_record}, 3.0, held=held
+    )
 
     assert ([*once.spoilt], once.repeated, once.unexplained) == ([], 0, [])
     assert (
@@ -310,17 +314,17 @@ def test_a_plan_made_by_code_needs_one_call_and_three_kills_of_the_planner() -> 
 
 
 def test_an_abandoned_job_has_as_many_strikes_as_the_limit() -> None:
-    story = Story(
+    job_record = JobRecord(
         "failed", (20.0,), {"planner.1": (1.5,)}, {"planner.1": OK}, reason=f"{FROZE}: see the log"
     )
     strikes = [Strike(Fault.KILL_SUPERVISOR, "supervisor1", at) for at in (3.0, 7.0, 11.0)]
 
     assert "jobs that ended otherwise than planned" in broken_of(
-        records(strikes=strikes[:2], story=story)
+        records(strikes=strikes[:2], job_record=job_record)
     )
     assert "jobs that ended otherwise than planned" not in broken_of(
-        records(strikes=strikes, story=story)
+        records(strikes=strikes, job_record=job_record)
     )
     assert "jobs that ended otherwise than planned" in broken_of(
-        records(strikes=strikes, story=replace(story, status="ok"))
+        records(strikes=strikes, job_record=replace(job_record, status="ok"))
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from handoff_queue.chaos.expected_handoffs import OK, Ended
-from handoff_queue.chaos.expected_outcomes import JOB_BUDGET, SPENT, Story
-from handoff_queue.chaos.invariants import Books
+from handoff_queue.chaos.expected_outcomes import JOB_BUDGET, SPENT, JobRecord
+from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import TIGHT_STEPS
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import TIGHT_TREE_CALLS, CallKey, PlannedJob, PlannedStep
@@ -26,11 +26,11 @@ CUT = Ended("partial", JOB_BUDGET)
 TEAM_RESULTS = dict.fromkeys(("planner.1", "a.1", "b.1", "assessor.1"), OK) | {
     f"{name}.1": CUT for name in TIGHT_STEPS[2:]
 }
-TEAM_STORY = Story(
+TEAM_STORY = JobRecord(
     "partial", (8.0,), results=TEAM_RESULTS, reason=SPENT, limits=JobLimits(max_turns=4)
 )
 PART = Ended("partial", "max_turns")
-ROOT_STORY = Story(
+ROOT_STORY = JobRecord(
     "partial", (9.0,), results={"planner.1": OK, "x.1": PART, "y.1": PART, "assessor.1": OK}
 )
 STORIES = {"1-0": ROOT_STORY, "1-0-x": TEAM_STORY, "1-0-y": TEAM_STORY}
@@ -48,8 +48,8 @@ PLANNED_CALLS += [
 ]
 
 
-def records(*more: Call, stories: dict[str, Story] = STORIES) -> Books:
-    return Books([TREE], [*PLANNED_CALLS, *more], [], stories, 3.0)
+def records(*more: Call, job_records: dict[str, JobRecord] = STORIES) -> RunRecords:
+    return RunRecords([TREE], [*PLANNED_CALLS, *more], [], job_records, 3.0)
 
 
 def test_a_tree_with_the_calls_that_its_root_allows_is_within_its_budget() -> None:
@@ -64,7 +64,7 @@ def test_a_tree_with_the_calls_that_its_root_allows_is_within_its_budget() -> No
 def test_an_overpayment_for_a_child_is_an_overrun_of_every_ancestor() -> None:
     assert records(call("1-0-x", "c.1")).overruns == ["1-0: 11 of 10 calls", "1-0-x: 5 of 4 calls"]
     with_larger_limit = {**STORIES, "1-0-x": replace(TEAM_STORY, limits=JobLimits(max_turns=20))}
-    assert records(call("1-0-x", "c.1"), stories=with_larger_limit).overruns == [
+    assert records(call("1-0-x", "c.1"), job_records=with_larger_limit).overruns == [
         "1-0: 11 of 10 calls"
     ]
 
@@ -72,4 +72,4 @@ def test_an_overpayment_for_a_child_is_an_overrun_of_every_ancestor() -> None:
 def test_a_child_job_may_not_exceed_its_own_limit() -> None:
     with_smaller_limit = {**STORIES, "1-0-y": replace(TEAM_STORY, limits=JobLimits(max_turns=3))}
 
-    assert records(stories=with_smaller_limit).overruns == ["1-0-y: 4 of 3 calls"]
+    assert records(job_records=with_smaller_limit).overruns == ["1-0-y: 4 of 3 calls"]

@@ -8,9 +8,9 @@ from math import inf
 import pytest
 
 from handoff_queue.chaos.expected_handoffs import OK
-from handoff_queue.chaos.expected_outcomes import NOT_WAITED_FOR, Story
+from handoff_queue.chaos.expected_outcomes import NOT_WAITED_FOR, JobRecord
 from handoff_queue.chaos.handoff_system import asked_in
-from handoff_queue.chaos.invariants import Books
+from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.report import broken_of
@@ -24,22 +24,24 @@ CHILD = PlannedJob("1-0-x", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed=
 PARENT = PlannedJob("1-0", Shape.TEAMS, (PlannedStep("x", "supervisor", team=CHILD),), seed=1)
 GIVEN_UP_AT = 10.0
 SOON, LATE = GIVEN_UP_AT + SENT_WITHIN_S / 2, GIVEN_UP_AT + SENT_WITHIN_S * 2
-RUNNING = Story("running")
+RUNNING = JobRecord("running")
 RESULTS = dict.fromkeys(("planner.1", "x.1", "assessor.1"), OK)
 
 
-def for_nobody(at: float, parent: Story, child: Story = RUNNING, *strikes: Strike) -> list[str]:
+def for_nobody(
+    at: float, parent: JobRecord, child: JobRecord = RUNNING, *strikes: Strike
+) -> list[str]:
     call = Call(CallKey("1-0-x", "a.1", 1), "worker1", at, out_at=at + 1)
-    return Books([PARENT], [call], strikes, {"1-0": parent, "1-0-x": child}, 3.0).for_nobody
+    return RunRecords([PARENT], [call], strikes, {"1-0": parent, "1-0-x": child}, 3.0).for_nobody
 
 
 @pytest.mark.parametrize(
     ("parent", "child"),
     [
-        (Story("cancelled", (GIVEN_UP_AT,)), RUNNING),
+        (JobRecord("cancelled", (GIVEN_UP_AT,)), RUNNING),
         (replace(RUNNING, cancelled_at=GIVEN_UP_AT), RUNNING),
         (replace(RUNNING, given_up_at={"x.1": GIVEN_UP_AT}), RUNNING),
-        (RUNNING, Story("cancelled", (GIVEN_UP_AT,), reason=f"j-1 {NOT_WAITED_FOR}")),
+        (RUNNING, JobRecord("cancelled", (GIVEN_UP_AT,), reason=f"j-1 {NOT_WAITED_FOR}")),
         (RUNNING, replace(RUNNING, given_up_at={"a.1": GIVEN_UP_AT})),
         (RUNNING, replace(RUNNING, asked=((GIVEN_UP_AT, GIVEN_UP_AT + 60),))),
     ],
@@ -52,7 +54,7 @@ def for_nobody(at: float, parent: Story, child: Story = RUNNING, *strikes: Strik
         "its job waits for a person",
     ],
 )
-def test_a_call_of_an_ended_job_is_unwanted(parent: Story, child: Story) -> None:
+def test_a_call_of_an_ended_job_is_unwanted(parent: JobRecord, child: JobRecord) -> None:
     assert for_nobody(LATE, parent, child)
     assert not for_nobody(SOON, parent, child), "the call was already sent"
     assert not for_nobody(GIVEN_UP_AT - 1, parent, child)
@@ -83,7 +85,7 @@ def test_a_question_is_open_until_the_first_approval_or_rejection() -> None:
 
 
 def test_a_process_that_was_stopped_before_its_call_is_excused() -> None:
-    ended = Story("cancelled", (GIVEN_UP_AT,))
+    ended = JobRecord("cancelled", (GIVEN_UP_AT,))
 
     assert not for_nobody(
         LATE,
@@ -100,10 +102,10 @@ def test_a_process_that_was_stopped_before_its_call_is_excused() -> None:
 
 
 def test_a_child_without_an_end_is_lost_and_a_child_that_never_began_is_not() -> None:
-    parent = Story("ok", (9.0,), results=RESULTS)
+    parent = JobRecord("ok", (9.0,), results=RESULTS)
 
-    assert Books([PARENT], [], [], {"1-0": parent, "1-0-x": RUNNING}, 3.0).lost == ["1-0-x"]
-    assert Books([PARENT], [], [], {"1-0": parent, "1-0-x": Story("")}, 3.0).lost == []
+    assert RunRecords([PARENT], [], [], {"1-0": parent, "1-0-x": RUNNING}, 3.0).lost == ["1-0-x"]
+    assert RunRecords([PARENT], [], [], {"1-0": parent, "1-0-x": JobRecord("")}, 3.0).lost == []
     assert "jobs that ended otherwise than planned" in broken_of(
-        Books([PARENT], [], [], {"1-0": parent, "1-0-x": Story("")}, 3.0)
+        RunRecords([PARENT], [], [], {"1-0": parent, "1-0-x": JobRecord("")}, 3.0)
     )

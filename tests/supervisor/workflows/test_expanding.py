@@ -249,9 +249,7 @@ def test_a_plan_that_would_be_too_large_is_refused_before_it_is_built(tmp_path: 
 
 @pytest.mark.slow
 def test_ten_thousand_rows_become_a_plan_in_under_a_second(tmp_path: Path) -> None:
-    look = (
-        "id: look, specialist: researcher, task: 'Look at {name} for {request}', for_each: rows"
-    )
+    look = "id: look, specialist: researcher, task: 'Look at {name} for {request}', for_each: rows"
     definition = make_workflow(tmp_path, f"{look}\n{WRITE}")
     rows = [{"name": f"n{n}", "town": "Ulm"} for n in range(10_000)]
     started = time.process_time()

@@ -78,9 +78,7 @@ def test_a_row_of_the_replanner_shows_its_change_and_the_new_steps() -> None:
     step = Step(id=StepId("config"), specialist="ops", task="Check the configuration.")
     look = replanner_events(Patch(add=(step,), drop=(StepId("both"),), why="-"))
     asked = PLANNER[0].model_copy(update={"mode": Mode.ADAPTIVE})
-    view = view_of(
-        asked, *PLANNER[1:], issued("replanner", "replanner", group=None), *look
-    )
+    view = view_of(asked, *PLANNER[1:], issued("replanner", "replanner", group=None), *look)
 
     assert "config (ops) added; both dropped: -" in row(view, "replanner")
     assert "Check the configuration." in row(view, "config")
