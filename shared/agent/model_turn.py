@@ -198,10 +198,10 @@ class ModelTurns:
             self._wait(min(wait.seconds, ASK_AGAIN_S), wait.why, shown_s=wait.seconds)
 
     def _expected(self, conversation: Conversation, call: ModelCall) -> Expected | None:
-        lane = self.dependencies.lane
-        if lane is None:
+        bucket = self.dependencies.bucket
+        if bucket is None:
             return None
-        return Expected(lane, self._expected_input(conversation), call.max_output_tokens)
+        return Expected(bucket, self._expected_input(conversation), call.max_output_tokens)
 
     def _hear(self, limits: RateLimits | None) -> None:
         """Record the reported rate limits once for each call, as soon as the server has
@@ -262,7 +262,7 @@ class ModelTurns:
         if delay is None or conversation.turns + 1 >= self._limits.max_turns:
             self.draft = self._pulse.text
             raise error
-        if is_refused and self.dependencies.lane is not None:
+        if is_refused and self.dependencies.bucket is not None:
             return  # `reserve` makes the next call wait together with all other calls
         self._wait(delay, reason_of(error))
 

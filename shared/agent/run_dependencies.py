@@ -22,7 +22,7 @@ class RunDependencies:
     model: Model
     model_name: str
     """`handoff.model`, or the spec's, or the default of its tier."""
-    lane: str | None = None
+    bucket: str | None = None
     """Rate-limit bucket of the calls, see `shared.types.rate_limits.Expected`. None: the calls
     have no rate limits.
     """

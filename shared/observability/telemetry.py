@@ -49,7 +49,7 @@ class Submissions:
         self.traceparents = traceparents
         """Traceparent to store with each job, or None."""
 
-    def came_to(self, problems: Sequence[Exception | None]) -> None:
+    def record_results(self, problems: Sequence[Exception | None]) -> None:
         """Record why each job was refused, or None if it was accepted."""
 
 

@@ -284,7 +284,7 @@ class Attempts:
         equipment = RunDependencies(
             model=self.models.of(model_name),
             model_name=model_name,
-            lane=self.models.lane_of(model_name),
+            bucket=self.models.bucket_of(model_name),
             answer_format=fitting.answer_format,
             prices=prices_from(self.settings),
             tools=fitting.tools,

@@ -95,7 +95,7 @@ class Models:
                 self._made[offline] = RecordedModel(make(settings), self.calls)
             return self._made[offline]
 
-    def lane_of(self, name: str) -> str | None:
+    def bucket_of(self, name: str) -> str | None:
         """Return the rate-limit bucket of the model of this name, or None without limits."""
         if name == OFFLINE_MODEL:
             return None

@@ -266,7 +266,7 @@ class Claim:
             int(self.keeps_turns),
             self.evaluation_id,
             result.status.value,
-            self.pacing.usage_of_lane(result.usage),
+            self.pacing.usage_of_bucket(result.usage),
             len(kept),
             *json_of_events(events),
             *kept,
@@ -306,7 +306,7 @@ class Claim:
 
         Returns False if this process no longer had the claim.
         """
-        order = [self.handoff_id, self.fence, int(seconds * 1000), why, self.pacing.lane]
+        order = [self.handoff_id, self.fence, int(seconds * 1000), why, self.pacing.bucket]
         return bool(self.connection.script("defer", self._keys, order))
 
     @property

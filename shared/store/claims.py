@@ -196,14 +196,14 @@ class Claims:
         ]
 
     def _pacing(self, wanted: ClaimRequest) -> RateLimiter:
-        lane = ""
+        bucket = ""
         if wanted.expected:
-            lane = wanted.expected.lane
+            bucket = wanted.expected.bucket
         return RateLimiter(
             self._connection,
             f"{wanted.job_id}/{wanted.handoff_id}",
             self._settings.rate_window_s,
-            lane,
+            bucket,
         )
 
     def _claim(self, wanted: ClaimRequest, answer: Sequence[Any], asked_at: float) -> Claim:

@@ -157,14 +157,12 @@ class DeadLetters:
             )
 
     def newest(self, count: int = KEEP_AT_MOST) -> list[DeadLetter]:
-        """Return at most `count` letters, the newest first.
-
-        Raises:
-            MalformedMessage: this version cannot read one of the letters.
+        """Return the readable letters among the newest `count`, the newest first. A letter that
+        this version cannot read is skipped; only `drop_all` deletes it.
         """
         with translated_errors():
             stored = self._connection.redis.lrange(keys.DEAD, 0, count - 1)
-        return list(map(DeadLetter.from_json, stored))
+        return readable(stored, DeadLetter.from_json, keys.DEAD)
 
     def drop(self, letter: DeadLetter) -> bool:
         """Delete the letter. Return False if another process or retention had deleted it."""

@@ -151,7 +151,7 @@ class FleetLoadReader:
             at_work=tuple(starmap(_at_work, entries)),
             waiting=self._waiting(sorted(roles)),
             paused=frozenset(map(name_in, paused)),
-            lanes=self._lanes(list(map(name_in, lanes)), at),
+            lanes=self._buckets(list(map(name_in, lanes)), at),
             dead_letters=int(dead),
             used_memory_bytes=int(memory.get("used_memory", 0)),
             max_memory_bytes=int(memory.get("maxmemory", 0)),
@@ -177,7 +177,7 @@ class FleetLoadReader:
             backlogs[role] = QueueBacklog(int(published) + int(held), since)
         return backlogs
 
-    def _lanes(self, names: list[str], at: float) -> tuple[RateLimitBucket, ...]:
+    def _buckets(self, names: list[str], at: float) -> tuple[RateLimitBucket, ...]:
         """Return the rate-limit buckets of these names, in one round trip."""
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
@@ -190,10 +190,10 @@ class FleetLoadReader:
                 answers = []
         buckets: list[RateLimitBucket] = []
         for name, fields, line in zip(names, answers[::2], answers[1::2], strict=True):
-            buckets.append(self._lane(name, fields, int(line), at))
+            buckets.append(self._bucket(name, fields, int(line), at))
         return tuple(buckets)
 
-    def _lane(
+    def _bucket(
         self, name: str, fields: Mapping[bytes, bytes], line: int, at: float
     ) -> RateLimitBucket:
         """Return a bucket from the fields of its hash, with its refill up to `at`.

@@ -29,7 +29,7 @@ from handoff_queue.shared.types.usage import Usage
 class AdmittedCall:
     """A call that the bucket has admitted, and its share of the limits."""
 
-    lane: str
+    bucket: str
     is_limited: bool
     """True if the bucket has limits."""
     goes_ahead: bool
@@ -49,7 +49,7 @@ class RateLimiter:
     """`job/handoff`"""
     window_s: float
     """Seconds of the window that the limits refer to."""
-    lane: str = ""
+    bucket: str = ""
     """Bucket of the handoff's calls; empty if the provider has no known limits."""
     taken: AdmittedCall | None = None
     """The admitted call that has not ended, or None."""
@@ -60,9 +60,9 @@ class RateLimiter:
         """
         if expected is None:
             return {}
-        self.lane = expected.lane
+        self.bucket = expected.bucket
         pace = {
-            "lane": expected.lane,
+            "lane": expected.bucket,
             "window": self._window_ms,
             "input": expected.input_tokens,
             "output": expected.output_tokens,
@@ -79,7 +79,7 @@ class RateLimiter:
         if expected is not None and answer:
             limited, ahead, at_ms, input_tokens, output_tokens = answer
             self.taken = AdmittedCall(
-                expected.lane, bool(limited), bool(ahead), at_ms, input_tokens, output_tokens
+                expected.bucket, bool(limited), bool(ahead), at_ms, input_tokens, output_tokens
             )
 
     def returned_share(self, usage: Usage | None) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class RateLimiter:
         self.taken = None
         if taken is None or not (taken.is_limited or taken.goes_ahead):
             return {}
-        share: dict[str, Any] = {"lane": taken.lane, "window": self._window_ms}
+        share: dict[str, Any] = {"lane": taken.bucket, "window": self._window_ms}
         if usage is None:
             share |= {"requests": 1, "input": taken.input_tokens, "output": taken.output_tokens}
         elif not usage.cut_calls:
@@ -106,17 +106,17 @@ class RateLimiter:
                 share["mean"] = usage.output_tokens
         return {"pace": share}
 
-    def usage_of_lane(self, usage: Usage) -> str:
+    def usage_of_bucket(self, usage: Usage) -> str:
         """Return the tokens of a handoff that count for the limits of its bucket, as JSON for
         the sample of `finish`; null if the provider has no known limits.
 
         Figures above `MOST` are cut, because `History` could not read them.
         """
-        if not self.lane:
+        if not self.bucket:
             return "null"
         return json.dumps(
             {
-                "name": self.lane,
+                "name": self.bucket,
                 "input": min(MOST, usage.input_tokens - usage.cache_read_tokens),
                 "output": min(MOST, usage.output_tokens),
             }
@@ -164,10 +164,12 @@ class RateLimiter:
         """Run `report_limits.lua`. Without Redis this has no effect: the call is paid for, and
         the next reply reports the limits again.
         """
-        about = {"lane": taken.lane, "window": self._window_ms, "asked_at": taken.at_ms}
+        about = {"lane": taken.bucket, "window": self._window_ms, "asked_at": taken.at_ms}
         with suppress(StoreUnavailable):
             self.connection.script(
-                "report_limits", [keys.pace(taken.lane)], [self.member, json.dumps(about | report)]
+                "report_limits",
+                [keys.pace(taken.bucket)],
+                [self.member, json.dumps(about | report)],
             )
 
     @property

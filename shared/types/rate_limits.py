@@ -11,7 +11,7 @@ class Expected:
     usage replaces it after the call.
     """
 
-    lane: str
+    bucket: str
     """The bucket that the provider counts for: one model under one account."""
     input_tokens: int
     output_tokens: int

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.cli.display.draft import Draft
     from handoff_queue.supervisor.client.client import Client
     from handoff_queue.supervisor.client.report import JobResult
-    from handoff_queue.supervisor.client.waiting_reasons import MissingRole
+    from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
     from handoff_queue.supervisor.lifecycle.state import Question
 
 
@@ -110,10 +110,10 @@ class NoTerminal(Exception):
 def without_commands(updates: Iterable[JobUpdate]) -> Iterator[JobUpdate]:
     """Yield the updates of a job on a private Redis, without commands that could not reach it."""
     for update in updates:
-        missing: list[MissingRole] = []
-        for role in update.view.missing:
-            missing.append(replace(role, fix=role.fix_in_place or role.fix))
-        yield replace(update, view=replace(update.view, missing=tuple(missing)))
+        reasons: list[WaitingReason] = []
+        for reason in update.view.waiting_reasons:
+            reasons.append(replace(reason, fix=reason.fix_in_place or reason.fix))
+        yield replace(update, view=replace(update.view, waiting_reasons=tuple(reasons)))
 
 
 def _show_until_question(

@@ -345,10 +345,10 @@ def _check_fact_checker(request: Request, jobs: Client) -> None:
 
     `submit` checks it again for each job.
     """
-    from handoff_queue.supervisor.client.request import gating_in
+    from handoff_queue.supervisor.client.request import answer_gates
     from handoff_queue.supervisor.client.submission import check_fact_checker
 
-    gates = gating_in(request, load_settings()).gates
+    gates = answer_gates(request, load_settings()).gates
     fact_checker = None
     if gates:
         fact_checker = gates.fact_checker

@@ -169,14 +169,14 @@ def _style(role: RoleStats) -> str:
 
 
 def _lines(found: FleetStats) -> Iterator[str]:
-    accounts_of = Counter(lane.model for lane in found.lanes)
-    for lane in found.lanes:
-        yield _lane(lane, found.at, is_alone=accounts_of[lane.model] == 1)
+    accounts_of = Counter(bucket.model for bucket in found.lanes)
+    for bucket in found.lanes:
+        yield _bucket_text(bucket, found.at, is_alone=accounts_of[bucket.model] == 1)
     if found.dead_letters:
         yield f"{count_text(found.dead_letters, 'dead letter')}: handoff dead list"
 
 
-def _lane(lane: RateLimitBucket, at: float, *, is_alone: bool) -> str:
+def _bucket_text(bucket: RateLimitBucket, at: float, *, is_alone: bool) -> str:
     """Return the line about the rate limits of one account for one model.
 
     Args:
@@ -184,16 +184,16 @@ def _lane(lane: RateLimitBucket, at: float, *, is_alone: bool) -> str:
         is_alone: True if no other account calls the same model.
     """
     limits: list[str] = []
-    for name, limit in lane.limits.items():
+    for name, limit in bucket.limits.items():
         limits.append(f"{name} {limit.remaining:,} of {limit.limit:,} left")
     refused = ""
-    if lane.refused_until:
-        refused = f"; no call for {lane.refused_until - at:.0f} s: {plain(lane.why)}"
+    if bucket.refused_until:
+        refused = f"; no call for {bucket.refused_until - at:.0f} s: {plain(bucket.why)}"
     waiting = ""
-    if lane.waiting:
-        waiting = f"; {count_text(lane.waiting, 'call')} waiting"
+    if bucket.waiting:
+        waiting = f"; {count_text(bucket.waiting, 'call')} waiting"
     account = ""
     if not is_alone:
-        account = f" (account {lane.account[:SHORT]})"
+        account = f" (account {bucket.account[:SHORT]})"
     known = ", ".join(limits) or "no limits known"
-    return f"{plain(lane.model)}{account}: {known}{refused}{waiting}"
+    return f"{plain(bucket.model)}{account}: {known}{refused}{waiting}"

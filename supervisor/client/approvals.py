@@ -66,7 +66,7 @@ def change_of(event: PlanPatched, texts: ResultTexts) -> dict[str, Any]:
     }
 
 
-def in_words(change: Mapping[str, Any]) -> str:
+def change_in_words(change: Mapping[str, Any]) -> str:
     """Return an entry of `JobResult.patches` in words, such as `check_config (ops) added;
     draft dropped: the code is sound`.
     """

@@ -149,7 +149,7 @@ class EventHub:
                 if time.monotonic() >= check_at:
                     self._check(list(positions))
                     check_at = time.monotonic() + CHECK_EVERY_S
-                patience.renew()
+                patience.reset()
                 self._pause(GATHER_S if has_read else 0.0)
             except StoreUnavailable as error:
                 self._bear(patience, error)
@@ -195,7 +195,7 @@ class EventHub:
     def _bear(self, patience: ReconnectLimit, error: StoreUnavailable) -> None:
         """Wait before the next try. After `RECONNECT_FOR_S`, every follower gets the error."""
         try:
-            patience.bear(error)
+            patience.record_failure(error)
             self._pause(RECONNECT_EVERY_S)
         except StoreUnavailable:
             with self._changed:

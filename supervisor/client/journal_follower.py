@@ -32,11 +32,11 @@ class ReconnectLimit:
         """True if the last call had no reply."""
         return self._away_since is not None
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         """Note a reply of Redis."""
         self._away_since = None
 
-    def bear(self, error: StoreUnavailable) -> None:
+    def record_failure(self, error: StoreUnavailable) -> None:
         """Note a call without a reply.
 
         Raises:
@@ -90,7 +90,7 @@ def wait_for_end(
             if patience.is_away:
                 # after a reconnection, read the status at once: `follow` may block until the next outage
                 status = get_standing(store, job_id).status
-                patience.renew()
+                patience.reset()
                 continue
             new = store.journal.follow(job_id, version, min(left, FOLLOW_S))
             if new and isinstance(last := new[-1].event, JobEnded):
@@ -101,7 +101,7 @@ def wait_for_end(
         except StoreUnavailable as error:
             if patience.is_away and not left:
                 raise
-            patience.bear(error)
+            patience.record_failure(error)
             time.sleep(max(0.0, min(until - time.monotonic(), RECONNECT_EVERY_S)))
             continue
         if new:

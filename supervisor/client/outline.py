@@ -25,7 +25,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.client.fleet import usage_of
-from handoff_queue.supervisor.client.waiting_reasons import missing_in
+from handoff_queue.supervisor.client.waiting_reasons import waiting_reasons_in
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 
 MOST_NAMED = 20
@@ -242,7 +242,7 @@ def _notes(
         notes += answer.notes[:MOST_NAMED]
     if ended and ended.reason:
         notes.append(ended.reason)
-    notes += map(str, missing_in(store, summary.job, MOST_WAITING))
+    notes += map(str, waiting_reasons_in(store, summary.job, MOST_WAITING))
     return tuple(notes)
 
 

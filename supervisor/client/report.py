@@ -54,7 +54,7 @@ from handoff_queue.supervisor.client.rows import (
     last_repeated_steps,
     rows_of,
 )
-from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, missing_for
+from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, waiting_reasons_for
 from handoff_queue.supervisor.lifecycle.answer import plan_notes
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -109,7 +109,7 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
         payloads=store.payloads.get(
             job_id, _digests_except(results, journal), results=list(results)
         ),
-        waits=tuple(map(str, missing_for(store, standing, open_handoffs))),
+        waits=tuple(map(str, waiting_reasons_for(store, standing, open_handoffs))),
     )
 
 

@@ -353,7 +353,7 @@ class Request:
     """Subjects that a person approves before the job continues. None: no approval."""
 
 
-def gating_in(request: Request, settings: Settings) -> AnswerGates:
+def answer_gates(request: Request, settings: Settings) -> AnswerGates:
     """Return the gates of the job's answer.
 
     Raises:
@@ -414,7 +414,7 @@ def check_request(request: Request, settings: Settings) -> None:
     _check_depth(request)
     _check_approvals(request.approvals or Approvals(), may_ask=_may_ask(request))
     _check_prices(request, settings)
-    gating_in(request, settings)
+    answer_gates(request, settings)
 
 
 def _check_schema(schema: Mapping[str, Any]) -> None:

@@ -30,7 +30,7 @@ from handoff_queue.shared.types.job_options import Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import Plan, Step
-from handoff_queue.supervisor.client.request import EarlierWork, Request, gating_in
+from handoff_queue.supervisor.client.request import EarlierWork, Request, answer_gates
 from handoff_queue.supervisor.client.task_signatures import end_task_of
 from handoff_queue.supervisor.text.markdown import title_of
 
@@ -119,7 +119,7 @@ def submission_of(
     if follows:
         given = follows.given
     plan = plan_of(request, answers_in(given))
-    gating, workflow = gating_in(request, settings), plan.to_json() if plan else None
+    gating, workflow = answer_gates(request, settings), plan.to_json() if plan else None
     on_end = None
     if request.on_end is not None:
         on_end = end_task_of(request.on_end).to_json()

@@ -195,7 +195,7 @@ def _commit_each(
             refusals.append(None if is_stored_already else problem)
             if problem is None or (is_second_try and is_stored_already):
                 to_announce.append(commit.job_id)
-        spans.came_to(refusals)
+        spans.record_results(refusals)
         if to_announce:
             dispatcher.announce_each(to_announce)
         return problems

@@ -29,7 +29,7 @@ MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class MissingRole:
+class WaitingReason:
     """A process or a person that a job needs, and that is absent or paused."""
 
     whom: str
@@ -63,11 +63,11 @@ class MissingRole:
         return f"{waits} for {self.whom}: {self.fix}"
 
 
-def missing(job: JobStanding, presence: Presence) -> tuple[MissingRole, ...]:
+def waiting_reasons(job: JobStanding, presence: Presence) -> tuple[WaitingReason, ...]:
     """Return the processes and persons that the job needs now, and that are absent or paused. Pure."""
     if job.status.ended:
         return ()
-    reasons: list[MissingRole] = []
+    reasons: list[WaitingReason] = []
     if SUPERVISOR_QUEUE not in presence.queues:
         reasons.append(_process("a supervisor", "supervisor"))
     reasons += answers_to_wait_for(job)
@@ -87,7 +87,7 @@ def missing(job: JobStanding, presence: Presence) -> tuple[MissingRole, ...]:
     return tuple(reasons)
 
 
-def answers_to_wait_for(job: JobStanding) -> list[MissingRole]:
+def answers_to_wait_for(job: JobStanding) -> list[WaitingReason]:
     """Return the questions of the job that a person must answer. Pure."""
     if job.status is not JobStatus.WAITING:
         return []
@@ -99,19 +99,19 @@ def answers_to_wait_for(job: JobStanding) -> list[MissingRole]:
     if job.asks:
         decision = f"a decision by a person{since}, because {job.asks}"
         questions.append(
-            MissingRole(decision, _DECISION.format(job.job_id), fix_in_place=ANSWER_HERE)
+            WaitingReason(decision, _DECISION.format(job.job_id), fix_in_place=ANSWER_HERE)
         )
     if job.approval:
         approval = f"an approval of its {job.approval} by a person{since}"
         questions.append(
-            MissingRole(approval, APPROVAL.format(job.job_id), fix_in_place=ANSWER_HERE)
+            WaitingReason(approval, APPROVAL.format(job.job_id), fix_in_place=ANSWER_HERE)
         )
     return questions
 
 
-def missing_for(
+def waiting_reasons_for(
     store: Store, job: JobStanding, open_handoffs: Iterable[HandoffId]
-) -> tuple[MissingRole, ...]:
+) -> tuple[WaitingReason, ...]:
     """Return the reasons of a job. An ended job has none.
 
     `open_handoffs`: the handoffs of the job that have no result.
@@ -119,17 +119,17 @@ def missing_for(
     if job.status.ended:
         return ()
     handoffs = [(job.job_id, handoff_id) for handoff_id in open_handoffs]
-    return _missing(store, [job], store.presence.presence(handoffs=handoffs))[job.job_id]
+    return _waiting_reasons(store, [job], store.presence.presence(handoffs=handoffs))[job.job_id]
 
 
-def missing_in(store: Store, job: JobStanding, most: int) -> tuple[MissingRole, ...]:
+def waiting_reasons_in(store: Store, job: JobStanding, most: int) -> tuple[WaitingReason, ...]:
     """Return the reasons of a job. The steps come from the first `most` messages of each
     unserved queue.
     """
     if job.status.ended:
         return ()
     presence = store.presence.presence([job.job_id], most=most)
-    reasons = _missing(store, [job], presence)[job.job_id]
+    reasons = _waiting_reasons(store, [job], presence)[job.job_id]
     return tuple(replace(reason, are_all=len(reason.steps) < most) for reason in reasons)
 
 
@@ -141,7 +141,7 @@ def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]
     open_jobs = [job.job_id for job in jobs if not job.status.ended]
     if not open_jobs:
         return list(jobs)
-    reasons = _missing(store, jobs, store.presence.presence(open_jobs))
+    reasons = _waiting_reasons(store, jobs, store.presence.presence(open_jobs))
     with_reasons: list[JobStanding] = []
     for job in jobs:
         waiting_for = "; ".join(map(str, reasons[job.job_id]))
@@ -149,19 +149,19 @@ def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]
     return with_reasons
 
 
-def _missing(
+def _waiting_reasons(
     store: Store, jobs: Iterable[JobStanding], presence: Presence
-) -> dict[JobId, tuple[MissingRole, ...]]:
+) -> dict[JobId, tuple[WaitingReason, ...]]:
     """Return the reasons of each job.
 
     If Redis takes no writes, announcements expire, and all processes seem to be missing. The
     reason is then Redis.
     """
-    reasons = {job.job_id: missing(job, presence) for job in jobs}
+    reasons = {job.job_id: waiting_reasons(job, presence) for job in jobs}
     if any(reasons.values()) and (why := store.health.refusal()):
         for job_id, job_reasons in reasons.items():
             if job_reasons:
-                reasons[job_id] = (MissingRole("a Redis that takes writes", why),)
+                reasons[job_id] = (WaitingReason("a Redis that takes writes", why),)
     return reasons
 
 
@@ -169,16 +169,16 @@ def _utc(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _worker_of(specialists: Sequence[str], *steps: str) -> MissingRole:
+def _worker_of(specialists: Sequence[str], *steps: str) -> WaitingReason:
     whom = " or ".join(f"`{name}`" for name in specialists)
     return _process(f"a worker of {whom}", f"worker {specialists[0]}", *steps)
 
 
-def _paused(role: str, pause: Pause, *steps: str) -> MissingRole:
+def _paused(role: str, pause: Pause, *steps: str) -> WaitingReason:
     why = ""
     if pause.reason:
         why = f" ({pause.reason})"
-    return MissingRole(
+    return WaitingReason(
         f"`{role}`, which is paused{why}",
         f"let it go on with `handoff unpause {role}`",
         () if role in ROLES else steps,
@@ -196,10 +196,10 @@ def _in_order(name: str) -> list[tuple[int, str]]:
     return key
 
 
-def _process(whom: str, command: str, *steps: str) -> MissingRole:
+def _process(whom: str, command: str, *steps: str) -> WaitingReason:
     """Return the reason for a process that is not running. `command`: starts the process."""
     fix = f"start one with `handoff {command}`"
-    return MissingRole(whom, fix, steps, fix_in_place="this run starts it again")
+    return WaitingReason(whom, fix, steps, fix_in_place="this run starts it again")
 
 
 def _may_be_planned(job: JobStanding, presence: Presence) -> bool:

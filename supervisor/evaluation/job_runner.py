@@ -123,10 +123,10 @@ class JobRunner:
                 self._start_jobs()
                 results = self._results()
             except StoreUnavailable as error:
-                self._patience.bear(error)
+                self._patience.record_failure(error)
                 time.sleep(RECONNECT_EVERY_S)
                 continue
-            self._patience.renew()
+            self._patience.reset()
             if not self.running:
                 return
             if not results:

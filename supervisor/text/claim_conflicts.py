@@ -14,7 +14,7 @@ from handoff_queue.shared.text.words import count_of
 from handoff_queue.shared.types.facts import FactTable, KnownFact
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.shared.types.review import Conflict, Conflicts
-from handoff_queue.supervisor.text.claim_subject import ClaimSubject, is_same, matter_of
+from handoff_queue.supervisor.text.claim_subject import ClaimSubject, is_same, subject_of
 from handoff_queue.supervisor.text.claim_values import ClaimValue, agree, contradict, read_value
 from handoff_queue.supervisor.text.periods import Period, are_apart, periods_of
 
@@ -23,7 +23,7 @@ from handoff_queue.supervisor.text.periods import Period, are_apart, periods_of
 class Statement:
     """The parts of a claim or of a fact."""
 
-    matter: ClaimSubject
+    subject: ClaimSubject
     value: ClaimValue
     when: tuple[Period, ...]
 
@@ -34,7 +34,7 @@ def statement_of(claim: Claim | KnownFact) -> Statement:
         when = periods_of(claim.date)
     else:
         when = ()
-    return Statement(matter_of(subject, attribute), read_value(value, claim.unit, attribute), when)
+    return Statement(subject_of(subject, attribute), read_value(value, claim.unit, attribute), when)
 
 
 def are_of_one_time(first: Statement, second: Statement) -> bool:
@@ -44,7 +44,7 @@ def are_of_one_time(first: Statement, second: Statement) -> bool:
     """
     if not (first.when and second.when):
         return True
-    if first.matter.adds_up:
+    if first.subject.adds_up:
         return bool(set(first.when) & set(second.when))
     return not are_apart(first.when, second.when)
 
@@ -53,7 +53,7 @@ def can_not_both_be_right(first: Statement, second: Statement) -> bool:
     """Return whether the statements give different values for the same thing and time."""
     return (
         are_of_one_time(first, second)
-        and is_same(first.matter, second.matter)
+        and is_same(first.subject, second.subject)
         and contradict(first.value, second.value)
     )
 
@@ -103,7 +103,7 @@ def _groups(statements: Sequence[Statement]) -> list[list[int]]:
     group_of: list[list[int]] = [[index] for index in range(len(statements))]
     by_head: dict[str, list[int]] = {}
     for index, statement in enumerate(statements):
-        earlier = by_head.setdefault(statement.matter.head, [])
+        earlier = by_head.setdefault(statement.subject.head, [])
         for before in earlier:
             if group_of[before] is not group_of[index] and can_not_both_be_right(
                 statements[before], statement
@@ -150,14 +150,14 @@ def find_contradicted_claims(
     """Yield each claim that contradicts facts and agrees with no fact, with the contradicted facts."""
     statements = [(claim, statement_of(claim)) for claim in claims if claim.is_comparable]
     if statements:
-        known = _by_matter(table.facts)
+        known = _by_subject(table.facts)
     else:
         known = {}
     read: dict[KnownFact, Statement] = {}
     for claim, statement in statements:
         facts: list[KnownFact] = []
-        for matter, about in known.get(statement.matter.head, {}).items():
-            if is_same(matter, statement.matter):
+        for subject, about in known.get(statement.subject.head, {}).items():
+            if is_same(subject, statement.subject):
                 facts += about
         read |= {fact: statement_of(fact) for fact in facts if fact not in read}
         same = [
@@ -168,14 +168,14 @@ def find_contradicted_claims(
             yield claim, against
 
 
-def _by_matter(facts: Iterable[KnownFact]) -> dict[str, dict[ClaimSubject, list[KnownFact]]]:
+def _by_subject(facts: Iterable[KnownFact]) -> dict[str, dict[ClaimSubject, list[KnownFact]]]:
     """Return the facts by the head of their subject, and then by the whole subject. Their
     values are parsed only when a claim has the same subject.
     """
     by_head: dict[str, dict[ClaimSubject, list[KnownFact]]] = {}
     for fact in facts:
-        matter = matter_of(fact.subject, fact.attribute)
-        by_head.setdefault(matter.head, {}).setdefault(matter, []).append(fact)
+        subject = subject_of(fact.subject, fact.attribute)
+        by_head.setdefault(subject.head, {}).setdefault(subject, []).append(fact)
     return by_head
 
 

@@ -122,7 +122,7 @@ class ClaimSubject:
         return ""
 
 
-def matter_of(subject: str, attribute: str) -> ClaimSubject:
+def subject_of(subject: str, attribute: str) -> ClaimSubject:
     """Return the noun phrase of a subject and an attribute. Parentheses in the subject are left out."""
     subject = re.sub(r"\([^)]*\)", " ", subject)
     words = _words(_turned(_phrased(attribute)))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from handoff_queue.supervisor.client.approvals import in_words
+from handoff_queue.supervisor.client.approvals import change_in_words
 from handoff_queue.supervisor.client.report import JobResult
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def report_sections(report: JobResult) -> dict[str, Any]:
         "verdicts": list(chain.from_iterable(map(_verdict, report.verdicts))),
         "conflicts": list(map(_conflict, report.conflicts)),
         "gates": list(_gates(report.gates)) if report.gates else [],
-        "changes of the plan": [f"{in_words(entry)}." for entry in report.patches],
+        "changes of the plan": [f"{change_in_words(entry)}." for entry in report.patches],
         "approvals": list(map(_approval, report.approvals)),
         "route": _route(report.route) if report.route else [],
         "plan": list(map(_step, plan.get("steps", ()))),

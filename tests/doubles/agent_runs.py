@@ -73,7 +73,7 @@ class Run:
     answer_format: AnswerFormat | None = None
     clock: Clock = field(default_factory=Clock)
     model: Model | None = None
-    lane: str | None = None
+    bucket: str | None = None
     streams_draft: bool = False
     prices: Prices = field(default_factory=Prices)
     scripted: ScriptedModel = field(init=False)
@@ -98,7 +98,7 @@ class Run:
         dependencies = RunDependencies(
             model=self.model or self.scripted,
             model_name="claude-haiku-5-5",
-            lane=self.lane,
+            bucket=self.bucket,
             answer_format=answer_format,
             prices=self.prices,
             tools=self.tools,

@@ -116,7 +116,7 @@ class _Submitted(Submissions):
         super().__init__(list(map(_traceparent_of, spans)))
         self._spans = spans
 
-    def came_to(self, problems: Sequence[Exception | None]) -> None:
+    def record_results(self, problems: Sequence[Exception | None]) -> None:
         for span, problem in zip(self._spans, problems, strict=True):
             if problem is not None:
                 _fail(span, type(problem).__name__)

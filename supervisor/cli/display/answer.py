@@ -29,7 +29,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
     shorten,
     write_line,
 )
-from handoff_queue.supervisor.client.approvals import in_words
+from handoff_queue.supervisor.client.approvals import change_in_words
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
     if result.handoffs:
         parts.append(_Handoffs(result, is_private))
     for patch in result.patches:
-        parts.append(Text(f"replanner: {shorten(in_words(patch), 300)}"))
+        parts.append(Text(f"replanner: {shorten(change_in_words(patch), 300)}"))
     for verdict in result.verdicts:
         parts.append(Text(f"review, round {verdict['round']}: {_verdict(verdict)}"))
     for remark in result.notes:

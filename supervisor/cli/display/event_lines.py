@@ -61,7 +61,7 @@ from handoff_queue.supervisor.cli.display.job_view import (
 )
 from handoff_queue.supervisor.cli.display.quote_text import quote_line
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
-from handoff_queue.supervisor.client.approvals import change_of, in_words
+from handoff_queue.supervisor.client.approvals import change_in_words, change_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -152,15 +152,15 @@ def _doing(standing: HandoffStanding | None) -> str:
 
 def newly_missing(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each new reason why the job waits."""
-    for reason in after.missing:
-        if reason not in before.missing:
+    for reason in after.waiting_reasons:
+        if reason not in before.waiting_reasons:
             yield str(reason)
 
 
 def no_longer_missing(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each process or person that the job no longer waits for."""
-    still_missing = {reason.whom for reason in after.missing}
-    for reason in before.missing:
+    still_missing = {reason.whom for reason in after.waiting_reasons}
+    for reason in before.waiting_reasons:
         if reason.whom not in still_missing:
             yield f"no longer waits for {reason.whom}"
 
@@ -228,7 +228,7 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
                 bill = bill_text(bill_of(view.state))
             return f"plan: {count_text(len(event.steps), 'step')}: {steps}{_because(view, event, '; ')}{bill and f'; {bill}'}"
         case PlanPatched():
-            return f"replanner: {shorten(in_words(change_of(event, view.texts)), 300)}"
+            return f"replanner: {shorten(change_in_words(change_of(event, view.texts)), 300)}"
         case HandoffIssued():
             lacks = ""
             if view.standing and view.standing.teams_lack:

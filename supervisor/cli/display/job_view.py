@@ -17,7 +17,11 @@ from handoff_queue.supervisor.client.journal_follower import (
     RECONNECT_FOR_S,
     ReconnectLimit,
 )
-from handoff_queue.supervisor.client.waiting_reasons import LOOK_EVERY_S, MissingRole, missing_for
+from handoff_queue.supervisor.client.waiting_reasons import (
+    LOOK_EVERY_S,
+    WaitingReason,
+    waiting_reasons_for,
+)
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -102,7 +106,7 @@ class JobView:
     issued: tuple[HandoffIssued, ...] = ()
     finished: Mapping[HandoffId, HandoffFinished] = field(default_factory=dict)
     standings: Mapping[HandoffId, HandoffStanding] = field(default_factory=dict)
-    missing: tuple[MissingRole, ...] = ()
+    waiting_reasons: tuple[WaitingReason, ...] = ()
     """The processes and the people that the job waits for."""
     texts: ResultTexts = field(default_factory=ResultTexts)
     """The texts that the events refer to."""
@@ -240,7 +244,7 @@ def with_children(jobs: Client, view: JobView) -> tuple[JobView, News]:
     return replace(view, children=children), news
 
 
-def with_missing(jobs: Client, view: JobView) -> JobView:
+def with_waiting_reasons(jobs: Client, view: JobView) -> JobView:
     """Return the view with the missing roles of the job and of its child jobs."""
     if view.standing is None:
         return view
@@ -248,9 +252,13 @@ def with_missing(jobs: Client, view: JobView) -> JobView:
     for event in view.issued:
         if event.handoff_id not in view.finished:
             open_ids.append(event.handoff_id)
-    children = {job_id: with_missing(jobs, child) for job_id, child in view.children.items()}
+    children = {
+        job_id: with_waiting_reasons(jobs, child) for job_id, child in view.children.items()
+    }
     return replace(
-        view, missing=missing_for(jobs.store, view.standing, open_ids), children=children
+        view,
+        waiting_reasons=waiting_reasons_for(jobs.store, view.standing, open_ids),
+        children=children,
     )
 
 
@@ -284,12 +292,12 @@ def follow(
             if fresh.standing is None:
                 raise UnknownJob.named(job_id)
             if time.monotonic() - asked_at >= LOOK_EVERY_S or fresh.ended:
-                fresh, asked_at = with_missing(jobs, fresh), time.monotonic()
+                fresh, asked_at = with_waiting_reasons(jobs, fresh), time.monotonic()
             view = fresh  # set after all reads, so that a lost connection loses no events
         except StoreUnavailable as error:
-            patience.bear(error)
+            patience.record_failure(error)
             yield JobUpdate(view, trouble=str(error))
             time.sleep(RECONNECT_EVERY_S)
             continue
-        patience.renew()
+        patience.reset()
         yield update_of(view, {**news, job_id: events})

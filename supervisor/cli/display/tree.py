@@ -27,7 +27,7 @@ from handoff_queue.supervisor.cli.display.job_status import against_quote, headl
 from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words
 from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
-from handoff_queue.supervisor.client.approvals import change_of, in_words
+from handoff_queue.supervisor.client.approvals import change_in_words, change_of
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
@@ -224,7 +224,7 @@ def _missing(view: JobView) -> list[str]:
 
     They also say which sub-teams get too small a part of the budget.
     """
-    reasons = list(map(str, view.missing))
+    reasons = list(map(str, view.waiting_reasons))
     if view.standing and view.standing.teams_lack:
         reasons.append(f"its sub-teams get {view.standing.teams_lack}")
     for child in view.children.values():
@@ -244,7 +244,7 @@ def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
     if event.assigned_to == "assessor" and event.handoff_id in view.finished:
         what = f"{_verdict(state, event.attempt)}  {what}"
     if event.assigned_to == REPLANNER and (made := _patch(view, state, event)):
-        what = f"{shorten(in_words(change_of(made, view.texts)), 60)}  {what}"
+        what = f"{shorten(change_in_words(change_of(made, view.texts)), 60)}  {what}"
     if event.is_fact_check:
         who = f"{event.step_id} ({event.assigned_to})"
     else:

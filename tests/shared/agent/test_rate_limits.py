@@ -43,7 +43,7 @@ def rate_limited_run(*replies: object, held_s: float = 0.0, **rest: object) -> R
         *replies,  # type: ignore[arg-type]
         clock=clock,
         checkpoints=checkpoints,
-        lane="account:some-model",
+        bucket="account:some-model",
         **rest,
     )
 

@@ -37,14 +37,14 @@ def test_a_user_of_the_offline_model_calls_no_provider(
     name = models.name_of(of_handoff, specialist(of_spec))
     models.of(name)
 
-    assert (name, created, models.lane_of(name)) == (OFFLINE_MODEL, [True], None)
+    assert (name, created, models.bucket_of(name)) == (OFFLINE_MODEL, [True], None)
 
 
 def test_a_handoffs_model_overrides_its_specialists_model() -> None:
     models = Models(WITH_KEY)
     assert models.name_of("asked-for", specialist("usual")) == "asked-for"
     assert models.name_of(None, specialist("usual")) == "usual"
-    assert (models.lane_of("usual") or "").endswith(":usual")
+    assert (models.bucket_of("usual") or "").endswith(":usual")
 
 
 def test_without_a_key_a_requested_model_is_refused_and_a_specialists_model_is_not() -> None:

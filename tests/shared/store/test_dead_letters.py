@@ -36,6 +36,15 @@ def test_the_newest_letter_comes_first_and_keeps_its_bytes(store: Store) -> None
     assert store.connection.redis.ttl(keys.DEAD) > 0
 
 
+def test_a_letter_of_another_version_does_not_hide_the_readable_letters(store: Store) -> None:
+    store.dead_letters.add("researcher", "no handoff", "one")
+    store.connection.redis.lpush(keys.DEAD, '{"form": "of another version"}', "no JSON")
+    store.dead_letters.add("writer", "no handoff", "two")
+
+    assert [letter.body for letter in store.dead_letters.newest()] == ["two", "one"]
+    assert store.dead_letters.drop_all() == 4
+
+
 def test_a_letter_keeps_its_name_when_others_arrive(store: Store) -> None:
     store.dead_letters.add("researcher", "no handoff", "one")
     (before,) = store.dead_letters.newest()

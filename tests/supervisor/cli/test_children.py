@@ -14,7 +14,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.event_lines import changes
 from handoff_queue.supervisor.cli.display.job_view import JobView, update_of
 from handoff_queue.supervisor.cli.display.tree import render_tree
-from handoff_queue.supervisor.client.waiting_reasons import MissingRole
+from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
 from tests.supervisor.cli.job_events import JOB, PLANNED, REF, SUBMITTED, issued, recorded, view_of
 
 CHILD_ID = JobId("j-00000000cccc")
@@ -115,11 +115,11 @@ def test_the_tree_has_the_steps_of_a_child_below_its_own() -> None:
 
 
 def test_a_role_that_child_jobs_miss_is_named_once() -> None:
-    nobody = MissingRole(
+    nobody = WaitingReason(
         "a worker of `writer`", "start one with `handoff worker writer`", ("both",)
     )
     view = view_with_child()
-    child = replace(view.children[CHILD_ID], missing=(nobody,))
-    view = replace(view, missing=(nobody,), children={CHILD_ID: child})
+    child = replace(view.children[CHILD_ID], waiting_reasons=(nobody,))
+    view = replace(view, waiting_reasons=(nobody,), children={CHILD_ID: child})
 
     assert sum("a worker of `writer`" in line for line in rendered(view)) == 1

@@ -12,16 +12,16 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.follow_job import without_commands
-from handoff_queue.supervisor.client.waiting_reasons import MissingRole, missing
+from handoff_queue.supervisor.client.waiting_reasons import WaitingReason, waiting_reasons
 
 JOB = JobStanding(
     JobId("j-0123456789ab"), JobStatus.WAITING, 1, "What is HNSW?", 0.0, 0, 0, 0, 0, cancelled=False
 )
 
 
-def shown_reasons(*entries: MissingRole) -> str:
-    (moment,) = without_commands([JobUpdate(JobView(JOB.job_id, missing=entries))])
-    return "; ".join(map(str, moment.view.missing))
+def shown_reasons(*entries: WaitingReason) -> str:
+    (moment,) = without_commands([JobUpdate(JobView(JOB.job_id, waiting_reasons=entries))])
+    return "; ".join(map(str, moment.view.waiting_reasons))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def shown_reasons(*entries: MissingRole) -> str:
     ids=["an approval", "a decision", "a process"],
 )
 def test_no_entry_names_a_command(job: JobStanding) -> None:
-    entries = missing(job, Presence(frozenset(), {}, {}))
+    entries = waiting_reasons(job, Presence(frozenset(), {}, {}))
 
     assert all("`handoff" in str(entry) for entry in entries)
     assert "`handoff" not in shown_reasons(*entries)
@@ -42,6 +42,6 @@ def test_no_entry_names_a_command(job: JobStanding) -> None:
 
 
 def test_a_redis_that_takes_no_writes_keeps_its_reason() -> None:
-    full = MissingRole("a Redis that takes writes", "raise maxmemory")
+    full = WaitingReason("a Redis that takes writes", "raise maxmemory")
 
     assert shown_reasons(full) == "the job waits for a Redis that takes writes: raise maxmemory"

@@ -341,7 +341,7 @@ def test_a_lasting_outage_of_redis_is_an_error_for_every_follower(
     own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "handoff_queue.supervisor.client.journal_follower.ReconnectLimit.bear", _refuse
+        "handoff_queue.supervisor.client.journal_follower.ReconnectLimit.record_failure", _refuse
     )
 
     async def follow() -> list[BaseException | list[str]]:

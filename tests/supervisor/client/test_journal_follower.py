@@ -29,8 +29,8 @@ class CountingReconnectLimit(ReconnectLimit):
         self.clock = 0.0
         self.borne = 0
 
-    def bear(self, error: StoreUnavailable) -> None:
-        super().bear(error)
+    def record_failure(self, error: StoreUnavailable) -> None:
+        super().record_failure(error)
         self.borne += 1
 
     def bears_on(self) -> None:

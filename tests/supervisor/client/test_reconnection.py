@@ -15,10 +15,10 @@ def test_a_caller_waits_for_an_absent_redis_until_its_time_is_over() -> None:
     patience = ReconnectLimit(30.0, lambda: clock[0])
 
     for clock[0] in (100.0, 110.0, 130.0):
-        patience.bear(UNREACHABLE)
+        patience.record_failure(UNREACHABLE)
     clock[0] = 130.1
     with pytest.raises(StoreUnavailable) as raised:
-        patience.bear(UNREACHABLE)
+        patience.record_failure(UNREACHABLE)
     assert raised.value is UNREACHABLE
 
 
@@ -26,20 +26,20 @@ def test_an_answer_restarts_the_time() -> None:
     clock = [100.0]
     patience = ReconnectLimit(30.0, lambda: clock[0])
 
-    patience.bear(UNREACHABLE)
-    patience.renew()
+    patience.record_failure(UNREACHABLE)
+    patience.reset()
     for clock[0] in (150.0, 180.0):
-        patience.bear(UNREACHABLE)
+        patience.record_failure(UNREACHABLE)
     clock[0] = 180.1
     with pytest.raises(StoreUnavailable):
-        patience.bear(UNREACHABLE)
+        patience.record_failure(UNREACHABLE)
 
 
 def test_without_patience_only_the_first_moment_is_tolerated() -> None:
     clock = [100.0]
     patience = ReconnectLimit(0.0, lambda: clock[0])
 
-    patience.bear(UNREACHABLE)
+    patience.record_failure(UNREACHABLE)
     clock[0] = 100.1
     with pytest.raises(StoreUnavailable):
-        patience.bear(UNREACHABLE)
+        patience.record_failure(UNREACHABLE)

@@ -17,9 +17,9 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.waiting_reasons import (
-    MissingRole,
-    missing,
-    missing_for,
+    WaitingReason,
+    waiting_reasons,
+    waiting_reasons_for,
     with_waiting,
 )
 from tests.doubles.handoffs import a_spec
@@ -43,7 +43,7 @@ def presence_of(*queues: str, **unclaimed: str) -> Presence:
 
 
 def reasons_of(job: JobStanding, presence: Presence) -> list[str]:
-    return [str(reason) for reason in missing(job, presence)]
+    return [str(reason) for reason in waiting_reasons(job, presence)]
 
 
 def test_with_every_specialist_served_nothing_is_missing() -> None:
@@ -137,11 +137,11 @@ def missing_roles_of(store: Store, job_id: JobId) -> list[str]:
         for recorded in store.journal.read(job_id)
         if isinstance(recorded.event, HandoffIssued)
     ]
-    missing_roles = missing_for(store, job, issued_ids)
+    waiting_reasons = waiting_reasons_for(store, job, issued_ids)
     assert [standing.waiting_for for standing in with_waiting(store, [job])] == [
-        "; ".join(map(str, missing_roles))
+        "; ".join(map(str, waiting_reasons))
     ]
-    return [f"{role.whom}: {', '.join(role.steps)}" for role in missing_roles]
+    return [f"{role.whom}: {', '.join(role.steps)}" for role in waiting_reasons]
 
 
 def claim_in_new_job(store: Store) -> Claim:
@@ -231,7 +231,7 @@ def test_a_job_that_is_retried_before_its_plan_waits_for_the_same_again(
 
 
 def test_if_the_search_was_cut_short_the_rest_is_a_lower_bound() -> None:
-    some = MissingRole(
+    some = WaitingReason(
         "a worker of `poet`", "start one", tuple(f"s_{n}" for n in range(1, 1_001)), are_all=False
     )
 

@@ -18,7 +18,7 @@ from handoff_queue.supervisor.cli.display.job_status import headline
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words, middle
 from handoff_queue.supervisor.cli.display.tree import render_tree
-from handoff_queue.supervisor.client.waiting_reasons import MissingRole
+from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
 from tests.supervisor.cli.job_events import PLANNED, SUBMITTED, finished, issued, view_of
 
 PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"))
@@ -83,8 +83,8 @@ def test_failed_running_and_next_steps_of_a_large_plan_are_shown_and_others_coun
     view = job_with_steps(1_000, done=range(1, 401), failed=[401], running=range(402, 410))
     view = replace(
         view,
-        missing=(
-            MissingRole("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),
+        waiting_reasons=(
+            WaitingReason("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),
         ),
     )
 
@@ -121,8 +121,10 @@ def test_on_a_low_terminal_the_steps_take_most_lines() -> None:
 
 
 def test_missing_roles_leave_room_for_the_steps() -> None:
-    lacks = tuple(MissingRole(f"a worker of `w{n}`", "start one") for n in range(30))
-    lines = rendered_lines(replace(job_with_steps(100, done=[], running=[1]), missing=lacks))
+    lacks = tuple(WaitingReason(f"a worker of `w{n}`", "start one") for n in range(30))
+    lines = rendered_lines(
+        replace(job_with_steps(100, done=[], running=[1]), waiting_reasons=lacks)
+    )
 
     assert len(lines) <= 24
     assert "! and 24 more reasons to wait" in lines[-1]

@@ -36,7 +36,7 @@ from handoff_queue.supervisor.cli.display.event_lines import (
     no_longer_missing,
 )
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
-from handoff_queue.supervisor.client.waiting_reasons import MissingRole
+from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
 from tests.supervisor.cli.job_events import (
     JOB,
     PLANNED,
@@ -242,14 +242,14 @@ def test_a_missing_role_is_reported_once_and_so_is_its_return() -> None:
     sound = view_of(*BEFORE)
     one_step = replace(
         sound,
-        missing=(
-            MissingRole("a worker of `poet`", "start one with `handoff worker poet`", ("a",)),
+        waiting_reasons=(
+            WaitingReason("a worker of `poet`", "start one with `handoff worker poet`", ("a",)),
         ),
     )
     two = replace(
         sound,
-        missing=(
-            MissingRole("a worker of `poet`", "start one with `handoff worker poet`", ("a", "b")),
+        waiting_reasons=(
+            WaitingReason("a worker of `poet`", "start one with `handoff worker poet`", ("a", "b")),
         ),
     )
 

@@ -17,14 +17,14 @@ FULL_DEVICE = "/dev/full"
 PRINTING_SCRIPT = """
 import logging, sys
 from rich.console import Console
-from handoff_queue.supervisor.cli.display.terminal import say
+from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.errors import run_guarded
 from handoff_queue.supervisor.cli.display.terminal import use_standard_streams
-from handoff_queue.supervisor.cli.display.terminal import note, stderr, write_line
+from handoff_queue.supervisor.cli.display.terminal import print_progress, stderr, write_line
 
 def command():
-    say("a remark")
-    note("progress")
+    print_message("a remark")
+    print_progress("progress")
     stderr().print("a table")
     Console(stderr=True).print("a library's table")
     logging.warning("a log line")

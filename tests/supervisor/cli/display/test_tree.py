@@ -17,7 +17,7 @@ from handoff_queue.shared.types.plan import Patch, Step
 from handoff_queue.shared.types.review import Decision, Revision, Verdict
 from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tree import render_tree
-from handoff_queue.supervisor.client.waiting_reasons import MissingRole
+from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
 from tests.supervisor.cli.job_events import (
     JOB,
     PLANNED,
@@ -194,8 +194,8 @@ def test_a_large_plan_is_cut_to_the_screen() -> None:
 def test_a_missing_role_is_shown_below_the_steps() -> None:
     view = replace(
         view_of(*PLANNER),
-        missing=(
-            MissingRole("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),
+        waiting_reasons=(
+            WaitingReason("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),
         ),
     )
 
