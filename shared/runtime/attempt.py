@@ -274,10 +274,10 @@ class Attempts:
             spec = grant_spec(pinned, own)
         else:
             spec = pinned
-        books = self.payload_cache.of_job(
+        documents = self.payload_cache.of_job(
             handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline
         )
-        fitting = fit(handoff, spec, loaded, books)
+        fitting = fit(handoff, spec, loaded, documents)
         if fitting.runner is not None:
             return fitting.runner
         model_name = self.models.name_of(handoff.model, spec)
@@ -288,7 +288,7 @@ class Attempts:
             answer_format=fitting.answer_format,
             prices=prices_from(self.settings),
             tools=fitting.tools,
-            tool_context=books.tool_context,
+            tool_context=documents.tool_context,
             now=self.store.connection.now,
             silence_s=self.settings.model_silence_s,
             progress_s=self.settings.model_progress_s,

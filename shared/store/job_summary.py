@@ -38,7 +38,7 @@ time.
 MOST_AT_WORK = 500
 """Due handoffs of the job whose state is read: 1 ms of Redis's time."""
 
-_BOOKS = (
+_ACCOUNT_FIELDS = (
     "asked_last",
     *(
         "status",
@@ -140,7 +140,7 @@ class JobSummaries:
         Raises:
             UnknownJob: the job does not exist.
         """
-        order = [TAIL_EVENTS, MOST_EVENT_BYTES, MOST_DUE, MOST_AT_WORK, *_BOOKS, *_SHORT]
+        order = [TAIL_EVENTS, MOST_EVENT_BYTES, MOST_DUE, MOST_AT_WORK, *_ACCOUNT_FIELDS, *_SHORT]
         answer = self._connection.script(
             "job_summary", [keys.job(job_id), keys.DUE, keys.JOBS], order
         )
@@ -148,7 +148,7 @@ class JobSummaries:
             raise UnknownJob.named(job_id)
         at_ms, submitted_ms, values, first, tail, running, parked, more, question = answer
         fields: dict[bytes, bytes] = {}
-        for name, value in zip((*_BOOKS, *_SHORT), values, strict=True):
+        for name, value in zip((*_ACCOUNT_FIELDS, *_SHORT), values, strict=True):
             if value is not None:
                 fields[name.encode()] = value
         if question:

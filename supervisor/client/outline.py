@@ -179,9 +179,9 @@ def _read_payloads(
 ) -> tuple[dict[HandoffId, dict[str, Any]], Answer | None]:
     """Return the short forms of the handoffs, and the answer if its payload is short enough."""
     job_id = summary.job.job_id
-    books = store.job_summaries.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
+    records = store.job_summaries.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
     digests: list[str] = []
-    for handoff in books.values():
+    for handoff in records.values():
         for digest in (handoff.message, handoff.result):
             if digest:
                 digests.append(digest)
@@ -191,7 +191,7 @@ def _read_payloads(
         digests.append(answer_digest)
     texts = store.payloads.short(job_id, digests, MOST_PAYLOAD_BYTES)
     handoffs: dict[HandoffId, dict[str, Any]] = {}
-    for handoff_id, handoff in books.items():
+    for handoff_id, handoff in records.items():
         handoffs[handoff_id] = _short_form(handoff_id, handoff, texts)
     answer = None
     if answer_digest in texts:
@@ -200,23 +200,23 @@ def _read_payloads(
 
 
 def _short_form(
-    handoff_id: HandoffId, books: HandoffRecord, texts: Mapping[str, str]
+    handoff_id: HandoffId, record: HandoffRecord, texts: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the short form of a handoff. `task` and `why` are null if their payload is too
     long.
     """
-    message: dict[str, Any] = json.loads(texts.get(books.message, "{}"))
-    result: dict[str, Any] = json.loads(texts.get(books.result or "", "{}"))
-    standing = books.standing
+    message: dict[str, Any] = json.loads(texts.get(record.message, "{}"))
+    result: dict[str, Any] = json.loads(texts.get(record.result or "", "{}"))
+    standing = record.standing
     return {
         "handoff_id": handoff_id,
-        "assigned_to": books.assigned_to,
-        "state": books.status or result.get("status") or standing.state,
+        "assigned_to": record.assigned_to,
+        "state": record.status or result.get("status") or standing.state,
         "worker": standing.worker,
         "task": _line(message.get("task_description"), _TASK_CHARS),
         "why": _line(result.get("error") or result.get("needs"), _WHY_CHARS),
         "doing": standing.doing,
-        "child": books.child,
+        "child": record.child,
         "usage": usage_of(standing),
         "issued_at": standing.issued_at,
         "started_at": standing.started_at,

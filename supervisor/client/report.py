@@ -607,18 +607,18 @@ def handoffs_on(
         StoreError: a payload is gone.
     """
     handoff_ids = list(dict.fromkeys(handoff_ids))
-    books = _books_of(store, job_id, handoff_ids)
-    messages = [handoff.message for handoff in books.values()]
-    results = [handoff.result for handoff in books.values() if handoff.result]
+    records = _records_of(store, job_id, handoff_ids)
+    messages = [handoff.message for handoff in records.values()]
+    results = [handoff.result for handoff in records.values() if handoff.result]
     texts = store.payloads.get(job_id, messages, results=results)
     turns = store.claims.turns(job_id, handoff_ids)
     reports: list[HandoffReport] = []
     for handoff_id in handoff_ids:
-        reports.append(_handoff_report(books[handoff_id], texts, turns.get(handoff_id, ())))
+        reports.append(_handoff_report(records[handoff_id], texts, turns.get(handoff_id, ())))
     return reports
 
 
-def _books_of(
+def _records_of(
     store: Store, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> dict[HandoffId, HandoffRecord]:
     """Return the hashes of the handoffs. Raises as `handoffs_on`."""
@@ -626,27 +626,27 @@ def _books_of(
     for handoff_id in handoff_ids:
         if re.fullmatch(HANDOFF_ID_PATTERN, handoff_id):
             well_formed.append(handoff_id)
-    books = store.job_summaries.handoffs(job_id, well_formed)
+    records = store.job_summaries.handoffs(job_id, well_formed)
     unknown: list[str] = []
     for handoff_id in handoff_ids:
-        if handoff_id not in books:
+        if handoff_id not in records:
             unknown.append(repr(handoff_id[:MOST_ID_CHARS]))
     if unknown:
         get_standing(store, job_id)
         raise UserError(
             f"{job_id} has no handoff {', '.join(unknown)}: an id looks like `check_0107.1`, and `handoff show {job_id}` names some"
         )
-    return books
+    return records
 
 
 def _handoff_report(
-    books: HandoffRecord, texts: Mapping[str, str], turns: Sequence[Checkpoint]
+    record: HandoffRecord, texts: Mapping[str, str], turns: Sequence[Checkpoint]
 ) -> HandoffReport:
     result = None
-    if books.result:
-        result = result_values(texts[books.result])
+    if record.result:
+        result = result_values(texts[record.result])
     return HandoffReport(
-        handoff=handoff_as_json(texts[books.message], books.group, books.child, books.standing),
+        handoff=handoff_as_json(texts[record.message], record.group, record.child, record.standing),
         result=result,
         turns=tuple(turn.model_dump(mode="json") for turn in turns),
     )

@@ -353,13 +353,13 @@ def request_of(handoff: AgentHandoff) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _used(books: JobStanding | HandoffStanding) -> ChildUsage:
+def _used(standing: JobStanding | HandoffStanding) -> ChildUsage:
     usage = Usage(
-        input_tokens=books.input_tokens,
-        output_tokens=books.output_tokens,
-        cost_microusd=books.cost_microusd,
-        cut_calls=books.cut_calls,
-        cut_tokens=books.cut_tokens,
-        cut_microusd=books.cut_microusd,
+        input_tokens=standing.input_tokens,
+        output_tokens=standing.output_tokens,
+        cost_microusd=standing.cost_microusd,
+        cut_calls=standing.cut_calls,
+        cut_tokens=standing.cut_tokens,
+        cut_microusd=standing.cut_microusd,
     )
-    return ChildUsage(usage, books.turns)
+    return ChildUsage(usage, standing.turns)

@@ -124,9 +124,9 @@ class RoleRunner:
             _handoff: AgentHandoff,
             _spec: SpecialistSpec,
             loaded: LoadedPayloads,
-            books: JobDocuments,
+            documents: JobDocuments,
         ) -> AgentSetup:
-            return self._agent_setup(state, handoff, loaded, books)
+            return self._agent_setup(state, handoff, loaded, documents)
 
         def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
             return self._consequences(state, handoff, result)
@@ -136,12 +136,18 @@ class RoleRunner:
         return replace(ready, claiming=replace(ready.claiming, evaluation_id=evaluation))
 
     def _agent_setup(
-        self, state: JobState, handoff: AgentHandoff, loaded: LoadedPayloads, books: JobDocuments
+        self,
+        state: JobState,
+        handoff: AgentHandoff,
+        loaded: LoadedPayloads,
+        documents: JobDocuments,
     ) -> AgentSetup:
         """Return the answer format of a role, and the rules for its answer."""
         role, schema = handoff.assigned_to, handoff.expected_output_format
         if role == "synthesizer":
-            envelope = EnvelopeFormat(handoff.step_id, schema, books.sources, loaded.known_claims())
+            envelope = EnvelopeFormat(
+                handoff.step_id, schema, documents.sources, loaded.known_claims()
+            )
             return AgentSetup(envelope, answer_rules=ENVELOPE_RULES, streams_draft=True)
         if state.plan is None or role not in (REPLANNER, "planner"):
             return AgentSetup(_answer_format(role, state, handoff), answer_rules="")

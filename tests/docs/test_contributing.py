@@ -12,7 +12,7 @@ from tests.docs.pages import ROOT, sections, text_of
 WALKTHROUGHS = {
     heading: body
     for heading, body in sections(text_of("contributing")).items()
-    if heading in ("Add an event", "Add a command", "Add a limit to the budget tree")
+    if heading in ("Add an event", "Add a command", "Add a limit to the budget accounts")
 }
 ROOMS = ("shared", "supervisor", "workers", "chaos", "tests")
 OF_THE_EXAMPLE = {"max_things", "keep_things"}

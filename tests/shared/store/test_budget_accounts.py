@@ -225,8 +225,8 @@ class BudgetMachine(RuleBasedStateMachine):
             self.drop(job_id, *map(HandoffId, HANDOFFS))
         assert not any(
             value
-            for book in self.read().values()
-            for name, value in book.items()
+            for account in self.read().values()
+            for name, value in account.items()
             if name.startswith("reserved")
         )
 
@@ -278,20 +278,24 @@ class BudgetMachine(RuleBasedStateMachine):
         pipe = self.store.connection.redis.pipeline(transaction=False)
         for key in names:
             pipe.hgetall(key)
-        return {key: _figures(book) for key, book in zip(names, pipe.execute(), strict=True)}
+        return {key: _figures(account) for key, account in zip(names, pipe.execute(), strict=True)}
 
 
-def _figures(book: dict[bytes, bytes]) -> dict[str, int]:
+def _figures(account: dict[bytes, bytes]) -> dict[str, int]:
     return {
         name.decode(): int(value)
-        for name, value in book.items()
+        for name, value in account.items()
         if value.isdigit() or value[:1] == b"-"
     }
 
 
-def _spent(book: dict[str, int]) -> dict[str, int]:
-    tokens = book.get("input_tokens", 0) + book.get("output_tokens", 0)
-    return {"max_turns": book.get("turns", 0), "max_tokens": tokens, "max_usd": book.get("usd", 0)}
+def _spent(account: dict[str, int]) -> dict[str, int]:
+    tokens = account.get("input_tokens", 0) + account.get("output_tokens", 0)
+    return {
+        "max_turns": account.get("turns", 0),
+        "max_tokens": tokens,
+        "max_usd": account.get("usd", 0),
+    }
 
 
 def test_the_accounts_balance_and_no_limit_is_exceeded_after_any_sequence(

@@ -1,4 +1,4 @@
--- Part of the scripts that keep or read budgets. There are five levels, as in `Level` of
+-- Part of the scripts that keep or read the budget accounts. There are five levels, as in `Level` of
 -- `types/errors.py`: a handoff, its job, the jobs above a child job, the tenant's day, and the
 -- installation's day. Each budget is a hash with the spent amounts (turns, input_tokens,
 -- output_tokens, usd). Jobs and days also have the reserved amounts (reserved_turns,
