@@ -289,16 +289,16 @@ class RunRecords:
 
     def _explains(self, strike: Strike, first: Call, second: Call) -> bool:
         """Return whether a strike between two copies of a call can be the reason of the second."""
-        if self._air.has_held_back(strike, second, first.at):
+        if self._calls_in_flight.has_held_back(strike, second, first.at):
             return True  # another process made the call in the meantime
         return (
             strike.at <= second.at
-            and self._air.had(first, strike)
-            and not self._air.is_too_late(second)
+            and self._calls_in_flight.had(first, strike)
+            and not self._calls_in_flight.is_too_late(second)
         )
 
     @cached_property
-    def _air(self) -> CallsInFlight:
+    def _calls_in_flight(self) -> CallsInFlight:
         settled_at: dict[CallKey, float] = {}
         for call in self.calls:
             if times := self._settled(call.key):
@@ -320,7 +320,7 @@ class RunRecords:
     @property
     def in_the_air(self) -> int:
         """Number of calls in flight in processes that were struck: so many may be repeated."""
-        return self._air.most_repeated
+        return self._calls_in_flight.most_repeated
 
     @property
     def was_hit(self) -> bool:
@@ -390,11 +390,13 @@ class RunRecords:
         """Calls that arrived when no job needed their results. Calls of a process that was
         stopped just before the call are left out.
         """
-        quiet = UnneededPeriods({job.name: job for job in self.everyone}, self.job_records)
+        unneeded_periods = UnneededPeriods(
+            {job.name: job for job in self.everyone}, self.job_records
+        )
         unneeded: list[str] = []
         for call in self.calls:
-            since = quiet.since(call.key, call.at)
-            if since is not None and not self._air.is_held_back(call, since):
+            since = unneeded_periods.since(call.key, call.at)
+            if since is not None and not self._calls_in_flight.is_held_back(call, since):
                 unneeded.append(
                     f"{call.key.job} {call.key.handoff}, turn {call.key.turn}, {call.at - since:.1f} s after, by {call.process}"
                 )

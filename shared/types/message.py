@@ -122,7 +122,7 @@ def each_problem(
         place = problem["loc"]
         if problem["type"] == "too_short" and _has_inner(place, places):
             continue
-        message = in_our_words(problem["type"], problem["msg"])
+        message = problem_text(problem["type"], problem["msg"])
         if problem["type"] == "extra_forbidden" and kind is not None:
             close = close_names(str(place[-1]), _fields_at(kind, place[:-1]))
             if close:
@@ -174,7 +174,7 @@ _SHORTER = {"greater than or equal to": "at least", "less than or equal to": "at
 _MEMBER = re.compile(r"<[\w.]+: ('[^']*')>")
 
 
-def in_our_words(kind: str, message: str) -> str:
+def problem_text(kind: str, message: str) -> str:
     """Return pydantic's message in words for a user who does not know Python's types.
 
     Args:

@@ -119,7 +119,7 @@ def _usage_problem(error: Any) -> str | None:
 
     Return None if there were no arguments. Typer has printed the help then.
     """
-    from handoff_queue.shared.types.message import in_our_words
+    from handoff_queue.shared.types.message import problem_text
 
     context: Any = getattr(error, "ctx", None)
     # An unknown option. Typer would suggest several options.
@@ -135,7 +135,7 @@ def _usage_problem(error: Any) -> str | None:
     command = "handoff"
     if context:
         command = context.command_path
-    problem = in_our_words("", message.replace("Value error, ", "")).rstrip(".")
+    problem = problem_text("", message.replace("Value error, ", "")).rstrip(".")
     return f"{problem} (see `{command} --help`)"
 
 

@@ -90,7 +90,7 @@ def hand_over(
     gets the handoff. Otherwise a new job gets it.
 
     Args:
-        texts: texts of the step's remarks.
+        texts: payloads of the step's remarks.
         answer_schema: see `step_handoff`.
         contract: see `step_handoff`.
     """

@@ -62,7 +62,7 @@ def record_patch(
     """Record the outcome of the replanner's proposal.
 
     Args:
-        texts: texts of the proposal.
+        texts: payloads of the proposal.
         acting: the specialists that have tools with effects.
     """
     event, text = make_patch_event(state, plan, proposal, texts, acting)

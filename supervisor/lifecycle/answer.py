@@ -152,7 +152,7 @@ def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
     """Return the content of the answer.
 
     Args:
-        texts: texts of `parts_of(state)`.
+        texts: payloads of `parts_of(state)`.
     """
     parts = texts.results(parts_of(state))
     claims = _by_id(texts.claims(parts_of(state)))
@@ -185,7 +185,7 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
     """Return the answer of a job that has ended.
 
     Args:
-        texts: texts of `parts_of(state)` and `results_for_answer(state)`.
+        texts: payloads of `parts_of(state)` and `results_for_answer(state)`.
         label: text that must accompany the answer everywhere; None: no text.
     """
     content, disputes = content_of(state, texts), disputes_of(state, texts)

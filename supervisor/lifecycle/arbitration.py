@@ -125,7 +125,7 @@ def rulings_of(state: JobState, texts: ResultTexts) -> dict[StepId, Ruling]:
     """Return the judge's rulings on the disagreements of the latest review, by step.
 
     Args:
-        texts: texts of `payloads_for_arbitration`.
+        texts: payloads of `payloads_for_arbitration`.
     """
     rulings: dict[StepId, Ruling] = {}
     for result in texts.results(payloads_for_arbitration(state)):

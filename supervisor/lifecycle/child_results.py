@@ -55,7 +55,7 @@ def result_for_parent(
     that the earlier answer stays.
 
     Args:
-        texts: texts of `parts_of(state)`, `results_for_answer(state)` and the end's `because`.
+        texts: payloads of `parts_of(state)`, `results_for_answer(state)` and the end's `because`.
         answer: None if there is no answer.
         used: usage for this handoff of the parent.
         so_far: usage of the whole child.

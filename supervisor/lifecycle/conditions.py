@@ -34,7 +34,7 @@ def make_conditions_event(
     steps do not begin.
 
     Args:
-        texts: texts of `results_for_conditions`.
+        texts: payloads of `results_for_conditions`.
     """
     met: list[StepId] = []
     skipped: list[HandoffResult] = []

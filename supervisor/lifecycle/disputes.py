@@ -67,7 +67,7 @@ def find_conflicts(state: JobState, texts: ResultTexts) -> tuple[ConflictsFound,
     there are no conflicts.
 
     Args:
-        texts: texts of `results_in`.
+        texts: payloads of `results_in`.
     """
     conflicts, left_out = conflicts_in(texts.claims(results_in(state)))
     if not conflicts.conflicts:
@@ -176,7 +176,7 @@ def disputes_of(state: JobState, texts: ResultTexts) -> tuple[Dispute, ...]:
     """Return the conflicts between the results of steps, with the judge's settlements.
 
     Args:
-        texts: texts of `payloads_for_disputes`.
+        texts: payloads of `payloads_for_disputes`.
     """
     conflicts, judged = state.conflicts, state.judged
     if conflicts is None or conflicts.ledger is None:

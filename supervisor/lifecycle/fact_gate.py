@@ -94,7 +94,7 @@ def apply_fact_check(state: JobState, command: TakeFactCheck, texts: ResultTexts
     the steps to run again, or none if a synthesizer wrote the answer.
 
     Args:
-        texts: texts of that result.
+        texts: payloads of that result.
     """
     result, check = texts.result(command.result), texts.fact_check(command.result)
     if check is None or (not check.wrong and result.status is not ResultStatus.OK):

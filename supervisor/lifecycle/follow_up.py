@@ -44,7 +44,7 @@ def copy_results(state: JobState, texts: ResultTexts) -> tuple[tuple[Given, ...]
     """Return the results for a new job, and their payloads.
 
     Args:
-        texts: texts of `results_to_give(state)`.
+        texts: payloads of `results_to_give(state)`.
     """
     return results_as_given(state, results_to_give(state), parts_of(state), texts)
 

@@ -58,7 +58,7 @@ def check_gates(
     their texts; None if there are no findings.
 
     Args:
-        texts: texts of `payloads_for_gates(state)`.
+        texts: payloads of `payloads_for_gates(state)`.
     """
     gates = state.submitted.gates
     assert gates is not None

@@ -90,7 +90,7 @@ def step_handoff(
     """Return the handoff for the next attempt at a step of the plan.
 
     Args:
-        texts: texts of the remarks on the step.
+        texts: payloads of the remarks on the step.
         answer_schema: the JSON Schema of the answer, for the only sink of the plan; None: any form.
         contract: the specialist that the step was planned for, if `spec` is another one. Its output
             schema holds, its limits on money and time hold too, and `spec` may use no tool with

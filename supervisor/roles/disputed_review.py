@@ -62,7 +62,7 @@ def judge_task(
     is empty because the brief holds all that the judge sees of the results.
 
     Args:
-        texts: texts of `payloads_for_judge(state)`.
+        texts: payloads of `payloads_for_judge(state)`.
     """
     if is_for_arbitration(state):
         return arbitration_brief(state, texts), (), RulingFormat(disagreements(state)).schema
@@ -80,7 +80,7 @@ def arbitration_brief(state: JobState, texts: ResultTexts) -> str:
     """Return the judge's brief about the points that the last review repeats.
 
     Args:
-        texts: texts of `payloads_for_judge(state)`.
+        texts: payloads of `payloads_for_judge(state)`.
     """
     disputed = disagreements(state)
     verdict = None

@@ -68,7 +68,7 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
 
     Args:
         request: text of the job's request.
-        texts: texts of `earlier_results` and, for a planner, of the job's plan.
+        texts: payloads of `earlier_results` and, for a planner, of the job's plan.
         acting: the specialists that have tools with effects.
 
     Raises:
@@ -227,7 +227,7 @@ def _resolved(
 
     Args:
         asked: steps in need.
-        texts: texts of the results of `_needs_of`, and of the job's plan.
+        texts: payloads of the results of `_needs_of`, and of the job's plan.
     """
     resolutions: dict[StepId, Resolution] = {}
     with suppress(HandoffError):
