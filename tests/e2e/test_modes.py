@@ -6,13 +6,12 @@ All jobs run on one shared system.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from handoff_queue.supervisor.client.report import CHECKED_OFFLINE
-from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, HandoffInProcess
+from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff
 from tests.running_system import RunningSystem
 
 QUESTION = "What is Qdrant written in?"
@@ -27,20 +26,16 @@ steps:
 """
 
 
-@pytest.fixture
-def handoff(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Handoff:
-    return HandoffInProcess(tmp_path, capture=capfd)
-
-
 class JsonRun:
     """The command `handoff run --json` on the shared system."""
 
-    def __init__(self, folder: Path, system: RunningSystem) -> None:
-        self.folder = folder
+    def __init__(self, handoff: Handoff, system: RunningSystem) -> None:
+        self.folder = handoff.folder
+        self._handoff = handoff
         self._redis_url = system.redis_url
 
     def __call__(self, *arguments: str) -> dict[str, Any]:
-        completed = Handoff(self.folder).run(
+        completed = self._handoff.run(
             *("run", *arguments, "--docs", str(DOCUMENTS), "--json"),
             HANDOFF_REDIS_URL=self._redis_url,
         )
@@ -50,8 +45,8 @@ class JsonRun:
 
 
 @pytest.fixture
-def run_json(tmp_path: Path, system: RunningSystem) -> JsonRun:
-    return JsonRun(tmp_path, system)
+def run_json(handoff: Handoff, system: RunningSystem) -> JsonRun:
+    return JsonRun(handoff, system)
 
 
 def roles(outcome: dict[str, Any]) -> list[str]:
