@@ -20,7 +20,7 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTime
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, NOT_ENDED
 from handoff_queue.supervisor.client.client import Request
-from tests.e2e.commands import BAD_INPUT, DOCUMENTS, Handoff, HandoffInProcess, error_line
+from tests.e2e.commands import BAD_INPUT, DOCUMENTS, Handoff, error_line
 from tests.e2e.fleet import Fleet
 from tests.running_system import RunningSystem
 from tests.waiting import wait_until
@@ -121,12 +121,9 @@ def test_an_approval_without_an_answer_in_time_has_the_chosen_effect(fleet: Flee
 
 
 def test_commands_list_open_questions_deliver_an_answer_and_refuse_a_second_answer(
-    fleet: Fleet, tmp_path: Path
+    fleet: Fleet, handoff: Handoff, tmp_path: Path
 ) -> None:
-    job_id, handoff = (
-        submit_with_approvals(fleet, "typed", ApprovalOf.PLAN, ApprovalOf.ANSWER),
-        Handoff(tmp_path),
-    )
+    job_id = submit_with_approvals(fleet, "typed", ApprovalOf.PLAN, ApprovalOf.ANSWER)
     url = fleet.system.redis_url
     wait_for_question(fleet, job_id, ApprovalOf.PLAN)
     (tmp_path / "plan.yaml").write_text(
@@ -158,9 +155,9 @@ def test_commands_list_open_questions_deliver_an_answer_and_refuse_a_second_answ
 
 
 def test_a_rejection_with_the_users_own_plan_reaches_the_planner_before_the_next_question(
-    fleet: Fleet, tmp_path: Path
+    fleet: Fleet, handoff: Handoff, tmp_path: Path
 ) -> None:
-    job_id, handoff = submit_with_approvals(fleet, "drafted", ApprovalOf.PLAN), Handoff(tmp_path)
+    job_id = submit_with_approvals(fleet, "drafted", ApprovalOf.PLAN)
     url = fleet.system.redis_url
     wait_for_question(fleet, job_id, ApprovalOf.PLAN)
     (tmp_path / "broken.yaml").write_text("steps: [\n")
@@ -203,12 +200,8 @@ def test_a_rejection_with_the_users_own_plan_reaches_the_planner_before_the_next
     assert error_line(late, BAD_INPUT) == f"handoff: {job_id} waits for no approval: it has ended"
 
 
-def test_run_refuses_approvals_without_a_person_to_answer(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    completed = HandoffInProcess(tmp_path, capture=capfd).run(
-        "run", "Compare.", "--approve", "plan"
-    )
+def test_run_refuses_approvals_without_a_person_to_answer(handoff: Handoff) -> None:
+    completed = handoff.run("run", "Compare.", "--approve", "plan")
 
     assert "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL)" in error_line(
         completed, BAD_INPUT
