@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
+from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, HandoffInProcess
 from tests.e2e.fleet import Fleet
 from tests.e2e.fleets import start_fleet
 from tests.running_system import RunningSystem, running_system
@@ -42,8 +42,9 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
 
 
 @pytest.fixture
-def handoff(tmp_path: Path) -> Handoff:
-    return Handoff(tmp_path)
+def handoff(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Handoff:
+    """Return the command. `run` runs it in the test process, and `started` in another process."""
+    return HandoffInProcess(tmp_path, capture=capfd)
 
 
 @pytest.fixture(scope="module")

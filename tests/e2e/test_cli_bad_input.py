@@ -16,12 +16,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.client import client
-from tests.e2e.commands import BAD_INPUT, Handoff, HandoffInProcess, error_line
-
-
-@pytest.fixture
-def handoff(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Handoff:
-    return HandoffInProcess(tmp_path, capture=capfd)
+from tests.e2e.commands import BAD_INPUT, Handoff, error_line
 
 
 @pytest.mark.slow
