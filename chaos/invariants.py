@@ -318,7 +318,7 @@ class RunRecords:
         return times
 
     @property
-    def in_the_air(self) -> int:
+    def in_flight(self) -> int:
         """Number of calls in flight in processes that were struck: so many may be repeated."""
         return self._calls_in_flight.most_repeated
 

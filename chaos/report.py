@@ -53,8 +53,8 @@ def _promises_of(records: RunRecords) -> list[Promise]:
     repeated = Promise(
         "calls repeated",
         str(records.repeated),
-        f"{records.in_the_air} in the air",
-        records.repeated <= records.in_the_air,
+        f"{records.in_flight} in flight",
+        records.repeated <= records.in_flight,
     )
     promises = [
         _none("jobs lost", lost),
@@ -63,17 +63,17 @@ def _promises_of(records: RunRecords) -> list[Promise]:
         _none("jobs that ended otherwise than planned", _lines(records.spoilt)),
         repeated,
         _none(
-            "calls repeated that were not in the air",
+            "calls repeated that were not in flight",
             list(map(records.story_of, records.unexplained)),
         ),
-        _none("calls that nobody waited for", records.for_nobody),
+        _none("calls that no claim needed", records.for_nobody),
         _none(OVERRUNS, records.overruns),
         _recovery(records),
         _none("keys left behind", records.left_behind),
         _none("requests that the Messages API would refuse", records.refused_requests),
     ]
     if records.not_reached is not None:
-        promises.append(_none("failpoints that nobody came by", records.not_reached))
+        promises.append(_none("failpoints that no process reached", records.not_reached))
     return promises
 
 
@@ -140,17 +140,17 @@ def table_of(records: RunRecords) -> str:
             f"| {promise.what} | {promise.figure} | {promise.allowed} | {_verdict(promise)} |"
         )
     lines.append(
-        f"| longest recovery while more was struck | {_seconds(records.longest_recovery_in_a_row_s)} | | |"
+        f"| longest recovery with further faults | {_seconds(records.longest_recovery_in_a_row_s)} | | |"
     )
     if reasons := _counted(records.repeated_by.most_common()):
-        lines.append(f"| calls repeated, by what was struck | {reasons} | | |")
+        lines.append(f"| calls repeated, by fault | {reasons} | | |")
     for what, why in records.absent.items():
         lines.append(f"| not there: {what} | {why} | | |")
     for what in records.not_happened:
         lines.append(f"| did not happen | {what} | | |")
     if records.given_up:
         lines.append(
-            f"| jobs that were killed three times in a row, or a handoff of theirs in one turn | {len(records.given_up)} | | |"
+            f"| jobs ended after three kills in a row of a supervisor or of one turn | {len(records.given_up)} | | |"
         )
     for promise in promises_of(records):
         for name in promise.broken_by[:SHOWN]:
@@ -183,7 +183,7 @@ def json_of(records: RunRecords) -> dict[str, Any]:
         "calls_needed": records.needed,
         "calls_repeated": records.repeated,
         "calls_repeated_by": repeated_by,
-        "calls_in_the_air": records.in_the_air,
+        "calls_in_flight": records.in_flight,
         "longest_recovery_s": longest_recovery_s,
         "did_not_happen": list(records.not_happened),
         "not_there": dict(records.absent),

@@ -92,7 +92,7 @@ def _strike_alone(bed: Stage[System], killer: Killer, options: Options, draw: Dr
             bed.observe()
             time.sleep(LOOK_EVERY_S)
         if not is_struck:
-            not_struck.append(f"a strike alone on {job.name}: no long call of it was in the air")
+            not_struck.append(f"a strike alone on {job.name}: no long call of it was in flight")
         bed.settle()
     return not_struck
 

@@ -34,7 +34,7 @@ def test_plain_chords_repeat_calls_after_lost_answers() -> None:
     records = try_failpoints(Options(SEED), discard_line, [Action.DROP])
 
     assert not records.not_reached, table_of(records)
-    assert {"handoffs with two results", "calls repeated that were not in the air"} <= set(
+    assert {"handoffs with two results", "calls repeated that were not in flight"} <= set(
         broken_of(records)
     ), table_of(records)
 

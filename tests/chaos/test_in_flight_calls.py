@@ -74,7 +74,7 @@ def test_no_strike_excuses_the_repetition_of_a_call_that_was_answered_long_befor
 ) -> None:
     records_of_run = records(strike)
 
-    assert (records_of_run.unexplained, records_of_run.in_the_air) == ([KEY], 0)
+    assert (records_of_run.unexplained, records_of_run.in_flight) == ([KEY], 0)
 
 
 def test_a_call_is_in_flight_until_a_process_had_time_to_store_the_answer() -> None:
@@ -151,7 +151,7 @@ def test_a_stored_reply_is_not_paid_for_again_after_any_strike() -> None:
     assert is_excused(kill(SOON), stored_at=165.1)
     assert not is_excused(kill(SOON), stored_at=SOON + 0.01)
     assert not is_excused(kill(SOON), finished_at=SOON + 0.01)
-    assert records(kill(SOON), stored_at=SOON - 0.01).in_the_air == 0
+    assert records(kill(SOON), stored_at=SOON - 0.01).in_flight == 0
 
 
 def test_a_turn_with_a_successor_is_not_paid_for_again() -> None:
@@ -191,15 +191,15 @@ def test_a_planned_repetition_needs_no_explanation() -> None:
 def test_each_call_in_flight_is_counted_once_and_a_process_between_calls_counts_none() -> None:
     other = Call(CallKey("1-0", "assessor.1", 1), "worker1", 100.2, out_at=101.0)
 
-    assert records(kill(100.5), calls=(FIRST_CALL, other)).in_the_air == 2
+    assert records(kill(100.5), calls=(FIRST_CALL, other)).in_flight == 2
     assert (
         records(
             kill(100.5), Strike(Fault.KILL_REDIS, EVERYBODY, 100.6), calls=(FIRST_CALL, other)
-        ).in_the_air
+        ).in_flight
         == 2
     )
-    assert records(kill(LATE), calls=(FIRST_CALL, other)).in_the_air == 0
+    assert records(kill(LATE), calls=(FIRST_CALL, other)).in_flight == 0
     assert (
-        records(Strike(Fault.DROP, "worker1", 100.5), calls=(FIRST_CALL, other)).in_the_air == 1
+        records(Strike(Fault.DROP, "worker1", 100.5), calls=(FIRST_CALL, other)).in_flight == 1
     ), "one lost answer affects one call"
-    assert records(Strike(Fault.TWICE, EVERYBODY, 100.5), calls=(FIRST_CALL, other)).in_the_air == 0
+    assert records(Strike(Fault.TWICE, EVERYBODY, 100.5), calls=(FIRST_CALL, other)).in_flight == 0

@@ -67,7 +67,7 @@ def test_without_faults_nothing_is_repeated_and_every_promise_is_kept() -> None:
         records_of_run.made,
         records_of_run.needed,
         records_of_run.repeated,
-        records_of_run.in_the_air,
+        records_of_run.in_flight,
     ) == (4, 4, 0, 0)
     assert is_kept(records_of_run)
     assert json_of(records_of_run)["kept"] is True
@@ -76,7 +76,7 @@ def test_without_faults_nothing_is_repeated_and_every_promise_is_kept() -> None:
 def test_a_call_in_flight_at_a_kill_may_be_repeated_once() -> None:
     records_of_run = records(call("a.1", 2, 6.0, "worker2"), strikes=[kill(3.5)])
 
-    assert (records_of_run.repeated, records_of_run.in_the_air, records_of_run.unexplained) == (
+    assert (records_of_run.repeated, records_of_run.in_flight, records_of_run.unexplained) == (
         1,
         1,
         [],
@@ -109,9 +109,7 @@ def test_a_call_is_in_flight_also_if_the_server_reads_it_shortly_after_the_kill(
 def test_a_repeated_call_that_no_strike_explains_is_a_broken_promise(
     strikes: list[Strike], repeated: Call
 ) -> None:
-    assert "calls repeated that were not in the air" in broken_of(
-        records(repeated, strikes=strikes)
-    )
+    assert "calls repeated that were not in flight" in broken_of(records(repeated, strikes=strikes))
 
 
 def test_a_process_that_was_stopped_before_its_call_is_excused_only_just_after_its_stop() -> None:
@@ -128,7 +126,7 @@ def test_a_process_that_was_stopped_before_its_call_is_excused_only_just_after_i
 def test_two_repetitions_need_two_strikes() -> None:
     repetitions = (call("a.1", 2, 5.0, "worker2"), call("a.1", 2, 6.0, "worker3"))
 
-    assert "calls repeated that were not in the air" in broken_of(
+    assert "calls repeated that were not in flight" in broken_of(
         records(*repetitions, strikes=[kill(3.5)])
     )
     assert is_kept(records(*repetitions, strikes=[kill(3.5), kill(5.2, "worker2")]))
@@ -236,9 +234,9 @@ def test_a_call_in_flight_of_the_struck_process_is_no_recovery(
 def test_leftovers_in_redis_and_untried_faults_are_reported() -> None:
     assert broken_of(records(left_behind=["handoff:due: j-1"])) == ["keys left behind"]
     assert broken_of(records(not_reached=["kill at script.turn.before of a worker"])) == [
-        "failpoints that nobody came by"
+        "failpoints that no process reached"
     ]
-    assert "| failpoints that nobody came by | 0 |" in table_of(records(not_reached=[]))
+    assert "| failpoints that no process reached | 0 |" in table_of(records(not_reached=[]))
 
 
 def test_a_run_without_failpoints_reports_no_failpoints() -> None:
@@ -268,9 +266,8 @@ def test_repeated_calls_are_reported_by_the_struck_process() -> None:
     )
 
     assert records_of_run.repeated_by == {Fault.KILL_WORKER: 1, Fault.KILL_REDIS: 1}
-    assert (
-        "| calls repeated, by what was struck | 1 x worker killed, 1 x Redis killed |"
-        in table_of(records_of_run)
+    assert "| calls repeated, by fault | 1 x worker killed, 1 x Redis killed |" in table_of(
+        records_of_run
     )
     assert json_of(records_of_run)["calls_repeated_by"] == {"kill_worker": 1, "kill_redis": 1}
 
@@ -278,13 +275,13 @@ def test_repeated_calls_are_reported_by_the_struck_process() -> None:
 def test_a_call_outside_every_plan_is_a_repeated_call() -> None:
     assert broken_of(records(call("b.1", 1, 4.0))) == [
         "calls repeated",
-        "calls repeated that were not in the air",
+        "calls repeated that were not in flight",
     ]
     assert broken_of(records(call("a.1", 3, 4.0))) == [
         "calls repeated",
-        "calls repeated that were not in the air",
+        "calls repeated that were not in flight",
     ]
-    assert "calls repeated that were not in the air" in broken_of(records(call("answer.1", 1, 4.0)))
+    assert "calls repeated that were not in flight" in broken_of(records(call("answer.1", 1, 4.0)))
 
 
 def test_a_plan_made_by_code_needs_one_call_and_three_kills_of_the_planner() -> None:
@@ -310,7 +307,7 @@ def test_a_plan_made_by_code_needs_one_call_and_three_kills_of_the_planner() -> 
         .spoilt["1-0"]
         .startswith("planner.1: given up, though only 2 of its claims were struck")
     )
-    assert "calls repeated that were not in the air" in broken_of(twice)
+    assert "calls repeated that were not in flight" in broken_of(twice)
 
 
 def test_an_abandoned_job_has_as_many_strikes_as_the_limit() -> None:
