@@ -47,7 +47,7 @@ def check_header_value(value: str) -> None:
             "holds a line break or a character outside ASCII, which an HTTP header cannot contain: copy it again"
         )
     if len(value) > MOST_HEADER_CHARS:
-        raise ValueError(f"has more than {MOST_HEADER_CHARS:,} characters")
+        raise ValueError(f"has more than {MOST_HEADER_CHARS:,} characters: shorten it")
 
 
 def check_headers(text: str) -> None:

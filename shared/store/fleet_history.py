@@ -13,10 +13,10 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 
-MOST = 2**53
+MOST_EXACT_INTEGER = 2**53
 """The largest whole number that Lua and JSON readers hold exactly."""
-Count = Annotated[int, Field(strict=True, ge=-MOST, le=MOST)]
-Factor = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=-MOST_EXACT_INTEGER, le=MOST_EXACT_INTEGER)]
+Factor = Annotated[float, Field(ge=0, le=MOST_EXACT_INTEGER, allow_inf_nan=False)]
 
 
 class _Lane(BaseModel):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import starmap
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.fleet_history import MOST
+from handoff_queue.shared.store.fleet_history import MOST_EXACT_INTEGER
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.stored_names import name_in
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -220,12 +220,12 @@ class FleetLoadReader:
 
 
 def _figure(fields: Mapping[bytes, bytes], name: str) -> float:
-    """Return a stored figure of a bucket; 0 if it is missing or not a number up to `MOST`."""
+    """Return a stored figure of a bucket; 0 if it is missing or not a number up to `MOST_EXACT_INTEGER`."""
     try:
         figure = float(fields.get(name.encode(), b"0"))
     except ValueError:
         return 0.0
-    if abs(figure) <= MOST:
+    if abs(figure) <= MOST_EXACT_INTEGER:
         return figure
     return 0.0
 

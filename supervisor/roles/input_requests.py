@@ -60,7 +60,7 @@ class ResolutionsAnswer(LenientAnswer):
 class _Added:
     """Helper steps that `add_step` requests."""
 
-    by: dict[str, Step] = field(default_factory=dict)
+    helpers: dict[str, Step] = field(default_factory=dict)
     """Helper steps by the step in need."""
     problems: dict[str, str] = field(default_factory=dict)
     """Reasons why a step in need gets no helper step, by that step."""
@@ -132,7 +132,7 @@ class NeedsFormat:
         missing: list[str] = []
         for step in self.steps:
             if (
-                step not in added.by
+                step not in added.helpers
                 and step not in added.problems
                 and not _resolves(given.get(step))
             ):
@@ -170,17 +170,17 @@ class NeedsFormat:
                 continue
             helper = Step(
                 id=_free_id(step, taken),
-                specialist=self._there(added, raw),
+                specialist=self._helper_specialist(added, raw),
                 task=task,
                 on_failure=OnFailure.RETRY,
             )
             taken.add(helper.id)
-            added.by[step] = helper
-        if added.by:
-            self._without_repeats(added)
+            added.helpers[step] = helper
+        if added.helpers:
+            self._remove_repeats(added)
         return added
 
-    def _there(self, added: _Added, raw: ResolutionAnswer) -> str:
+    def _helper_specialist(self, added: _Added, raw: ResolutionAnswer) -> str:
         """Return the specialist of a helper step. The generalist replaces an unknown
         specialist, with a note.
         """
@@ -192,26 +192,26 @@ class NeedsFormat:
         )
         return default_specialist(self.specialists)
 
-    def _without_repeats(self, added: _Added) -> None:
+    def _remove_repeats(self, added: _Added) -> None:
         """Remove helper steps that repeat steps of the plan, merge helper steps that repeat
         each other, and remove helper steps beyond `room`.
         """
-        needy = {helper.id: step for step, helper in added.by.items()}
-        for repeat in repeats_in(tuple(added.by.values()), self.earlier):
+        needy = {helper.id: step for step, helper in added.helpers.items()}
+        for repeat in repeats_in(tuple(added.helpers.values()), self.earlier):
             step = needy[repeat.step]
             added.problems[step] = (
                 f"would have asked for what {repeat.earlier} was asked for already: answer it from that, or give it up"
             )
-            del added.by[step]
-        for repeat in twice_in(tuple(added.by.values())):
-            added.by[needy[repeat.step]] = added.by[needy[repeat.earlier]]
+            del added.helpers[step]
+        for repeat in twice_in(tuple(added.helpers.values())):
+            added.helpers[needy[repeat.step]] = added.helpers[needy[repeat.earlier]]
         kept: set[StepId] = set()
-        for step, helper in list(added.by.items()):
+        for step, helper in list(added.helpers.items()):
             if helper.id in kept or len(kept) < self.room:
                 kept.add(helper.id)
             else:
                 added.problems[step] = f"cannot have a step added: at most {self.room} are allowed"
-                del added.by[step]
+                del added.helpers[step]
 
 
 def needs_format_of_schema(schema: Mapping[str, Any], state: JobState, plan: Plan) -> NeedsFormat:
@@ -254,8 +254,8 @@ def _free_id(step: str, taken: set[StepId]) -> StepId:
 
 def _resolution(step: str, given: Mapping[str, ResolutionAnswer], added: _Added) -> Resolution:
     """Return the valid resolution of a step. Without an answer and a helper, the step is given up."""
-    if step in added.by:
-        return Resolution(step=StepId(step), by=added.by[step])
+    if step in added.helpers:
+        return Resolution(step=StepId(step), by=added.helpers[step])
     answer = None
     if not _gives_up(given[step]):
         answer = _answer_in(given[step])

@@ -14,7 +14,7 @@ from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import Status
+from opentelemetry.trace import Link, Status
 from opentelemetry.util.re import parse_env_headers
 from opentelemetry.util.types import Attributes
 
@@ -66,7 +66,7 @@ class SpanIds(RandomIdGenerator):
             self._requested.for_span = self._requested.for_trace = None
 
 
-class _Before(SpanExporter):
+class _WrappingExporter(SpanExporter):
     """An exporter that passes `shutdown` and `force_flush` on to another exporter."""
 
     def __init__(self, exporter: SpanExporter) -> None:
@@ -79,11 +79,10 @@ class _Before(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
 
-class Redacting(_Before):
+class RedactingExporter(_WrappingExporter):
     """Exporter that removes secrets from every span, also from spans of Celery's
-    instrumentation and of a user's tool. It cleans the name, the attributes and the status of a
-    span, and the attributes of its events. It removes the texts of errors unless
-    `keeps_errors` is set.
+    instrumentation and of a user's tool. It cleans names, attributes and the status of a span,
+    of its events and of its links. It removes the texts of errors unless `keeps_errors` is set.
     """
 
     def __init__(self, exporter: SpanExporter, redactor: Redactor, *, keeps_errors: bool) -> None:
@@ -105,7 +104,7 @@ class Redacting(_Before):
             resource=span.resource,
             attributes=self._without_secrets(span.attributes),
             events=[self._clean_event(event) for event in span.events],
-            links=span.links,
+            links=[self._clean_link(link) for link in span.links],
             kind=span.kind,
             status=Status(
                 span.status.status_code, self._redactor.text(described) if described else None
@@ -116,7 +115,11 @@ class Redacting(_Before):
         )
 
     def _clean_event(self, event: Event) -> Event:
-        return Event(event.name, self._without_secrets(event.attributes), event.timestamp)
+        name = self._redactor.text(event.name)
+        return Event(name, self._without_secrets(event.attributes), event.timestamp)
+
+    def _clean_link(self, link: Link) -> Link:
+        return Link(link.context, self._without_secrets(link.attributes))
 
     def _without_secrets(self, attributes: Attributes) -> Attributes:
         clean: dict[str, Any] = {}
@@ -130,28 +133,28 @@ class FirstWarning:
     """Logs its first warning, and drops all later ones."""
 
     def __init__(self) -> None:
-        self._is_unused = threading.Lock()
+        self._first_use = threading.Lock()
 
     def warn(self, text: str, *figures: object) -> None:
-        if self._is_unused.acquire(blocking=False):
+        if self._first_use.acquire(blocking=False):
             logging.getLogger(__name__).warning(text, *figures)
 
 
-class WarnOnceExporter(_Before):
+class WarnOnceExporter(_WrappingExporter):
     """Exporter for a command that a person waits for. It logs one line about the first batch
     that was not sent, and silences the SDK's own warnings.
     """
 
-    def __init__(self, exporter: SpanExporter, line: FirstWarning) -> None:
+    def __init__(self, exporter: SpanExporter, first_warning: FirstWarning) -> None:
         logging.getLogger("opentelemetry").setLevel(logging.ERROR)
         logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
         super().__init__(exporter)
-        self._line = line
+        self._first_warning = first_warning
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._exporter.export(spans)
         if result is not SpanExportResult.SUCCESS:
-            self._line.warn(_NOT_SENT)
+            self._first_warning.warn(_NOT_SENT)
         return result
 
 
@@ -197,10 +200,10 @@ class BoundedBatchProcessor(BatchSpanProcessor):
     """
 
     def __init__(
-        self, exporter: SpanExporter, end_within_s: float, line: FirstWarning | None = None
+        self, exporter: SpanExporter, end_within_s: float, first_warning: FirstWarning | None = None
     ) -> None:
         self._sender = _CountingExporter(exporter)
-        self._line = line or FirstWarning()
+        self._first_warning = first_warning or FirstWarning()
         with _filtered(_VARIABLES_LOGGER, NoTracebackFilter()):
             super().__init__(self._sender)
         self._end_within_s = end_within_s
@@ -208,13 +211,13 @@ class BoundedBatchProcessor(BatchSpanProcessor):
     def shutdown(self) -> None:
         self._batch_processor.shutdown(timeout_millis=int(1000 * self._end_within_s))
         if left := self._sender.spans + len(self._batch_processor._queue):
-            self._line.warn(
+            self._first_warning.warn(
                 "the OpenTelemetry collector has not taken all spans in time: the last %d are lost",
                 left,
             )
 
 
-class _CountingExporter(_Before):
+class _CountingExporter(_WrappingExporter):
     """Exporter that counts the spans of the export in progress."""
 
     def __init__(self, exporter: SpanExporter) -> None:
@@ -264,6 +267,6 @@ def make_provider(
     else:
         sender = WarnOnceExporter(sender, line)
         end_within_s = flush_s
-    exporter = Redacting(sender, redactor, keeps_errors=keeps_errors)
+    exporter = RedactingExporter(sender, redactor, keeps_errors=keeps_errors)
     provider.add_span_processor(BoundedBatchProcessor(exporter, end_within_s, line))
     return provider

@@ -113,7 +113,7 @@ def test_a_waiting_call_is_refused_once_others_have_used_the_budget(store: Store
             waiting.result(10)
 
 
-def test_a_call_that_was_in_the_air_when_its_worker_died_is_paid_at_its_worst(
+def test_a_call_that_was_in_flight_when_its_worker_died_is_paid_at_its_worst(
     store: Store,
 ) -> None:
     job_id, first, _ = two_claims(store, max_tokens=10_000)
@@ -131,7 +131,7 @@ def test_a_call_that_was_in_the_air_when_its_worker_died_is_paid_at_its_worst(
     assert nothing_reserved(store, job_id)
 
 
-def test_a_call_that_was_in_the_air_when_its_handoff_was_dropped_is_paid_at_its_worst(
+def test_a_call_that_was_in_flight_when_its_handoff_was_dropped_is_paid_at_its_worst(
     store: Store,
 ) -> None:
     job_id, first, _ = two_claims(store)

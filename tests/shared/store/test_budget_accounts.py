@@ -79,7 +79,7 @@ class BudgetMachine(RuleBasedStateMachine):
             self.jobs.append(a_job(self.store, tenant, above, **JOB_LIMITS))
             issue(self.store, self.jobs[-1], *HANDOFFS, max_microusd=HANDOFF_LIMITS["max_usd"])
         self.running: dict[Name, Claim] = {}
-        self.in_the_air: dict[Name, WorstCase] = {}
+        self.in_flight: dict[Name, WorstCase] = {}
         self.unsettled: set[Name] = set()
         """Handoffs whose worker died during a call. The amount stays reserved until the handoff is
         checked.
@@ -93,21 +93,21 @@ class BudgetMachine(RuleBasedStateMachine):
             self.running[name] = claimed
             self.unsettled.discard(name)
             if claimed.reserved and first:
-                self.in_the_air[name] = first
+                self.in_flight[name] = first
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), worst=CALLS)
     def call(self, data: st.DataObject, worst: WorstCase) -> None:
         name = data.draw(st.sampled_from(sorted(self.running)))
-        if name in self.in_the_air:
+        if name in self.in_flight:
             return
         never = self.never(name, worst)
         verdict = reservation_answer(self.running[name], worst)
         if verdict[0] == b"ok":
-            self.in_the_air[name] = worst
+            self.in_flight[name] = worst
             assert never == []
         elif verdict[0] == b"wait":
-            assert self.in_the_air or self.unsettled, "nobody is there to wait for"
+            assert self.in_flight or self.unsettled, "nobody is there to wait for"
             assert never == []
         else:
             assert (verdict[0], [verdict[1].decode(), verdict[2].decode()]) in [
@@ -121,11 +121,11 @@ class BudgetMachine(RuleBasedStateMachine):
                     "a job that could not begin would be taken"
                 )
 
-    @precondition(lambda self: self.in_the_air)
+    @precondition(lambda self: self.in_flight)
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.in_the_air)))
-        worst = self.in_the_air.pop(name)
+        name = data.draw(st.sampled_from(sorted(self.in_flight)))
+        worst = self.in_flight.pop(name)
         tokens_in, tokens_out, microusd = (
             data.draw(st.integers(0, most))
             for most in (worst.input_tokens, worst.output_tokens, worst.microusd or 0)
@@ -139,9 +139,9 @@ class BudgetMachine(RuleBasedStateMachine):
     def end(self, data: st.DataObject, ending: str) -> None:
         name = data.draw(st.sampled_from(sorted(self.running)))
         claimed = self.running.pop(name)
-        was_in_the_air = self.in_the_air.pop(name, None) is not None
+        was_in_flight = self.in_flight.pop(name, None) is not None
         if ending == "die":
-            if was_in_the_air:
+            if was_in_flight:
                 self.unsettled.add(name)
             expire_lease(self.store, claimed)
             return

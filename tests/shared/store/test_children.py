@@ -191,7 +191,7 @@ def test_the_end_of_a_child_is_reported_to_its_parent_once(store: Store) -> None
         finish_with(store.claims.of_child(job_id, TEAM, JobId("j-0123456789ab")), result)
 
 
-def test_a_call_in_the_air_of_a_dropped_grandchild_is_booked_at_every_level(store: Store) -> None:
+def test_a_call_in_flight_of_a_dropped_grandchild_is_booked_at_every_level(store: Store) -> None:
     tree = job_tree(store)
     granted_claim(store, tree[2], ONE).reserve(CALL)
 

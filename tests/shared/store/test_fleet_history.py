@@ -10,7 +10,7 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.claims import ClaimRequest
-from handoff_queue.shared.store.fleet_history import MOST
+from handoff_queue.shared.store.fleet_history import MOST_EXACT_INTEGER
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -107,7 +107,11 @@ def test_the_sample_of_a_reply_that_counts_absurdly_many_tokens_can_be_read(
     used = Usage(input_tokens=10**17, output_tokens=10**17, cost_microusd=None)
     finish_with(claimed, result_of(claimed).model_copy(update={"usage": used}))
 
-    assert newest(store)["lane"] == {"name": LANE, "input": MOST, "output": MOST}
+    assert newest(store)["lane"] == {
+        "name": LANE,
+        "input": MOST_EXACT_INTEGER,
+        "output": MOST_EXACT_INTEGER,
+    }
 
 
 UNREADABLE = [

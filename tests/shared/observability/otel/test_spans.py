@@ -11,8 +11,9 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Link
 
-from handoff_queue.shared.observability.otel.export import Redacting, SpanIds
+from handoff_queue.shared.observability.otel.export import RedactingExporter, SpanIds
 from handoff_queue.shared.observability.otel.spans import OpenTelemetry
 from handoff_queue.shared.observability.redaction import HIDDEN, Redactor
 from handoff_queue.shared.observability.telemetry import Telemetry, _chosen
@@ -42,7 +43,9 @@ class RecordedTelemetry:
         ids = SpanIds()
         self.provider = TracerProvider(id_generator=ids, shutdown_on_exit=False)
         self.provider.add_span_processor(
-            SimpleSpanProcessor(Redacting(self._kept, Redactor([SECRET]), keeps_errors=captures))
+            SimpleSpanProcessor(
+                RedactingExporter(self._kept, Redactor([SECRET]), keeps_errors=captures)
+            )
         )
         self.telemetry = OpenTelemetry(self.provider, ids, "anthropic", captures=captures)
 
@@ -100,6 +103,24 @@ def test_content_is_exported_only_on_request_and_a_secret_never(captures: bool) 
     assert any(CONTENT in text for text in texts["execute_tool look"]) == captures
     assert not any(SECRET in text for of_span in texts.values() for text in of_span)
     assert any(HIDDEN in text for of_span in texts.values() for text in of_span) == captures
+
+
+def test_the_events_and_links_of_a_users_span_contain_no_secret() -> None:
+    recorded = RecordedTelemetry(captures=True)
+    tracer = recorded.provider.get_tracer("a user's tool")
+    with tracer.start_as_current_span("first") as first:
+        pass
+    link = Link(first.get_span_context(), {"note": SECRET})
+
+    with tracer.start_as_current_span("second", links=[link]) as span:
+        span.add_event(f"asked for {SECRET}", {"key": SECRET})
+
+    exported = recorded.spans["second"]
+    texts = [event.name for event in exported.events]
+    texts += [repr(dict(event.attributes or {})) for event in exported.events]
+    texts += [repr(dict(link.attributes or {})) for link in exported.links]
+    assert len(texts) == 3
+    assert not any(SECRET in text for text in texts)
 
 
 def test_a_failed_call_names_the_kind_of_error_and_no_text() -> None:
