@@ -81,7 +81,7 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     health = " ".join(sections(PAGE)["Check its health"].split())
 
     assert f"After {WORDS[MAX_CLAIMS]} claims" in dies
-    assert f"After {WORDS[MAX_FAILED_EVALUATIONS]} times that no look" in dies
+    assert f"After {WORDS[MAX_FAILED_EVALUATIONS]} evaluations in a row without an end" in dies
     assert f"renew for {WORDS[FROZEN_AFTER_LEASES]} leases" in dies
     assert f"Up to {WORDS[MOST_TRIES]} tries" in dies
     assert f"every {ANNOUNCED_FOR_S / 3:.0f} seconds" in health
