@@ -41,7 +41,7 @@ def past_claims_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
     store keeps the newest 20.
     """
     past_claims: list[PastClaim] = []
-    for line in fields.get(b"stints", b"").decode().splitlines():
+    for line in fields.get(b"past_claims", b"").decode().splitlines():
         began_ms, ended_ms, left, worker = line.split(" ", 3)
         past_claims.append(PastClaim(worker, int(began_ms) / 1000, int(ended_ms) / 1000, left))
     return tuple(past_claims)

@@ -511,7 +511,7 @@ def handoff_as_json(
         "worker": standing.worker,
         "claims": standing.claims,
         "lost_claims": standing.lost_claims,
-        "stints": [asdict(past_claim) for past_claim in standing.past_claims],
+        "past_claims": [asdict(past_claim) for past_claim in standing.past_claims],
     }
     if standing.parked_until:
         handoff["throttled_until"] = standing.parked_until

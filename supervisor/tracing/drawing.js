@@ -70,10 +70,10 @@ function piece(className, from, to) {
 // The times of a handoff: [from, to, "worked" | "lost" | "waited"]. "lost": the process was lost.
 function spellsOf(job, bar) {
   const end = bar.ended_at ?? job.ends_at;
-  return bar.stints.flatMap((one, n) => {
+  return bar.past_claims.flatMap((one, n) => {
     const until = one.ended_at ?? end;
     const had = [one.began_at, until, one.left === "lost" ? "lost" : "worked"];
-    const next = bar.stints[n + 1]?.began_at ?? end;
+    const next = bar.past_claims[n + 1]?.began_at ?? end;
     return one.left && next > until ? [had, [until, next, "waited"]] : [had];
   });
 }
@@ -85,12 +85,12 @@ const LEFT = { lost: "lost", back: "handed it back", throttled: "waited for its 
 // Each claim that ended without a result: the worker, how long, why it ended, and the wait after it.
 function beforeOf(job, bar) {
   const end = bar.ended_at ?? job.ends_at;
-  return bar.stints.map((one, n) => one.left && `${one.worker}: ${seconds(one.ended_at - one.began_at)}, ${LEFT[one.left] ?? one.left}; then nobody for ${
-    seconds(Math.max(0, (bar.stints[n + 1]?.began_at ?? end) - one.ended_at))}`).filter(Boolean).join("\n");
+  return bar.past_claims.map((one, n) => one.left && `${one.worker}: ${seconds(one.ended_at - one.began_at)}, ${LEFT[one.left] ?? one.left}; then nobody for ${
+    seconds(Math.max(0, (bar.past_claims[n + 1]?.began_at ?? end) - one.ended_at))}`).filter(Boolean).join("\n");
 }
 
 function claimsOf(bar) {
-  if (bar.lost_claims) return `${bar.stints.length}: ${lossOf(bar)}`;
+  if (bar.lost_claims) return `${bar.past_claims.length}: ${lossOf(bar)}`;
   return bar.claims > 1 ? `${bar.claims}: a process was lost` : ""; // a record of a version without `lost_claims`
 }
 
@@ -106,7 +106,7 @@ function rowOf(job, bar) {
   button.title = `${nameOf(bar)}: ${bar.state}${bar.lost_claims ? `, ${lossOf(bar)}` : ""}`;
   const row = el("div", bar.is_critical ? "row critical" : "row", button);
   row.id = `${job.id}/${bar.handoff_id}`;
-  const names = [bar.handoff_id, bar.who, bar.state, bar.worker, ...bar.stints.map((one) => one.worker), lossOf(bar), bar.model ?? ""].join(" ").toLowerCase();
+  const names = [bar.handoff_id, bar.who, bar.state, bar.worker, ...bar.past_claims.map((one) => one.worker), lossOf(bar), bar.model ?? ""].join(" ").toLowerCase();
   WORDS.set(row, { names, all: once(() => `${names} ${JSON.parse(job.payloads[bar.payload]).task_description.toLowerCase()}`) });
   button.addEventListener("click", () => {
     const open = row.querySelector(".detail");

@@ -51,7 +51,7 @@ class TimelineBar:
     """Claims since the handoff last made progress."""
     lost_claims: int
     """Claims that were lost with their process."""
-    stints: tuple[PastClaim, ...]
+    past_claims: tuple[PastClaim, ...]
     """All claims with their times, also the claim that holds or that ended with a result.
     Between two claims the handoff waited.
     """
@@ -68,7 +68,7 @@ class TimelineBar:
 
     def worked_s(self, now: float) -> float:
         """Return the seconds with a claim, so far."""
-        return sum(past_claim.lasted_s(now) for past_claim in self.stints)
+        return sum(past_claim.lasted_s(now) for past_claim in self.past_claims)
 
     def waited_s(self, now: float) -> float:
         """Return the seconds without a claim so far: before the first claim, and between claims."""
@@ -224,16 +224,16 @@ def _end_stopped(
 
 def _ended(bar: TimelineBar, at: float) -> TimelineBar:
     """Return the bar with its end and the end of its open claim at a time."""
-    stints: list[PastClaim] = []
-    for past_claim in bar.stints:
+    past_claims: list[PastClaim] = []
+    for past_claim in bar.past_claims:
         if past_claim.ended_at is None:
-            stints.append(replace(past_claim, ended_at=at))
+            past_claims.append(replace(past_claim, ended_at=at))
         else:
-            stints.append(past_claim)
-    return replace(bar, ended_at=at, stints=tuple(stints))
+            past_claims.append(past_claim)
+    return replace(bar, ended_at=at, past_claims=tuple(past_claims))
 
 
-def _stints(standing: HandoffStanding) -> tuple[PastClaim, ...]:
+def _past_claims(standing: HandoffStanding) -> tuple[PastClaim, ...]:
     """Return all claims, also the claim that holds or that ended with a result."""
     if standing.past_claims or standing.claimed_at is not None:
         began_at = standing.claimed_at
@@ -268,7 +268,7 @@ def _bar(
         stop_reason=done.stop_reason.value if done else None,
         claims=standing.claims,
         lost_claims=standing.lost_claims,
-        stints=_stints(standing),
+        past_claims=_past_claims(standing),
         turns=standing.turns,
         tokens=standing.input_tokens + standing.output_tokens,
         usd=cost_usd(standing.cost_microusd),

@@ -99,7 +99,7 @@ def test_every_handoff_and_every_result_is_readable_in_full(result: JobResult) -
         "worker",
         "claims",
         "lost_claims",
-        "stints",
+        "past_claims",
         "usage",
         "issued_at",
         "started_at",

@@ -109,7 +109,7 @@ def test_time_without_a_claim_is_waiting_time_and_the_data_names_each_lost_proce
     (bar,) = job["bars"]
     assert [
         (claim["worker"], claim["began_at"], claim["ended_at"], claim["left"])
-        for claim in bar["stints"]
+        for claim in bar["past_claims"]
     ] == [
         ("w10@host:6", 1, 6, "lost"),
         ("w11@host:6", 10, 12, "back"),

@@ -85,17 +85,17 @@ local function gone(version, f, fence)
   return nil
 end
 
--- Record a claim that ended without a result, as a line of the field `stints` of the handoff's
+-- Record a claim that ended without a result, as a line of the field `past_claims` of the handoff's
 -- hash, the newest last. A line has the beginning and the end (Unix ms), the reason of the end, and
 -- the holder. `how` is a value of `ClaimEnd`: lost | back | throttled | held.
-local MOST_STINTS = 20
+local MOST_PAST_CLAIMS = 20
 local function note_stint(h, until_ms, how)
-  local f = redis.call('HMGET', h, 'claimed_at', 'worker', 'stints')
+  local f = redis.call('HMGET', h, 'claimed_at', 'worker', 'past_claims')
   if not f[1] then return end
   local lines = {}
   for line in string.gmatch(f[3] or '', '[^\n]+') do lines[#lines + 1] = line end
   lines[#lines + 1] = table.concat({ f[1], until_ms, how, f[2] or '' }, ' ')
-  redis.call('HSET', h, 'stints', table.concat(lines, '\n', math.max(1, #lines - MOST_STINTS + 1)))
+  redis.call('HSET', h, 'past_claims', table.concat(lines, '\n', math.max(1, #lines - MOST_PAST_CLAIMS + 1)))
   redis.call('HDEL', h, 'claimed_at')
 end
 
