@@ -102,10 +102,12 @@ def wrong_end(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> str:
         return "" if is_right else "not cancelled"
     if job_record.is_not_looked_at_any_more:
         is_right = job_record.status == "failed"
-        return "" if is_right else f"{job_record.status}, though nobody looks at it any more"
+        return (
+            "" if is_right else f"{job_record.status}, though no supervisor evaluates it any more"
+        )
     if job_record.status == "cancelled":
         return (
-            "" if _may_be_cancelled(job, job_records) else "cancelled, though somebody waits for it"
+            "" if _may_be_cancelled(job, job_records) else "cancelled, though its result is needed"
         )
     killed = job_record.broken_off(TOO_MANY_CLAIMS)
     cut = killed | _not_whole_below(job, job_records)
@@ -240,7 +242,7 @@ def _wrong_status(job: PlannedJob, job_record: JobRecord, cut: set[str]) -> str:
     if job_record.status == "ok" and any(
         handoff_id.startswith(f"{FACT_GATE}.") for handoff_id in cut
     ):
-        return "ok, though nobody has looked at its facts"
+        return "ok, though no fact-checker has checked it"
     has_answer = any(_is_usable(job, handoff, end) for handoff, end in job_record.results.items())
     if not has_answer:
         allowed = {"failed"}

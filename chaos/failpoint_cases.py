@@ -41,7 +41,7 @@ class Trigger(StrEnum):
     SUBMIT = "handoff submit"
     CANCEL = "handoff cancel"
     UNPAUSE = "handoff unpause"
-    UNREAD = "a message of a version that nobody here knows"
+    UNREAD = "a message of a version that no process here can read"
     REQUEUE = "handoff dead requeue"
     STUMBLE = "an internal error where a job is carried on"
 

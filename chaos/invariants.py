@@ -386,7 +386,7 @@ class RunRecords:
         return overruns_of(self.everyone, self.calls, self.job_records)
 
     @cached_property
-    def for_nobody(self) -> list[str]:
+    def unneeded_calls(self) -> list[str]:
         """Calls that arrived when no job needed their results. Calls of a process that was
         stopped just before the call are left out.
         """

@@ -66,7 +66,7 @@ def _promises_of(records: RunRecords) -> list[Promise]:
             "calls repeated that were not in flight",
             list(map(records.story_of, records.unexplained)),
         ),
-        _none("calls that no claim needed", records.for_nobody),
+        _none("calls that no job needed", records.unneeded_calls),
         _none(OVERRUNS, records.overruns),
         _recovery(records),
         _none("keys left behind", records.left_behind),

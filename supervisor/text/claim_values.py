@@ -3,7 +3,7 @@ Pure.
 
 A value is read as yes or no, a period, a time of day, or a quantity. Any other value is text,
 and one text may contain more than the other. Each part of the grammar avoids false alarms or
-finds more contradictions (docs/decisions/0023-what-earned-its-lines.md).
+finds more contradictions (docs/decisions/0023-measured-mechanisms.md).
 """
 
 from __future__ import annotations

@@ -242,10 +242,10 @@ def test_a_child_may_be_cancelled_only_if_its_parent_no_longer_needs_it() -> Non
 
     assert child_end(cancelled, parent_cancelled) == ""
     assert child_end(cancelled, replace(running, given_up_at={"x.1": 5.0})) == ""
-    assert child_end(cancelled, running) == "cancelled, though somebody waits for it"
+    assert child_end(cancelled, running) == "cancelled, though its result is needed"
     assert (
         child_end(replace(cancelled, reason=CANCELLED_BY_USER), parent_cancelled)
-        == "cancelled, though somebody waits for it"
+        == "cancelled, though its result is needed"
     )
 
 
@@ -350,7 +350,7 @@ def test_an_answer_is_incomplete_if_its_fact_check_was_killed_three_times() -> N
     assert wrong_end(checked, JobRecord("partial", (9.0,), results=killed)) == ""
     assert (
         wrong_end(checked, JobRecord("ok", (9.0,), results=killed))
-        == "ok, though nobody has looked at its facts"
+        == "ok, though no fact-checker has checked it"
     )
 
 

@@ -28,11 +28,13 @@ RUNNING = JobRecord("running")
 RESULTS = dict.fromkeys(("planner.1", "x.1", "assessor.1"), OK)
 
 
-def for_nobody(
+def unneeded_calls(
     at: float, parent: JobRecord, child: JobRecord = RUNNING, *strikes: Strike
 ) -> list[str]:
     call = Call(CallKey("1-0-x", "a.1", 1), "worker1", at, out_at=at + 1)
-    return RunRecords([PARENT], [call], strikes, {"1-0": parent, "1-0-x": child}, 3.0).for_nobody
+    return RunRecords(
+        [PARENT], [call], strikes, {"1-0": parent, "1-0-x": child}, 3.0
+    ).unneeded_calls
 
 
 @pytest.mark.parametrize(
@@ -55,13 +57,13 @@ def for_nobody(
     ],
 )
 def test_a_call_of_an_ended_job_is_unwanted(parent: JobRecord, child: JobRecord) -> None:
-    assert for_nobody(LATE, parent, child)
-    assert not for_nobody(SOON, parent, child), "the call was already sent"
-    assert not for_nobody(GIVEN_UP_AT - 1, parent, child)
+    assert unneeded_calls(LATE, parent, child)
+    assert not unneeded_calls(SOON, parent, child), "the call was already sent"
+    assert not unneeded_calls(GIVEN_UP_AT - 1, parent, child)
 
 
 def test_an_approved_job_continues_at_once() -> None:
-    assert not for_nobody(LATE, RUNNING, replace(RUNNING, asked=((GIVEN_UP_AT, LATE - 0.1),)))
+    assert not unneeded_calls(LATE, RUNNING, replace(RUNNING, asked=((GIVEN_UP_AT, LATE - 0.1),)))
 
 
 def test_a_question_is_open_until_the_first_approval_or_rejection() -> None:
@@ -87,13 +89,13 @@ def test_a_question_is_open_until_the_first_approval_or_rejection() -> None:
 def test_a_process_that_was_stopped_before_its_call_is_excused() -> None:
     ended = JobRecord("cancelled", (GIVEN_UP_AT,))
 
-    assert not for_nobody(
+    assert not unneeded_calls(
         LATE,
         ended,
         RUNNING,
         Strike(Fault.STOP, "worker1", GIVEN_UP_AT - 1, lasts_s=SENT_WITHIN_S * 3),
     )
-    assert for_nobody(
+    assert unneeded_calls(
         LATE,
         ended,
         RUNNING,
