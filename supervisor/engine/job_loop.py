@@ -190,23 +190,23 @@ class JobLoop:
                 state.job_id, decision.due_at, state.version, evaluation.name
             )
             ticket.over()
-            return self._grown(later, self._execute(later, prepared.effects, evaluation))
+            return self._next_state(later, self._execute(later, prepared.effects, evaluation))
         with self._role_runner.slot(wanted=prepared.role is not None) as is_free:
             made = self._decision_maker.commit(
                 decision, evaluation, runs_role_here=is_free, forces_end=forces_end
             )
             while made.role is not None:
-                grown = self._carried_out(made, evaluation, ticket)
+                new_events = self._publish_and_execute(made, evaluation, ticket)
                 following, recorded = self._run_role_here(made, made.role, evaluation)
                 if following is None:
-                    return self._grown(made.state, [*grown, recorded])
+                    return self._next_state(made.state, [*new_events, recorded])
                 made = following
-        grown = self._carried_out(made, evaluation, ticket)
+        new_events = self._publish_and_execute(made, evaluation, ticket)
         if role := made.prepared.role:
             self._delegate_role(made.state, role.handoff, role.text)
-        return self._grown(made.state, grown)
+        return self._next_state(made.state, new_events)
 
-    def _carried_out(
+    def _publish_and_execute(
         self, made: CommittedDecision, evaluation: EvaluationLease, ticket: WakeUpTicket
     ) -> list[Sequence[Recorded] | None]:
         """Publish the messages of a committed decision, show its held dropped handoffs in Flower,
@@ -255,7 +255,7 @@ class JobLoop:
         if prepared.is_full:
             self._dispatcher.wake(job_id)
 
-    def _grown(
+    def _next_state(
         self, state: JobState, parts: Sequence[Sequence[Recorded] | None]
     ) -> JobState | None:
         """Return the state after the new events of the journal; None if there are no new
@@ -271,10 +271,10 @@ class JobLoop:
                 new.append(recorded)
         if not new:
             return None
-        grown = None
+        folded = None
         if len(new) == 1:
-            grown = self._states.fold_on(state, new[0])
-        return grown or self._states.load(state.job_id)
+            folded = self._states.fold_on(state, new[0])
+        return folded or self._states.load(state.job_id)
 
     def _do(
         self, state: JobState, effect: Command, evaluation: EvaluationLease
