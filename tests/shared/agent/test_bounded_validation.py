@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
+from handoff_queue.shared.agent import schemas
+from handoff_queue.shared.agent.bounded_validation import MOST_CPU_S, MOST_STEPS, limit_validation
 from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema, problem_with
 from tests.refusals import refusal_of
 
-MOST_S = 20.0
-"""Bound in seconds of processor time. A validation stops after 4 s. Without a limit, each case
-takes minutes.
-"""
+MOST_S = 5 * MOST_CPU_S
+"""Bound in seconds of processor time. Without a limit, each case takes minutes."""
+PART = 10
+"""Most cases get a tenth of the steps, and must end within a tenth of the bound."""
+
+
+@pytest.fixture
+def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limit each validation to a tenth of its steps. A step takes as long as with all steps."""
+
+    def limit(steps: int = MOST_STEPS, cpu_s: float = MOST_CPU_S) -> AbstractContextManager[None]:
+        return limit_validation(steps // PART, cpu_s)
+
+    monkeypatch.setattr(schemas, "limit_validation", limit)
 
 
 def doubled(keyword: str, levels: int = 30) -> dict[str, Any]:
@@ -84,6 +97,7 @@ def test_parts_for_different_values_do_not_count_together() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fewer_steps")
 @pytest.mark.parametrize(
     "schema",
     [
@@ -101,10 +115,11 @@ def test_the_check_of_a_schema_ends(schema: dict[str, Any]) -> None:
     before = time.thread_time()
     with pytest.raises(BrokenSchema):
         check_schema(schema)
-    assert time.thread_time() - before < 2 * MOST_S
+    assert time.thread_time() - before < 2 * MOST_S / PART
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fewer_steps")
 @pytest.mark.parametrize(
     ("value", "schema"),
     [
@@ -120,7 +135,7 @@ def test_the_check_of_a_schema_ends(schema: dict[str, Any]) -> None:
         ([{"a": "ab" * 400}] * 2_000, {"items": {"properties": {"a": {"pattern": "(a|b)*a(a|b){400}c"}}}}),
         ("ab" * 400_000, {"pattern": "(a|b)*a(a|b){400}c"}),
         ({f"k{n}": n for n in range(3_000)}, {"patternProperties": {f"x{n}": {} for n in range(200)}}),
-        ([0] * 400_000, {"items": {}}),
+        ([0] * 40_000, {"items": {}}),
     ],
     ids=[
         "doubled allOf", "doubled anyOf", "anyOf", "oneOf", "allOf", "dependentSchemas",
@@ -131,6 +146,13 @@ def test_the_check_of_a_schema_ends(schema: dict[str, Any]) -> None:
 def test_a_value_that_is_too_costly_to_check_does_not_match(value: Any, schema: Any) -> None:
     before = time.thread_time()
     assert "too costly to check" in str(problem_with(value, schema))
+    assert time.thread_time() - before < MOST_S / PART
+
+
+@pytest.mark.slow
+def test_the_limit_of_all_steps_ends_a_validation() -> None:
+    before = time.thread_time()
+    assert "too costly to check" in str(problem_with([0] * 400_000, {"items": {}}))
     assert time.thread_time() - before < MOST_S
 
 
