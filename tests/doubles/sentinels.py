@@ -21,6 +21,7 @@ import redis
 
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import find_server, version_of
+from tests import forked_processes
 from tests.doubles.tls_proxy import ADDRESS, INSIDE, a_certificate
 from tests.waiting import wait_until
 
@@ -112,7 +113,7 @@ class WatchedRedis:
 def watched_redis(folder: Path, *, tls: bool = False) -> Iterator[WatchedRedis]:
     """Start the processes, and yield when the replica copies and the sentinels know each other."""
     names = ("redis-1", "redis-2", "sentinel-1", "sentinel-2", "sentinel-3")
-    with Processes(folder) as processes:
+    with Processes(folder, forked_processes.shared_fork_server()) as processes:
         ports = _free_ports(*names, *(f"tls-{name}" for name in names))
         tls_ports = {name: ports.pop(f"tls-{name}") for name in names}
         watched = WatchedRedis(

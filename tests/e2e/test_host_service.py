@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from celery import Celery
 
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.store.store import Store
+from tests import forked_processes
 from tests.e2e.a_host_service import ENDED, MAY_END, STARTED
 from tests.waiting import wait_until
 
@@ -24,6 +26,13 @@ COMMAND = [
     *(sys.executable, "-m", "celery", "-A", "tests.e2e.a_host_service"),
     *("worker", "-c", "1", "-l", "INFO", "-n", "host@%h"),
 ]
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    """Yield child processes that are forked, and end with the test."""
+    with Processes(tmp_path, forked_processes.shared_fork_server()) as children:
+        yield children
 
 
 @pytest.mark.parametrize("first", ["ours", "theirs"])

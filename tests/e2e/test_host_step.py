@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from handoff_queue.shared.local.processes import ChildSpec
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import read_workflow
+from tests import forked_processes
 from tests.e2e.a_host_with_a_task import CALLS
 from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, RunningSystem, running_system
 from tests.waiting import wait_until
@@ -109,22 +109,13 @@ def test_the_successor_of_a_killed_worker_waits_for_the_same_task(
 def test_a_worker_without_the_hosts_broker_does_not_start(redis_url: str, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, redis_url) | {"HANDOFF_REDIS_URL": redis_url}
     del settings["HANDOFF_HOST_BROKER_URL"]
-    completed = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "celery",
-            "-A",
-            "handoff_queue.workers.app",
-            "worker",
-            "-Q",
-            "stock",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, **settings, "HANDOFF_OFFLINE": "true", "PYTHONPATH": str(ROOT)},
+    worker = ("-A", "handoff_queue.workers.app", "worker", "-Q", "stock")
+    completed = forked_processes.run(
+        [sys.executable, "-m", "celery", *worker],
+        {**os.environ, **settings, "HANDOFF_OFFLINE": "true", "PYTHONPATH": str(ROOT)},
+        ROOT,
+        stdin="",
+        timeout_s=120,
     )
 
     lines = [line for line in completed.stderr.splitlines() if line.startswith("handoff: ")]

@@ -18,12 +18,20 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Request
+from tests import forked_processes
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 APPS = {"handoff_queue.supervisor.app": "supervisor", "handoff_queue.workers.app": "researcher"}
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    """Yield child processes that are forked, and end with the test."""
+    with Processes(tmp_path, forked_processes.shared_fork_server()) as children:
+        yield children
 
 
 def start_fleet(processes: Processes, url: str, folder: Path, name: str = "ours") -> None:

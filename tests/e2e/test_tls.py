@@ -17,6 +17,7 @@ from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.client.client import Request
+from tests import forked_processes
 from tests.doubles.tls_proxy import HOST, a_certificate
 from tests.running_system import DOCUMENTS, ROOT, system_on
 
@@ -29,7 +30,8 @@ UrlWith = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    with Processes(tmp_path_factory.mktemp("tls")) as children:
+    fork_server = forked_processes.shared_fork_server()
+    with Processes(tmp_path_factory.mktemp("tls"), fork_server) as children:
         yield children
 
 

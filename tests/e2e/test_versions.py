@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +18,11 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import PATIENCE_S
 from handoff_queue.shared.store.fair_queue import ENQUEUE, FOR, enqueue_order
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from tests import forked_processes
 from tests.e2e.a_worker_of_the_next_version import NEXT
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import SPECIALIST, Fleet
+from tests.running_system import ROOT
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -56,16 +58,19 @@ def a_worker_of_the_next_version(fleet: Fleet) -> Iterator[int]:
         "1",
     )
     spec, before = fleet.system.celery("next", *arguments), fleet.announced_workers()
-    devnull, environment = subprocess.DEVNULL, {**os.environ, **spec.environment}
-    with subprocess.Popen(spec.command, env=environment, stdout=devnull, stderr=devnull) as process:
-        try:
-            wait_until(
-                lambda: fleet.announced_workers() - before, timeout_s=60, expected="the worker"
-            )
-            yield process.pid
-        finally:
-            process.terminate()
-            process.wait(30)
+    environment = {**os.environ, **spec.environment}
+    with Path(os.devnull).open("wb") as nothing:
+        process = forked_processes.start(
+            spec.command, environment, ROOT, nothing.fileno(), nothing.fileno()
+        )
+    try:
+        (pid,) = wait_until(
+            lambda: fleet.announced_workers() - before, timeout_s=60, expected="the worker"
+        )
+        yield pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
 
 
 def unread_since(fleet: Fleet, job_id: JobId) -> int:
