@@ -50,15 +50,22 @@ END_FAILPOINTS = (
 """The child has ended, before its report, after it, before the report is recorded, after it."""
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet whose supervisors run failpoints from the folder `points`."""
-    script, points = Script(), tmp_path / "points"
-    points.mkdir()
+@pytest.fixture(scope="module")
+def points(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder whose files arm failpoints in the supervisors."""
+    return tmp_path_factory.mktemp("points")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory, points: Path) -> Iterator[Fleet]:
+    """Start a fleet whose supervisors run failpoints, and restart after each kill."""
+    script = Script()
     with (
         MessagesServer(script) as server,
         running_system(
-            tmp_path, (ALL_SPECIALISTS,), model_environment(server, **SHORT_LEASES)
+            tmp_path_factory.mktemp("fleet"),
+            (ALL_SPECIALISTS,),
+            model_environment(server, **SHORT_LEASES),
         ) as system,
     ):
         for name in ("s1", "s2"):
@@ -128,7 +135,7 @@ def wait_for_reports(fleet: Fleet, child: JobId, times: int) -> None:
 
 
 def test_a_kill_at_the_begin_or_the_end_of_a_child_repeats_no_work(
-    fleet: Fleet, tmp_path: Path
+    fleet: Fleet, points: Path
 ) -> None:
     names = ["kill", a_team(fleet, "kill", "x", a="")]
     fleet.model.plans["kill"] = {"x": "", "w": "x"}
@@ -139,9 +146,9 @@ def test_a_kill_at_the_begin_or_the_end_of_a_child_repeats_no_work(
     job_id = fleet.jobs.submit(Request("plan kill"))
 
     assert planner.arrived.wait(60)
-    kill_at(tmp_path / "points", START_FAILPOINTS, planner.release.set)
+    kill_at(points, START_FAILPOINTS, planner.release.set)
     assert assessor.arrived.wait(60)
-    kill_at(tmp_path / "points", END_FAILPOINTS, assessor.release.set)
+    kill_at(points, END_FAILPOINTS, assessor.release.set)
     result = fleet.wait_for_success(job_id, TIMEOUT_S)
 
     (child,) = children(fleet, job_id)
@@ -155,9 +162,9 @@ def test_a_kill_at_the_begin_or_the_end_of_a_child_repeats_no_work(
 
 
 def test_a_kill_while_a_team_continues_or_ends_pays_for_its_gap_once(
-    fleet: Fleet, tmp_path: Path
+    fleet: Fleet, points: Path
 ) -> None:
-    names, points = ["mend", a_team(fleet, "mend", "x", a="", b="")], tmp_path / "points"
+    names = ["mend", a_team(fleet, "mend", "x", a="", b="")]
     fleet.model.plans["mend"], fleet.model.on_failure["mend-x"] = {"x": ""}, "drop"
     fleet.model.envelopes["mend-x", "b"] = {
         **ENVELOPE,
