@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,33 +17,41 @@ ORDER = ("planner", "a", "b", "assessor")
 """Callers of the model, in order."""
 
 
-@pytest.mark.parametrize("snapshot_at", ORDER[:-1])
-def test_work_that_the_journal_lost_is_repeated_and_the_job_ends_once(
-    tmp_path: Path, snapshot_at: str
-) -> None:
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Start a supervisor and a worker on a separate Redis."""
     script = Script()
-    later = ORDER[ORDER.index(snapshot_at) + 1]
     workers = (SUPERVISOR, ("w", "handoff_queue.workers.app", SPECIALIST))
     with (
         MessagesServer(script) as server,
-        running_system(tmp_path, workers, model_environment(server, **SHORT_LEASES)) as system,
+        running_system(
+            tmp_path_factory.mktemp("fleet"), workers, model_environment(server, **SHORT_LEASES)
+        ) as system,
     ):
-        fleet = Fleet(system, server, script, system.jobs())
-        held = {role: script.hold("back", role) for role in (snapshot_at, later)}
-        job_id = fleet.submit("back", a="", b="a")
-        assert held[snapshot_at].arrived.wait(30)
-        restore = snapshot(fleet.redis)
-        held[snapshot_at].release.set()
-        assert held[later].arrived.wait(30)
-        version = fleet.jobs.standing(job_id).version
+        running = Fleet(system, server, script, system.jobs())
+        yield running
+        running.jobs.store.connection.close()
 
-        restore()
-        restored_version = fleet.jobs.standing(job_id).version
-        held[later].release.set()
 
-        fleet.wait_for_success(job_id, within_s=60)
-        assert restored_version < version
-        assert all(1 <= script.calls["back", role, 1] <= 2 for role in ORDER)
-        assert script.calls["back", snapshot_at, 1] == 2, "its answer was lost with the data"
-        fleet.wait_for_success(fleet.submit("afterwards", a=""))
-        fleet.jobs.store.connection.close()
+@pytest.mark.parametrize("snapshot_at", ORDER[:-1])
+def test_work_that_the_journal_lost_is_repeated_and_the_job_ends_once(
+    fleet: Fleet, snapshot_at: str
+) -> None:
+    name, later = f"back-{snapshot_at}", ORDER[ORDER.index(snapshot_at) + 1]
+    held = {role: fleet.model.hold(name, role) for role in (snapshot_at, later)}
+    job_id = fleet.submit(name, a="", b="a")
+    assert held[snapshot_at].arrived.wait(30)
+    restore = snapshot(fleet.redis)
+    held[snapshot_at].release.set()
+    assert held[later].arrived.wait(30)
+    version = fleet.jobs.standing(job_id).version
+
+    restore()
+    restored_version = fleet.jobs.standing(job_id).version
+    held[later].release.set()
+
+    fleet.wait_for_success(job_id, within_s=60)
+    assert restored_version < version
+    assert all(1 <= fleet.model.calls[name, role, 1] <= 2 for role in ORDER)
+    assert fleet.model.calls[name, snapshot_at, 1] == 2, "its answer was lost with the data"
+    fleet.wait_for_success(fleet.submit(f"afterwards-{snapshot_at}", a=""))

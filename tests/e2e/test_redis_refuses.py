@@ -5,7 +5,6 @@ the jobs continue later.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,18 +22,27 @@ pytestmark = pytest.mark.slow
 BALLAST_BYTES = 16_000_000
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+@pytest.fixture(scope="module")
+def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Start a supervisor and a worker on a separate Redis."""
     script = Script()
     workers = (SUPERVISOR, ("w", "handoff_queue.workers.app", SPECIALIST))
     with (
         MessagesServer(script) as server,
-        running_system(tmp_path, workers, model_environment(server, **SHORT_LEASES)) as system,
+        running_system(
+            tmp_path_factory.mktemp("fleet"), workers, model_environment(server, **SHORT_LEASES)
+        ) as system,
     ):
         running = Fleet(system, server, script, system.jobs())
         yield running
         running.jobs.store.connection.close()
+
+
+@pytest.fixture
+def fleet(running_fleet: Fleet) -> Iterator[Fleet]:
+    """Yield the fleet of all tests of this file. Its Redis accepts writes again after each test."""
+    yield running_fleet
+    restore_writes(running_fleet.redis)
 
 
 def fill_memory(redis: Any, share: float = 1.1) -> None:
@@ -66,8 +74,9 @@ def restore_writes(redis: Any) -> None:
 def test_jobs_wait_for_a_redis_that_refuses_writes_and_submit_reports_it(
     fleet: Fleet, break_redis: Any, reason: str
 ) -> None:
-    held = fleet.model.hold("refused", "a")
-    job_id = fleet.submit("refused", turns=2, a="", b="a")
+    name = f"refused-{break_redis.__name__}"
+    held = fleet.model.hold(name, "a")
+    job_id = fleet.submit(name, turns=2, a="", b="a")
     assert held.arrived.wait(30)
     break_redis(fleet.redis)
     held.release.set()
@@ -82,13 +91,11 @@ def test_jobs_wait_for_a_redis_that_refuses_writes_and_submit_reports_it(
     restore_writes(fleet.redis)
 
     fleet.wait_for_success(job_id, within_s=60)
-    assert [fleet.model.calls["refused", step, turn] for step in ("a", "b") for turn in (1, 2)] == [
-        1,
-        1,
-        1,
-        1,
-    ]
-    fleet.wait_for_success(fleet.submit("after", a=""))
+    calls = {
+        call: n for call, n in fleet.model.calls.items() if call[:2] in ((name, "a"), (name, "b"))
+    }
+    assert list(calls.values()) == [1] * 4, calls
+    fleet.wait_for_success(fleet.submit(f"after-{name}", a=""))
 
 
 def test_a_job_survives_a_redis_that_is_slow_for_longer_than_a_lease(fleet: Fleet) -> None:
@@ -115,4 +122,3 @@ def test_above_the_memory_mark_no_job_is_accepted_and_running_jobs_continue(flee
         "a repeated request with the same key gets the existing job"
     )
     fleet.wait_for_success(job_id)
-    restore_writes(fleet.redis)
