@@ -148,12 +148,13 @@ class Script:
             self.storm_over.setdefault(name, time.monotonic() + self.storms[name])
             if time.monotonic() < self.storm_over[name]:
                 return error_reply(429, kind="rate_limit_error")
-        if (retry_after_s := self.refusals.pop((name, agent, turn), None)) is not None:
-            return error_reply(429, kind="rate_limit_error", retry_after=str(retry_after_s))
         held = self.held.pop((name, agent, turn), None)
         if held:
             held.arrived.set()
         options: dict[str, Any] = {"stall": held.release} if held else {}
+        if (retry_after_s := self.refusals.pop((name, agent, turn), None)) is not None:
+            refusal = error_reply(429, kind="rate_limit_error", retry_after=str(retry_after_s))
+            return replace(refusal, stall_before_headers=bool(held), **options)
         if agent == "planner":
             return json_reply(self._plan(name), **options)
         if agent == "resolver":
