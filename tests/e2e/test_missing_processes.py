@@ -5,22 +5,32 @@ returns.
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.local.processes import Processes
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.cli.fleet_state import require_processes
 from handoff_queue.supervisor.client import client
 from handoff_queue.testing import MessagesServer
+from tests import forked_processes
 from tests.doubles.handoffs import a_spec
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import LEASE_S, SHORT_LEASES, SPECIALIST, Script
-from tests.running_system import SUPERVISOR, RunningSystem, model_environment, running_system
+from tests.running_system import (
+    SUPERVISOR,
+    RunningSystem,
+    model_environment,
+    running_system,
+    system_on,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -50,26 +60,33 @@ def in_folder(tmp_path: Path, name: str) -> Handoff:
     return Handoff(tmp_path / name)
 
 
+def start_worker(system: RunningSystem, name: str) -> None:
+    """Start a worker that is not restarted after its death."""
+    options = ("-n", f"{name}@%h", "-Q", SPECIALIST, "-c", "1")
+    spec = system.celery(name, "-A", "handoff_queue.workers.app", "worker", *options)
+    system.processes.start(replace(spec, restart=False))
+
+
 def test_a_role_that_loses_its_last_worker_during_a_job_is_named_until_a_worker_returns(
     system: RunningSystem, model: Script, tmp_path: Path
 ) -> None:
-    first, second, watcher = (in_folder(tmp_path, name) for name in ("first", "second", "watcher"))
+    watcher = in_folder(tmp_path, "watcher")
     jobs = client.connect(system.redis_url, Settings(offline=True))
     model.plans["lonely"] = {"a": ""}
     held = model.hold("lonely", "a")
 
-    with first.started("worker", SPECIALIST, **system.environment) as worker:
-        job_id = jobs.submit(client.Request("plan lonely"))
-        assert held.arrived.wait(60)
-        with watcher.started("watch", job_id, **system.environment) as watching:
-            watcher.wait_for_text("handed over")
-            worker.kill()
-            watcher.wait_for_text(WAITS, timeout_s=REPORTED_WITHIN_S)
-            listed = json.loads(
-                watcher.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
-            )
-            with second.started("worker", SPECIALIST, **system.environment):
-                assert watching.wait(timeout=60) == 0
+    start_worker(system, "first")
+    job_id = jobs.submit(client.Request("plan lonely"))
+    assert held.arrived.wait(60)
+    with watcher.started("watch", job_id, **system.environment) as watching:
+        watcher.wait_for_text("handed over")
+        os.kill(system.processes.pids()["first"], signal.SIGKILL)
+        watcher.wait_for_text(WAITS, timeout_s=REPORTED_WITHIN_S)
+        listed = json.loads(
+            watcher.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
+        )
+        start_worker(system, "second")
+        assert watching.wait(timeout=60) == 0
     held.release.set()
 
     assert [job["waiting_for"] for job in listed] == [WAITS]
@@ -81,7 +98,7 @@ def test_a_role_that_loses_its_last_worker_during_a_job_is_named_until_a_worker_
 
 
 def test_a_queued_job_waits_for_the_first_supervisor(redis_url: str, tmp_path: Path) -> None:
-    watcher, other = in_folder(tmp_path, "watcher"), in_folder(tmp_path, "other")
+    watcher = in_folder(tmp_path, "watcher")
     jobs = client.connect(redis_url, Settings(offline=True))
     jobs.store.presence.announce(
         Announcement(worker="w1", specialists=(a_spec(),), slots=1, model="offline")
@@ -92,10 +109,12 @@ def test_a_queued_job_waits_for_the_first_supervisor(redis_url: str, tmp_path: P
         watcher.wait_for_text(
             "the job waits for a supervisor: start one with `handoff supervisor`", timeout_s=10
         )
-        with other.started("supervisor", HANDOFF_REDIS_URL=redis_url) as supervisor:
+        folder, fork_server = tmp_path / "supervisor", forked_processes.shared_fork_server()
+        with (
+            Processes(folder, fork_server) as processes,
+            system_on(redis_url, processes, folder, (SUPERVISOR,)),
+        ):
             watcher.wait_for_text("no longer waits for a supervisor")
-            supervisor.send_signal(signal.SIGTERM)
-            supervisor.wait(timeout=60)
         assert "supervisor" not in jobs.store.presence.presence().queues, (
             "a stopping supervisor withdraws its announcement"
         )
