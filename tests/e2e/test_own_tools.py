@@ -85,9 +85,10 @@ class BreakingModel(Script):
         return super().__call__(request)
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Start a supervisor and one worker."""
+    tmp_path = tmp_path_factory.mktemp("fleet")
     for folder, name, text in (
         ("tools", "breaking.py", TOOLS),
         ("specialists", "breaker.md", SPECIALIST),
@@ -134,8 +135,8 @@ def test_tools_that_end_their_threads_or_hang_keep_no_slot(fleet: Fleet) -> None
 
 
 def test_hanging_tools_do_not_keep_a_stopping_worker_alive(fleet: Fleet) -> None:
-    fleet.model.specialists["bad"] = "breaker"
-    fleet.wait_for_success(fleet.submit("bad", broken=""))
+    fleet.model.specialists["stopped"] = "breaker"
+    fleet.wait_for_success(fleet.submit("stopped", broken=""))
     pid = fleet.system.processes.pids()["worker"]
 
     os.kill(pid, signal.SIGTERM)
