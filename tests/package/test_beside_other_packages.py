@@ -91,7 +91,7 @@ def redis_url(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Ite
             options = ["worker", "-n", f"{room}@%h", "-Q", queues, "-c", "4"]
             environment = {**project.variables, "HANDOFF_REDIS_URL": url}
             processes.start(ChildSpec(room, [*command, *options], environment))
-        processes.wait_until_ready()
+            processes.wait_until_ready()  # The next process needs no compilation of the packages.
         yield url
 
 

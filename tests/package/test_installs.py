@@ -25,6 +25,7 @@ from tests.running_system import DOCUMENTS, RunningSystem, running_system
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
+CONSUMER, WRONG = "a_consumer.py", "wrong.py"
 ENDS = ("oldest", "newest")
 SUPPORTED = {
     "oldest": {"celery": "5.5.0", "redis": "5.2.0", "pydantic": "2.12.0"},
@@ -34,6 +35,22 @@ SUPPORTED = {
 MOST_PACKAGES = 40
 MOST_MEGABYTES = 45
 """Limits of the client's install, without bytecode. `handoff-queue[all]` has 84 packages, 87 MB."""
+NO_HTML = (
+    "a.html is HTML, which needs the package selectolax: install handoff-queue[documents],"
+    " or leave such files out: no --strict-docs, or strict_documents=False in Python"
+)
+NEEDS_EXTRA = {
+    'documents={"a.html": b"<p>hello</p>"}': NO_HTML,
+    'documents={"a.html": b"<p>hello</p>" * 20_000}': NO_HTML,
+    'documents={"a.pdf": b"%PDF-1.4"}': (
+        "a.pdf is a PDF, which needs the package pypdf: install handoff-queue[documents],"
+        " or leave such files out: no --strict-docs, or strict_documents=False in Python"
+    ),
+    'model="claude-sonnet-4-5", limits=JobLimits(max_microusd=1_000_000)': (
+        "a limit in money needs the package genai-prices: install handoff-queue[prices]"
+    ),
+}
+"""Arguments of a request -> line of its refusal without the extra."""
 TYPE_ERRORS = {
     'jobs.submit("a question")': "arg-type",
     "Request(text=3)": "arg-type",
@@ -94,17 +111,31 @@ def is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def check_types(environment: Environment, program: Path) -> subprocess.CompletedProcess[str]:
-    """Run `mypy --strict` with the packages of the environment."""
-    strict = ("--strict", "--config-file", os.devnull, "--no-incremental")
-    command = [sys.executable, "-m", "mypy", *strict, "--python-executable"]
-    return subprocess.run(
-        [*command, environment.python, program.name],
-        cwd=program.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def type_checks(
+    installs: Mapping[str, Environment], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[str]]:
+    """Check a correct and a wrong program with `mypy --strict` and the packages of each environment.
+
+    Return the lines of mypy's output by the end of the supported versions. Both runs share a cache:
+    the types of the standard library are the same.
+    """
+    folder = tmp_path_factory.mktemp("typed")
+    shutil.copy(HERE / CONSUMER, folder)
+    (folder / WRONG).write_text(TYPE_ERRORS_HEAD + "".join(f"    {line}\n" for line in TYPE_ERRORS))
+    strict = ("--strict", "--config-file", os.devnull, "--cache-dir", str(folder / "cache"))
+    command = [sys.executable, "-m", "mypy", *strict, CONSUMER, WRONG, "--python-executable"]
+    lines = {}
+    for end in ENDS:
+        checked = subprocess.run(
+            [*command, installs[end].python],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        lines[end] = checked.stdout.splitlines()
+    return lines
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -167,12 +198,14 @@ def test_a_client_refuses_the_certificate_of_another_host_at_each_end(
     """redis-py below 6 does not check the host name by default."""
     program = tmp_path / "look.py"
     program.write_text(
+        "import sys\n"
         "from handoff_queue.shared.types.errors import HandoffError\n"
         "from handoff_queue.supervisor.client.client import connect\n"
-        "try:\n"
-        "    print(connect().newest())\n"
-        "except HandoffError as error:\n"
-        "    print(error)\n"
+        "for url in sys.argv[1:]:\n"
+        "    try:\n"
+        "        print(connect(url).newest())\n"
+        "    except HandoffError as error:\n"
+        "        print(error)\n"
     )
     certificate, key = a_certificate(tmp_path, "other", alternative_name="DNS:other.example")
     redis_address, port = urlsplit(redis_url), free_port()
@@ -184,13 +217,14 @@ def test_a_client_refuses_the_certificate_of_another_host_at_each_end(
     files = f"ssl_ca_certs={certificate}&ssl_certfile={certificate}&ssl_keyfile={key}"
     url = f"rediss://:{redis_address.password}@localhost:{port}/0?{files}"
 
-    checked = run_in(installs[end], str(program), cwd=tmp_path, HANDOFF_REDIS_URL=url)
     unchecked = f"{url}&ssl_check_hostname=false"
-    allowed = run_in(installs[end], str(program), cwd=tmp_path, HANDOFF_REDIS_URL=unchecked)
 
-    assert "certificate" in checked.stdout
-    assert checked.stderr == ""
-    assert (allowed.stdout, allowed.stderr) == ("[]\n", "")
+    completed = run_in(installs[end], str(program), url, unchecked, cwd=tmp_path)
+
+    assert completed.stderr == ""
+    refused, allowed = completed.stdout.splitlines()
+    assert "certificate" in refused
+    assert allowed == "[]"
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -240,80 +274,42 @@ def test_a_command_without_its_extra_names_it_in_one_line(
     )
 
 
-@pytest.mark.parametrize(
-    ("request_in_code", "line"),
-    [
-        (
-            'documents={"a.html": b"<p>hello</p>"}',
-            "a.html is HTML, which needs the package selectolax: install handoff-queue[documents],"
-            " or leave such files out: no --strict-docs, or strict_documents=False in Python",
-        ),
-        (
-            'documents={"a.html": b"<p>hello</p>" * 20_000}',
-            "a.html is HTML, which needs the package selectolax: install handoff-queue[documents],"
-            " or leave such files out: no --strict-docs, or strict_documents=False in Python",
-        ),
-        (
-            'documents={"a.pdf": b"%PDF-1.4"}',
-            "a.pdf is a PDF, which needs the package pypdf: install handoff-queue[documents],"
-            " or leave such files out: no --strict-docs, or strict_documents=False in Python",
-        ),
-        (
-            'model="claude-sonnet-4-5", limits=JobLimits(max_microusd=1_000_000)',
-            "a limit in money needs the package genai-prices: install handoff-queue[prices]",
-        ),
-    ],
-)
 def test_a_request_that_needs_an_extra_is_refused_with_its_name(
-    installs: Mapping[str, Environment],
-    redis_url: str,
-    tmp_path: Path,
-    request_in_code: str,
-    line: str,
+    installs: Mapping[str, Environment], redis_url: str, tmp_path: Path
 ) -> None:
     program = tmp_path / "program.py"
+    requests = ", ".join(f"dict({arguments})" for arguments in NEEDS_EXTRA)
     program.write_text(
         "from handoff_queue.shared.types.errors import UserError\n"
         "from handoff_queue.shared.types.limits import JobLimits\n"
         "from handoff_queue.supervisor.client.client import Request, connect\n"
-        "try:\n"
-        f"    connect().submit(Request('What is HNSW?', {request_in_code}))\n"
-        "except UserError as error:\n"
-        "    print(error)\n"
+        f"for arguments in ({requests}):\n"
+        "    try:\n"
+        "        connect().submit(Request('What is HNSW?', **arguments))\n"
+        "    except UserError as error:\n"
+        "        print(error)\n"
     )
 
     completed = run_in(installs["newest"], str(program), cwd=tmp_path, HANDOFF_REDIS_URL=redis_url)
 
-    assert (completed.stdout, completed.stderr) == (f"{line}\n", "")
+    assert completed.stderr == ""
+    assert completed.stdout.splitlines() == list(NEEDS_EXTRA.values())
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_strict_consumer_passes_mypy(
-    installs: Mapping[str, Environment], tmp_path: Path, end: str
+def test_a_strict_consumer_passes_mypy_and_a_wrong_call_is_an_error(
+    type_checks: dict[str, list[str]], end: str
 ) -> None:
-    program = Path(shutil.copy(HERE / "a_consumer.py", tmp_path))
+    *errors, summary = type_checks[end]
 
-    checked = check_types(installs[end], program)
-
-    assert (checked.returncode, checked.stdout) == (
-        0,
-        "Success: no issues found in 1 source file\n",
-    )
-
-
-def test_a_wrong_call_is_an_error_for_mypy(
-    installs: Mapping[str, Environment], tmp_path: Path
-) -> None:
-    program = tmp_path / "wrong.py"
-    program.write_text(TYPE_ERRORS_HEAD + "".join(f"    {line}\n" for line in TYPE_ERRORS))
     first = len(TYPE_ERRORS_HEAD.splitlines()) + 1
-
-    checked = check_types(installs["newest"], program)
-
-    errors = re.findall(r"wrong\.py:(\d+): error: .*\[([a-z-]+)\]", checked.stdout)
-    assert [(int(line), code) for line, code in errors] == [
-        (first + index, code) for index, code in enumerate(TYPE_ERRORS.values())
-    ]
+    expected = [(first + index, code) for index, code in enumerate(TYPE_ERRORS.values())]
+    found = re.findall(
+        rf"^{re.escape(WRONG)}:(\d+): error: .*\[([a-z-]+)\]$", "\n".join(errors), re.M
+    )
+    assert [(int(line), code) for line, code in found] == expected
+    assert [line for line in errors if line.startswith(CONSUMER)] == []
+    assert summary == f"Found {len(expected)} errors in 1 file (checked 2 source files)"
 
 
 def test_the_package_has_the_marker_of_typed_packages() -> None:
