@@ -2,9 +2,11 @@
 request, and reports its end.
 
 The child becomes a process of `python -m MODULE ARGUMENT...`: the same code as `__main__`, the
-same arguments, the environment of the request, and its own exit code and signals. Forking is
-safe here: until the fork there is one thread, no connection and no client. A test of the house
-rules checks that importing a module starts nothing.
+same arguments, the environment of the request, and its own exit code and signals. `ps` shows
+this command until the process sets another title, as Celery does.
+
+Forking is safe here: until the fork there is one thread, no connection and no client. A test of
+the house rules checks that importing a module starts nothing.
 """
 
 from __future__ import annotations
@@ -152,6 +154,7 @@ def _settle_in(order: ForkRequest, streams: tuple[int, int, int]) -> None:
         os.close(stream)
     if order.leads_session:
         os.setsid()
+    _set_title(order)
     os.environ.clear()
     os.environ.update(order.environment)
     time.tzset()
@@ -161,6 +164,16 @@ def _settle_in(order: ForkRequest, streams: tuple[int, int, int]) -> None:
     if not order.is_safe_path:
         sys.path.insert(0, order.folder)
     sys.argv = ["-m", *order.arguments]
+
+
+def _set_title(order: ForkRequest) -> None:
+    """Show the command of a child in `ps`, as of a new process. `ps` would show the command of
+    the fork server.
+    """
+    from setproctitle import setproctitle  # a program without workers does not have it
+
+    options = ["-P"] if order.is_safe_path else []
+    setproctitle(" ".join([sys.executable, *options, "-m", order.module, *order.arguments]))
 
 
 def main() -> None:
@@ -174,6 +187,9 @@ def main() -> None:
     gc.disable()  # it finds nothing during an import, and takes a fifth of the time
     for module in sys.argv[2:]:
         import_module(module)
+    from setproctitle import getproctitle
+
+    getproctitle()  # it finds the memory for titles only while the environment is unchanged
     gc.enable()
     gc.freeze()  # the children share these pages until a write
     order = ForkServerChild(control).serve()

@@ -25,6 +25,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
         "imagesize",
         "pypdf",
         "selectolax",
+        "setproctitle",
     ),
 }
 """Import names of the packages of each extra."""

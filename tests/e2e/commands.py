@@ -95,14 +95,16 @@ class Handoff:
         """
         folder = str(self.folder)
         return [
-            command
-            for pid, command in processes()
-            if folder in command or self.has_started(pid) or _runs_in(pid, folder)
+            command for pid, command in processes() if folder in command or self.has_started(pid)
         ]
 
     def has_started(self, pid: int) -> bool:
-        """Return whether this command started the process: its TMPDIR is this folder."""
-        return _inherits(pid, str(self.folder))
+        """Return whether this command started the process: its TMPDIR or its working directory is
+        this folder. A process with a title of its own, such as a Celery worker, has no readable
+        environment.
+        """
+        folder = str(self.folder)
+        return _inherits(pid, folder) or _runs_in(pid, folder)
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,20 @@ def test_a_forked_process_has_separate_arguments_environment_folder_and_streams(
     assert reported["stdin"] == "come in"
 
 
+def test_ps_shows_the_command_of_a_forked_process(start: Start) -> None:
+    process = start("import signal; signal.pause()", "-n", "worker1@%h")
+    pid = process.wait_until_started() if isinstance(process, ForkedProcess) else process.pid
+
+    assert command_line(pid) == f"{sys.executable} -m reporter -n worker1@%h"
+    process.kill()
+    process.wait(20)
+
+
+def command_line(pid: int) -> str:
+    """Return the command line of a process, as `ps` prints it."""
+    return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").replace("\0", " ")
+
+
 def test_a_forked_python_obeys_the_safe_path_option(start: Start, tmp_path: Path) -> None:
     assert start("", options=("-P",)).wait(20) == 1
     assert "No module named" in (tmp_path / "err").read_text()
