@@ -3,9 +3,9 @@ everything. Linux only.
 
 Importing Celery, the model's SDK and pydantic costs seconds of processor time. Four processes
 on two cores would import them one after the other. The fork server saves two thirds of the
-processor time and more than half of the memory of `handoff run` (`python -m
-benchmarks.start_up`). A forked process is like any other process: it has its own pid,
-environment, folder, session, signals and exit code.
+processor time and more than half of the memory of `handoff run` and `handoff up` (`python -m
+benchmarks.start_up`). A forked process is like any other process: it has its own pid, title in
+`ps`, environment, folder, session, signals and exit code.
 """
 
 from __future__ import annotations

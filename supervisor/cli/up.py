@@ -25,6 +25,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import (
     celery_command,
+    celery_fork_server,
     messages_in,
 )
 from handoff_queue.supervisor.cli.display.terminal import (
@@ -97,7 +98,10 @@ def up(
     end_like_ctrl_c()
     with ExitStack() as parts:
         folder = _take(home, parts)
-        processes = parts.enter_context(Processes(folder))
+        fork_server = celery_fork_server()
+        if fork_server is not None:
+            parts.enter_context(fork_server)
+        processes = parts.enter_context(Processes(folder, fork_server))
         try:
             flower_port = None
             if flower:
