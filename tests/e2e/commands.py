@@ -99,9 +99,9 @@ class Handoff:
         ]
 
     def has_started(self, pid: int) -> bool:
-        """Return whether this command started the process: its TMPDIR or its working directory is
-        this folder. A process with a title of its own, such as a Celery worker, has no readable
-        environment.
+        """Return whether this command started the process: its TMPDIR is this folder, or its
+        working directory is in this folder. A process that sets its title, such as Redis or a
+        Celery worker, overwrites the environment that the system shows.
         """
         folder = str(self.folder)
         return _inherits(pid, folder) or _runs_in(pid, folder)
@@ -214,7 +214,7 @@ def processes() -> Iterator[tuple[int, str]]:
 
 def _runs_in(pid: int, folder: str) -> bool:
     try:
-        return str(Path(f"/proc/{pid}/cwd").readlink()) == folder
+        return Path(f"/proc/{pid}/cwd").readlink().is_relative_to(folder)
     except OSError:
         return False
 

@@ -1,7 +1,7 @@
 """`handoff up` runs the whole system on one machine. `handoff worker` and `handoff supervisor` run
 one process each.
 
-Each command starts in a new interpreter, as from a shell.
+The first `handoff up` starts in a new interpreter, as from a shell. Other commands are forked.
 """
 
 from __future__ import annotations
@@ -11,16 +11,30 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import urllib.error
 import urllib.request
 from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.local.redis_access import RedisAccess, write_access
 from handoff_queue.shared.settings.ports import free_port
-from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, error_line, processes
+from tests.e2e.commands import (
+    BAD_INPUT,
+    DOCUMENTS,
+    REQUEST,
+    Handoff,
+    error_line,
+    interrupt,
+    processes,
+)
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -28,7 +42,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def handoff(tmp_path: Path) -> Handoff:
-    return Handoff(tmp_path, is_cold=True)
+    return Handoff(tmp_path)
 
 
 def printed_url(handoff: Handoff) -> str:
@@ -38,105 +52,216 @@ def printed_url(handoff: Handoff) -> str:
     return match[1]
 
 
-def test_up_serves_other_terminals_until_ctrl_c_and_keeps_their_jobs(handoff: Handoff) -> None:
-    with handoff.started("up", "--worker", "researcher=2") as system:
-        url = printed_url(handoff)
-        completed = handoff.run(
-            "run", REQUEST, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=url
+def printed_password(handoff: Handoff) -> str:
+    match = re.search(r"user admin, password (\S+)", handoff.read("err"))
+    assert match, handoff.read("err")
+    return match[1]
+
+
+def pids_of(handoff: Handoff, text: str) -> list[int]:
+    """Return the processes of this `handoff up` with the text in their title in `ps`."""
+    return [pid for pid, title in processes() if text in title and handoff.has_started(pid)]
+
+
+@dataclass(frozen=True)
+class FirstStart:
+    """What was seen of the first `handoff up` of a home folder, until its end by Ctrl-C."""
+
+    home: Handoff
+    taken: RedisAccess
+    """Access to the Redis of an earlier start. Another program has its port."""
+    url: str
+    messages: str
+    password: str
+    job: subprocess.CompletedProcess[str]
+    specialists: list[dict[str, Any]]
+    second_up: subprocess.CompletedProcess[str]
+    """Another `handoff up` with the same home folder, at the same time."""
+    exit_code: int
+    remaining: list[str]
+    """Command lines of the processes that did not end."""
+
+
+@pytest.fixture(scope="module")
+def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
+    """Start `handoff up` in a new interpreter, in a folder with packages named like ours."""
+    home = Handoff(tmp_path_factory.mktemp("up"))
+    for name in ("shared", "workers"):
+        (home.folder / name).mkdir()
+        (home.folder / name / "__init__.py").write_text("raise SystemExit('not this one')")
+    with ExitStack() as parts:
+        other = parts.enter_context(socket.create_server(("127.0.0.1", 0)))
+        taken = RedisAccess(port=other.getsockname()[1], password="a-password-of-some-length")
+        (home.folder / ".handoff").mkdir()
+        write_access(home.folder / ".handoff" / "redis-access.json", taken)
+        up = ("up", "--worker", "researcher=2", "--flower", "--port", str(free_port()))
+        system = parts.enter_context(Handoff(home.folder, is_cold=True).started(*up))
+        url = printed_url(home)
+        job = home.run("run", REQUEST, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=url)
+        specialists = home.run("specialists", "--json", HANDOFF_REDIS_URL=url)
+        second_up = home.run("up")
+        return FirstStart(
+            home=home,
+            taken=taken,
+            url=url,
+            messages=home.read("err"),
+            password=printed_password(home),
+            job=job,
+            specialists=json.loads(specialists.stdout),
+            second_up=second_up,
+            exit_code=interrupt(system),
+            remaining=home.remaining_processes(),
         )
-        served = json.loads(handoff.run("specialists", "--json", HANDOFF_REDIS_URL=url).stdout)
-        second = handoff.run("up")
-        system.send_signal(signal.SIGINT)
-        assert system.wait(timeout=60) == 0
-
-    assert completed.returncode == 0, completed.stderr
-    assert {specialist["name"]: len(specialist["workers"]) for specialist in served}[
-        "researcher"
-    ] == 2
-    assert {specialist["name"]: len(specialist["workers"]) for specialist in served}["writer"] == 1
-    assert (second.returncode, "another `handoff up`" in second.stderr) == (2, True)
-    assert handoff.remaining_processes() == []
-
-    with handoff.started("up", HANDOFF_REDIS_URL=url):  # This terminal has exported the URL.
-        assert printed_url(handoff) == url, "the URL of the first start stays valid"
-        listed = handoff.run("list", "--json", HANDOFF_REDIS_URL=url)
-    assert (handoff.folder / ".handoff" / "redis-access.json").stat().st_mode & 0o777 == 0o600
-    assert [job["job_id"] for job in json.loads(listed.stdout)] == [
-        json.loads(completed.stdout)["job_id"]
-    ]
 
 
-def test_up_takes_another_port_if_the_port_of_the_last_start_is_taken(handoff: Handoff) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        (handoff.folder / ".handoff").mkdir()
-        earlier = RedisAccess(port=other.getsockname()[1], password="a-password-of-some-length")
-        write_access(handoff.folder / ".handoff" / "redis-access.json", earlier)
-        with handoff.started("up", "--worker", "researcher=1"):
-            url = printed_url(handoff)
+@dataclass
+class SecondStart:
+    """`handoff up` with the home folder of the first start, in a terminal that exported its URL."""
 
-    assert f"port {earlier.port} of the last start is taken" in handoff.read("err")
-    assert url != earlier.url
-    assert earlier.password in url
+    first: FirstStart
+    flower_port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | ForkedProcess | None = None
+    _parts: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def home(self) -> Handoff:
+        return self.first.home
+
+    def start(self) -> None:
+        """Start the system, unless it runs."""
+        if self.process is not None and self.process.poll() is None:
+            return
+        up = ("up", "--flower", "--port", str(self.flower_port))
+        self.process = self._parts.enter_context(
+            self.home.started(*up, HANDOFF_REDIS_URL=self.first.url)
+        )
+        printed_url(self.home)
+
+    def stop(self) -> None:
+        self._parts.close()
 
 
-def test_up_on_the_users_redis_tells_other_terminals_to_use_the_same_url(
-    handoff: Handoff, redis_url: str
+@pytest.fixture(scope="module")
+def second_start(first_start: FirstStart) -> Iterator[SecondStart]:
+    shared = SecondStart(first_start)
+    yield shared
+    shared.stop()
+
+
+@pytest.fixture
+def system(second_start: SecondStart) -> SecondStart:
+    """Return the second start of the system. Start it again if a test has killed it."""
+    second_start.start()
+    return second_start
+
+
+def test_up_serves_other_terminals_until_ctrl_c(first_start: FirstStart) -> None:
+    """The folder has packages named `shared` and `workers`, which hide none of ours."""
+    workers = {
+        specialist["name"]: len(specialist["workers"]) for specialist in first_start.specialists
+    }
+
+    assert first_start.job.returncode == 0, first_start.job.stderr
+    assert (workers["researcher"], workers["writer"]) == (2, 1)
+    assert first_start.second_up.returncode == 2
+    assert "another `handoff up`" in first_start.second_up.stderr
+    assert (first_start.exit_code, first_start.remaining) == (0, [])
+
+
+def test_up_takes_another_port_if_the_port_of_the_last_start_is_taken(
+    first_start: FirstStart,
 ) -> None:
-    with handoff.started("up", HANDOFF_REDIS_URL=redis_url):
-        handoff.wait_for_text("Ctrl-C stops everything")
+    taken = first_start.taken
 
-    assert "export" not in handoff.read("err") + handoff.read("out")
-    assert "with the same HANDOFF_REDIS_URL" in handoff.read("err")
+    assert f"port {taken.port} of the last start is taken" in first_start.messages
+    assert first_start.url != taken.url
+    assert taken.password in first_start.url
 
 
-def test_up_names_the_restarted_process_and_its_log(handoff: Handoff) -> None:
-    with handoff.started("up", "--worker", "researcher=1"):
-        printed_url(handoff)
-        (supervisor,) = (
-            pid
-            for pid, command in processes()
-            if "supervisor@" in command and handoff.has_started(pid)
-        )
-        os.kill(supervisor, signal.SIGKILL)
+def test_a_second_start_keeps_the_url_the_jobs_and_the_password_of_flower(
+    first_start: FirstStart, system: SecondStart
+) -> None:
+    listed = system.home.run("list", "--json", HANDOFF_REDIS_URL=first_start.url)
 
-        handoff.wait_for_text("supervisor died and was started again; see ")
-        log = handoff.read("err").split("was started again; see ")[1].splitlines()[0]
+    assert printed_url(system.home) == first_start.url
+    access = system.home.folder / ".handoff" / "redis-access.json"
+    assert access.stat().st_mode & 0o777 == 0o600
+    assert [job["job_id"] for job in json.loads(listed.stdout)] == [
+        json.loads(first_start.job.stdout)["job_id"]
+    ]
+    assert printed_password(system.home) == first_start.password
 
+
+def test_ps_shows_the_node_name_of_each_process(system: SecondStart) -> None:
+    for name in ("supervisor", "worker1", "worker2"):
+        assert len(pids_of(system.home, f"[celeryd: {name}@")) == 1
+
+
+def test_flower_refuses_requests_without_its_password(system: SecondStart) -> None:
+    page = urllib.request.Request(f"http://127.0.0.1:{system.flower_port}/workers")
+    with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+        urllib.request.urlopen(page, timeout=10)
+    refused.value.close()
+    log_in = b64encode(f"admin:{printed_password(system.home)}".encode()).decode()
+    page.add_header("Authorization", f"Basic {log_in}")
+
+    with urllib.request.urlopen(page, timeout=10) as answer:
+        assert answer.status == 200
+
+
+def test_up_names_the_restarted_process_and_its_log(system: SecondStart) -> None:
+    (supervisor,) = pids_of(system.home, "supervisor@")
+    os.kill(supervisor, signal.SIGKILL)
+
+    system.home.wait_for_text("supervisor died and was started again; see ")
+    log = system.home.read("err").split("was started again; see ")[1].splitlines()[0]
     assert Path(log).is_file()
 
 
-def test_no_child_process_survives_a_kill(handoff: Handoff) -> None:
-    with handoff.started("up") as system:
-        printed_url(handoff)
-        system.kill()
-        system.wait()
+def test_no_child_process_survives_a_kill(system: SecondStart) -> None:
+    assert system.process is not None
+    assert len(system.home.remaining_processes()) >= 7, (
+        "up, fork server, Redis, Flower, supervisor and two workers"
+    )
+    system.process.kill()
+    system.process.wait()
 
+    wait_until(
+        lambda: not system.home.remaining_processes(),
+        timeout_s=5.0,
+        expected="the end of all processes",
+    )
+
+
+@pytest.fixture(scope="module")
+def on_own_redis(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handoff]:
+    """Yield the command of a running `handoff up` that uses the Redis of the user."""
+    handoff = Handoff(tmp_path_factory.mktemp("own-redis"))
+    with handoff.started("up", HANDOFF_REDIS_URL=f"{redis_server}?prefix=up"):
+        handoff.wait_for_text("Ctrl-C stops everything")
+        yield handoff
+
+
+def test_up_on_the_users_redis_tells_other_terminals_to_use_the_same_url(
+    on_own_redis: Handoff,
+) -> None:
+    assert "export" not in on_own_redis.read("err") + on_own_redis.read("out")
+    assert "with the same HANDOFF_REDIS_URL" in on_own_redis.read("err")
+
+
+def test_up_starts_all_processes_again_after_the_death_of_its_fork_server(
+    on_own_redis: Handoff,
+) -> None:
+    (fork_server,) = pids_of(on_own_redis, "fork_server_child")
+    os.kill(fork_server, signal.SIGKILL)
+
+    for name in ("supervisor", "worker1", "worker2"):
+        on_own_redis.wait_for_text(f"{name} died and was started again")
         wait_until(
-            lambda: not handoff.remaining_processes(),
-            timeout_s=5.0,
-            expected="the end of all processes",
+            lambda name=name: pids_of(on_own_redis, f"[celeryd: {name}@"),  # type: ignore[misc]
+            timeout_s=60,
+            expected=f"another {name}",
         )
-
-
-def test_flower_refuses_requests_without_its_password(handoff: Handoff) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with handoff.started("up", "--flower", "--port", str(port)):
-        printed_url(handoff)
-        match = re.search(r"user admin, password (\S+)", handoff.read("err"))
-        assert match
-        page = urllib.request.Request(f"http://127.0.0.1:{port}/workers")
-        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
-            urllib.request.urlopen(page, timeout=10)
-        refused.value.close()
-        page.add_header(
-            "Authorization", "Basic " + b64encode(f"admin:{match[1]}".encode()).decode()
-        )
-        with urllib.request.urlopen(page, timeout=10) as answer:
-            assert answer.status == 200
 
 
 def test_up_refuses_a_taken_port_for_flower_before_anything_starts(handoff: Handoff) -> None:
@@ -171,75 +296,50 @@ def test_no_process_starts_with_a_placeholder_as_a_password(
     assert "change-me" not in line
 
 
-def test_flower_keeps_its_password_over_restarts(handoff: Handoff) -> None:
-    passwords = []
-    for _ in range(2):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        with handoff.started("up", "--flower", "--port", str(port)):
-            printed_url(handoff)
-            handoff.wait_for_text("user admin, password ")
-            match = re.search(r"user admin, password (\S+)", handoff.read("err"))
-            assert match
-            passwords.append(match[1])
+@dataclass(frozen=True)
+class SeparateProcesses:
+    """A worker and a supervisor on one Redis, each from its own command."""
 
-    assert passwords[0] == passwords[1]
+    redis_url: str
+    worker: Handoff
+    commands: Handoff
+
+
+@pytest.fixture(scope="module")
+def separate_processes(
+    redis_server: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SeparateProcesses]:
+    """Start a worker of two specialists with two slots, and a supervisor."""
+    url = f"{redis_server}?prefix=separate"
+    handoffs = {name: Handoff(tmp_path_factory.mktemp(name)) for name in ("worker", "supervisor")}
+    arguments = {"worker": ("researcher", "writer", "-c", "2"), "supervisor": ()}
+    ready = {name: handoff.folder / "ready" for name, handoff in handoffs.items()}
+    with ExitStack() as parts:
+        for name, handoff in handoffs.items():
+            environment = {"HANDOFF_REDIS_URL": url, "HANDOFF_READY_FILE": str(ready[name])}
+            parts.enter_context(handoff.started(name, *arguments[name], **environment))
+        wait_until(
+            lambda: all(file.exists() for file in ready.values()), timeout_s=60, expected="both"
+        )
+        yield SeparateProcesses(url, handoffs["worker"], Handoff(tmp_path_factory.mktemp("other")))
 
 
 def test_worker_and_supervisor_are_celery_workers_of_the_right_queues(
-    handoff: Handoff, redis_url: str, tmp_path: Path
+    separate_processes: SeparateProcesses,
 ) -> None:
-    ready = {name: tmp_path / f"{name}.ready" for name in ("worker", "supervisor")}
-    with (
-        handoff.started(
-            "worker",
-            "researcher",
-            "writer",
-            "-c",
-            "2",
-            HANDOFF_REDIS_URL=redis_url,
-            HANDOFF_READY_FILE=str(ready["worker"]),
-        ),
-        handoff.started(
-            "supervisor", HANDOFF_REDIS_URL=redis_url, HANDOFF_READY_FILE=str(ready["supervisor"])
-        ),
-    ):
-        wait_until(
-            lambda: all(file.exists() for file in ready.values()), timeout_s=40, expected="both"
-        )
-        findings = {
-            finding["about"]: finding["found"]
-            for finding in json.loads(
-                handoff.run("doctor", "--json", HANDOFF_REDIS_URL=redis_url).stdout
-            )
-        }
+    report = separate_processes.commands.run(
+        "doctor", "--json", HANDOFF_REDIS_URL=separate_processes.redis_url
+    )
+    findings = {finding["about"]: finding["found"] for finding in json.loads(report.stdout)}
 
     assert findings["queue supervisor"].startswith("1 process,")
     assert findings["queue writer"].startswith("1 process with 2 slots")
     assert "queue legal" not in findings
 
 
-def test_every_line_of_a_workers_log_is_json(
-    handoff: Handoff, redis_url: str, tmp_path: Path
-) -> None:
+def test_every_line_of_a_workers_log_is_json(separate_processes: SeparateProcesses) -> None:
     """The test may run as root. Celery warns about that before it sets up logging."""
-    ready = tmp_path / "ready"
-    with handoff.started(
-        "worker", "--all", HANDOFF_REDIS_URL=redis_url, HANDOFF_READY_FILE=str(ready)
-    ):
-        wait_until(ready.exists, timeout_s=40, expected="the worker")
+    lines = separate_processes.worker.read("err").splitlines()
 
-    lines = handoff.read("err").splitlines()
     assert lines
     assert [line for line in lines if not line.startswith("{")] == []
-
-
-def test_processes_start_in_a_folder_with_a_package_named_shared(handoff: Handoff) -> None:
-    for name in ("shared", "workers"):
-        (handoff.folder / name).mkdir()
-        (handoff.folder / name / "__init__.py").write_text("raise SystemExit('not this one')")
-
-    completed = handoff.run("run", "What is HNSW?", "--docs", str(DOCUMENTS))
-
-    assert completed.returncode == 0, completed.stderr
