@@ -102,6 +102,8 @@ class PrivateRedis:
             "appendonly": "yes" if self._append_only else "no",
             # with `everysec`, Redis answers before it has written its file
             "appendfsync": "always",
+            # a Redis that was killed reads the whole file before it answers
+            "auto-aof-rewrite-min-size": "2mb",
             "save": '""',
             "maxmemory-policy": "noeviction",  # an evicted journal is a lost job
             "daemonize": "no",
