@@ -24,6 +24,7 @@ from handoff_queue.chaos.plan import SPECIALISTS, PlannedJob
 from handoff_queue.chaos.queue_messages import take_message
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.chaos.test_bed import Stage
+from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import PATIENCE_S, handoff_in
@@ -51,7 +52,7 @@ class CommandRun:
     job: PlannedJob | None = None
     """The job of the command."""
     _words: list[str] = field(default_factory=list)
-    _command: subprocess.Popen[bytes] | None = None
+    _command: subprocess.Popen[bytes] | ForkedProcess | None = None
     _unread: Named | None = None
 
     def go_on(self, *, is_tried: bool) -> bool:
@@ -170,7 +171,7 @@ class CommandRun:
             (documents / "note.md").write_text("# A note\n\nSo it is.\n")
         return str(documents)
 
-    def _type(self, *, is_tried: bool) -> subprocess.Popen[bytes]:
+    def _type(self, *, is_tried: bool) -> subprocess.Popen[bytes] | ForkedProcess:
         """Run `handoff WORDS`, with failpoints until the case is tried."""
         if is_tried:
             points = {}
@@ -184,13 +185,7 @@ class CommandRun:
             **points,
         }
         command = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", *self._words]
-        return subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        return self.bed.fleet.start_command(command, environment)
 
 
 def make_unreadable(

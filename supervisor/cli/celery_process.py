@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 from handoff_queue.shared.broker.isolated_worker import limit_wait_for_threads
@@ -34,13 +34,16 @@ ROOMS = ("handoff_queue.supervisor.assembly", "handoff_queue.workers.assembly")
 """Names only: the supervisor must not import the code of the workers."""
 
 
-def celery_fork_server() -> ForkServer | None:
+def celery_fork_server(modules: Sequence[str] = ()) -> ForkServer | None:
     """Return a fork server that has imported Celery and our rooms.
 
     Return None if the system cannot fork on demand. Separate processes then start more slowly.
+
+    Args:
+        modules: further modules to import.
     """
     if is_supported():
-        return ForkServer((*CELERY_MODULES, *LATER, *ROOMS))
+        return ForkServer((*CELERY_MODULES, *LATER, *ROOMS, *modules))
     return None
 
 
