@@ -1,7 +1,8 @@
 """Celery processes and commands that start quickly: forked from a process that has imported
 everything (`shared.local.fork_server`).
 
-A forked process behaves like any other process. A test that proves a cold start asks for it:
+A forked process behaves like any other process. The Python processes that a `handoff` command
+starts are forked too (`with_forked_children`). A test that proves a cold start asks for it:
 `Handoff(folder, is_cold=True)`, `running_system(..., is_cold=True)`, or `python -m celery`.
 """
 
@@ -9,19 +10,23 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import signal
+import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 
 from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer, is_supported
 from handoff_queue.supervisor.cli.celery_process import CELERY_MODULES, LATER, ROOMS
 from handoff_queue.supervisor.cli.commands import ENTRIES
 
 ROOT = Path(__file__).parents[1]
+FORKED_COMMAND = "tests.forked_command"
 COMMANDS = sorted(
     {f"handoff_queue.supervisor.cli.{entry.place.partition(':')[0]}" for entry in ENTRIES.values()}
 )
@@ -66,6 +71,39 @@ def _started() -> ForkServer:
     server = fork_server_with({}).__enter__()
     atexit.register(server.__exit__, None, None, None)
     return server
+
+
+def with_forked_children(command: Sequence[str]) -> list[str]:
+    """Return the command line `python -P -m MODULE ...` whose process forks its own children.
+
+    In that process, `sys.executable` is a program that forks `python -P -m MODULE ...` in the fork
+    server of this test process (`tests.forked_python`).
+    """
+    if shared_fork_server() is None:
+        return list(command)
+    return [*command[:3], FORKED_COMMAND, _forked_python(), *command[3:]]
+
+
+@cache
+def _forked_python() -> str:
+    """Return the path of the program that stands in for `sys.executable`."""
+    folder = TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    program, address = Path(folder.name, "python"), f"{folder.name}/socket"
+    words = [sys.executable, "-I", "-S", f"{ROOT}/tests/forked_python.py", sys.executable, address]
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    program.chmod(0o700)
+    listener = socket.create_server(address, family=socket.AF_UNIX)
+    threading.Thread(target=_share, args=(_started(), listener), daemon=True).start()
+    return str(program)
+
+
+def _share(server: ForkServer, listener: socket.socket) -> None:
+    """Give each process that connects the fork server's socket for requests."""
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            socket.send_fds(connection, [b"!"], [server._orders.fileno()])
 
 
 def run(

@@ -78,7 +78,11 @@ class Handoff:
         return (self.folder / file).read_text()
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", *arguments]
+        """Return the command line. If the test proves no cold start, the processes that it starts
+        are forked.
+        """
+        command = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", *arguments]
+        return command if self.is_cold else forked_processes.with_forked_children(command)
 
     def environment(self, **variables: str) -> dict[str, str]:
         folders = {

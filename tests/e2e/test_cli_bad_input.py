@@ -1,7 +1,7 @@
 """Bad input gives one line with the problem and the remedy, exit code 2, and no traceback.
 
-Most commands run in the test process. One command of each kind runs in a new interpreter. Tests
-of a command that starts a process are slow.
+Most commands run in the test process. A command that starts a process runs in a forked process,
+and its test is slow. Two commands run in a new interpreter: without Redis, and with a connection.
 """
 
 from __future__ import annotations
@@ -17,6 +17,14 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.client import client
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line
+
+COLD_COMMANDS = ("run x --no", "dead show x")
+
+
+@pytest.fixture
+def forked_handoff(tmp_path: Path) -> Handoff:
+    """Return the command in a forked process, which forks its children too."""
+    return Handoff(tmp_path)
 
 
 @pytest.mark.slow
@@ -34,7 +42,8 @@ def test_a_new_process_with_bad_input_ends_with_one_line(
     tmp_path: Path, redis_url: str, command: str, environment: dict[str, str], problem: str
 ) -> None:
     url = {"HANDOFF_REDIS_URL": redis_url} if command.startswith("dead") else {}
-    completed = Handoff(tmp_path, is_cold=True).run(*command.split(), **url, **environment)  # type: ignore[arg-type]
+    handoff = Handoff(tmp_path, is_cold=command in COLD_COMMANDS)
+    completed = handoff.run(*command.split(), **url, **environment)  # type: ignore[arg-type]
 
     assert problem in error_line(completed, BAD_INPUT)
 
@@ -127,28 +136,30 @@ VALID_SPECIALIST = (
     ],
 )
 def test_an_invalid_specialist_is_refused(
-    handoff: Handoff, files: dict[str, str], problem: str
+    forked_handoff: Handoff, files: dict[str, str], problem: str
 ) -> None:
-    (handoff.folder / "people").mkdir()
+    (forked_handoff.folder / "people").mkdir()
     for name, text in files.items():
-        (handoff.folder / "people" / name).write_text(text)
+        (forked_handoff.folder / "people" / name).write_text(text)
 
-    line = error_line(handoff.run("run", "What is it?", "--specialists", "people"), BAD_INPUT)
+    line = error_line(
+        forked_handoff.run("run", "What is it?", "--specialists", "people"), BAD_INPUT
+    )
 
     assert "poet.md" in line
     assert problem in line
 
 
 @pytest.mark.slow
-def test_an_invalid_tool_is_refused(handoff: Handoff) -> None:
-    (handoff.folder / "things").mkdir()
-    (handoff.folder / "things" / "own.py").write_text("def rhymes(word):\n    return word\n")
+def test_an_invalid_tool_is_refused(forked_handoff: Handoff) -> None:
+    (forked_handoff.folder / "things").mkdir()
+    (forked_handoff.folder / "things" / "own.py").write_text("def rhymes(word):\n    return word\n")
 
-    completed = handoff.run("run", "What is it?", "--tools", "things")
+    completed = forked_handoff.run("run", "What is it?", "--tools", "things")
     assert "rhymes" in error_line(completed, BAD_INPUT)
     assert "starting" not in completed.stderr
     assert "no such folder of tools" in error_line(
-        handoff.run("run", "What is it?", "--tools", "nowhere"), BAD_INPUT
+        forked_handoff.run("run", "What is it?", "--tools", "nowhere"), BAD_INPUT
     )
 
 
@@ -433,19 +444,19 @@ def test_an_impossible_chaos_run_is_refused_before_anything_starts(
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [["up"], ["specialists"], ["specialists", "--lint"]])
 def test_a_specialist_with_an_unknown_tool_is_refused_before_the_start(
-    handoff: Handoff, command: list[str]
+    forked_handoff: Handoff, command: list[str]
 ) -> None:
-    people = handoff.folder / "people"
+    people = forked_handoff.folder / "people"
     people.mkdir()
     instructions = "You know everything that there is to know."
     (people / "oracle.md").write_text(
         f"---\nname: oracle\ndescription: Knows what nobody else knows.\ntools: [web_serch]\n---\n{instructions}\n"
     )
 
-    line = error_line(handoff.run(*command, "--specialists", "people"), BAD_INPUT)
+    line = error_line(forked_handoff.run(*command, "--specialists", "people"), BAD_INPUT)
 
     assert "oracle.md:4: tools: there is no tool web_serch; did you mean web_search?" in line
-    assert not (handoff.folder / ".handoff").exists()
+    assert not (forked_handoff.folder / ".handoff").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """`handoff run` starts its own system, prints a cited answer, and leaves no process or file.
 
-A private run starts in a new interpreter, as from a shell. Tests that do not depend on a private
-run use a shared system.
+Tests of processes that remain start a private run in a new interpreter, as from a shell. Other
+private runs are forked. Tests that do not depend on a private run use a shared system.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "people" / "poet.md").write_text(POET)
     (folder / "things").mkdir()
     (folder / "things" / "rhymes.py").write_text(RHYMES)
-    completed = Handoff(folder, is_cold=True).run(
+    completed = Handoff(folder).run(
         *("run", REQUEST, "--docs", str(DOCUMENTS), "--json"),
         *("--specialists", "people", "--tools", "things"),
     )
@@ -179,10 +179,11 @@ def test_ctrl_c_stops_everything_and_the_job_can_be_continued(
     assert handoff.remaining_processes() == []
     assert "Traceback" not in errors
 
-    resumed = handoff.run("retry", job_id, "--json", HANDOFF_OFFLINE="true")
+    forked = Handoff(handoff.folder)
+    resumed = forked.run("retry", job_id, "--json", HANDOFF_OFFLINE="true")
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["job_id"] == job_id
-    second = handoff.run("retry", job_id)
+    second = forked.run("retry", job_id)
     assert (second.returncode, "no interrupted run" in second.stderr) == (2, True), (
         "a run that has ended is not kept"
     )
@@ -218,10 +219,9 @@ def synthesis_until(release: threading.Event) -> Script:
     return script
 
 
-def test_a_run_with_an_unread_answer_is_interrupted_and_kept(
-    handoff: Handoff,
-) -> None:
+def test_a_run_with_an_unread_answer_is_interrupted_and_kept(tmp_path: Path) -> None:
     """The pipe is closed early, as in `handoff run "..." | head -1`."""
+    handoff = Handoff(tmp_path)
     release, (read_end, write_end) = threading.Event(), os.pipe()
     os.close(read_end)
     with MessagesServer(synthesis_until(release)) as server:
