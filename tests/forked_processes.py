@@ -123,7 +123,7 @@ def run(
     """
     if fork_server is None:
         fork_server = shared_fork_server()
-    if fork_server is None or not fork_server.can_fork(command, environment):
+    if fork_server is None or not _can_fork(fork_server, command, environment):
         return run_cold(command, environment, folder, stdin, timeout_s)
     with (
         TemporaryFile("w+") as stdin_file,
@@ -169,24 +169,48 @@ def run_cold(
     )
 
 
+def _can_fork(server: ForkServer, command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Return whether a fork would equal a new process.
+
+    The value of TERM may differ: a command reads it when it starts, and no import reads it.
+    """
+    same_terminal = {name: value for name, value in environment.items() if name != "TERM"}
+    if "TERM" in os.environ:
+        same_terminal["TERM"] = os.environ["TERM"]
+    return server.can_fork(command, same_terminal)
+
+
 def start(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, output: int, errors: int
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    output: int,
+    errors: int,
+    stdin: int | None = None,
 ) -> subprocess.Popen[bytes] | ForkedProcess:
     """Start a command like `start_cold`, forked if the fork server supports the command."""
     fork_server = shared_fork_server()
-    if fork_server is None or not fork_server.can_fork(command, environment):
-        return start_cold(command, environment, folder, output, errors)
-    process = fork_server.fork(command, environment, output, errors=errors, folder=folder)
+    if fork_server is None or not _can_fork(fork_server, command, environment):
+        return start_cold(command, environment, folder, output, errors, stdin)
+    process = fork_server.fork(
+        command, environment, output, errors=errors, stdin=stdin, folder=folder
+    )
     process.wait_until_started()
     return process
 
 
 def start_cold(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, output: int, errors: int
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    output: int,
+    errors: int,
+    stdin: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a new interpreter. It writes to the file descriptors."""
+    """Start a command in a new interpreter. It uses the file descriptors."""
     return subprocess.Popen(
         command,
+        stdin=stdin,
         stdout=output,
         stderr=errors,
         cwd=folder,

@@ -69,6 +69,32 @@ class Handoff:
             process.kill()
             process.wait()
 
+    @contextmanager
+    def on_a_terminal(
+        self, *arguments: str, output: int | None = None, **environment: str
+    ) -> Iterator[tuple[subprocess.Popen[bytes] | ForkedProcess, int]]:
+        """Start the command on a terminal. Yield its process, and the test's end of the terminal.
+
+        Kill the process at the end of the block if it still runs. `output`: the descriptor of its
+        stdout, by default the terminal.
+        """
+        test_end, command_end = os.openpty()
+        process = forked_processes.start(
+            self.command(*arguments),
+            self.environment(**environment),
+            self.folder,
+            command_end if output is None else output,
+            command_end,
+            command_end,
+        )
+        os.close(command_end)
+        try:
+            yield process, test_end
+        finally:
+            process.kill()
+            process.wait()
+            os.close(test_end)
+
     def wait_for_text(self, text: str, *, file: str = "err", timeout_s: float = 90.0) -> None:
         wait_until(
             lambda: text in self.read(file), timeout_s=timeout_s, expected=f"{text!r} in {file}"

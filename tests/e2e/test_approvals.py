@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.events import Approved, JobStatus
 from handoff_queue.shared.types.ids import JobId
@@ -211,26 +212,15 @@ def test_run_refuses_approvals_without_a_person_to_answer(handoff: Handoff) -> N
 @contextmanager
 def on_a_terminal(
     handoff: Handoff, *arguments: str, **environment: str
-) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Start the command on a terminal. Yield its process, and the test's end of the terminal."""
-    test_end, command_end = os.openpty()
-    with (handoff.folder / "out").open("w") as output:
-        process = subprocess.Popen(
-            handoff.command(*arguments),
-            stdin=command_end,
-            stdout=output,
-            stderr=command_end,
-            text=True,
-            cwd=handoff.folder,
-            env=handoff.environment(TERM="dumb", **environment),
-        )
-    os.close(command_end)
-    try:
-        yield process, test_end
-    finally:
-        process.kill()
-        process.wait()
-        os.close(test_end)
+) -> Iterator[tuple[subprocess.Popen[bytes] | ForkedProcess, int]]:
+    """Start the command on a terminal that cannot draw, with the file `out` as its stdout."""
+    with (
+        (handoff.folder / "out").open("w") as output,
+        handoff.on_a_terminal(
+            *arguments, output=output.fileno(), TERM="dumb", **environment
+        ) as started,
+    ):
+        yield started
 
 
 def test_a_resumed_run_that_waits_for_a_person_ends_at_once_without_a_terminal(

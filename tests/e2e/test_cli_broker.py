@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socketserver
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -211,30 +210,18 @@ def test_the_fleet_view_ends_on_request_even_if_redis_is_silent(
     handoff: Handoff, processes: Processes
 ) -> None:
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
-    test_end, command_end = os.openpty()
-    environment = handoff.environment(
-        TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=url
-    )
-    process = subprocess.Popen(
-        handoff.command("top", "--every", "0.2"),
-        stdin=command_end,
-        stdout=command_end,
-        stderr=command_end,
-        env=environment,
-    )
-    os.close(command_end)
-    try:
-        read_until(test_end, "1-9: open a job")
+    environment = {"COLUMNS": "140", "LINES": "50", "HANDOFF_REDIS_URL": url}
+    with handoff.on_a_terminal("top", "--every", "0.2", TERM="xterm", **environment) as (
+        process,
+        terminal,
+    ):
+        read_until(terminal, "1-9: open a job")
         with silent_redis(processes):
             began = time.monotonic()
-            read_until(test_end, "trying again")
+            read_until(terminal, "trying again")
             assert time.monotonic() - began < SILENT_FOR_S
-            os.write(test_end, b"q")
+            os.write(terminal, b"q")
             assert process.wait(SILENT_FOR_S) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(test_end)
 
 
 def test_commands_pause_a_role_show_the_pause_and_end_it(handoff: Handoff, redis_url: str) -> None:

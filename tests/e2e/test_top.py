@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked_processes
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.e2e.test_approvals import read_until
@@ -43,32 +44,20 @@ def test_stats_counts_running_and_waiting_work(fleet: Fleet, tmp_path: Path) -> 
 
 def test_in_top_a_digit_opens_a_job_escape_returns_and_q_ends(fleet: Fleet, tmp_path: Path) -> None:
     job_id, held = fleet.occupy("looked-at")
-    handoff, (test_end, command_end) = Handoff(tmp_path), os.openpty()
-    environment = handoff.environment(
-        TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=fleet.system.redis_url
-    )
-    process = subprocess.Popen(
-        handoff.command("top", "--every", "0.2"),
-        stdin=command_end,
-        stdout=command_end,
-        stderr=command_end,
-        env=environment,
-    )
-    os.close(command_end)
-    try:
-        assert job_id in read_until(test_end, "1-9: open a job")
-        os.write(test_end, b"1")
-        assert f"{job_id}  running" in read_until(test_end, "Esc: back")
-        os.write(test_end, b"\x1b")
-        read_until(test_end, "1-9: open a job")
-        os.write(test_end, b"q")
+    environment = {"COLUMNS": "140", "LINES": "50", "HANDOFF_REDIS_URL": fleet.system.redis_url}
+    with Handoff(tmp_path).on_a_terminal("top", "--every", "0.2", TERM="xterm", **environment) as (
+        process,
+        terminal,
+    ):
+        assert job_id in read_until(terminal, "1-9: open a job")
+        os.write(terminal, b"1")
+        assert f"{job_id}  running" in read_until(terminal, "Esc: back")
+        os.write(terminal, b"\x1b")
+        read_until(terminal, "1-9: open a job")
+        os.write(terminal, b"q")
         assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(test_end)
-        for call in held:
-            call.release.set()
+    for call in held:
+        call.release.set()
     fleet.wait_for_end(job_id)
 
 
@@ -105,19 +94,18 @@ def test_top_restores_the_terminal_when_it_is_stopped(
 
 def test_a_terminal_without_drawing_gets_an_alternative(tmp_path: Path) -> None:
     handoff, (test_end, command_end) = Handoff(tmp_path), os.openpty()
-    environment = handoff.environment(TERM="dumb")
-    completed = subprocess.run(
-        handoff.command("top"),
-        stdin=command_end,
-        stdout=command_end,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        check=False,
-    )
+    with (tmp_path / "err").open("wb") as errors:
+        process = forked_processes.start(
+            handoff.command("top"),
+            handoff.environment(TERM="dumb"),
+            tmp_path,
+            command_end,
+            errors.fileno(),
+            command_end,
+        )
+    assert process.wait(30) == 0
     os.close(command_end)
     os.close(test_end)
 
-    assert completed.returncode == 0
-    assert len(completed.stderr.splitlines()) == 1
-    assert "`handoff stats`" in completed.stderr
+    assert len(handoff.read("err").splitlines()) == 1
+    assert "`handoff stats`" in handoff.read("err")

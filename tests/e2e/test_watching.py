@@ -4,9 +4,7 @@ terminal.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -160,34 +158,19 @@ def _has_waiting_client(fleet: Fleet) -> bool:
 def test_a_terminal_shows_the_tree_live_with_the_cause_of_each_wait(
     fleet: Fleet, tmp_path: Path
 ) -> None:
-    job, handoff, (test_end, command_end) = (
-        slow_job(fleet, "on-a-terminal"),
-        Handoff(tmp_path),
-        os.openpty(),
-    )
-    environment = handoff.environment(
-        TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=fleet.system.redis_url
-    )
-    process = subprocess.Popen(
-        handoff.command("watch", job.job_id),
-        stdin=command_end,
-        stdout=command_end,
-        stderr=command_end,
-        env=environment,
-    )
-    os.close(command_end)
-    try:
-        screen = read_until(test_end, "waits for a")
+    job = slow_job(fleet, "on-a-terminal")
+    environment = {"COLUMNS": "140", "LINES": "50", "HANDOFF_REDIS_URL": fleet.system.redis_url}
+    with Handoff(tmp_path).on_a_terminal("watch", job.job_id, TERM="xterm", **environment) as (
+        process,
+        terminal,
+    ):
+        screen = read_until(terminal, "waits for a")
         assert f"{job.job_id}  running" in screen
         assert "of 200 turns" in screen
-        assert "turn 1  thinking" in read_until(test_end, "thinking")
+        assert "turn 1  thinking" in read_until(terminal, "thinking")
         job.wait_for_end()
-        read_until(test_end, "So it is.")
+        read_until(terminal, "So it is.")
         assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(test_end)
 
 
 def event_lines(output: str) -> list[str]:
