@@ -10,7 +10,7 @@ from handoff_queue.supervisor.assembly import make_supervisor_app
 GIVEN_UP_AFTER_S = 2.0
 """Seconds after which the supervisor repeats a try, instead of `WEBHOOK_GIVEN_UP_AFTER_S`."""
 
-lifecycle = import_module("handoff_queue.supervisor.lifecycle.job_end")
-assert lifecycle.WEBHOOK_GIVEN_UP_AFTER_S > GIVEN_UP_AFTER_S
-lifecycle.WEBHOOK_GIVEN_UP_AFTER_S = GIVEN_UP_AFTER_S
+job_end = vars(import_module("handoff_queue.supervisor.lifecycle.job_end"))
+assert job_end["WEBHOOK_GIVEN_UP_AFTER_S"] > GIVEN_UP_AFTER_S
+job_end["WEBHOOK_GIVEN_UP_AFTER_S"] = GIVEN_UP_AFTER_S
 app = make_supervisor_app(load_settings())
