@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.installs import Environment, build_wheel, newest
+from benchmarks.installs import Environment, newest
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis, find_server
 from tests.running_system import DOCUMENTS
@@ -57,14 +57,14 @@ class Project:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     folder = tmp_path_factory.mktemp("project")
     for name in PROJECT_PACKAGES:
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("OWNER = 'the project'\n")
     (folder / "program.py").write_text(PROGRAM)
     build_folder = tmp_path_factory.mktemp("built")
-    environment = newest(build_folder / "environment", build_wheel(build_folder), "all")
+    environment = newest(build_folder / "environment", wheel, "all")
     variables = {
         "PATH": f"{find_server().parent}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder),

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from benchmarks.installs import ROOT, Environment, build_wheel, newest, oldest
+from benchmarks.installs import ROOT, Environment, newest, oldest
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from tests.doubles.tls_proxy import a_certificate
 from tests.running_system import DOCUMENTS, RunningSystem, running_system
@@ -68,10 +68,9 @@ def wrong(jobs: Client, later: AsyncClient, request: Request, job_id: JobId) -> 
 
 
 @pytest.fixture(scope="module")
-def installs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Environment]:
+def installs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Environment]:
     """Return environments with only the client's install, by the end of the supported versions."""
     folder = tmp_path_factory.mktemp("installs")
-    wheel = build_wheel(folder)
     with ThreadPoolExecutor() as threads:
         old = threads.submit(oldest, folder / "oldest", wheel)
         new = threads.submit(newest, folder / "newest", wheel)
