@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-LEASE_S = 2.0
+LEASE_S = 3.0
 SILENCE_S = 2.5 * LEASE_S
 
 
