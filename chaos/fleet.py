@@ -144,18 +144,26 @@ class Member:
 
 @contextmanager
 def running_fleet(
-    folder: Path, size: Size, model_url: str, members: Sequence[Member]
+    folder: Path,
+    size: Size,
+    model_url: str,
+    members: Sequence[Member],
+    fork_server: ForkServer | None = None,
 ) -> Iterator[Fleet]:
     """Run a fleet that is ready when the block begins, and that is killed after the block.
+
+    Args:
+        fork_server: a running fork server with our modules; None: start one for this fleet.
 
     Raises:
         UserError: a process does not start.
     """
     with ExitStack() as parts:
-        # a fork replaces a killed process in half a second
-        fork_server = celery_fork_server(COMMANDS)
-        if fork_server is not None:
-            parts.enter_context(fork_server)
+        if fork_server is None:
+            # a fork replaces a killed process in half a second
+            fork_server = celery_fork_server(COMMANDS)
+            if fork_server is not None:
+                parts.enter_context(fork_server)
         processes = parts.enter_context(Processes(folder, fork_server))
         url = PrivateRedis(processes, folder, is_killed_on_purpose=True).start()
         _start(processes, folder, environment_of(folder, url, size, model_url), members)

@@ -20,6 +20,7 @@ from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Progress, Stage, stage
 
 if TYPE_CHECKING:
     from handoff_queue.chaos.plan import PlannedJob
+    from handoff_queue.shared.local.fork_server import ForkServer
 
 ALONE = 5
 """Number of jobs that are struck once each, after the other jobs have ended."""
@@ -42,13 +43,15 @@ class Options:
     size: Size = field(default_factory=Size)
     draw: Draw | None = None
     """Kinds of jobs to draw from; None: all kinds that the system supports."""
+    fork_server: ForkServer | None = None
+    """A running fork server for the processes; None: the run starts one."""
 
 
 def run(options: Options, tell: Progress, kind: Kind[System] = OURS) -> RunRecords:
     """Run the requested number of jobs under a killer until it has killed often enough. Then
     strike further jobs once each.
     """
-    with stage(kind, options.size) as bed:
+    with stage(kind, options.size, options.fork_server) as bed:
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
         killer = Killer(bed.fleet, order_of(options.seed), bed.system.frozen_at)
         draw = options.draw or kind.draw
@@ -123,7 +126,7 @@ def _hunt(bed: Stage[System], killer: Killer, options: Options, tell: Progress, 
 
 def try_failpoints(options: Options, tell: Progress) -> RunRecords:
     """Try every failpoint in every kind of process that has it, while jobs run."""
-    with stage(OURS, options.size) as bed:
+    with stage(OURS, options.size, options.fork_server) as bed:
         return try_cases(
             Trial(bed, options.seed, tell, options.draw or OURS.draw, here=bed), cases()
         )

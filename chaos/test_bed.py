@@ -18,6 +18,7 @@ from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.chaos.strikes import Strike, with_outages
 from handoff_queue.chaos.system import Kind, Made_co
 from handoff_queue.chaos.unwanted_calls import SeenClaim
+from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError, UserError
@@ -180,12 +181,18 @@ class Stage(Generic[Made_co]):
 
 
 @contextmanager
-def stage(kind: Kind[Made_co], size: Size) -> Iterator[Stage[Made_co]]:
-    """Start a model, a fleet and a system in a private folder, which is removed after the block."""
+def stage(
+    kind: Kind[Made_co], size: Size, fork_server: ForkServer | None = None
+) -> Iterator[Stage[Made_co]]:
+    """Start a model, a fleet and a system in a private folder, which is removed after the block.
+
+    Args:
+        fork_server: see `running_fleet`.
+    """
     with (
         RunDirectory() as folder,
         Model() as model,
-        running_fleet(folder.path, size, model.url, kind.members(size)) as fleet,
+        running_fleet(folder.path, size, model.url, kind.members(size), fork_server) as fleet,
     ):
         system = kind.make(fleet)
         try:

@@ -14,6 +14,7 @@ from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.run import Options, run, try_cases
 from handoff_queue.chaos.system import Kind, System
 from handoff_queue.chaos.test_bed import Progress, stage
+from handoff_queue.shared.local.fork_server import ForkServer
 
 PLAIN_CELERY, HANDOFF = "plain Celery", "handoff"
 
@@ -49,7 +50,7 @@ def try_failpoints(
 ) -> RunRecords:
     """Try the failpoints of the project in plain Celery, as far as it has them, with these actions."""
     wanted = [case for case in cases() if case.action in actions]
-    with stage(PLAIN, options.size) as bed:
+    with stage(PLAIN, options.size, options.fork_server) as bed:
         present, absent = _cases_of(bed.system, wanted)
         records = try_cases(Trial(bed, options.seed, tell, PLAIN.draw), present)
     names = sorted({case.point.rpartition(".")[0] for case in absent})
@@ -70,7 +71,13 @@ def _cases_of(system: System, wanted: Collection[Case]) -> tuple[list[Case], lis
     return list(present), absent
 
 
-def try_gaps(kind: Kind[System], tell: Progress) -> dict[gaps.Gap, gaps.Outcome]:
-    """Try the five gaps of chords in one system."""
-    with stage(kind, Size()) as bed:
+def try_gaps(
+    kind: Kind[System], tell: Progress, fork_server: ForkServer | None = None
+) -> dict[gaps.Gap, gaps.Outcome]:
+    """Try the five gaps of chords in one system.
+
+    Args:
+        fork_server: a running fork server for the processes; None: the run starts one.
+    """
+    with stage(kind, Size(), fork_server) as bed:
         return gaps.try_gaps(bed, tell)

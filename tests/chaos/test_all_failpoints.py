@@ -10,6 +10,7 @@ import pytest
 
 from handoff_queue.chaos.report import broken_of, table_of
 from handoff_queue.chaos.run import Options, try_failpoints
+from handoff_queue.shared.local.fork_server import ForkServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
@@ -20,9 +21,9 @@ def discard_line(_line: str) -> None:
     """Discard a line of progress."""
 
 
-def test_no_failpoint_breaks_a_promise() -> None:
+def test_no_failpoint_breaks_a_promise(fork_server: ForkServer | None) -> None:
     seed = SEED
 
-    records = try_failpoints(Options(seed), discard_line)
+    records = try_failpoints(Options(seed, fork_server=fork_server), discard_line)
 
     assert broken_of(records) == [], f"seed {seed}\n{table_of(records)}"

@@ -9,29 +9,25 @@ import pytest
 
 from benchmarks.celery_control.gaps import OURS_WITH_GAPS, PLAIN_WITH_GAPS, Gap
 from benchmarks.celery_control.run import try_failpoints, try_gaps
-from benchmarks.celery_control.system import ROOT
 from handoff_queue.chaos.failpoint_cases import Action
 from handoff_queue.chaos.report import broken_of, table_of
 from handoff_queue.chaos.run import Options
+from handoff_queue.shared.local.fork_server import ForkServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 SEED = 20_261_122
 
 
-@pytest.fixture(autouse=True)
-def _importable_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the processes of the control import `benchmarks`."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-
-
 def discard_line(_line: str) -> None:
     """Discard a line of progress."""
 
 
-def test_plain_chords_repeat_calls_after_lost_answers() -> None:
+def test_plain_chords_repeat_calls_after_lost_answers(
+    fork_server: ForkServer | None,
+) -> None:
     # Without kills: a handoff that a kill loses cannot finish twice.
-    records = try_failpoints(Options(SEED), discard_line, [Action.DROP])
+    records = try_failpoints(Options(SEED, fork_server=fork_server), discard_line, [Action.DROP])
 
     assert not records.not_reached, table_of(records)
     assert {"handoffs with two results", "calls repeated that were not in flight"} <= set(
@@ -39,19 +35,19 @@ def test_plain_chords_repeat_calls_after_lost_answers() -> None:
     ), table_of(records)
 
 
-def test_a_job_ends_in_every_gap_of_chords() -> None:
-    outcomes = try_gaps(OURS_WITH_GAPS, discard_line)
+def test_a_job_ends_in_every_gap_of_chords(fork_server: ForkServer | None) -> None:
+    outcomes = try_gaps(OURS_WITH_GAPS, discard_line, fork_server)
 
     assert all(
         outcome.calm and outcome.was_hit and outcome.ended for outcome in outcomes.values()
     ), outcomes
 
 
-def test_plain_chords_are_stuck_in_every_gap() -> None:
+def test_plain_chords_are_stuck_in_every_gap(fork_server: ForkServer | None) -> None:
     stuck = set[Gap]()
     # The redelivery of Celery may save a chord in one try, so each gap gets nine tries.
     for _ in range(9):
-        outcomes = try_gaps(PLAIN_WITH_GAPS, discard_line)
+        outcomes = try_gaps(PLAIN_WITH_GAPS, discard_line, fork_server)
         assert all(outcome.calm for outcome in outcomes.values()), outcomes
         stuck |= {gap for gap, outcome in outcomes.items() if outcome.was_hit and not outcome.ended}
         if stuck == set(Gap):

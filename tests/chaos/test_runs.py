@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
 from handoff_queue.chaos.job_generator import EVERYTHING
 from handoff_queue.chaos.report import broken_of, table_of
 from handoff_queue.chaos.run import Options, run
+from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.job_options import Mode
+from tests import forked_processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
@@ -27,22 +30,13 @@ def discard_line(_line: str) -> None:
     """Discard a line of progress."""
 
 
-def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "handoff_queue.supervisor.cli.main",
-        "chaos",
-        "--jobs",
-        str(ALL_SHAPES),
-        "--kills",
-        "0",
-        "--seed",
-        str(SEED),
-        "--json",
-    ]
+def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json(
+    tmp_path: Path, fork_server: ForkServer | None
+) -> None:
+    command = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", "chaos"]
+    options = ["--jobs", str(ALL_SHAPES), "--kills", "0", "--seed", str(SEED), "--json"]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = forked_processes.run([*command, *options], os.environ, tmp_path, "", 300, fork_server)
 
     report = json.loads(done.stdout)
     assert (report["seed"], report["jobs"], report["kept"]) == (
@@ -56,10 +50,10 @@ def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json() 
     assert report["child_jobs"] >= 4
 
 
-def test_random_kills_break_no_promise() -> None:
+def test_random_kills_break_no_promise(fork_server: ForkServer | None) -> None:
     seed = SEED
 
-    records = run(Options(seed, jobs=14, kills=14, alone=2), discard_line)
+    records = run(Options(seed, jobs=14, kills=14, alone=2, fork_server=fork_server), discard_line)
 
     assert broken_of(records) == [], f"seed {seed}\n{table_of(records)}"
     assert records.stored_at, "the run sees replies in the store while their handoffs run"
