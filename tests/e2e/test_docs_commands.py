@@ -2,6 +2,8 @@
 
 A new sample is run without a change here. Equal commands run once. Ids in a sample stand for jobs
 and dead letters in the state that the command needs, and addresses for servers of this test.
+
+A `handoff` command that starts no process runs in the test process.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from tests.docs.pages import ROOT
 from tests.docs.prepared_jobs import PreparedJobs
 from tests.docs.sample_files import JOBS, write_sample_files
 from tests.docs.samples import Sample, TypedCommand, calls, samples, typed_commands
-from tests.e2e.commands import Handoff, interrupt
+from tests.e2e.commands import Handoff, HandoffInProcess, interrupt
 from tests.e2e.test_docs_samples import TRANSCRIPTS, generalized
 from tests.running_system import SUPERVISOR, RunningSystem, model_environment, running_system
 from tests.waiting import wait_until
@@ -140,6 +142,8 @@ class Reader:
     prepared: PreparedJobs
     model: MessagesServer
     """The model of private runs, which name their own specialists."""
+    capture: pytest.CaptureFixture[str] | None = None
+    """The fixture `capfd` of the test that reads the output."""
     evaluation: str = "eval-of-this-test"
     """The name that the last `handoff eval` printed, or a new name."""
 
@@ -164,7 +168,8 @@ class Reader:
         if program == "handoff":
             if arguments[:2] == ["cancel", "--all"]:
                 arguments.append("--yes")  # a reader confirms it on a terminal
-            done = Handoff(self.folder).run(*arguments, stdin=stdin, **variables)  # type: ignore[arg-type]
+            handoff = self.handoff(arguments, variables)
+            done = handoff.run(*arguments, stdin=stdin, **variables)  # type: ignore[arg-type]
             if name := re.search(r"^(\S+): it costs", done.stderr, re.MULTILINE):
                 self.evaluation = name[1]
             return done
@@ -179,6 +184,16 @@ class Reader:
             text=True,
             check=False,
         )
+
+    def handoff(self, arguments: Sequence[str], variables: dict[str, str]) -> Handoff:
+        """Return the command, in the test process unless it starts a process: a private system or
+        the process that loads the user's own files.
+        """
+        is_private = "HANDOFF_REDIS_URL" not in variables
+        if is_private or not {"--specialists", "--tools"}.isdisjoint(arguments):
+            return Handoff(self.folder)
+        assert self.capture is not None
+        return HandoffInProcess(self.folder, capture=self.capture)
 
     def run_until_ready(
         self, words: Sequence[str], variables: dict[str, str]
@@ -260,8 +275,14 @@ def clerk(request: Json) -> Reply:
     return result_reply({"summary": "Both are open.", "orders": []})
 
 
+@pytest.fixture
+def reader(module_reader: Reader, capfd: pytest.CaptureFixture[str]) -> Reader:
+    module_reader.capture = capfd
+    return module_reader
+
+
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+def module_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """A reader in front of a system with a worker for all specialists."""
     folder = tmp_path_factory.mktemp("docs")
     write_sample_files(folder)

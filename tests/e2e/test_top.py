@@ -44,8 +44,15 @@ def test_stats_counts_running_and_waiting_work(fleet: Fleet, tmp_path: Path) -> 
 
 def test_in_top_a_digit_opens_a_job_escape_returns_and_q_ends(fleet: Fleet, tmp_path: Path) -> None:
     job_id, held = fleet.occupy("looked-at")
-    environment = {"COLUMNS": "140", "LINES": "50", "HANDOFF_REDIS_URL": fleet.system.redis_url}
-    with Handoff(tmp_path).on_a_terminal("top", "--every", "0.2", TERM="xterm", **environment) as (
+    with Handoff(tmp_path).on_a_terminal(
+        "top",
+        "--every",
+        "0.2",
+        TERM="xterm",
+        COLUMNS="140",
+        LINES="50",
+        HANDOFF_REDIS_URL=fleet.system.redis_url,
+    ) as (
         process,
         terminal,
     ):

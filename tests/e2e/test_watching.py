@@ -159,8 +159,14 @@ def test_a_terminal_shows_the_tree_live_with_the_cause_of_each_wait(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     job = slow_job(fleet, "on-a-terminal")
-    environment = {"COLUMNS": "140", "LINES": "50", "HANDOFF_REDIS_URL": fleet.system.redis_url}
-    with Handoff(tmp_path).on_a_terminal("watch", job.job_id, TERM="xterm", **environment) as (
+    with Handoff(tmp_path).on_a_terminal(
+        "watch",
+        job.job_id,
+        TERM="xterm",
+        COLUMNS="140",
+        LINES="50",
+        HANDOFF_REDIS_URL=fleet.system.redis_url,
+    ) as (
         process,
         terminal,
     ):
