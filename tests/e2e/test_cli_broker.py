@@ -33,11 +33,6 @@ time.
 """
 
 
-@pytest.fixture
-def handoff(tmp_path: Path) -> Handoff:
-    return Handoff(tmp_path)
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -189,8 +184,9 @@ def test_watch_reports_that_redis_is_silent_and_that_it_is_back(
     assert handoff.read("err").count("Redis is back") == 1
 
 
-def test_a_waiting_command_reports_a_silent_redis(handoff: Handoff, processes: Processes) -> None:
+def test_a_waiting_command_reports_a_silent_redis(tmp_path: Path, processes: Processes) -> None:
     """The commands include `stats`, which an autoscaler calls, and `doctor`."""
+    handoff = Handoff(tmp_path)
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
     commands = (["stats", "--json"], ["list"], ["doctor"])
 
@@ -210,8 +206,9 @@ def test_the_fleet_view_ends_on_request_even_if_redis_is_silent(
     handoff: Handoff, processes: Processes
 ) -> None:
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
-    environment = {"COLUMNS": "140", "LINES": "50", "HANDOFF_REDIS_URL": url}
-    with handoff.on_a_terminal("top", "--every", "0.2", TERM="xterm", **environment) as (
+    with handoff.on_a_terminal(
+        "top", "--every", "0.2", TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=url
+    ) as (
         process,
         terminal,
     ):

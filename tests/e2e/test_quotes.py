@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -16,11 +15,6 @@ from tests.e2e.fleet import Fleet
 
 pytestmark = pytest.mark.slow
 FAILED = 1
-
-
-@pytest.fixture
-def handoff(tmp_path: Path) -> Handoff:
-    return Handoff(tmp_path)
 
 
 def quote(
