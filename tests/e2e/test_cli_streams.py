@@ -62,12 +62,16 @@ def test_a_closed_output_pipe_is_no_error(
 
 
 def exit_code_of(
-    handoff: Handoff, system: RunningSystem, output: int, errors: int, *arguments: str
+    handoff: Handoff, system: RunningSystem | None, output: int, errors: int, *arguments: str
 ) -> int:
-    """Run a command on the shared system with these descriptors, and return its exit code."""
+    """Run a command on the system with these descriptors, and return its exit code.
+
+    `system`: None for a private run.
+    """
+    url = {"HANDOFF_REDIS_URL": system.redis_url} if system else {}
     process = forked_processes.start(
         handoff.command(*arguments),
-        handoff.environment(HANDOFF_REDIS_URL=system.redis_url),
+        handoff.environment(**url),
         handoff.folder,
         output,
         errors,
@@ -80,19 +84,6 @@ def exit_code_of(
 
 FULL_DISK = "/dev/full"
 """File whose writes fail with ENOSPC, as on a full disk."""
-
-
-def run_in_shell(
-    handoff: Handoff, redirections: str, *arguments: str, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["sh", "-c", f'exec "$@" {redirections}', "sh", *handoff.command(*arguments)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env=handoff.environment(**environment),
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -116,17 +107,26 @@ def test_a_run_prints_its_answer_although_its_progress_cannot_be_written(
 
 
 def test_a_private_run_with_an_unwritable_answer_is_kept_and_continues_without_a_stderr(
-    handoff: Handoff,
+    handoff: Handoff, full_disk: int
 ) -> None:
-    completed = run_in_shell(handoff, f">{FULL_DISK}", "run", REQUEST, "--docs", str(DOCUMENTS))
-    line = completed.stderr.splitlines()[-1]
+    arguments = ("run", REQUEST, "--docs", str(DOCUMENTS))
+    with (handoff.folder / "err").open("wb") as errors:
+        exit_code = exit_code_of(handoff, None, full_disk, errors.fileno(), *arguments)
+    line = handoff.read("err").splitlines()[-1]
     (saved_run,) = (handoff.folder / "cache" / "interrupted").iterdir()
 
-    assert completed.returncode == 1
+    assert exit_code == 1
     assert line.startswith("handoff: cannot write to standard output: No space left on device")
     assert f"`handoff retry {saved_run.name}`" in line
 
-    resumed = run_in_shell(handoff, "2>&-", "retry", saved_run.name)
+    resumed = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *handoff.command("retry", saved_run.name)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=handoff.environment(),
+        check=False,
+    )
 
     assert resumed.returncode == 0
     assert "Qdrant" in resumed.stdout
@@ -165,8 +165,9 @@ def test_a_file_of_jobs_is_enqueued_completely_even_if_no_id_can_be_written(
 
 def closed_streams_worker(handoff: Handoff, url: str, _full_disk: int) -> Process:
     """Start the command `handoff worker` without a stdout and a stderr."""
+    command = Handoff(handoff.folder, is_cold=True).command("worker", "researcher")
     return subprocess.Popen(
-        ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *handoff.command("worker", "researcher")],
+        ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *command],
         stdin=subprocess.DEVNULL,
         env=handoff.environment(HANDOFF_REDIS_URL=url),
     )
