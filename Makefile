@@ -36,7 +36,7 @@ check: .venv/.ready-to-develop ## Check style, types and import rules, and run t
 
 docs: .venv/.ready-to-develop ## Build the documentation as a site in build/site, and check its links
 	$(BIN)/python -m docs.generator
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "build/site/index.html"
 
 explore: .venv/.ready-to-develop ## Run the property tests with new random cases: make explore SEED=7

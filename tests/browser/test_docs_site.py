@@ -22,7 +22,8 @@ return [...document.querySelectorAll('pre.mermaid, div.mermaid')].map(
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    build_site(folder)
+    exit_code, output = build_site(folder)
+    assert exit_code == 0, output
     return folder
 
 

@@ -66,14 +66,20 @@ def spans(text: str) -> list[str]:
     return [*re.findall(r"`([^`\n]+)`", _FENCED.sub("", text)), *typed]
 
 
-def build_site(folder: Path) -> None:
-    """Build the site in a folder. Fails with the output of MkDocs if there is a warning."""
+def build_site(folder: Path, config: Path = ROOT / "mkdocs.yml") -> tuple[int, str]:
+    """Build a site in a folder with the command of `make docs`. Return the exit code and the
+    output of MkDocs.
+    """
+    command = re.search(r"/mkdocs (build.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert command
+    place = ["--config-file", str(config), "--site-dir", str(folder)]
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)],
+        [sys.executable, "-m", "mkdocs", *command[1].split(), *place],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    return done.returncode, done.stdout

@@ -13,6 +13,13 @@ from tests.docs.pages import ROOT, build_site
 
 LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 """The elements by which a page loads a file, and the attribute that names it."""
+OUTSIDE = [
+    *sorted(ROOT.glob("*.md")),
+    *(ROOT / folder / "RESULTS.md" for folder in ("benchmarks", "chaos")),
+    *(ROOT / "tests" / folder / "README.md" for folder in ("golden", "oracle")),
+    ROOT / "examples" / "README.md",
+]
+"""Pages that are not on the site."""
 ELSEWHERE = re.compile(r"(?:https?:)?//")
 
 
@@ -32,7 +39,8 @@ class Loads(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    build_site(folder)
+    exit_code, output = build_site(folder)
+    assert exit_code == 0, output
     return folder
 
 
@@ -54,6 +62,38 @@ def test_a_page_loads_nothing_from_another_server(site: Path) -> None:
         remote += re.findall(r"url\([\"']?(?:https?:)?//[^)]*", path.read_text())
 
     assert remote == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("link", "problem"),
+    [
+        ("page.md#here", ""),
+        ("gone.md", "a link 'gone.md', but the target is not found"),
+        ("page.md#gone", "does not contain an anchor '#gone'"),
+        ("#gone", "there is no such anchor"),
+    ],
+    ids=["a good link", "a broken link", "a broken anchor", "a broken anchor of the same page"],
+)
+def test_the_build_fails_only_if_a_link_or_an_anchor_is_broken(
+    tmp_path: Path, link: str, problem: str
+) -> None:
+    """The site has the settings of `mkdocs.yml`, but only two pages and no theme."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "index.md").write_text(f"# Index\n\n[A link]({link}) and a [page](page.md).\n")
+    (docs / "page.md").write_text("# Page\n\n## Here\n")
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\ntheme: {{name: null, custom_dir: .}}\n"
+        "plugins: []\nhooks: []\nextra_javascript: []\nnav: [index.md, page.md]\n"
+    )
+    (tmp_path / "main.html").write_text("{{ page.content }}")
+
+    exit_code, output = build_site(tmp_path / "site", config)
+
+    assert exit_code == bool(problem), output
+    assert problem in output
 
 
 def test_a_folder_in_the_navigation_stands_for_its_pages() -> None:
@@ -104,17 +144,37 @@ def anchors(page: Path) -> set[str]:
     return {heading.strip().replace(" ", "-") for heading in plain}
 
 
-@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])
-def test_an_anchor_in_a_page_outside_of_docs_exists(name: str) -> None:
-    """MkDocs checks the pages of the site."""
-    missing = [
-        target
-        for _, target in LINK.findall((ROOT / name).read_text())
-        if "#" in target and "://" not in target
-        if target.partition("#")[2] not in anchors(ROOT / target.partition("#")[0])
-    ]
+def broken_links(page: Path, links: list[tuple[str, str]]) -> list[str]:
+    """Return the links of a page whose file or heading does not exist."""
+    broken = []
+    for _, target in links:
+        name, _, anchor = target.partition("#")
+        path = page.parent / name if name else page
+        is_remote = "://" in target or target.startswith("mailto:")
+        if not is_remote and (not path.exists() or (anchor and anchor not in anchors(path))):
+            broken.append(f"{page.relative_to(ROOT)}: {target}")
+    return broken
 
-    assert missing == []
+
+@pytest.mark.parametrize("page", OUTSIDE, ids=[str(page.relative_to(ROOT)) for page in OUTSIDE])
+def test_the_links_of_a_page_outside_of_docs_lead_somewhere(page: Path) -> None:
+    """MkDocs checks the pages of the site."""
+    assert broken_links(page, LINK.findall(page.read_text())) == []
+
+
+def test_the_links_of_the_site_to_files_outside_of_docs_lead_somewhere() -> None:
+    """MkDocs does not see these links, because the site shows only their text."""
+    broken = []
+    for page in sorted(DOCS.rglob("*.md")):
+        links = [link for link in LINK.findall(page.read_text()) if link[1].startswith("../")]
+        broken += broken_links(page, links)
+
+    assert broken == []
+
+
+@pytest.mark.parametrize("target", ["gone.md", "README.md#gone", "#gone", "docs/gone.md#links"])
+def test_a_broken_link_of_a_page_outside_of_docs_is_found(target: str) -> None:
+    assert broken_links(ROOT / "README.md", [("a link", target)]) == [f"README.md: {target}"]
 
 
 def test_the_readme_has_at_most_150_lines() -> None:
