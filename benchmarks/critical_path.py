@@ -13,6 +13,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -20,6 +21,7 @@ from statistics import median
 from benchmarks.fleets import SLOTS, Part, environment_of, fleet, private_redis
 from benchmarks.ours_jobs import Ours
 from benchmarks.uneven_model import CALL_S, Dag, dag_of
+from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.plan import Synthesis
 
 PARTS = (
@@ -41,22 +43,36 @@ class Walked:
 
 
 def walked(
-    folder: Path, numbers: Sequence[int], shortest_s: float, longest_s: float
+    folder: Path,
+    numbers: Sequence[int],
+    shortest_s: float,
+    longest_s: float,
+    *,
+    at_once: int = 1,
+    fork_server: ForkServer | None = None,
 ) -> Iterator[Walked]:
-    """Run the jobs one after the other, on separate processes."""
+    """Run the jobs on separate processes, by default one after the other.
+
+    Args:
+        fork_server: see `fleets.fleet`.
+    """
     with private_redis(folder / "redis") as (url, _):
         environment = {
             **environment_of(url, 0.0, Synthesis.RECONCILE),
             CALL_S: f"{shortest_s} {longest_s}",
         }
-        with fleet(folder / "fleet", environment, PARTS):
+        with fleet(folder / "fleet", environment, PARTS, fork_server=fork_server):
             ours = Ours(url)
             ours.wait_for_workers()
             ours.run_one(dag_of(0, shortest_s, longest_s).request)
-            for number in numbers:
+
+            def walk(number: int) -> Walked:
                 dag, began = dag_of(number, shortest_s, longest_s), time.perf_counter()
                 ours.run_one(dag.request)
-                yield Walked(dag, time.perf_counter() - began)
+                return Walked(dag, time.perf_counter() - began)
+
+            with ThreadPoolExecutor(at_once) as threads:
+                yield from threads.map(walk, numbers)
             ours.close()
 
 

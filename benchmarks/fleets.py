@@ -15,6 +15,7 @@ from benchmarks.driver import Driver
 from benchmarks.instant_model import DELAY, SYNTHESIS
 from benchmarks.peers_model import WAY
 from benchmarks.runners import FOLDER
+from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.types.plan import Synthesis
@@ -97,13 +98,15 @@ def fleet(
     parts: Sequence[Part],
     copies: int = 1,
     slots: int = 0,
+    fork_server: ForkServer | None = None,
 ) -> Iterator[dict[str, int]]:
     """Run Celery processes until the block ends. Gives the process ids.
 
     Args:
         slots: slots of each process; 0 means `waiting_slots` of each part.
+        fork_server: a running fork server for the processes; None: they are new processes.
     """
-    with Processes(folder) as processes:
+    with Processes(folder, fork_server) as processes:
         for part in parts:
             for n in range(copies):
                 name = f"{part.name}{n + 1 if copies > 1 else ''}"

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.critical_path import walked
 from benchmarks.table import HEAD
+from tests import forked_processes
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,8 @@ def test_steps_of_random_dags_start_when_their_dependencies_have_ended(tmp_path:
     """The bound is 1.25: a wait for an unneeded call adds a quarter of the critical path, and a
     busy machine adds less.
     """
-    runs = list(walked(tmp_path, range(1, 3), 0.4, 1.2))
+    fork_server = forked_processes.shared_fork_server()
+    runs = list(walked(tmp_path, (8, 15), 0.25, 0.75, at_once=2, fork_server=fork_server))
 
     assert len(runs) == 2
     assert min(run.ratio for run in runs) < 1.25
