@@ -1,6 +1,6 @@
 """A quick stand-in for `python` in a forked command: `-P -m MODULE` is forked too.
 
-A forked `handoff run` starts a fork server, and `handoff up` starts workers. Each of them imports
+A forked `handoff run` starts a fork server, and `handoff up` starts workers. Such a process imports
 for seconds in a new interpreter. The fork server of the tests has imported everything already.
 
 `forked_python.py PYTHON SOCKET ARGUMENT...` asks the test process for its connection to that fork
