@@ -108,6 +108,15 @@ def check_own(settings: Settings) -> None:
         check_app("handoff_queue.workers.app", surroundings_of(settings))
 
 
+def check_cache_folder(settings: Settings) -> None:
+    """Check that this user has a cache folder for the workers, before anything starts.
+
+    Raises:
+        UserError: the user has no home folder. The message names HANDOFF_CACHE_DIR.
+    """
+    _ = settings.cache_folder
+
+
 def specialist_names(settings: Settings) -> list[str]:
     """Return the names of all specialists.
 

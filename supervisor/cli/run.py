@@ -140,7 +140,7 @@ def _private_settings(asked: RequestOptions, options: RunOptions, settings: Sett
     Raises:
         UserError: a specialist, a tool or the model cannot be used.
     """
-    from handoff_queue.supervisor.cli.processes import check_own
+    from handoff_queue.supervisor.cli.processes import check_cache_folder, check_own
 
     changes: dict[str, Any] = {
         "specialists_dirs": (*settings.specialists_dirs, *options.specialists),
@@ -150,6 +150,7 @@ def _private_settings(asked: RequestOptions, options: RunOptions, settings: Sett
     if asked.model == OFFLINE_MODEL:
         changes["offline"] = True
     changed = settings.model_copy(update=changes)
+    check_cache_folder(changed)
     check_own(changed)
     return changed
 

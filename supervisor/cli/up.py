@@ -39,6 +39,7 @@ from handoff_queue.supervisor.cli.errors import FAILED, OK, end_like_ctrl_c
 from handoff_queue.supervisor.cli.flower import flower_command, flower_password
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 from handoff_queue.supervisor.cli.processes import (
+    check_cache_folder,
     check_own,
     check_roles,
     reach_redis,
@@ -92,6 +93,7 @@ def up(
         check_log_ins(filter(None, os.environ.get("FLOWER_BASIC_AUTH", "").split(",")))
     settings = with_own(_without_own_url(load_process_settings(), home), specialists, tools)
     queues = workers_of(worker, specialist_names(settings))
+    check_cache_folder(settings)
     check_own(settings)
     if settings.redis_url is not None:
         reach_redis(settings)  # otherwise the processes would wait for Redis without a message

@@ -1,8 +1,8 @@
-"""Two supervisors and three workers with one slot each, in separate processes."""
+"""Supervisors and three workers with one slot each, in separate processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +18,14 @@ WEBHOOK_SECRET = "whsec-canary-51f0b2"
 
 
 @contextmanager
-def start_fleet(folder: Path, *, is_cold: bool = False) -> Iterator[Fleet]:
+def start_fleet(
+    folder: Path, *, is_cold: bool = False, supervisors: Sequence[str] = ("s1", "s2")
+) -> Iterator[Fleet]:
     """Start the fleet, and yield it when it is ready.
 
-    `is_cold`: start every process in a new interpreter, as a Celery user does.
+    Args:
+        is_cold: start every process in a new interpreter, as a Celery user does.
+        supervisors: names of the supervisor processes.
     """
     script = Script()
     with MessagesServer(script) as server:
@@ -33,7 +37,7 @@ def start_fleet(folder: Path, *, is_cold: bool = False) -> Iterator[Fleet]:
         with running_system(
             folder, (), model_environment(server, **SHORT_LEASES, **settings), is_cold=is_cold
         ) as system:
-            workers = [(name, SUPERVISOR, "4") for name in ("s1", "s2")] + [
+            workers = [(name, SUPERVISOR, "4") for name in supervisors] + [
                 (name, ALL_SPECIALISTS, "1") for name in ("w1", "w2", "w3")
             ]
             for name, (_, app, queues), slots in workers:

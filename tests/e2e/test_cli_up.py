@@ -65,7 +65,7 @@ def pids_of(handoff: Handoff, text: str) -> list[int]:
 
 @dataclass(frozen=True)
 class FirstStart:
-    """What was seen of the first `handoff up` of a home folder, until its end by Ctrl-C."""
+    """Output and results of the first `handoff up` in a home folder, until its end by Ctrl-C."""
 
     home: Handoff
     taken: RedisAccess
@@ -156,7 +156,7 @@ def system(second_start: SecondStart) -> SecondStart:
 
 
 def test_up_serves_other_terminals_until_ctrl_c(first_start: FirstStart) -> None:
-    """The folder has packages named `shared` and `workers`, which hide none of ours."""
+    """The folder has packages named `shared` and `workers`, which do not hide our packages."""
     workers = {
         specialist["name"]: len(specialist["workers"]) for specialist in first_start.specialists
     }

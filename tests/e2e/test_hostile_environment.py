@@ -267,7 +267,7 @@ def test_flower_ignores_a_service_called_flower(tmp_path: Path) -> None:
 
 
 def test_an_invalid_flower_variable_is_named_in_one_line(tmp_path: Path) -> None:
-    completed = Handoff(tmp_path, is_cold=True).run(
+    completed = Handoff(tmp_path).run(
         "up", "--flower", FLOWER_MAX_TASKS="many secrets", timeout_s=90
     )
 

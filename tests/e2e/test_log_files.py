@@ -100,35 +100,19 @@ def test_a_worker_in_the_foreground_logs_to_the_file(
     assert READY not in text_of(tmp_path / "err")
 
 
-def test_a_detached_supervisor_logs_to_the_file(tmp_path: Path, redis_url: str) -> None:
-    log, pid_file = tmp_path / "supervisor.log", tmp_path / "supervisor.pid"
-    with process_of(pid_file):
-        run(
-            *(tmp_path, redis_url, "-A", "handoff_queue.supervisor.app", "worker", "-l", "INFO"),
-            *("-Q", "supervisor", "--detach", "--logfile", str(log), "--pidfile", str(pid_file)),
-        )
-
-        wait_until(lambda: READY in text_of(log), timeout_s=90, expected=f"{READY} in the log")
-
-
-def test_each_detached_worker_of_celery_multi_logs_to_its_own_file(
+def test_a_detached_supervisor_and_worker_of_celery_multi_log_to_their_own_files(
     tmp_path: Path, redis_url: str
 ) -> None:
-    nodes = ("first", "second")
+    nodes = {"first": "handoff_queue.supervisor.app", "second": "handoff_queue.workers.app"}
+    apps_and_queues: list[str] = []
+    for node, app in nodes.items():
+        apps_and_queues += [f"-A:{node}", app, f"-Q:{node}", APPS[app]]
     with process_of(tmp_path / "first.pid"), process_of(tmp_path / "second.pid"):
         run(
-            *(
-                tmp_path,
-                redis_url,
-                "multi",
-                "start",
-                *nodes,
-                "-A",
-                "handoff_queue.workers.app",
-                "-l",
-                "INFO",
-            ),
-            *("-Q", "researcher", f"--logfile={tmp_path}/%n.log", f"--pidfile={tmp_path}/%n.pid"),
+            tmp_path,
+            redis_url,
+            *("multi", "start", *nodes, *apps_and_queues, "-l", "INFO"),
+            *(f"--logfile={tmp_path}/%n.log", f"--pidfile={tmp_path}/%n.pid"),
         )
 
         for node in nodes:

@@ -34,7 +34,7 @@ def run(fleet: Fleet, text: str) -> JobResult:
 
 @pytest.fixture(scope="module")
 def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with start_fleet(tmp_path_factory.mktemp("cold"), is_cold=True) as running:
+    with start_fleet(tmp_path_factory.mktemp("cold"), is_cold=True, supervisors=["s1"]) as running:
         yield running
 
 
