@@ -30,8 +30,8 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 ARMED_AT_ONCE = 5
 """Most armed points, without the points of commands."""
-JOBS_AT_ONCE = 8
-CROWD = 24
+JOBS_AT_ONCE = 6
+CROWD = 16
 """Open jobs that use up the role slots of the supervisors: three supervisors have two slots each."""
 OFTEN = 0.3
 """Share of a job's calls that the provider refuses, to test many refusals."""
@@ -42,7 +42,9 @@ STOPPED_LEASES = 1.6
 watchdog's patience.
 """
 NUDGE_EVERY_S = 1.5
-"""Seconds between two processes that are told to end."""
+"""Seconds between two processes of a kind that are told to end."""
+LAST_CALLS = 40
+"""Number of the newest calls among which a call in flight is looked for."""
 STUMBLES_AT = f"script.set_due.{BEFORE}"
 """Point at which a supervisor that continues a job raises an internal error."""
 
@@ -77,7 +79,8 @@ class Trial:
     _armed: list[Armed] = field(default_factory=list)
     _jobs: Iterator[PlannedJob] = field(init=False)
     _dice: random.Random = field(init=False)
-    _nudged_at: float = 0.0
+    _nudged_at: dict[str, float] = field(default_factory=dict)
+    """Time at which a process of each kind was last told to end. Seconds of a monotonic clock."""
     _stops: Stops = field(init=False)
     _next_job: PlannedJob | None = None
 
@@ -91,7 +94,7 @@ class Trial:
         while waiting or self._armed or self._stops.targets:
             if len(self.bed.open) < (CROWD if self._needs(Trigger.CROWD) else JOBS_AT_ONCE):
                 self._submit()
-            if case := self._next(waiting):
+            while case := self._next(waiting):
                 waiting.remove(case)
                 self._arm(case)
             self._nudge()
@@ -213,22 +216,31 @@ class Trial:
 
     def _nudge(self) -> None:
         """Do what makes processes reach the armed points, if jobs alone do not."""
-        triggers: dict[Trigger, str] = {}
-        for armed in self._armed:
-            triggers[armed.case.trigger] = armed.case.kind
-        if Trigger.LOSE in triggers:
+        if self._needs(Trigger.LOSE):
             with suppress(StoreError), translated_errors():
                 delete_queue(self.bed.fleet.connection.redis, SUBMISSIONS_QUEUE)
-        if Trigger.END in triggers and time.monotonic() - self._nudged_at > NUDGE_EVERY_S:
-            self._nudged_at = time.monotonic()
-            name = self._dice.choice([*sorted(self.bed.fleet.ready(triggers[Trigger.END])), ""])
-            if name and self.bed.fleet.signal(name, signal.SIGTERM):
-                self.strikes.append(Strike(Fault.END, name, time.time()))
-        if Trigger.UNREAD in triggers:
-            make_unreadable(
-                self._here, to="" if triggers[Trigger.UNREAD] == WORKER else SUPERVISOR_QUEUE
-            )
-        self._stumble(is_needed=Trigger.STUMBLE in triggers)
+        for armed in self._armed:
+            if armed.case.trigger is Trigger.END:
+                self._end_one(armed.case.kind)
+            if armed.case.trigger is Trigger.UNREAD:
+                make_unreadable(
+                    self._here, to="" if armed.case.kind == WORKER else SUPERVISOR_QUEUE
+                )
+        self._stumble(is_needed=self._needs(Trigger.STUMBLE))
+
+    def _end_one(self, kind: str) -> None:
+        """Tell a process of this kind to end. Take a process with a call in flight, because
+        most points of an end are on the way of a running handoff.
+        """
+        now = time.monotonic()
+        callers = {call.process for call in self.bed.model.calls[-LAST_CALLS:] if not call.out_at}
+        ready = sorted(callers.intersection(self.bed.fleet.ready(kind)))
+        if not ready or now - self._nudged_at.get(kind, 0.0) < NUDGE_EVERY_S:
+            return
+        self._nudged_at[kind] = now
+        name = self._dice.choice(ready)
+        if self.bed.fleet.signal(name, signal.SIGTERM):
+            self.strikes.append(Strike(Fault.END, name, time.time()))
 
     def _stumble(self, *, is_needed: bool) -> None:
         """Make a supervisor raise an internal error as long as an armed case needs it. Do
@@ -246,11 +258,12 @@ class Trial:
 
 def _exclude_each_other(case: Case, other: Case) -> bool:
     """Return whether two cases cannot be armed at once: they have the same point, or need the
-    same action, or both kill Redis.
+    same action on the same kind of process, or both kill Redis.
     """
-    if (case.kind, case.point) == (other.kind, other.point):
+    if case.kind == other.kind and case.point == other.point:
         return True
-    if case.trigger is other.trigger and not case.trigger.is_met_by_jobs:
+    is_same_action = case.kind == other.kind and case.trigger is other.trigger
+    if is_same_action and not case.trigger.is_met_by_jobs:
         return True
     return case.action is Action.REDIS and other.action is Action.REDIS
 
