@@ -1,4 +1,4 @@
-"""Docstrings, comments and docs are plain English: short sentences without banned phrases."""
+"""Docstrings, comments, docs and prompts are plain English: short sentences without banned phrases."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("shared", "supervisor", "workers", "chaos", "benchmarks", "handoff_queue", "tests")
+PROMPTS = ("supervisor/roles", "workers/specialists")
+"""Folders with the instructions of roles and specialists."""
 MOST_WORDS = 30
 """Longest sentence of a docstring or a comment, in words."""
 
@@ -149,10 +151,12 @@ def files_of(room: str) -> list[Path]:
             *sorted((ROOT / "docs").rglob("*.md")),
             *(ROOT / folder / "RESULTS.md" for folder in ("benchmarks", "chaos")),
         ]
+    if room == "prompts":
+        return [path for folder in PROMPTS for path in sorted((ROOT / folder).glob("*.md"))]
     return sorted((ROOT / room).rglob("*.py"))
 
 
-@pytest.mark.parametrize("room", [*ROOMS, "docs"])
+@pytest.mark.parametrize("room", [*ROOMS, "docs", "prompts"])
 def test_texts_are_plain_english(room: str) -> None:
     problems_found = [problem for path in files_of(room) for problem in problems_in(path)]
 
