@@ -176,7 +176,7 @@ class LazyWorker:
             try:
                 self._announce(served, pool, node, tried)
             except BaseException:  # a worker without announcements gets no work
-                log.exception("announcements stopped; they start again")
+                log.exception("announcements failed, they start again")
                 self._stop.wait(HEEDED_WITHIN_S)
 
     def _announce(
@@ -195,7 +195,7 @@ class LazyWorker:
         )
         store, announced_at = worker.process.store, float("-inf")
         while not self._stop.is_set():
-            _log_errors("pauses not heeded", lambda: self._set_paused(store.pauses.roles()))
+            _log_errors("cannot read the pauses", lambda: self._set_paused(store.pauses.roles()))
             if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - HEEDED_WITHIN_S:
                 announced_at = time.monotonic()
                 announcement = _with_lost_slots(announcement, SLOTS.lost(pool))

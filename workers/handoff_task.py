@@ -81,5 +81,5 @@ def run_handoff(
         try:
             wake(handoff.job_id)
         except Exception:  # the result is stored, and the sweeper will evaluate the job
-            log.exception("supervisor not woken")
+            log.exception("cannot wake the supervisor")
     return outcome

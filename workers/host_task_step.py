@@ -268,7 +268,7 @@ class HostTaskRunner:
                 self.host.send(message)
             except Exception as error:  # noqa: BLE001 - of any broker's client; its text may hold the URL
                 problem = f"{BROKER}: {type(error).__name__}"
-                log.warning("host task not sent", task=message.task, why=type(error).__name__)
+                log.warning("cannot send a host task", task=message.task, why=type(error).__name__)
             else:
                 return ""
         return problem or "the time of the step is over"
@@ -299,7 +299,7 @@ class HostTaskRunner:
         name, text = self._name, json.dumps(value)
         if len(text) > MOST_RESULT_CHARS:
             raise ValueError(
-                f"it has {len(text):,} characters as JSON, at most {MOST_RESULT_CHARS:,} are taken;"
+                f"it has {len(text):,} characters as JSON, at most {MOST_RESULT_CHARS:,} are allowed;"
                 " let the task return an id"
             )
         if value is None:

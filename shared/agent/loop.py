@@ -130,7 +130,7 @@ class Agent:
         except Exception as error:  # noqa: BLE001 - a handoff always has a result; an error's text may hold payload, so the log has its place only
             place = traceback.extract_tb(error.__traceback__)[-1]
             _log.error(
-                "defect in the agent loop",
+                "internal error in the agent loop",
                 error=type(error).__name__,
                 place=f"{Path(place.filename).name}:{place.lineno}",
             )

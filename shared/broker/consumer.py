@@ -116,7 +116,7 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         try:
             payload = message.decode()
         except Exception as error:  # noqa: BLE001 - kombu's decoders raise errors of many types
-            return f"its body is not JSON that kombu reads ({type(error).__name__})"
+            return f"kombu cannot read its body as JSON ({type(error).__name__})"
         if problem := problem_with_arguments(payload):
             return problem
         try:
@@ -135,10 +135,10 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         try:
             is_dead = keep(queue, why, text)
         except StoreError as error:
-            log.warning("dead letter not kept", queue=queue, why=str(error))
+            log.warning("cannot store a dead letter", queue=queue, why=str(error))
             message.reject_log_error(log, self.connection_errors, requeue=True)
             return
-        log.warning("dead letter" if is_dead else "left to another version", queue=queue, why=why)
+        log.warning("dead letter" if is_dead else "kept for another version", queue=queue, why=why)
         message.reject_log_error(log, self.connection_errors)
         self._report_set_aside(message.headers.get("id"), why, is_dead=is_dead)
 
@@ -149,7 +149,7 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         if is_dead:
             kind, outcome = "task-failed", "dead letter"
         else:
-            kind, outcome = "task-retried", "left to another version"
+            kind, outcome = "task-retried", "kept for another version"
         self.event_dispatcher.send(kind, uuid=task_id, exception=f"{outcome}: {why}", traceback="")
 
     def _flush_now(self) -> None:

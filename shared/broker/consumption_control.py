@@ -75,7 +75,10 @@ class ConsumptionControl:
                 if self._resumes_quickly:
                     self._set_read_timeout()
             except Exception:  # the connection is lost; the next connection uses the noted queues
-                log.exception("a queue is left until the next connection", queue=queue)
+                log.exception(
+                    "cannot change the consumption of a queue before the next connection",
+                    queue=queue,
+                )
 
     def _set_read_timeout(self) -> None:
         channel = self._consumer.task_consumer.channel

@@ -66,7 +66,7 @@ def _read_queues() -> list[str]:
     try:
         return queues_of_the_fleet(_store())
     except HandoffError as error:
-        log.warning("queues not read", why=str(error))
+        log.warning("cannot read the queues", why=str(error))
         return []
 
 

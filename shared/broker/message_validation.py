@@ -52,7 +52,7 @@ def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
         value = json.loads(frame.decode())
         why = problem_with(value)
     except (ValueError, RecursionError) as error:
-        why = f"it is not JSON that is read ({type(error).__name__})"
+        why = f"its JSON cannot be read ({type(error).__name__})"
     if why is None:
         message: dict[str, Any] = value
         return message
@@ -64,24 +64,24 @@ def problem_with(value: object) -> str | None:
     the message back later. Return None if it can do both.
     """
     if not isinstance(value, dict):
-        return "a message is a JSON object"
+        return "a message must be a JSON object"
     properties, headers, body = value.get("properties"), value.get("headers"), value.get("body")
     info = None
     if isinstance(properties, dict):
         info = properties.get("delivery_info")
     if not isinstance(properties, dict) or not isinstance(info, dict):
-        return "a message has properties, and delivery_info among them"
+        return "a message must have properties with delivery_info"
     if not isinstance(headers, dict | None) or "compression" in (headers or {}):
-        return "a message has headers, and is not compressed"
+        return "a message must have headers, and must not be compressed"
     if not _are_texts(
         properties.get("delivery_tag"),
         info.get("exchange"),
         info.get("routing_key"),
         is_for(value) or "",
     ):
-        return "a message has a delivery_tag, an exchange and a routing_key, and may name its job"
+        return "a message must have a delivery_tag, an exchange and a routing_key, and may name its job"
     if not isinstance(body, str | None):
-        return "the body of a message is a text"
+        return "the body of a message must be a text"
     return _problem_with_body(body or "", properties.get("body_encoding"))
 
 
@@ -92,9 +92,9 @@ def problem_with_task(
     if UNREADABLE in headers:
         return str(headers[UNREADABLE])
     if (content_type, content_encoding) != ("application/json", "utf-8"):
-        return f"its content type is {_quoted(content_type)} in {_quoted(content_encoding)}, and only application/json in utf-8 is read"
+        return f"its content type is {_quoted(content_type)} in {_quoted(content_encoding)}, and only application/json in utf-8 is allowed"
     if not _are_texts(headers.get("id"), headers.get("task")):
-        return "its headers do not say which task it is for, and its id"
+        return "its headers must name its task and its id"
     wrong = [name for name, kinds in _KINDS.items() if not isinstance(headers.get(name), kinds)]
     wrong += [name for name in _NEVER if headers.get(name) not in _UNSET.get(name, (None,))]
     if wrong:
@@ -130,7 +130,7 @@ def _problem_with_body(body: str, encoding: object) -> str | None:
     if encoding in (None, "", "utf-8"):
         if _are_texts(body):
             return None
-        return "its body holds half of a character"
+        return "its body has half a character (a lone surrogate)"
     if encoding != "base64":
         return f"the encoding of its body is {_quoted(encoding)}"
     try:

@@ -67,7 +67,7 @@ class StoreBackend(RedisBackend):  # type: ignore[misc]
         try:
             publish(self.app, message_in(request.chord))
         except Exception:  # an invalid chord, or an error of the broker's client
-            log.exception("chord's body not sent", group=request.group)
+            log.exception("cannot send the body of a chord", group=request.group)
 
 
 class SentinelStoreBackend(StoreBackend, SentinelBackend):  # type: ignore[misc]
@@ -179,9 +179,7 @@ def register(
             raise
         except BaseException as error:
             log.exception("a task was ended", task=name, error=type(error).__name__)
-            raise Ignore(
-                f"ended by {type(error).__name__}; the sweeper has it run again"
-            ) from error
+            raise Ignore(f"ended by {type(error).__name__}; the sweeper runs it again") from error
 
     # Celery checks the arguments of a message by the signature
     vars(ends)["__signature__"] = inspect.signature(body)
@@ -214,11 +212,13 @@ def run_task(
             ended = attempt(handoff, text)
         except HandoffError as error:
             # the store is unreachable: the lease expires, and the sweeper publishes the handoff again
-            log.warning("handoff left to the sweeper", why=str(error))
+            log.warning("the sweeper publishes this handoff again", why=str(error))
             ended = AttemptOutcome(AttemptEnd.ELSEWHERE, str(error))
         except BaseException as error:
-            log.exception("defect around a handoff")
-            ended = AttemptOutcome(AttemptEnd.ELSEWHERE, f"a defect: {type(error).__name__}")
+            log.exception("internal error outside of the attempt")
+            ended = AttemptOutcome(
+                AttemptEnd.ELSEWHERE, f"an internal error: {type(error).__name__}"
+            )
         return _end(task, ended)
 
 
@@ -232,7 +232,7 @@ def _parsed(store: Store, role: str, text: object) -> AgentHandoff:
     """
     try:
         if not isinstance(text, str):
-            raise MalformedMessage("a handoff is one JSON text")
+            raise MalformedMessage("a handoff must be one JSON text")
         handoff = AgentHandoff.from_json(text)
         if handoff.assigned_to != role:
             raise MalformedMessage(f"a handoff for {handoff.assigned_to} came to {role}")
@@ -244,12 +244,12 @@ def _parsed(store: Store, role: str, text: object) -> AgentHandoff:
                 role, reason, text if isinstance(text, str) else repr(text)[:10_000]
             )
         except StoreError as away:
-            log.exception("dead letter not kept", role=role)
+            log.exception("cannot store a dead letter", role=role)
             raise Reject(str(away), requeue=True) from error
-        log.warning("dead letter" if is_dead else "left to another version", role=role, why=reason)
+        log.warning("dead letter" if is_dead else "kept for another version", role=role, why=reason)
         if is_dead:
             raise TaskFails(f"dead letter: {reason}") from error
-        raise TaskWaits(f"left to another version: {reason}") from error
+        raise TaskWaits(f"kept for another version: {reason}") from error
 
 
 def _end(task: Any, ended: AttemptOutcome) -> str:
@@ -266,10 +266,10 @@ def _end(task: Any, ended: AttemptOutcome) -> str:
             log.info(f"handoff {ended.end}", why=ended.why)
             raise TaskWaits(f"{ended.end}: {ended.why}")
         case AttemptEnd.UNWANTED:
-            log.info("handoff not wanted", why=ended.why)
+            log.info("handoff dropped, because its job does not need it", why=ended.why)
             raise TaskUnwanted(ended.why)
         case AttemptEnd.ELSEWHERE:
-            log.info("handoff left to another delivery", why=ended.why)
+            log.info("handoff skipped, because another delivery runs it", why=ended.why)
             raise Ignore(ended.why)
 
 
@@ -282,7 +282,7 @@ def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
             task.request.id, result.status.value, request=task.request, store_result=False
         )
     except Exception:  # the part is done in the store; the sweeper wakes a job with a silent chord
-        log.exception("a part of a chord did not return")
+        log.exception("cannot count a finished part of a chord")
     if result.failure == result.status:
         why = result.status.value
     else:

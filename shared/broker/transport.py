@@ -211,7 +211,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         except (*self.connection_errors, *self.connection.channel_errors, Empty):
             raise
         except Exception as error:  # noqa: BLE001 - any client of Redis may have sent these bytes
-            log.warning("dropped", why=f"it is not JSON that kombu reads ({type(error).__name__})")
+            log.warning("dropped", why=f"kombu cannot read its JSON ({type(error).__name__})")
             return False
 
     def _brpop_start(self, timeout: float | None = None) -> None:
@@ -337,7 +337,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             )
         except redis_transport.redis.exceptions.TimeoutError as error:
             raise OperationalError(
-                f"Redis has not said in time whether messages are in {queue}"
+                f"Redis did not answer in time whether messages are in {queue}"
             ) from error
 
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:

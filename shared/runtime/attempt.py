@@ -128,7 +128,7 @@ class Attempts:
         except StoreUnavailable as error:
             time.sleep(AWAY_PAUSE_S)
             return AttemptOutcome(
-                AttemptEnd.HANDED_BACK, f"without a store nothing can be begun: {error}"
+                AttemptEnd.HANDED_BACK, f"the worker cannot start a handoff without Redis: {error}"
             )
         return self.run(ready, claim)
 
@@ -262,7 +262,7 @@ class Attempts:
         except UserError as error:
             return failed_result(handoff, f"worker {self.worker} cannot run it: {error}"), _NO_CALL
         except Exception as error:
-            log.exception("defect before a handoff")
+            log.exception("internal error before an attempt")
             return failed_result(
                 handoff, f"an internal error before the run: {type(error).__name__}"
             ), _NO_CALL
@@ -374,7 +374,7 @@ class Attempts:
         except (StoreUnavailable, Interrupted):
             raise
         except Exception as error:
-            log.exception("defect after a handoff")
+            log.exception("internal error after an attempt")
             why = failed_result(handoff, f"an internal error after the run: {type(error).__name__}")
             instead = why.model_copy(
                 update={
@@ -389,5 +389,5 @@ class Attempts:
         except (StoreUnavailable, Interrupted):
             raise
         except Exception:
-            log.exception("defect after a failed handoff")
+            log.exception("internal error after a failed attempt")
             return instead, Consequences()

@@ -78,7 +78,7 @@ class Models:
             return asked or spec.model or default
         if asked and asked != OFFLINE_MODEL:
             raise MissingCredentials(
-                f"{asked} was asked for, and there is no key for it; set ANTHROPIC_API_KEY there"
+                f"{asked} is the model of this step, and this worker has no key for it; set ANTHROPIC_API_KEY for the worker"
             )
         return OFFLINE_MODEL
 

@@ -75,7 +75,7 @@ def _text_of(path: Path) -> str:
     """
     try:
         if path.exists() and not path.is_file():  # a pipe would never end
-            raise InvalidSpecialist(f"{path}: is no regular file; take it out of the folder")
+            raise InvalidSpecialist(f"{path}: is not a regular file; take it out of the folder")
         if path.stat().st_size > MAX_FILE_BYTES:
             raise InvalidSpecialist(
                 f"{path}:1: larger than {MAX_FILE_BYTES:,} bytes; shorten the instructions"

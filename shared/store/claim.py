@@ -159,7 +159,7 @@ class Claim:
             self.heartbeat(str(RateLimitWait("budget")))
             if self.ends_at is not None and self.connection.now() >= self.ends_at:
                 raise LimitReached(
-                    "deadline", "while waiting for budget that others have set aside"
+                    "deadline", "while it waited for budget that other calls have reserved"
                 )
             time.sleep(RESERVE_RETRY_S)
             self._check_drain()
@@ -440,9 +440,9 @@ class Claim:
         if answer == b"ok":
             self.held_at = self._beaten_at
         elif answer == b"lost":
-            self._interrupted = LeaseLost(f"{self.handoff_id}: the lease is gone")
+            self._interrupted = LeaseLost(f"{self.handoff_id}: its lease is lost")
         elif answer == b"dropped":
-            self._interrupted = Cancelled(f"{self.handoff_id}: its job does not want it any more")
+            self._interrupted = Cancelled(f"{self.handoff_id}: its job no longer needs it")
         elif answer == b"paused":
             self._interrupted = Paused(f"{self.handoff_id}: its role is paused")
         elif answer == b"cancelled":

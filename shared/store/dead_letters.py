@@ -149,12 +149,10 @@ class DeadLetters:
         )
         if answer == b"unknown":
             raise UserError(
-                f"the store has no handoff {handoff_id} of {job_id}: no job needs it, so it can only be dropped"
+                f"the store has no handoff {handoff_id} of {job_id}: no job needs it: drop its dead letter"
             )
         if answer == b"over":
-            raise UserError(
-                f"{handoff_id} of {job_id} runs, or has ended: its letter can only be dropped"
-            )
+            raise UserError(f"{handoff_id} of {job_id} runs, or has ended: drop its dead letter")
 
     def newest(self, count: int = KEEP_AT_MOST) -> list[DeadLetter]:
         """Return the readable letters among the newest `count`, the newest first. A letter that

@@ -109,7 +109,7 @@ class Leases:
                 self._reset_watchdog()
                 is_renewed = self._renew() and self._send_heartbeats()
             except BaseException:  # without this thread, the process would lose all its claims
-                log.exception("leases not renewed")
+                log.exception("cannot renew the leases")
         self._connection.close()
 
     def _reset_watchdog(self) -> None:
@@ -137,7 +137,7 @@ class Leases:
             if isinstance(answer, StoreError):
                 all_renewed = False
                 log.warning(
-                    "lease not renewed",
+                    "cannot renew the lease",
                     job_id=claim.job_id,
                     handoff_id=claim.handoff_id,
                     why=str(answer),
@@ -167,5 +167,5 @@ class Leases:
         for answer in answers:
             if isinstance(answer, StoreError):
                 all_sent = False
-                log.warning("heartbeat of an evaluation not sent", why=str(answer))
+                log.warning("cannot send the heartbeat of an evaluation", why=str(answer))
         return all_sent

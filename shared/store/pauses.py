@@ -20,7 +20,7 @@ HEEDED_WITHIN_S = 2.0
 has already taken gets no claim, and its handoff is put on hold.
 """
 
-UNREADABLE = "when and why cannot be read"
+UNREADABLE = "its time and reason cannot be read"
 
 
 class Pause(Message):

@@ -61,19 +61,20 @@ def close_names(
 
 def suggestion(name: str, known: Iterable[str], *, otherwise: str = "", most: int = 1) -> str:
     """Return the end of an error message about an unknown name: `did you mean researcher?` if
-    a known name is close, else `there are: a, b`.
+    a known name is close, else `use one of a, b`.
 
     Args:
-        otherwise: text before the list of names, as in `remove it (there are: a, b)`.
+        otherwise: text before the list of names, as in `remove it (known: a, b)`.
         most: most close names to suggest.
     """
     names = list(dict.fromkeys(known))
     if close := close_names(name, names, most=most):
         return f"did you mean {' or '.join(close)}?"
-    listed = f"there are: {_listed(names)}"
     if otherwise:
-        return f"{otherwise} ({listed})"
-    return listed
+        return f"{otherwise} (known: {_listed(names)})"
+    if not names:
+        return "there are none"
+    return f"use one of {_listed(names)}"
 
 
 def _form(name: str) -> str:

@@ -141,7 +141,7 @@ def condition_of(text: str) -> Condition:
             has_item = True
             has_whole_item |= id(node) not in containers
         if isinstance(node, ast.Name) and node.id == STEPS and id(node) not in containers:
-            raise InvalidCondition('steps is no value; write steps["the-step"].output')
+            raise InvalidCondition('steps is not a value; write steps["the-step"].output')
         if column := _column(node):
             columns[column] = None
     if not steps and not has_item:
@@ -189,7 +189,7 @@ def _parsed(text: str) -> ast.expr:
             why = error.msg
         else:
             why = type(error).__name__
-        raise InvalidCondition(f"it is no expression ({why}); {HELP}") from error
+        raise InvalidCondition(f"it is not an expression ({why}); {HELP}") from error
 
 
 def _check(node: ast.AST) -> None:
@@ -213,7 +213,7 @@ def _check(node: ast.AST) -> None:
         case ast.Compare() if any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
             raise InvalidCondition("it compares with `is`; write == or !=")
         case ast.Constant() if not isinstance(node.value, str | bool | int | float | None):
-            raise InvalidCondition(f"{_text(node)} is no text, number, true, false or null")
+            raise InvalidCondition(f"{_text(node)} is not a text, a number, true, false or null")
         case ast.Subscript() if not isinstance(_index(node), str | int):
             raise InvalidCondition(f'{_text(node)} needs a name or a number in [], as in x["y"]')
         case ast.UnaryOp(op=ast.USub()) if not isinstance(node.operand, ast.Constant):
@@ -395,7 +395,7 @@ class _Evaluation:
     def _negative(self, node: ast.UnaryOp) -> float:
         value = self.value(node.operand)
         if not _is_number(value):
-            raise Undecided(f"{_text(node)} is no number")
+            raise Undecided(f"{_text(node)} is not a number")
         return -float(value)
 
     def _length(self, node: ast.expr) -> int:
@@ -445,7 +445,7 @@ def _part(value: JsonValue, key: str | int, path: str) -> JsonValue:
         if key in value:
             return value[key]
         names = ", ".join(map(str, value)) or "none"
-        raise Undecided(f"{path} has no field {key!r:.60} (there are: {names:.200})")
+        raise Undecided(f"{path} has no field {key!r:.60} (known: {names:.200})")
     if isinstance(value, list) and isinstance(key, int):
         if -len(value) <= key < len(value):
             return value[key]
@@ -488,7 +488,7 @@ def _ordered(left: Any, right: Any, names: tuple[str, str]) -> tuple[Any, Any]:
     if isinstance(left, str) and isinstance(right, str):
         return left, right
     raise Undecided(
-        f"{names[0]} is {show_value(left)} and {names[1]} is {show_value(right)}: one is no number,"
+        f"{names[0]} is {show_value(left)} and {names[1]} is {show_value(right)}: one is not a number,"
         " so neither is the greater"
     )
 
@@ -498,7 +498,7 @@ def _is_in(left: Any, right: Any, names: tuple[str, str]) -> bool:
     if isinstance(right, str):
         if not isinstance(left, str):
             raise Undecided(
-                f"{names[1]} is a text, and {names[0]} is {show_value(left)}, which is none"
+                f"{names[1]} is a text, and {names[0]} is {show_value(left)}, which is not a text"
             )
         return left in right
     if isinstance(right, dict):

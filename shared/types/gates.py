@@ -59,7 +59,7 @@ class Gates(Message):
     @classmethod
     def _is_a_specialist(cls, name: str | None) -> str | None:
         if name in RESERVED:
-            raise ValueError(f"{name} is no specialist: name one of `handoff specialists`")
+            raise ValueError(f"{name} is not a specialist: name one of `handoff specialists`")
         return name
 
     @field_validator("forbidden", "required")

@@ -36,7 +36,7 @@ _MOST_SHOWN = 20
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant[:_MOST_SHOWN]} is no number of JSON")
+    raise ValueError(f"{constant[:_MOST_SHOWN]} is not a number in JSON")
 
 
 def _finite(digits: str) -> float:

@@ -55,7 +55,7 @@ class Message(BaseModel):
             text = to_json(value)
         except PydanticSerializationError as error:
             raise MalformedMessage(
-                f"{cls.__name__}: it holds half of a character, or is nested too deep"
+                f"{cls.__name__}: it has half a character (a lone surrogate), or is nested too deep"
             ) from error
         return cls.from_json(text)
 

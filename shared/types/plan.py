@@ -75,7 +75,7 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
     if join is None:
         return []
     if not waits_for:
-        return ["waits for nothing: give the step something to depend on, or leave the join out"]
+        return ["needs a dependency: add the step's depends_on, or leave the join out"]
     problems: list[str] = []
     most = max(join.enough or 1, join.at_least)
     if most > len(waits_for):

@@ -137,7 +137,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         if not processes and refusal is None:
             yield Finding(Level.FAIL, "fleet", NOBODY_LIVE, START_ALL)
         if refusal is None:
-            yield Finding(Level.OK, "broker and backend", "reached, and takes commands")
+            yield Finding(Level.OK, "broker and backend", "answers commands")
         else:
             yield _refused(refusal)
         yield from persistence(facts)

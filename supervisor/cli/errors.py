@@ -156,7 +156,7 @@ def _unforeseen(error: Exception) -> int:
     if type(error).__module__.startswith(
         ("kombu.", "redis.")
     ):  # Redis was lost while Celery published a message
-        print_message("Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?")
+        print_message("Redis cannot be reached: start it, or correct HANDOFF_REDIS_URL")
         return NO_REDIS
     if os.environ.get(DEBUG):
         traceback.print_exception(error)

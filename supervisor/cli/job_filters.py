@@ -61,7 +61,7 @@ def statuses_of(texts: Sequence[str]) -> frozenset[JobStatus]:
             name = part.strip().lower()
             if name not in known:
                 hint = suggestion(name, known)
-                raise UserError(f"--status: {name[:40]!r} is not a status of a job: {hint}")
+                raise UserError(f"--status: {name[:40]!r} is not a job status: {hint}")
             statuses.add(JobStatus(name))
     return frozenset(statuses)
 

@@ -258,7 +258,7 @@ _APPROVALS = ("plan", "research", "answer")
 
 def _approval(text: str) -> str:
     if text not in _APPROVALS:
-        raise typer.BadParameter(f"{text[:40]!r} cannot be approved: plan, research or answer")
+        raise typer.BadParameter(f"{text[:40]!r} cannot be approved: use plan, research or answer")
     return text
 
 

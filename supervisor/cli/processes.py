@@ -71,9 +71,7 @@ def worker(
     settings = with_own(load_process_settings(), specialists, tools)
     known = specialist_names(settings)
     if everyone == bool(roles):
-        raise UserError(
-            f"name the specialists to serve, or give --all (there are: {', '.join(known)})"
-        )
+        raise UserError(f"name the specialists to serve, or give --all (known: {', '.join(known)})")
     check_roles(roles, known)
     _check_redis(settings)
     if roles:

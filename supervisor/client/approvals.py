@@ -87,11 +87,11 @@ def _clauses(change: Mapping[str, Any]) -> Iterator[str]:
     for step in change["dropped"]:
         yield f"{step} dropped"
     for step, earlier in change["repeats"].items():
-        yield f"{step} not run, for it is what {earlier} was asked"
+        yield f"{step} not run, because {earlier} has the same task"
     for step in change["too_late"]:
-        yield f"{step} left, for it had begun"
+        yield f"{step} unchanged, because it had begun"
     if change["final"]:
-        yield "nothing more is wanted"
+        yield "no further work is needed"
 
 
 def answers_in(events: Sequence[Recorded]) -> dict[int, Approved | Rejected]:
@@ -177,8 +177,8 @@ def approve(
     state, question = _waiting(store, job_id)
     if (steps or rows) and question.what is not ApprovalOf.STEP:
         raise UserError(
-            f"{job_id} waits for an approval of its {question.what}, not of single steps:"
-            " leave out --step and --row"
+            f"{job_id} waits for an approval of its {question.what}, not of steps:"
+            " leave out steps (--step) and rows (--row)"
         )
     steps = find_steps(store, state, question, steps, rows)
     plan_made, texts = None, _texts(note)
@@ -262,7 +262,7 @@ def _with_keys(
         if key not in by_key:
             some = ", ".join(list(by_key)[:MOST_KEYS_TOLD]) or "none"
             raise UserError(
-                f"{job_id} has no row {key!r:.80} among these steps (there are: {some:.500})"
+                f"{job_id} has no row {key!r:.80} among these steps (known: {some:.500})"
             )
         copies.update(dict.fromkeys(by_key[key]))
     return tuple(copies)
@@ -293,7 +293,7 @@ def reject(
     state, question = _waiting(store, job_id)
     if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
         raise UserError(
-            f"{job_id} waits for an approval of its {question.what}: no step has been done that could be done again"
+            f"{job_id} waits for an approval of its {question.what}: there is no finished step to repeat, so leave out steps (--step) and rows (--row)"
         )
     steps = find_steps(store, state, question, steps, rows)
     own_plan, texts = None, _texts(note)
@@ -301,7 +301,7 @@ def reject(
         plan_made, text = _own_plan(store, state, question, plan)
         if not can_plan_again(state):
             raise UserError(
-                f"no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is"
+                f"{job_id} cannot be planned again: `handoff approve {job_id} --edit FILE` uses your plan unchanged"
             )
         own_plan = plan_made.plan
         texts.append(text)
@@ -459,14 +459,14 @@ def _waiting(store: Store, job_id: JobId) -> tuple[JobState, Question]:
 
     Raises:
         UnknownJob: there is no such job.
-        UserError: the job waits for no approval.
+        UserError: the job does not wait for an approval.
     """
     state = fold(job_id, None, store.journal.read(job_id))
     if state is None:
         raise UnknownJob.named(job_id)
     if state.question is None:
         raise UserError(
-            f"{job_id} waits for no approval" + (": it has ended" if state.ended else "")
+            f"{job_id} does not wait for an approval" + (": it has ended" if state.ended else "")
         )
     return state, state.question
 
@@ -492,7 +492,7 @@ def _say(store: Store, state: JobState, answer: Approved | Rejected, texts: Sequ
         or before.question.version != answer.asked
     ):
         raise UserError(
-            f"{state.job_id} waits for no approval any more: another person has answered, or its time was over"
+            f"{state.job_id} no longer waits for an approval: another person has answered, or the time for an answer has ended"
         )
 
 
@@ -505,7 +505,9 @@ def _texts(note: str | None) -> list[str]:
     if note is None:
         return []
     if not note.strip() or len(note) > MOST_NOTE_CHARS:
-        raise UserError(f"a note has 1 to {MOST_NOTE_CHARS:,} characters")
+        raise UserError(
+            f"the note has {len(note):,} characters: write 1 to {MOST_NOTE_CHARS:,} characters"
+        )
     if has_half_a_character(note):
         raise UserError("the note is not UTF-8 text")
     return [note]

@@ -56,7 +56,7 @@ def _add_or_log(store: Store, entry: AuditEntry) -> None:
         from handoff_queue.shared.observability.logs import log_of
 
         log_of(__name__).warning(
-            "audit entry not stored", error=str(error), entry=entry.model_dump(mode="json")
+            "cannot store an audit entry", error=str(error), entry=entry.model_dump(mode="json")
         )
 
 

@@ -431,7 +431,7 @@ class Client:
         standing = self._known(job_id)
         if parent := standing.parent:
             raise UserError(
-                f"{job_id} does a step of {parent}: delete that job, and this one goes with it"
+                f"{job_id} is a child job of {parent}: delete {parent}, which deletes both"
             )
         check_ended(standing)
         self._audited(AuditAction.DELETE, job_id, lambda: delete_job(self.store, job_id))

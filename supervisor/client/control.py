@@ -43,7 +43,7 @@ def check_ended(standing: JobStanding) -> None:
     if not standing.status.ended:
         mend = "cancel it first"
         if standing.parent:
-            mend = f"it stops with {standing.parent}, try again"
+            mend = f"it stops when {standing.parent} stops; try again then"
         raise UserError(f"{standing.job_id} has not ended yet: {mend}")
 
 

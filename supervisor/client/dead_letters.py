@@ -21,12 +21,10 @@ def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
     """
     if is_job_id(letter.body):
         if get_standing(store, JobId(letter.body)).status.ended:
-            raise UserError(f"{letter.body} has ended: its letter can only be dropped")
+            raise UserError(f"{letter.body} has ended: drop its dead letter")
         dispatcher.wake(JobId(letter.body))
     elif named := handoff_in(letter.body):
         store.dead_letters.publish_again(named[0], named[1])
     else:
-        raise UserError(
-            f"letter {letter.id} is no message of ours, and there is nothing to try again: drop it"
-        )
+        raise UserError(f"letter {letter.id} holds no handoff, so it cannot be requeued: drop it")
     store.dead_letters.drop(letter)

@@ -146,7 +146,9 @@ class Dispatcher:
                 for fields in tasks:
                     dispatcher.send(event, **fields)
         except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
-            log.warning("event not sent", job_id=job_id, task_event=event, why=type(error).__name__)
+            log.warning(
+                "cannot send an event", job_id=job_id, task_event=event, why=type(error).__name__
+            )
 
     def announce(self, job_id: JobId) -> None:
         """Publish the first wake-up of a new job."""
@@ -173,7 +175,12 @@ class Dispatcher:
                 more = {"others": len(others)}
             else:
                 more = {}
-            log.warning("left to the sweeper", job_id=job_id, why=type(error).__name__, **more)
+            log.warning(
+                "message not sent, the sweeper sends it again",
+                job_id=job_id,
+                why=type(error).__name__,
+                **more,
+            )
 
     def _publish(
         self, job_id: JobId, outgoing: Sequence[OutgoingHandoff], *, again: bool = False

@@ -29,12 +29,12 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
         raise UnknownJob.named(job_id)
     if not state.ended:
         raise UserError(
-            f"{job_id} has not ended yet: `handoff watch {job_id}`, and follow on it then"
+            f"{job_id} has not ended yet: wait for its end (`handoff watch {job_id}`), and submit the follow-up then"
         )
     results = results_to_give(state)
     if not results:
         raise UserError(
-            f"{job_id} has no result that could be followed on: submit the whole request"
+            f"{job_id} has no result to continue from: submit the whole request without after (--after)"
         )
     manifest = None
     if request.documents is None:
@@ -72,5 +72,5 @@ def keep_documents(store: Store, state: JobState) -> None:
     digests = [document.digest for document in manifest.documents]
     if gone := store.payloads.missing_documents(digests, state.submitted.limits.max_seconds):
         raise UserError(
-            f"{len(gone)} of the documents of {state.job_id} are no longer stored: submit it again with --docs"
+            f"{len(gone)} of the documents of {state.job_id} are no longer stored: give them again in documents (--docs)"
         )

@@ -73,6 +73,4 @@ def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
 
 
 def _no_job_id(text: object) -> UnknownJob:
-    return UnknownJob(
-        f"{text!r:.82} is no job id: they look like j-0123456789ab (see `handoff list`)"
-    )
+    return UnknownJob(f"{text!r:.82} is not a job id, such as j-0123456789ab (see `handoff list`)")

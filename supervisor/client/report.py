@@ -468,7 +468,7 @@ def _plan(
     degraded = plans[-1].degraded
     why = None
     if degraded:
-        why = texts.why(degraded) or "the planner's answer was no plan"
+        why = texts.why(degraded) or "the planner's answer was not a plan"
     if state.plan:
         plan = state.plan.plan
     else:

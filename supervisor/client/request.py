@@ -108,7 +108,9 @@ def check_names(request: Request) -> None:
         ("the model's name", request.model),
     ):
         if text is not None and not (text.strip() and text.isprintable()):
-            raise UserError(f"{what} is empty, or no plain line: name one, or leave it out")
+            raise UserError(
+                f"{what} is {text!r:.80}: give one line of visible characters, or leave it out"
+            )
     for name in request.specialists:
         check_specialist(name)
     for step in request.workflow.steps if request.workflow else ():
@@ -387,13 +389,13 @@ def check_request(request: Request, settings: Settings) -> None:
     check_documents(request.documents)
     check_types(request)
     if not request.text.strip():
-        raise UserError("the request is empty: say in plain words what you want")
+        raise UserError("the request is empty: write what you want in plain words")
     if len(request.text) > most:
         raise UserError(
-            f"the request has {len(request.text):,} characters, at most {most:,} are taken: put long texts into --docs"
+            f"the request has {len(request.text):,} characters, more than {most:,}: put long texts into documents (--docs)"
         )
     if not request.tenant.strip():
-        raise UserError("the tenant is empty: name one, or leave it out")
+        raise UserError("the tenant is empty: name a tenant, or leave it out")
     _check_encodable(request)
     check_names(request)
     if len(request.tenant) > MOST_TENANT_CHARS or not request.tenant.isprintable():
@@ -404,7 +406,7 @@ def check_request(request: Request, settings: Settings) -> None:
         _check_schema(request.answer_schema)
     if request.after is not None and not is_job_id(request.after):
         raise UserError(
-            f"{request.after!r:.80} is no job that could be followed on: an id looks like j-0123456789ab"
+            f"{request.after!r:.80} is not a job id: set after (--after) to an id such as j-0123456789ab"
         )
     if request.on_end is not None:
         end_task = end_task_of(request.on_end)
@@ -429,20 +431,22 @@ def _check_schema(schema: Mapping[str, Any]) -> None:
 
 def _check_mode(request: Request) -> None:
     if request.mode is Mode.PIPELINE and request.workflow is None:
-        raise UserError("mode pipeline needs a workflow: name one")
+        raise UserError("mode pipeline needs a workflow: set workflow (--workflow NAME)")
     if request.workflow is not None and request.mode not in (None, Mode.PIPELINE):
         raise UserError(
-            f"a workflow is run in mode pipeline, not in mode {request.mode}: leave one of the two out"
+            f"a workflow runs in mode pipeline, not in mode {request.mode}: remove mode (--mode) or workflow (--workflow)"
         )
     if request.workflow is None and (request.items.lines or request.items.rows):
-        raise UserError("items are what the steps of a workflow are done for: name a workflow, too")
+        raise UserError(
+            "items (--items) need a workflow whose steps repeat over them: set workflow (--workflow NAME)"
+        )
 
 
 def _check_depth(request: Request) -> None:
     for step in request.workflow.steps if request.workflow else ():
         if step.specialist == SUB_SUPERVISOR and not request.limits.max_depth:
             raise UserError(
-                f"step {step.id} is given to a sub-supervisor, and --max-depth 0 allows none: raise it, or name a specialist"
+                f"step {step.id} names a sub-supervisor, and max_depth (--max-depth) is 0: raise it, or name a specialist"
             )
 
 
@@ -463,15 +467,17 @@ def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:
         return
     if approvals.timeout_s is not None and not may_ask:
         raise UserError(
-            "a timeout of approvals needs something to approve of: --approve plan, research or answer, --approve-above-usd, "
+            "timeout_s (--approve-timeout) needs an approval: set what (--approve plan, research or answer), "
             "or a workflow with `approve: true` or `on_failure: ask`"
         )
     if approvals.on_timeout is not OnTimeout.STOP and approvals.timeout_s is None:
         raise UserError(
-            f"--on-timeout {approvals.on_timeout} needs --approve-timeout: how long is waited for an answer"
+            f"--on-timeout {approvals.on_timeout} needs --approve-timeout: set timeout_s (--approve-timeout TIME)"
         )
     if ApprovalOf.COST in approvals.what:
-        raise UserError("the cost is approved of from an amount on: --approve-above-usd X")
+        raise UserError(
+            "cost approval needs a threshold: set above_microusd (--approve-above-usd X)"
+        )
 
 
 def _check_encodable(request: Request) -> None:

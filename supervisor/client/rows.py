@@ -126,7 +126,7 @@ def choose_steps(
         return last
     if step not in repeated:
         known = ", ".join(repeated) or "none"
-        raise UserError(f"{step!r:.60} is no repeated step of the job (there are: {known:.300})")
+        raise UserError(f"{step!r:.60} is not a for_each step of the job (known: {known:.300})")
     return frozenset({step})
 
 

@@ -204,7 +204,7 @@ def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
         )
     except ValidationError as error:
         raise UserError(
-            f"the workflow cannot follow on that job: {problems_of(error)}; rename the step"
+            f"the workflow cannot continue that job: {problems_of(error)}; rename the step"
         ) from error
 
 

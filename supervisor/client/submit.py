@@ -206,7 +206,7 @@ def _commit_each_again(store: Store, commits: Sequence[Commit]) -> list[StoreErr
         return store.journal.commit_each(commits)
     except StoreUnavailable as error:
         raise StoreUnavailable(
-            f"{error}. Which of the next {len(commits)} were enqueued is not known: `handoff list` will say"
+            f"{error}. `handoff list` shows which of the next {len(commits)} were enqueued"
         ) from error
 
 
@@ -217,7 +217,7 @@ def _commit_again(store: Store, commit: Commit, submission: Submission) -> None:
         _check_same(store, submission)
     except StoreUnavailable as error:
         raise StoreUnavailable(
-            f"{error}. Whether {submission.job_id} was enqueued is not known: `handoff list` will say"
+            f"{error}. `handoff list` shows whether {submission.job_id} was enqueued"
         ) from error
 
 
@@ -234,5 +234,5 @@ def _check_same(store: Store, submission: Submission) -> None:
 
 def _other_request(submission: Submission) -> Conflict:
     return Conflict(
-        f"this idempotency key was used for another request ({submission.job_id}): take a new key"
+        f"the idempotency key was used for another request ({submission.job_id}): use a new key"
     )

@@ -48,7 +48,7 @@ def end_task_of(signature: Mapping[str, Any]) -> EndTask:
     if len(text) > MOST_ARGUMENT_CHARS:
         raise UserError(
             f"on_end: args and kwargs have {len(text):,} characters as JSON, at most"
-            f" {MOST_ARGUMENT_CHARS:,} are taken: give the task an id to load them by"
+            f" {MOST_ARGUMENT_CHARS:,} are allowed: give the task an id to load them by"
         )
     given, named = json.loads(text)
     is_told = not signature.get("immutable")

@@ -161,7 +161,7 @@ def _waiting_reasons(
     if any(reasons.values()) and (why := store.health.refusal()):
         for job_id, job_reasons in reasons.items():
             if job_reasons:
-                reasons[job_id] = (WaitingReason("a Redis that takes writes", why),)
+                reasons[job_id] = (WaitingReason("a Redis that accepts writes", why),)
     return reasons
 
 
@@ -180,7 +180,7 @@ def _paused(role: str, pause: Pause, *steps: str) -> WaitingReason:
         why = f" ({pause.reason})"
     return WaitingReason(
         f"`{role}`, which is paused{why}",
-        f"let it go on with `handoff unpause {role}`",
+        f"continue it with `handoff unpause {role}`",
         () if role in ROLES else steps,
     )
 
@@ -211,6 +211,6 @@ def _may_be_planned(job: JobStanding, presence: Presence) -> bool:
 
 
 ANSWER_HERE = "answer here"
-_DECISION = "let it go on with `handoff retry {0} --max-usd X` (or --max-job-turns N), or end it with `handoff cancel {0}`"
-APPROVAL = "`handoff approve {0}` or `handoff reject {0} --note TEXT` (`handoff show {0} --full` has what it is about)"
+_DECISION = "continue it with `handoff retry {0} --max-usd X` (or --max-job-turns N), or end it with `handoff cancel {0}`"
+APPROVAL = "`handoff approve {0}` or `handoff reject {0} --note TEXT` (`handoff show {0} --full` shows the question)"
 """The commands that answer a question of the job {0}."""

@@ -159,7 +159,7 @@ class ChildJobs:
         with suppress(VersionConflict):
             self._store.journal.commit(replace(commit, parent=(state.job_id, handoff_id)))
             log.info(
-                "child goes on" if before else "child begun",
+                "child job continues" if before else "child job started",
                 job_id=state.job_id,
                 handoff_id=handoff_id,
                 child=child.job_id,

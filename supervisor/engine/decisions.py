@@ -137,11 +137,11 @@ class DecisionMaker:
                 return Decision(state, later, prepared, due_at)
             if seen.handoffs:
                 seen = replace(seen, handoffs={})  # the repairs are ordered
-        raise AssertionError("decisions follow from decisions without end")
+        raise AssertionError("the decisions on one state never end")
 
     def _without_results(self, state: JobState, damaged: Collection[StepId]) -> PendingWrites:
         """Begin a decision with the failure of steps whose stored results cannot be read."""
-        log.error("results cannot be read", job_id=state.job_id, steps=sorted(damaged))
+        log.error("stored results cannot be read", job_id=state.job_id, steps=sorted(damaged))
         prepared = PendingWrites()
         self._recorder.record(state, AbandonSteps(tuple(sorted(damaged)), UNREADABLE), prepared)
         return prepared
@@ -221,7 +221,11 @@ class DecisionMaker:
                 self._ready(decision, evaluation),
             )
         except Exception as error:  # noqa: BLE001 - the result must be stored; the next evaluation fails in the same way and reports it
-            log.warning("to be decided again", job_id=made.state.job_id, why=type(error).__name__)
+            log.warning(
+                "decision failed, it is repeated",
+                job_id=made.state.job_id,
+                why=type(error).__name__,
+            )
             return None
 
     def _ready(self, decision: Decision, evaluation: EvaluationLease) -> PreparedAttempt | None:

@@ -59,7 +59,7 @@ class FailureGuard:
         else:
             why = type(error).__name__
         log.error(
-            "a job cannot be carried on",
+            "a job cannot continue",
             job_id=job_id,
             why=why,
             exc_info=not isinstance(error, HandoffError),
@@ -67,7 +67,7 @@ class FailureGuard:
         times = self._store.journal.record_failure(job_id, evaluation.name)
         if times == 1:
             self._store.dead_letters.add(
-                SUPERVISOR_QUEUE, f"{job_id} cannot be carried on: {why}", job_id
+                SUPERVISOR_QUEUE, f"{job_id} cannot continue: {why}", job_id
             )
         if times < MOST_STUMBLES:
             return
@@ -90,7 +90,7 @@ class FailureGuard:
             StoreUnavailable: Redis cannot be reached. The note of the evaluation stays, and another
                 process may try once the evaluation is given up.
         """
-        log.error("the evaluations of a job never end", job_id=evaluation.job_id)
+        log.error("the evaluations of a job do not end", job_id=evaluation.job_id)
         try:
             state = self._end(evaluation, FROZE)
         except StoreUnavailable:
@@ -138,7 +138,7 @@ class FailureGuard:
         now = self._store.connection.now()
         end = JobEnded(
             status=JobStatus.FAILED,
-            reason=f"{why}: see the supervisor's log; what steps have found is in `handoff show --full`",
+            reason=f"{why}: see the supervisor's log; `handoff show --full` shows the results of the steps",
         )
         later = fold_on(state, [Recorded(state.version + 1, now, end)])
         commit = Commit(

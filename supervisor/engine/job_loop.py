@@ -116,7 +116,7 @@ class JobLoop:
             evaluation.interrupted()
             raise
         except TooManyEvaluators as why:
-            log.warning("not looked at", job_id=job_id, why=str(why))
+            log.warning("job not evaluated", job_id=job_id, why=str(why))
         except PoisonJob:
             self._failure_guard.froze(evaluation)
         except Exception as error:  # noqa: BLE001 - `record_failure` logs it and limits the number of tries
@@ -306,7 +306,7 @@ class JobLoop:
                 self._webhooks.ask(state)
                 return None
             case _:
-                raise AssertionError(f"{effect} is recorded, not done")
+                raise AssertionError(f"{effect} must be recorded, not executed")
 
     def _run_role(
         self, state: JobState, handoff_id: HandoffId, evaluation: EvaluationLease

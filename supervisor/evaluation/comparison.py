@@ -82,7 +82,7 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
     """
     if first.is_cut or second.is_cut:
         names = " and ".join(side.name for side in (first, second) if side.is_cut)
-        return f"Nothing can be said: {names} ran out of money."
+        return f"Nothing can be said: {names} ran out of budget."
     if bool(first.faults) != bool(second.faults):
         if first.faults:
             good, bad = (second, first)
@@ -153,7 +153,7 @@ class ComparisonRun:
         self.runner.add([first_job, second_job])
         self._collect()
         if self.runner.waiting:
-            raise UserError("there was no money left for the second answer: raise --max-usd")
+            raise UserError("the budget has no room for the second answer: raise --max-usd")
         first_result, second_result = self._results[first_job.key], self._results[second_job.key]
         first = self._side(first_variant, first_result)
         second = self._side(second_variant, second_result)

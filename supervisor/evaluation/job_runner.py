@@ -190,7 +190,7 @@ class JobRunner:
         wanted = self.client.submission(job.request).event
         if not wanted.is_same_request(first.model_copy(update={"limits": wanted.limits})):
             raise UserError(
-                f"{job.job_id} was begun under this name with another request: go on with the same command, or take a new name"
+                f"{job.job_id} has this name and another request: repeat the earlier command, or choose a new name"
             )
         return first
 

@@ -101,7 +101,7 @@ def read_facts(
 
 def _is_sqlite(file: Path) -> bool:
     if file.exists() and not file.is_file():
-        raise UserError(f"the facts {file} are no regular file; name a file")
+        raise UserError(f"the facts {file} are not a regular file; name a file")
     try:
         with file.open("rb") as stream:
             return stream.read(len(_MAGIC)) == _MAGIC
@@ -149,15 +149,13 @@ def _problem(part: str, cell: str) -> str | None:
     if part in _NEEDED and not cell:
         return "is empty; fill it in, or remove the row"
     if len(cell) > LONGEST_CELL:
-        return (
-            f"has {len(cell):,} characters, at most {LONGEST_CELL} are taken; a fact has one value"
-        )
+        return f"has {len(cell):,} characters, at most {LONGEST_CELL} are allowed; a fact has one value"
     if has_half_a_character(cell):
         return "holds a lone surrogate; write the character itself"
     if "\0" in cell:
         return "holds a BLOB or a NUL character; write a text"
     if part == "date" and cell and not periods_of(cell):
-        return f"has no date that code reads ({cell!r:.60}); write 2024, 2024-03, 2024-03-31 or Q1 2024"
+        return f"has a date that cannot be read ({cell!r:.60}); write 2024, 2024-03, 2024-03-31 or Q1 2024"
     return None
 
 
@@ -182,7 +180,9 @@ def _rows_of_text(
         ) from reason
     delimiter = DELIMITERS.get(file.suffix.lower())
     if delimiter is None:
-        raise UserError(f"{file} is no table; give a .csv or .tsv with a header, or a SQLite file")
+        raise UserError(
+            f"{file} is not a table; give a .csv or .tsv with a header, or a SQLite file"
+        )
     for line, row in rows_in(file, text, delimiter):
         cells: dict[str, str] = {}
         for part, column in columns.items():
@@ -208,7 +208,7 @@ def _rows_of_database(
     for name in (table, *columns.values()):
         if not _NAME.fullmatch(name):
             raise UserError(
-                f"{file}: {name!r:.80} is no name of a table or a column; letters, digits, space and _ $ . - make one"
+                f"{file}: {name!r:.80} is not a name of a table or a column; use letters, digits, spaces and _ $ . -"
             )
     until = time.monotonic() + MOST_READING_S
     try:

@@ -53,7 +53,7 @@ def rows_in(
                 " quote, or shorten the field and give its text as a document"
             ) from error
         raise UserError(
-            f'{path}:{reader.line_num}: is no table ({error}); close quotes, and write a quote in a field as `""`'
+            f'{path}:{reader.line_num}: is not a table ({error}); close quotes, and write a quote in a field as `""`'
         ) from error
 
 

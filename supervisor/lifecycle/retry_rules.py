@@ -37,7 +37,7 @@ def retry_of(
     """
     if state.submitted.parent:
         raise UserError(
-            f"{state.job_id} does a step of {state.submitted.parent.job_id}: retry that job"
+            f"{state.job_id} is a child job of {state.submitted.parent.job_id}: retry the parent job"
         )
     if not state.ended and state.asked_at is None:
         raise UserError(f"{state.job_id} has not ended yet: cancel it first, or wait")
@@ -54,7 +54,7 @@ def retry_of(
         limit = getattr(new, name)
         if limit is not None and limit <= value:
             raise UserError(
-                f"{state.job_id} has used {amount(name, value)} already: give it more than that"
+                f"{state.job_id} has used {amount(name, value)} already: give a higher limit"
             )
         if limit is not None:
             asked[name] = limit

@@ -102,7 +102,7 @@ class RouteFormat:
         if not last_try:
             offered = ", ".join(sorted(self.specialists)) or default_specialist(())
             raise InvalidAnswer(
-                f"specialist must be the name of the specialist that does the request alone; {problem} (there are: {offered})"
+                f"specialist must be the name of the specialist that does the request alone; {problem} (known: {offered})"
             )
         return f"the router chose an unknown specialist ({problem}): {default_specialist(self.specialists)} takes it"
 

@@ -91,7 +91,9 @@ def fields_of(where: str, node: yaml.Node) -> dict[str, yaml.Node]:
         raise UserError(f"{where}: must hold fields; write `key: value`, one a line")
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise UserError(f"{where}: a key in line {line_of(key)} is no word; write `key: value`")
+            raise UserError(
+                f"{where}: a key in line {line_of(key)} is not a word; write `key: value`"
+            )
     return {key.value: value for key, value in node.value if value.tag != _NULL}
 
 
@@ -150,7 +152,7 @@ def value_of(where: str, node: yaml.Node) -> Any:
         return json.loads(json.dumps(value, default=str, skipkeys=True))
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(
-            f"{where} has a value that is none ({' '.join(str(error).split()):.100}); put it into quotes"
+            f"{where} has an invalid value ({' '.join(str(error).split()):.100}); put it into quotes"
         ) from error
 
 

@@ -358,7 +358,9 @@ def _check_placeholders(step: WorkflowStep) -> None:
     """
     for template in step.templates:
         if template.has_stray_brace:
-            raise UserError(f"{step.where}: a {{ begins no placeholder; write {{{{ for a brace")
+            raise UserError(
+                f"{step.where}: a {{ does not begin a placeholder; write {{{{ for a brace"
+            )
     if step.for_each is ForEach.ROWS:
         return
     allowed, known = OWN_NAMES, f"{{{ITEM}}} and {{{REQUEST}}}"
@@ -396,7 +398,7 @@ def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[i
             texts.append(f"and {len(problems) - _MOST_TOLD} more")
         raise UserError(
             f"{path}:{line_by_id[first.step]}: {'; '.join(texts)};"
-            f" correct the steps' `id` and `depends_on` (there are: {', '.join(by_id):.300})"
+            f" correct the steps' `id` and `depends_on` (known: {', '.join(by_id):.300})"
         )
     for step in steps:
         _check_condition(step, by_id)

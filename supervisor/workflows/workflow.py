@@ -133,7 +133,7 @@ def join_from(where: str, node: yaml.Node) -> JoinSyntax:
             raise UserError(f"{where}: there is no field {name!r:.80}; {mend}")
     if not fields:
         raise UserError(
-            f"{where}: says nothing; write `enough: 3`, `within_s: 60` or the like, or leave it out"
+            f"{where}: is empty; write `enough: 3`, `within_s: 60` or the like, or leave it out"
         )
     enough, at_least, within_s = None, Share(1), None
     must: tuple[StepId, ...] = ()

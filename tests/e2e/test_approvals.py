@@ -152,7 +152,10 @@ def test_commands_list_open_questions_deliver_an_answer_and_refuse_a_second_answ
     assert "=== approval of the plan: approved" in drafted
     assert "=== approval of the answer: it waits" in drafted
     assert "So it is." in drafted.partition("=== approval of the answer")[2]
-    assert error_line(late, BAD_INPUT) == f"handoff: {job_id} waits for no approval: it has ended"
+    assert (
+        error_line(late, BAD_INPUT)
+        == f"handoff: {job_id} does not wait for an approval: it has ended"
+    )
 
 
 def test_a_rejection_with_the_users_own_plan_reaches_the_planner_before_the_next_question(
@@ -198,7 +201,10 @@ def test_a_rejection_with_the_users_own_plan_reaches_the_planner_before_the_next
     assert '"note": "One step.", "users_own_plan": {"steps": [{"id": "c"' in second
     assert (result.plan or {})["steps"][0]["id"] == "c"
     assert fleet.model.calls["drafted", "a", 1] == 0, "no step of the rejected plan was handed over"
-    assert error_line(late, BAD_INPUT) == f"handoff: {job_id} waits for no approval: it has ended"
+    assert (
+        error_line(late, BAD_INPUT)
+        == f"handoff: {job_id} does not wait for an approval: it has ended"
+    )
 
 
 def test_run_refuses_approvals_without_a_person_to_answer(handoff: Handoff) -> None:

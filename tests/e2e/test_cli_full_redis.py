@@ -77,13 +77,13 @@ def test_no_command_advises_to_start_processes_that_may_be_running(
     job_id, reason = read_only_job
     handoff = Handoff(tmp_path)
 
-    assert f"waits for a Redis that takes writes: {reason}" in " ".join(
+    assert f"waits for a Redis that accepts writes: {reason}" in " ".join(
         handoff.run("list", HANDOFF_REDIS_URL=url).stdout.split()
     )
     (job,) = json.loads(handoff.run("list", "--json", HANDOFF_REDIS_URL=url).stdout)
     assert (job["job_id"], job["waiting_for"]) == (
         job_id,
-        f"the job waits for a Redis that takes writes: {reason}",
+        f"the job waits for a Redis that accepts writes: {reason}",
     )
     completed = handoff.run("specialists", HANDOFF_REDIS_URL=url)
     assert (completed.returncode, completed.stderr) == (FAILED, f"handoff: {reason}\n")

@@ -56,7 +56,7 @@ def test_an_idempotency_key_gives_the_same_job_for_the_same_request_only(
     )
 
     assert outputs[0] == outputs[1]
-    assert (other.returncode, "take a new key" in other.stderr) == (2, True)
+    assert (other.returncode, "use a new key" in other.stderr) == (2, True)
 
 
 def test_submitting_a_file_of_jobs_prints_an_id_for_each(

@@ -57,7 +57,7 @@ def test_each_row_takes_its_branch_although_supervisors_are_killed_during_the_de
     assert issued_steps.isdisjoint({"refund_0002", "explain_0001", "refund_0003", "explain_0003"})
     rows_by_step = {(row.step, row.key): row for row in fleet.jobs.rows(job_id, "refund")}
     assert [row.status for row in rows_by_step.values()] == ["ok", "skipped", "skipped", "failed"]
-    assert "has no field 'kind' (there are: colour)" in (rows_by_step["refund", "a4"].why or "")
+    assert "has no field 'kind' (known: colour)" in (rows_by_step["refund", "a4"].why or "")
     assert result.status is JobStatus.PARTIAL
     events = [recorded.event for recorded in fleet.jobs.events(job_id, follow=False)]
     decided = [

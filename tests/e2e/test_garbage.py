@@ -58,7 +58,7 @@ def invalid_messages(queue: str) -> dict[str, bytes]:
     task = TASKS[queue][0]
     pickled = base64.b64encode(b"cos\nsystem\n(S'exit 1'\ntR.").decode()
     values = {
-        "a message is a JSON object": [1],
+        "a message must be a JSON object": [1],
         "has properties": {},
         "a delivery_tag": celery_message(
             queue,
@@ -83,7 +83,7 @@ def invalid_messages(queue: str) -> dict[str, bytes]:
         "in 'zlib_codec'": celery_message(queue) | {"content-encoding": "zlib_codec"},
         "not allowed: eta": celery_message(queue, headers={"eta": "2999-01-01T00:00:00"}),
         "not allowed: eta, expires": celery_message(queue, headers={"eta": [], "expires": {}}),
-        "body holds half of a character": celery_message(
+        "body has half a character (a lone surrogate)": celery_message(
             queue,
             body='[["\ud83d"], {}, {}]',
             properties={**celery_message(queue)["properties"], "body_encoding": None},

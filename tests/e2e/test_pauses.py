@@ -100,7 +100,7 @@ def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
     )
 
     assert fleet.jobs.standing(job_id).waiting_for == (
-        "the job waits for `planner`, which is paused (wait for the new prompt): let it go on with `handoff unpause planner`"
+        "the job waits for `planner`, which is paused (wait for the new prompt): continue it with `handoff unpause planner`"
     )
     assert fleet.model.calls["no-plan", "planner", 1] == 0
     fleet.jobs.unpause("planner")

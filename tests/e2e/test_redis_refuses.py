@@ -81,7 +81,7 @@ def test_jobs_wait_for_a_redis_that_refuses_writes_and_submit_reports_it(
     break_redis(fleet.redis)
     held.release.set()
     wait_until(
-        lambda: fleet.has_logged("lease not renewed", job_id),
+        lambda: fleet.has_logged("cannot renew the lease", job_id),
         timeout_s=20,
         expected="a lease that cannot be renewed",
     )

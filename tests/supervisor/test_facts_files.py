@@ -115,7 +115,7 @@ def test_every_error_in_cells_is_one_line_with_file_row_and_column(
     ]
     assert "column 'value' is empty" in lines[0]
     assert "column 'subject' is empty" in lines[1]
-    assert "column 'date' has no date that code reads ('soon')" in lines[2]
+    assert "column 'date' has a date that cannot be read ('soon')" in lines[2]
     assert "column 'value' has 501 characters" in lines[3]
 
 
@@ -132,7 +132,7 @@ def test_the_first_of_many_errors_are_reported_and_the_others_counted(tmp_path: 
         ("subject,attribute\na,b\n", "has no column 'value': name the column of the value"),
         (CSV, "holds no facts"),
         (CSV + "a,b,c\n", "the row has 3 fields"),
-        (CSV + 'a,b,"c\n', "is no table"),
+        (CSV + 'a,b,"c\n', "is not a table"),
         (CSV + "a,b,1,,,\n" * (MOST_FACTS + 1), "has more than 2,000 facts"),
         ("x" * (MOST_BYTES + 1), "larger than"),
     ],
@@ -157,7 +157,7 @@ def test_names_that_do_not_fit_are_refused(
 
 def test_a_missing_file_or_a_file_without_a_table_is_refused(tmp_path: Path) -> None:
     assert "cannot be read" in refusal(tmp_path / "nope.csv")
-    assert "is no table" in refusal(written(tmp_path, "x", "facts.txt"))
+    assert "is not a table" in refusal(written(tmp_path, "x", "facts.txt"))
 
 
 @pytest.mark.parametrize(
@@ -229,5 +229,5 @@ def test_the_header_of_the_tests_matches_the_fields_of_a_fact() -> None:
 def test_a_pipe_holds_no_facts_and_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "facts.csv")
 
-    with pytest.raises(UserError, match="are no regular file"):
+    with pytest.raises(UserError, match="are not a regular file"):
         read_facts(tmp_path / "facts.csv")

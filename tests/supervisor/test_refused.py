@@ -12,7 +12,7 @@ from handoff_queue.supervisor.client.client import Client, Request
 @pytest.mark.parametrize("tenant", ["", " "])
 def test_a_tenant_without_a_name_is_refused(jobs: Client, tenant: str) -> None:
     """The jobs of an unnamed tenant would count against the daily budget of the default tenant."""
-    with pytest.raises(UserError, match="the tenant is empty: name one, or leave it out"):
+    with pytest.raises(UserError, match="the tenant is empty: name a tenant, or leave it out"):
         jobs.submit(Request("Compare.", tenant=tenant))
 
 

@@ -85,7 +85,7 @@ def _load(file: Path) -> ModuleType:
         InvalidTool: the file cannot be loaded.
     """
     if file.exists() and not file.is_file():  # a pipe would never end
-        raise InvalidTool(f"{file.name}: is no regular file; take it out of the folder")
+        raise InvalidTool(f"{file.name}: is not a regular file; take it out of the folder")
     name = f"handoff_user_tools_{digest_of(str(file.resolve()))[:12]}_{file.stem}"
     # The loader is given, because Python does not know the suffix .PY.
     loader = SourceFileLoader(name, str(file))

@@ -32,8 +32,8 @@ END_WITHIN_S = 10.0
 """Longest time, in seconds, that a stopping service waits to send its last spans."""
 _HEADERS_LOGGER = parse_env_headers.__module__
 """Logger of OpenTelemetry that quotes an unreadable header."""
-_NO_HEADER = "OTEL_EXPORTER_OTLP_HEADERS, or its TRACES_HEADERS, is not understood, and a part is left out: write name=value,name=value"
-_NOT_SENT = "the OpenTelemetry collector did not take this command's spans; the command itself is not touched by that"
+_NO_HEADER = "OTEL_EXPORTER_OTLP_HEADERS, or its TRACES_HEADERS, has an invalid part, which is ignored: write name=value,name=value"
+_NOT_SENT = "the OpenTelemetry collector did not accept this command's spans; the command itself is not affected"
 
 
 class SpanIds(RandomIdGenerator):
@@ -212,7 +212,7 @@ class BoundedBatchProcessor(BatchSpanProcessor):
         self._batch_processor.shutdown(timeout_millis=int(1000 * self._end_within_s))
         if left := self._sender.spans + len(self._batch_processor._queue):
             self._first_warning.warn(
-                "the OpenTelemetry collector has not taken all spans in time: the last %d are lost",
+                "the OpenTelemetry collector did not accept all spans in time: the last %d are lost",
                 left,
             )
 

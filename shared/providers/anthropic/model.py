@@ -202,7 +202,7 @@ class _Exchange:
         kind = response.headers.get("content-type", "")
         if "html" in kind:
             raise ModelUnreachable(
-                "a web page came in place of the model's answer: check ANTHROPIC_BASE_URL"
+                "the server answered with a web page instead of a model's answer: check ANTHROPIC_BASE_URL"
             )
         if "json" in kind:
             await response.aread()

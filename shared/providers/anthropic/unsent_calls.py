@@ -108,7 +108,7 @@ def proxy_refuses(scheme: str) -> str:
     """Return the message for a proxy's 407 to a request for a server of this scheme."""
     name, host = _proxy(scheme)
     return (
-        f"the proxy {host} wants a user and a password (407): "
+        f"the proxy {host} needs a user and a password (407): "
         f"correct {name}, which looks like http://user:password@proxy.example:3128"
     )
 

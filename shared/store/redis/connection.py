@@ -62,9 +62,7 @@ INSIST_EVERY_S = 0.25
 
 READ_ONLY = "Redis is read-only: HANDOFF_REDIS_URL points at a replica, and needs the primary"
 FULL = "Redis is full: raise its maxmemory, or delete old jobs (handoff delete)"
-NOT_NOW = (
-    "Redis cannot do it just now (a failover, or a script that takes long): try again in a moment"
-)
+NOT_NOW = "Redis cannot run the command now (a failover, or a long script): try again in a moment"
 KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
     (redis.AuthenticationError, "Redis refuses the password: check the one in HANDOFF_REDIS_URL"),
     (redis.exceptions.OutOfMemoryError, FULL),
@@ -73,21 +71,24 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
     ((redis.exceptions.TryAgainError, redis.exceptions.MasterDownError), NOT_NOW),
     (
         redis.InvalidResponse,
-        "what answers there is not Redis: check host and port in HANDOFF_REDIS_URL",
+        "the server at this address is not Redis: check host and port in HANDOFF_REDIS_URL",
     ),
     (
         MasterNotFoundError,
-        "no sentinel names a primary: is there one, and are hosts and master_name in HANDOFF_REDIS_URL right?",
+        "no sentinel knows a primary: check the hosts and master_name in HANDOFF_REDIS_URL",
     ),
     (
         (redis.ConnectionError, redis.TimeoutError),
-        "Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?",
+        "Redis cannot be reached: start it, or correct HANDOFF_REDIS_URL",
     ),
 )
 """Errors of redis-py and their meaning for a user; the first match counts."""
 CODES = (
     ("READONLY", READ_ONLY),
-    ("NOAUTH|WRONGPASS|NOPERM", "Redis refuses us: check user and password in HANDOFF_REDIS_URL"),
+    (
+        "NOAUTH|WRONGPASS|NOPERM",
+        "Redis refuses the user: check user and password in HANDOFF_REDIS_URL",
+    ),
     ("OOM", FULL),
     ("MISCONF", "Redis cannot save to its disk: see its log"),
     (r"\b(BUSY|NOREPLICAS|MASTERDOWN|TRYAGAIN|UNKILLABLE)\b", NOT_NOW),
@@ -112,7 +113,7 @@ TLS = (
     ),
     (
         r"_ssl\.c",
-        "what answers there speaks no TLS, or is silent: check scheme, host and port in HANDOFF_REDIS_URL",
+        "the server at this address does not use TLS, or does not answer: check scheme, host and port in HANDOFF_REDIS_URL",
     ),
 )
 """Patterns of OpenSSL's messages in an error of a connection or its cause, and their meaning
@@ -274,7 +275,7 @@ def _translated(error: redis.RedisError) -> StoreError:
     """Return the error of the store for an error of redis-py."""
     if NO_CONNECTION_LEFT in str(error):
         return StoreUnavailable(
-            f"all {MAX_CONNECTIONS} connections of this process to Redis are in use: run fewer threads in it"
+            f"all {MAX_CONNECTIONS} connections of this process to Redis are in use: run fewer threads"
         )
     text = str(error)  # an error inside a script has Redis's error code in the middle
     is_down = isinstance(error, redis.exceptions.ClusterDownError) and not isinstance(

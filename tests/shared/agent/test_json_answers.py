@@ -88,10 +88,10 @@ def test_an_object_inside_a_truncated_object_is_not_the_answer() -> None:
         ("[1, 2]", "a JSON list"),
         ("```json\n[1]\n```", "a JSON list"),
         ('"done"', "a JSON value that is no object"),
-        ('{"output": NaN}', "JSON that cannot be stored (NaN is no number of JSON)"),
+        ('{"output": NaN}', "JSON that cannot be stored (NaN is not a number in JSON)"),
         (
             '{"output": 1e' + "9" * 100 + "}",
-            "JSON that cannot be stored (1e999999999999999999 is no number of JSON)",
+            "JSON that cannot be stored (1e999999999999999999 is not a number in JSON)",
         ),
         (
             '{"output": ' + "[" * 101 + "]" * 101 + "}",

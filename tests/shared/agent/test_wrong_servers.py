@@ -27,7 +27,10 @@ def test_a_web_page_as_a_reply_is_reported_as_an_unreachable_model(serve: Serve)
     page = Reply(body="<html>Sign in</html>", headers={"content-type": "text/html; charset=utf-8"})
     error = model_error_of(serve, page)
     assert isinstance(error, ModelUnreachable)
-    assert "a web page came in place of the model's answer: check ANTHROPIC_BASE_URL" in str(error)
+    assert (
+        "the server answered with a web page instead of a model's answer: check ANTHROPIC_BASE_URL"
+        in str(error)
+    )
 
 
 @pytest.mark.parametrize("status", [200, 422])

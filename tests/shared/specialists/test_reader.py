@@ -135,7 +135,7 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         (front("max_turn: 3\n"), ":4: max_turn: is not a known field; did you mean max_turns?"),
         (
             front("colour: red\n"),
-            ":4: colour: is not a known field; remove it (there are: name, description, capability, model",
+            ":4: colour: is not a known field; remove it (known: name, description, capability, model",
         ),
         (front("yes: 1\n"), ":2: True: is not a known field"),
         (
@@ -203,7 +203,7 @@ def test_an_unknown_tool_is_named_with_the_nearest_that_exists(tmp_path: Path) -
     far = write_specialist(tmp_path, front("tools: Bash\n"))
     assert (
         refusal(far, ("now",))
-        == ":4: tools: there is no tool Bash; add its file with --tools DIR (there are: now)"
+        == ":4: tools: there is no tool Bash; add its file with --tools DIR (known: now)"
     )
 
 
@@ -278,7 +278,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
 def test_a_pipe_is_not_a_specialist_and_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "b.md")
 
-    assert refusal(tmp_path / "b.md") == ": is no regular file; take it out of the folder"
+    assert refusal(tmp_path / "b.md") == ": is not a regular file; take it out of the folder"
 
 
 def test_a_suffix_in_capitals_is_read(tmp_path: Path) -> None:

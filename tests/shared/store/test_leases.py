@@ -109,7 +109,7 @@ def test_held_claims_are_renewed_and_released_claims_are_not(redis_url: str) -> 
 
 def failed_renewals(logs: list[EventDict]) -> int:
     """Return the number of failed renewals."""
-    return sum(each["event"] == "lease not renewed" for each in logs)
+    return sum(each["event"] == "cannot renew the lease" for each in logs)
 
 
 def test_a_claim_survives_an_outage_of_redis_that_is_longer_than_its_lease(

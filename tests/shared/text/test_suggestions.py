@@ -22,11 +22,11 @@ def test_a_hyphen_counts_as_an_underscore() -> None:
 
 
 def test_a_name_without_a_similar_name_gets_the_list_of_all_names() -> None:
-    assert suggestion("poet", ["coder", "analyst"]) == "there are: coder, analyst"
-    assert suggestion("poet", []) == "there are: none"
+    assert suggestion("poet", ["coder", "analyst"]) == "use one of coder, analyst"
+    assert suggestion("poet", []) == "there are none"
     assert (
         suggestion("poet", ["coder"], otherwise="name one of these")
-        == "name one of these (there are: coder)"
+        == "name one of these (known: coder)"
     )
 
 

@@ -95,7 +95,7 @@ def test_a_condition_that_is_not_met(text: str) -> None:
     [
         (
             "triage.output.colour == 1",
-            "triage.output has no field 'colour' (there are: category, amount,",
+            "triage.output has no field 'colour' (known: category, amount,",
         ),
         ("triage.output.category", 'triage.output.category is "refund", not true or false'),
         ("triage.output.category.x == 1", "triage.output.category is \"refund\", which has no 'x'"),

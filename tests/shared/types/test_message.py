@@ -54,7 +54,8 @@ def nested(deep: int) -> JsonValue:
 )
 def test_a_value_outside_json_is_malformed(value: dict[str, JsonValue]) -> None:
     with pytest.raises(
-        MalformedMessage, match=r"^Verdict: it holds half of a character, or is nested too deep$"
+        MalformedMessage,
+        match=r"^Verdict: it has half a character \(a lone surrogate\), or is nested too deep$",
     ):
         Verdict.of(value)
 

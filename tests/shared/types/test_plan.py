@@ -161,7 +161,7 @@ def test_more_steps_than_a_job_may_have_are_counted() -> None:
 def test_unserved_specialists_are_named() -> None:
     steps = (step("a"), step("b", specialist="oracle"))
     assert name_problems(steps, {"researcher", "writer"}) == [
-        "step b: there is no specialist oracle; there are: researcher, writer"
+        "step b: there is no specialist oracle; use one of researcher, writer"
     ]
     assert name_problems(steps, {"researcher", "oracle"}) == []
 

@@ -42,6 +42,6 @@ def test_no_entry_names_a_command(job: JobStanding) -> None:
 
 
 def test_a_redis_that_takes_no_writes_keeps_its_reason() -> None:
-    full = WaitingReason("a Redis that takes writes", "raise maxmemory")
+    full = WaitingReason("a Redis that accepts writes", "raise maxmemory")
 
-    assert shown_reasons(full) == "the job waits for a Redis that takes writes: raise maxmemory"
+    assert shown_reasons(full) == "the job waits for a Redis that accepts writes: raise maxmemory"

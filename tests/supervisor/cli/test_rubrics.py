@@ -45,7 +45,10 @@ def test_a_rubric_may_be_json(tmp_path: Path) -> None:
             f"has 1 to {MOST_CRITERIA} criteria, not {MOST_CRITERIA + 1}$",
         ),
         ("a: &x It is good.\nb: *x\n", "alias"),
-        ('tone: "It is \\ud83d friendly."\n', r"rubric\.yaml: it holds half of a character"),
+        (
+            'tone: "It is \\ud83d friendly."\n',
+            r"rubric\.yaml: it has half a character \(a lone surrogate\)",
+        ),
         (
             "tone: It is friendly.\ntone: It is not.\n",
             r"rubric\.yaml:2: 'tone' is given twice; remove one",

@@ -323,7 +323,7 @@ def test_the_users_own_plan_is_refused_if_no_planner_would_read_it_and_the_quest
     job_id = submit_with_approvals(shell, ApprovalOf.PLAN, limits=JobLimits(max_rounds=0))
     with pytest.raises(
         UserError,
-        match=f"^no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is$",
+        match=f"^{job_id} cannot be planned again: `handoff approve {job_id} --edit FILE` uses your plan unchanged$",
     ):
         shell.jobs.reject(job_id, plan={"steps": [OWN_STEP]})
     assert shell.jobs.standing(job_id).approval == "plan"
@@ -359,7 +359,7 @@ def test_each_error_in_a_plan_is_one_line(shell: Shell, answer: str) -> None:
         "a plan has no field wy: did you mean why?",
         "step 2: task: Field required",
         "step a depends on nobody, which is not a step",
-        "step a: there is no specialist poet; there are: researcher, supervisor, writer",
+        "step a: there is no specialist poet; use one of researcher, supervisor, writer",
     ]
     assert shell.jobs.standing(job_id).approval == "plan"
 
@@ -375,13 +375,13 @@ def test_a_step_with_a_list_as_its_id_is_an_error_in_the_plan(shell: Shell) -> N
 def test_a_second_or_early_answer_is_refused(shell: Shell) -> None:
     job_id = submit_with_approvals(shell, ApprovalOf.ANSWER)
     for answer in (shell.jobs.approve, shell.jobs.reject):
-        with pytest.raises(UserError, match=f"^{job_id} waits for no approval$"):
+        with pytest.raises(UserError, match=f"^{job_id} does not wait for an approval$"):
             answer(job_id)
     finish_all(shell, job_id)
     with pytest.raises(UserError, match="has no step nonsense: its steps are "):
         shell.jobs.reject(job_id, "No.", ["nonsense"])
     shell.jobs.approve(job_id)
-    with pytest.raises(UserError, match="waits for no approval"):
+    with pytest.raises(UserError, match="does not wait for an approval"):
         shell.jobs.approve(job_id)
 
 

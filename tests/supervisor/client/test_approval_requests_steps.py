@@ -127,8 +127,8 @@ def test_single_rows_are_approved_and_rejected_by_their_keys(shell: Shell, tmp_p
 @pytest.mark.parametrize(
     ("steps", "rows", "why"),
     [
-        (["draft"], ["A-9"], "has no row 'A-9' among these steps (there are: A-1, A-2, A-3)"),
-        (["note"], ["A-1"], "has no row 'A-1' among these steps (there are: none)"),
+        (["draft"], ["A-9"], "has no row 'A-9' among these steps (known: A-1, A-2, A-3)"),
+        (["note"], ["A-1"], "has no row 'A-1' among these steps (known: none)"),
         (["drafts"], [], "does not ask about step drafts: it asks about draft_0001, draft_0002"),
     ],
 )

@@ -424,6 +424,6 @@ def test_a_retry_needs_the_jobs_documents_and_keeps_them(jobs: Client, tmp_path:
     redis.delete(name)
     with pytest.raises(
         UserError,
-        match=r"1 of the documents of .* are no longer stored: submit it again with --docs",
+        match=r"1 of the documents of .* are no longer stored: give them again in documents \(--docs\)",
     ):
         jobs.retry(job_id)

@@ -31,7 +31,7 @@ def test_a_mistyped_role_gets_the_closest_name(shell: Shell, role: str) -> None:
 
 
 def test_an_unknown_role_gets_the_list_of_all_roles(shell: Shell) -> None:
-    with pytest.raises(UserError, match=r"'poet': there are: .*planner, .*researcher, .*writer$"):
+    with pytest.raises(UserError, match=r"'poet': use one of .*planner, .*researcher, .*writer$"):
         shell.jobs.unpause("poet")
 
 

@@ -77,7 +77,7 @@ def test_a_step_with_dependents_can_be_requested(shell: Shell, tmp_path: Path) -
     assert shell.jobs.result(job_id).rows("look") == shell.jobs.rows(job_id, "look")
     for rows_of in (shell.jobs.result(job_id).rows, lambda step: shell.jobs.rows(job_id, step)):
         with pytest.raises(
-            UserError, match=r"no repeated step of the job \(there are: look, draft\)"
+            UserError, match=r"not a for_each step of the job \(known: look, draft\)"
         ):
             rows_of("sum")
 
@@ -156,7 +156,7 @@ def test_a_key_that_is_not_unique_is_refused(
 
 def test_an_unknown_key_column_is_refused(tmp_path: Path) -> None:
     flow = make_workflow(tmp_path, ROW_STEP, f"{UNREVIEWED}key: id\n")
-    with pytest.raises(UserError, match="there is no column 'id'; there are: order, name"):
+    with pytest.raises(UserError, match="there is no column 'id'; use one of order, name"):
         flow.expand("Look.", rows=orders("A").rows)
     with pytest.raises(UserError, match="no step is repeated over rows"):
         make_workflow(tmp_path, "id: a, specialist: writer, task: Write.", KEYED)

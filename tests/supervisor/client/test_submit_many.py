@@ -127,7 +127,7 @@ def test_a_key_of_another_request_is_refused_in_its_turn(jobs: Client) -> None:
     known = jobs.submit(Request("Compare.", idempotency_key="k1"))
     job_ids = list[JobId]()
 
-    with pytest.raises(UserError, match="this idempotency key was used for another request"):
+    with pytest.raises(UserError, match="the idempotency key was used for another request"):
         job_ids.extend(
             jobs.submit_each(
                 [MANY[0], Request("Something else.", idempotency_key="k1"), *MANY[1:3]]
@@ -141,7 +141,7 @@ def test_a_key_of_another_request_is_refused_in_its_turn(jobs: Client) -> None:
 def test_a_key_of_an_earlier_job_in_the_same_call_is_refused(jobs: Client) -> None:
     job_ids = list[JobId]()
 
-    with pytest.raises(UserError, match="this idempotency key was used for another request"):
+    with pytest.raises(UserError, match="the idempotency key was used for another request"):
         job_ids.extend(
             jobs.submit_each(
                 [Request(text, idempotency_key="k1") for text in ("One.", "One.", "Two.")]

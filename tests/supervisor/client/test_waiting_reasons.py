@@ -84,7 +84,7 @@ def test_a_step_of_a_paused_role_gives_the_reason_and_the_remedy_with_or_without
             presence_of(*queues, s2_1="poet"), paused={"poet": Pause(at=1.0, reason="it rhymes")}
         )
         assert reasons_of(JOB, presence) == [
-            "step s2 waits for `poet`, which is paused (it rhymes): let it go on with `handoff unpause poet`"
+            "step s2 waits for `poet`, which is paused (it rhymes): continue it with `handoff unpause poet`"
         ]
 
 

@@ -72,7 +72,7 @@ def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_that_ver
 
     (letter,) = shell.store.dead_letters.newest()
     assert letter.body == job_id
-    assert "cannot be carried on" in letter.reason
+    assert "cannot continue" in letter.reason
     assert shell.jobs.standing(job_id).status == "queued"
 
 

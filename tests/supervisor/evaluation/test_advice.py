@@ -80,7 +80,7 @@ BETTER = "its answer was found better in both orders"
             compared_answer("single", is_cut=True),
             compared_answer("team"),
             Preference.SECOND,
-            "Nothing can be said: single ran out of money.",
+            "Nothing can be said: single ran out of budget.",
         ),
         (
             compared_answer("single", 900, cost_usd=0.01),

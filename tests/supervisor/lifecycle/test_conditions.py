@@ -171,7 +171,7 @@ def test_a_skipped_sink_does_not_make_the_step_before_it_part_of_the_answer() ->
 @pytest.mark.parametrize(
     ("output", "why"),
     [
-        ({"label": "refund"}, "triage.output has no field 'category' (there are: label)"),
+        ({"label": "refund"}, "triage.output has no field 'category' (known: label)"),
         ("A refund.", "triage.output is \"A refund.\", which has no 'category'"),
     ],
 )

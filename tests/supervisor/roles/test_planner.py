@@ -202,7 +202,7 @@ def test_all_errors_are_reported_in_one_turn() -> None:
     for part in (
         "cycle: ",
         "step c depends on z",
-        "no specialist oracle; there are: researcher, writer",
+        "no specialist oracle; use one of researcher, writer",
         "4 steps, at most 3",
         "step id assessor",
     ):

@@ -88,7 +88,7 @@ def test_a_condition_over_a_missing_column_is_refused(tmp_path: Path, column: st
         f"id: a, specialist: writer, task: '{{item}}', for_each: rows, when: item.{column} == 'x'"
     )
 
-    with pytest.raises(UserError, match=f"there is no column '{column}'; there are: name$"):
+    with pytest.raises(UserError, match=f"there is no column '{column}'; use one of name$"):
         make_workflow(tmp_path, step).expand("?", rows=[{"name": "Ann"}])
 
 
@@ -134,7 +134,7 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
         ),
         (
             "id: a, title: 'Of {', specialist: writer, task: Write",
-            ":3: step 'a': a { begins no placeholder",
+            ":3: step 'a': a { does not begin a placeholder",
         ),
         (
             "id: a, specialist: writer, tsk: Write",
@@ -179,7 +179,7 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
         ("id: a, specialist: writer, task: Write, id: b", ":3: 'id' is given twice; remove one"),
         (
             "id: a, specialist: writer, task: Write, for_each: pages",
-            "step 'a': for_each is 'pages'; write one of these (there are: files, lines, rows)",
+            "step 'a': for_each is 'pages'; write one of these (known: files, lines, rows)",
         ),
         (
             "id: a, specialist: writer, task: Write, depends_on: {b: c}",
@@ -219,7 +219,7 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
         ),
         (
             "id: a, specialist: writer, task: 'Write { '",
-            "step 'a': a { begins no placeholder; write {{ for a brace",
+            "step 'a': a { does not begin a placeholder; write {{ for a brace",
         ),
         (
             "id: a, specialist: writer, task: Write, for_each: lines",
@@ -294,7 +294,7 @@ def test_an_invalid_step_is_named_with_its_remedy(
         ),
         (
             b"description: x\nsynthesis: blend\nsteps: [{id: a, specialist: writer, task: x}]\n",
-            ":2: synthesis is 'blend'; write one of these (there are: merge",
+            ":2: synthesis is 'blend'; write one of these (known: merge",
         ),
         (
             b"description: x\non_failure: ask\nsteps: []\n",
@@ -405,7 +405,7 @@ def test_an_unknown_name_gets_a_suggestion_or_the_list_of_workflows(tmp_path: Pa
     assert "there is no workflow 'breif': did you mean brief?" in refusal("breif", tmp_path)
     assert (
         "there is no workflow 'poem': name one of these, or a .yaml file by its path"
-        " (there are: brief, digest, test)" in refusal("poem", tmp_path)
+        " (known: brief, digest, test)" in refusal("poem", tmp_path)
     )
 
 

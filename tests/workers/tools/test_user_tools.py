@@ -288,7 +288,7 @@ def test_an_installed_package_that_does_not_load_is_named() -> None:
 def test_a_pipe_is_not_a_tool_and_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
 
-    assert refusal(tmp_path) == "pipe.py: is no regular file; take it out of the folder"
+    assert refusal(tmp_path) == "pipe.py: is not a regular file; take it out of the folder"
 
 
 @pytest.mark.parametrize(
