@@ -35,6 +35,7 @@ from handoff_queue.supervisor.client.argument_types import check_wait_s
 from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.client.event_hub import EventHub
 from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.json_forms import event_as_json
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
@@ -78,6 +79,15 @@ class AsyncClient:
     async def aclose(self) -> None:
         """Close all connections. Followers that still wait get a HandoffError."""
         await asyncio.to_thread(self._close)
+
+    async def stop_following(self) -> None:
+        """End all followers: each gets a HandoffError. Other methods still work."""
+        await asyncio.to_thread(self._hub.close)
+
+    @property
+    def client(self) -> Client:
+        """The client for threads that this client calls."""
+        return self._client
 
     def _close(self) -> None:
         self._hub.close()
@@ -134,7 +144,7 @@ class AsyncClient:
 
         The id of an event is its version: a browser that reconnects sends it as
         `Last-Event-ID`, and `after` takes it. A comment follows every `heartbeat_s` seconds of
-        silence.
+        silence. The address of the webhook is left out, because it is a secret.
 
         Raises:
             UnknownJob, StoreUnavailable: as `events`.
@@ -146,7 +156,7 @@ class AsyncClient:
                 yield (
                     f"id: {recorded.version}\n"
                     f"event: {recorded.event.type}\n"
-                    f"data: {recorded.event.to_json()}\n\n"
+                    f"data: {event_as_json(recorded.event)}\n\n"
                 )
 
     async def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
