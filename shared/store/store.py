@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.api_tokens import ApiTokens
 from handoff_queue.shared.store.claims import Claims
 from handoff_queue.shared.store.daily_budget import DailyBudgets
 from handoff_queue.shared.store.dead_letters import DeadLetters
@@ -46,6 +47,7 @@ class Store:
     history: History
     fleet_load: FleetLoadReader
     traces: Traces
+    api_tokens: ApiTokens
 
 
 def open_store(
@@ -81,4 +83,5 @@ def open_store(
         history=History(connection),
         fleet_load=FleetLoadReader(connection, settings.rate_window_s),
         traces=Traces(connection),
+        api_tokens=ApiTokens(connection),
     )
