@@ -19,6 +19,7 @@ KEPT_FOR_EVER = (
     # one entry for each message that is being published, or was taken without a claim or evaluation
     r"handoff:out:.+",
     r"handoff:fair:.+",  # order of the messages in a queue
+    r"handoff:tokens",  # one field a token of the HTTP API
     r"handoff:caps",  # five fields
     r"handoff:silence",  # four fields
 )

@@ -55,6 +55,8 @@ DEAD = f"{PREFIX}dead"
 """list: dead letters, the newest first."""
 SCORES = f"{PREFIX}scores"
 """list: accuracy of quotes, the newest first. `commit.lua` writes it."""
+TOKENS = f"{PREFIX}tokens"
+"""hash: id of a token of the HTTP API -> the token and the SHA-256 of its secret, as JSON."""
 NOTHING = f"{PREFIX}nothing"
 """A key that never exists. `Health.refusal` writes zero bytes to it to see whether Redis
 accepts writes.

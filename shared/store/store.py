@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.api_tokens import ApiTokens
 from handoff_queue.shared.store.claims import Claims
 from handoff_queue.shared.store.daily_budget import DailyBudgets
 from handoff_queue.shared.store.dead_letters import DeadLetters
@@ -48,6 +49,7 @@ class Store:
     fleet_load: FleetLoadReader
     traces: Traces
     request_counts: RequestCounts
+    api_tokens: ApiTokens
 
 
 def open_store(
@@ -84,4 +86,5 @@ def open_store(
         fleet_load=FleetLoadReader(connection, settings.rate_window_s),
         traces=Traces(connection),
         request_counts=RequestCounts(connection),
+        api_tokens=ApiTokens(connection),
     )

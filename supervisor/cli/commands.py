@@ -77,6 +77,7 @@ ENTRIES = _entries({
         "stats": ("stats:stats", "Print slots, queues, rate limits and spending of the fleet."),
         "top": ("top:top", "Show the fleet live: slots, queues, handoffs and spending."),
         "dead": ("dead:dead", "List, show, requeue or drop dead letters."),
+        "token": ("api_tokens:token", "Create, list or revoke tokens of the HTTP API."),
         "chaos": ("chaos:chaos", "Kill processes while jobs run, and check every promise."),
     },
 })  # fmt: skip
@@ -88,7 +89,7 @@ ABOVE = (
     'Try it: handoff run "How does HNSW work?" --docs examples/vector-databases',
 )
 """Lines of the main help before the commands."""
-BELOW = ("", "`handoff COMMAND --help` lists options. `handoff doctor` checks your system.")
+BELOW = ("`handoff COMMAND --help` lists options. `handoff doctor` checks your system.",)
 """Lines of the main help after the commands."""
 STARTS_PROCESSES = frozenset({"run", "up", "supervisor", "worker", "chaos"})
 """Commands that need the packages of a worker. The other commands need the client only."""

@@ -1,4 +1,4 @@
-"""Jobs and dead letters in the state that a command of the documents needs."""
+"""Jobs, dead letters and tokens in the state that a command of the documents needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from handoff_queue.shared.types.api_token import ApiRole
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
@@ -99,6 +100,10 @@ class PreparedJobs:
         if not letters.newest():
             letters.add(SUPERVISOR_QUEUE, "it is a message of this test", self.waiting())
         return letters.newest()[0].id
+
+    def api_token(self) -> str:
+        """Return the id of a token of the HTTP API."""
+        return self.jobs.store.api_tokens.create("docs", ApiRole.READ, None)[0].id
 
     def _wait_for_question(self, job_id: JobId) -> None:
         wait_until(

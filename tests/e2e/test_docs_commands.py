@@ -1,7 +1,7 @@
 """Every command of the documents works on a real system.
 
-A new sample is run without a change here. Equal commands run once. Ids in a sample stand for jobs
-and dead letters in the state that the command needs, and addresses for servers of this test.
+A new sample is run without a change here. Equal commands run once. Ids in a sample stand for jobs,
+dead letters and tokens in the state that the command needs, and addresses for servers of this test.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ INTERRUPTED_WORKER = 1
 """Celery's exit code of a worker after Ctrl-C."""
 JOB = re.compile(r"JOB|j-[0-9a-f]{12}")
 LETTER = "1f0c2a9e"
+API_TOKEN = "5d1f0c2a9e77"
 FLOWER_FILE = "/var/lib/flower/state"
 EVALUATION = "NAME"
 OTHER_WORDS = {"check_0107.1": "check_0001.1"}
@@ -223,6 +224,8 @@ class Reader:
             return self.prepared.fitting(words)
         if word == LETTER:
             return self.prepared.dead_letter()
+        if word == API_TOKEN:
+            return self.prepared.api_token()
         if word == EVALUATION:
             return self.evaluation
         word = word.replace(FLOWER_FILE, str(self.folder / "flower-state"))

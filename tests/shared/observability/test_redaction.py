@@ -71,6 +71,12 @@ def test_credentials_are_recognized_by_their_shape(text: str) -> None:
     assert not any(part in shown for part in ("hunter2", "abcdefgh", "me:pw"))
 
 
+def test_a_token_of_the_api_is_hidden_and_its_id_stays() -> None:
+    shown = Redactor([]).text(f"GET /v1/jobs?token=hq_0123456789ab_{'aB3-_' * 9} failed")
+
+    assert shown == f"GET /v1/jobs?token=hq_0123456789ab_{HIDDEN} failed"
+
+
 def test_secrets_come_from_named_variables_settings_and_urls() -> None:
     settings = Settings(redis_url=SecretStr("redis://:p%40ss-word@h/0"))
     environment = {

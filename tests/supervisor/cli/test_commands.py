@@ -219,6 +219,7 @@ def test_a_text_that_is_not_a_duration_is_refused_with_its_option(
 def test_options_in_seconds_are_all_durations() -> None:
     assert {option.opts[0] for _, option in DURATIONS} == {
         "--timeout", "--approve-timeout", "--older-than", "--reconnect", "--wait", "--every",
+        "--expires",
     }  # fmt: skip
     assert not [
         (name, option.name)

@@ -1,0 +1,134 @@
+"""Tokens of the HTTP API. The store holds a digest of each secret, and never the secret."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import re
+import secrets
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.dead_letters import readable
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.types.api_token import ApiRole, ApiToken
+from handoff_queue.shared.types.errors import MalformedMessage, UserError
+from handoff_queue.shared.types.ids import Digest
+from handoff_queue.shared.types.message import Message
+
+MOST_NAME_CHARS = 100
+"""Most characters of a token's name and of its tenant. A tenant of a job has the same limit."""
+_SECRET = re.compile(r"hq_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+_ID_BYTES, _SECRET_BYTES = 6, 32
+
+
+class StoredToken(Message):
+    """A token as Redis holds it."""
+
+    token: ApiToken
+    digest: Digest
+    """SHA-256 of the whole secret text."""
+
+
+class ApiTokens:
+    """All tokens of the HTTP API."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def create(
+        self, name: str, role: ApiRole, tenant: str | None, expires_at: float | None = None
+    ) -> tuple[ApiToken, str]:
+        """Store a new token. Return the token and its secret, which nothing can show again.
+
+        Args:
+            tenant: the only tenant that the token sees; None for every tenant.
+            expires_at: Unix time in seconds by Redis's clock; None for a token without an end.
+
+        Raises:
+            UserError: the name or the tenant is no line of text, an admin has a tenant, or the
+                time is not in the future.
+        """
+        now = self._connection.now()
+        _check_line("the token's name", name)
+        if tenant is not None:
+            _check_line("the tenant's name", tenant)
+        if role is ApiRole.ADMIN and tenant is not None:
+            raise UserError(
+                "an admin's token creates tokens for every tenant, so it has no tenant: leave the tenant out, or choose the role operate"
+            )
+        if expires_at is not None and not now < expires_at < math.inf:
+            raise UserError("the token would expire at once: choose a time in the future")
+        token = ApiToken(
+            id=secrets.token_hex(_ID_BYTES),
+            name=name,
+            role=role,
+            tenant=tenant,
+            created_at=now,
+            expires_at=expires_at,
+        )
+        secret = f"hq_{token.id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+        stored = StoredToken(token=token, digest=_digest(secret))
+        with translated_errors():
+            self._connection.redis.hset(keys.TOKENS, token.id, stored.to_json())
+        return token, secret
+
+    def find(self, secret: str) -> ApiToken | None:
+        """Return the token with this secret, in one round trip.
+
+        Return None if the text is malformed, or the token is unknown, revoked or expired.
+        """
+        match = _SECRET.fullmatch(secret)
+        if match is None:
+            return None
+        with translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            pipe.hget(keys.TOKENS, match[1])
+            pipe.time()
+            text, (seconds, microseconds) = pipe.execute()
+        if text is None:
+            return None
+        try:
+            stored = StoredToken.from_json(text)
+        except MalformedMessage:  # a token of another version gives no access
+            return None
+        if not hmac.compare_digest(stored.digest, _digest(secret)):
+            return None
+        expires_at = stored.token.expires_at
+        if expires_at is not None and expires_at <= seconds + microseconds / 1e6:
+            return None
+        return stored.token
+
+    def all(self) -> list[ApiToken]:
+        """Return all tokens, also expired tokens, in the order of their creation."""
+        with translated_errors():
+            texts = self._connection.redis.hvals(keys.TOKENS)
+        stored = readable(texts, StoredToken.from_json, keys.TOKENS)
+        return sorted(
+            (entry.token for entry in stored), key=lambda token: (token.created_at, token.id)
+        )
+
+    def revoke(self, token_id: str) -> bool:
+        """Delete a token. Return False if there is no such token."""
+        with translated_errors():
+            return int(self._connection.redis.hdel(keys.TOKENS, token_id)) > 0
+
+    def exist(self) -> bool:
+        """Return whether there is a token. An expired token counts until it is revoked."""
+        with translated_errors():
+            return int(self._connection.redis.hlen(keys.TOKENS)) > 0
+
+
+def _check_line(what: str, text: str) -> None:
+    """Raise UserError unless the text is one short line with a visible character."""
+    if not text.strip():
+        raise UserError(f"{what} is empty")
+    if len(text) > MOST_NAME_CHARS or not text.isprintable():
+        raise UserError(
+            f"{what} must be one line of at most {MOST_NAME_CHARS} characters, without control characters"
+        )
+
+
+def _digest(secret: str) -> str:
+    """Return the SHA-256 of the secret. No cache, as `digest_of` has, keeps the secret."""
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,139 @@
+"""`handoff token`: create, list and revoke tokens of the HTTP API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, assert_never
+
+import typer
+
+from handoff_queue.shared.text.durations import DurationRange
+from handoff_queue.shared.types.api_token import ApiRole
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.limits import MOST_SECONDS
+from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.display.terminal import (
+    clock,
+    print_message,
+    shorten,
+    write_as_json,
+    write_line,
+)
+from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.types.api_token import ApiToken
+
+
+class TokenAction(StrEnum):
+    """Actions of `handoff token`."""
+
+    LIST = "list"
+    CREATE = "create"
+    REVOKE = "revoke"
+
+
+def token(
+    what: Annotated[
+        TokenAction, typer.Argument(metavar="ACTION", help="list, create or revoke.")
+    ] = TokenAction.LIST,
+    subject: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="The name of a new token, or the ID of a token to revoke."
+        ),
+    ] = None,
+    role: Annotated[
+        ApiRole | None,
+        typer.Option(
+            metavar="ROLE",
+            help="read, submit, operate or admin. Each includes the roles before it.",
+        ),
+    ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The only tenant that the token sees. Default: every tenant."
+        ),
+    ] = None,
+    expires: Annotated[
+        float | None,
+        typer.Option(
+            metavar="TIME",
+            parser=DurationRange(1, MOST_SECONDS),
+            help="The token ends after this time: 12h, 30d. Default: it does not end.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Create, list or revoke tokens of the HTTP API.
+
+    The secret of a new token is printed once. The store holds only its digest.
+
+    handoff token create billing --role submit --tenant acme --expires 30d
+
+    handoff token revoke 5d1f0c2a9e77
+    """  # fmt: skip
+    if what is not TokenAction.CREATE and (role, tenant, expires) != (None, None, None):
+        raise UserError("only `handoff token create` takes --role, --tenant and --expires")
+    if what is not TokenAction.LIST and as_json:
+        raise UserError("only `handoff token list` takes --json")
+    match what:
+        case TokenAction.LIST:
+            if subject is not None:
+                raise UserError("`handoff token list` lists all tokens, and takes no NAME")
+            _list(client_of_broker().store.api_tokens.all(), as_json=as_json)
+        case TokenAction.CREATE:
+            if subject is None or role is None:
+                raise UserError("`handoff token create` needs a NAME and --role")
+            _create(subject, role, tenant, expires)
+        case TokenAction.REVOKE:
+            if subject is None:
+                raise UserError("`handoff token revoke` needs an ID (see `handoff token list`)")
+            _revoke(subject)
+        case _:
+            assert_never(what)
+    return OK
+
+
+def _create(name: str, role: ApiRole, tenant: str | None, expires_s: float | None) -> None:
+    store = client_of_broker().store
+    expires_at = None
+    if expires_s is not None:
+        expires_at = store.connection.now() + expires_s
+    made, secret = store.api_tokens.create(name, role, tenant, expires_at)
+    write_line(secret)
+    print_message(
+        f"this is the secret of token {made.id}: keep it now, because no command shows it again. `handoff token revoke {made.id}` ends it"
+    )
+
+
+def _revoke(token_id: str) -> None:
+    if not client_of_broker().store.api_tokens.revoke(token_id):
+        raise UserError(f"there is no token {shorten(token_id, 40)!r} (see `handoff token list`)")
+    write_line(f"token {token_id} is revoked")
+
+
+def _list(tokens: Sequence[ApiToken], *, as_json: bool) -> None:
+    if as_json:
+        write_as_json([entry.model_dump(mode="json") for entry in tokens])
+        return
+    for entry in tokens:
+        tenant = "every tenant" if entry.tenant is None else f"tenant {shorten(entry.tenant, 40)}"
+        write_line(
+            f"{entry.id}  {entry.role:7}  {tenant}  {_end_of(entry)}  {shorten(entry.name, 60)}"
+        )
+    if not tokens:
+        print_message("there are no tokens (`handoff token create NAME --role ROLE` makes one)")
+
+
+def _end_of(entry: ApiToken) -> str:
+    """Return the end of the token in words."""
+    if entry.expires_at is None:
+        return "no end"
+    if entry.expires_at <= time.time():
+        return f"expired {clock(entry.expires_at)}"
+    return f"until {clock(entry.expires_at)}"

@@ -1,0 +1,110 @@
+"""`handoff token` shows a secret once, and refuses bad input with one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.api_token import ApiRole
+from tests.e2e.commands import BAD_INPUT, Handoff, error_line
+
+DAY_S = 86_400
+
+
+@pytest.fixture
+def token(handoff: Handoff, redis_url: str) -> RunToken:
+    return RunToken(handoff, redis_url)
+
+
+class RunToken:
+    """`handoff token` on the Redis of the test."""
+
+    def __init__(self, handoff: Handoff, redis_url: str) -> None:
+        self.handoff, self.redis_url = handoff, redis_url
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.handoff.run("token", *arguments, HANDOFF_REDIS_URL=self.redis_url)
+
+    def out(self, *arguments: str) -> str:
+        completed = self(*arguments)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
+
+
+def test_only_the_secret_goes_to_standard_output(token: RunToken, store: Store) -> None:
+    created = token("create", "billing", "--role", "submit", "--tenant", "acme")
+    secret = created.stdout.removesuffix("\n")
+    found = store.api_tokens.find(secret)
+
+    assert created.returncode == 0
+    assert found is not None
+    assert (found.name, found.role, found.tenant) == ("billing", ApiRole.SUBMIT, "acme")
+    assert secret not in created.stderr
+    assert f"`handoff token revoke {found.id}`" in created.stderr
+
+
+def test_a_token_ends_after_its_time(token: RunToken, store: Store) -> None:
+    found = store.api_tokens.find(
+        token.out("create", "billing", "--role", "read", "--expires", "30d").strip()
+    )
+
+    assert found is not None
+    assert found.expires_at is not None
+    assert found.expires_at - found.created_at == pytest.approx(30 * DAY_S, abs=60)
+
+
+def test_tokens_are_listed_without_their_secrets(token: RunToken, store: Store) -> None:
+    first, first_secret = store.api_tokens.create("billing", ApiRole.SUBMIT, "acme")
+    second, second_secret = store.api_tokens.create("operators", ApiRole.ADMIN, None)
+    lines = token.out("list").splitlines()
+    listed = json.loads(token.out("--json"))
+
+    assert lines[0].split() == [first.id, "submit", "tenant", "acme", "no", "end", "billing"]
+    assert lines[1].split() == [second.id, "admin", "every", "tenant", "no", "end", "operators"]
+    assert [entry["id"] for entry in listed] == [first.id, second.id]
+    for secret in (first_secret, second_secret):
+        assert secret.rpartition(f"{first.id}_")[2] not in "\n".join(lines) + json.dumps(listed)
+
+
+def test_without_tokens_the_list_says_how_to_create_one(token: RunToken) -> None:
+    completed = token()
+
+    assert (completed.returncode, completed.stdout) == (0, "")
+    assert "handoff token create" in completed.stderr
+
+
+def test_a_revoked_token_opens_nothing(token: RunToken, store: Store) -> None:
+    made, secret = store.api_tokens.create("billing", ApiRole.SUBMIT, "acme")
+
+    assert token.out("revoke", made.id) == f"token {made.id} is revoked\n"
+    assert store.api_tokens.find(secret) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["create", "billing"], "needs a NAME and --role"),
+        (["create", "--role", "read"], "needs a NAME and --role"),
+        (["create", "", "--role", "read"], "the token's name is empty"),
+        (["create", "a\nb", "--role", "read"], "without control characters"),
+        (["create", "\x1b[2J", "--role", "read"], "without control characters"),
+        (["create", "billing", "--role", "owner"], "'owner' is not one of 'read'"),
+        (["create", "billing", "--role", "read", "--tenant", " "], "the tenant's name is empty"),
+        (["create", "billing", "--role", "admin", "--tenant", "acme"], "tokens for every tenant"),
+        (["create", "billing", "--role", "read", "--expires", "soon"], "'soon' is not a duration"),
+        (["create", "billing", "--role", "read", "--json"], "takes --json"),
+        (["revoke"], "needs an ID"),
+        (["revoke", "x"], "there is no token 'x' (see `handoff token list`)"),
+        (["revoke", "x", "--role", "read"], "only `handoff token create` takes --role"),
+        (["list", "x"], "takes no NAME"),
+        (["burn"], "'burn' is not one of"),
+    ],
+)
+def test_bad_input_is_refused(
+    token: RunToken, store: Store, arguments: list[str], problem: str
+) -> None:
+    assert problem in error_line(token(*arguments), BAD_INPUT)
+    assert not store.api_tokens.exist()
