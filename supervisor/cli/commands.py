@@ -63,6 +63,7 @@ ENTRIES = _entries({
     "Processes": {
         "supervisor": ("processes:supervisor", "Start a supervisor process."),
         "worker": ("processes:worker", "Start a worker process for one or more specialists."),
+        "serve": ("serve:serve", "Serve the HTTP API."),
         "pause": ("pause:pause", "Stop a specialist or a role on all machines."),
         "unpause": ("pause:unpause", "Start a paused specialist or role again."),
     },
@@ -84,7 +85,6 @@ ENTRIES = _entries({
 """All commands, in the order of `handoff --help`."""
 ABOVE = (
     "Usage: handoff COMMAND [OPTIONS]",
-    "",
     "Run a team of LLM specialists as a distributed task queue.",
     'Try it: handoff run "How does HNSW work?" --docs examples/vector-databases',
 )

@@ -71,6 +71,11 @@ class Client:
         self.store = store
         self._settings = settings
 
+    @property
+    def settings(self) -> Settings:
+        """The settings of this client."""
+        return self._settings
+
     def submit(self, request: Request) -> JobId:
         """Enqueue a job and return its id at once.
 
