@@ -133,9 +133,45 @@ class AsyncClient:
             for recorded in await self._read(job_id, after):
                 yield recorded
             return
-        async for news in self._follow(job_id, after, wait_s=None):
+        async for news in self.event_batches(job_id, after, wait_s=None):
             for recorded in news:
                 yield recorded
+
+    async def event_batches(
+        self, job_id: JobId, after: int = 0, wait_s: float | None = None
+    ) -> AsyncIterator[list[Recorded]]:
+        """Yield lists of events until the job has ended: the stored events, then new events.
+
+        After `wait_s` seconds without an event, the list is empty. A gap between two versions
+        means that the hub dropped events; they are then read from the journal.
+
+        Raises:
+            UnknownJob, StoreUnavailable: as `events`.
+        """
+        standing = await self._call(self._standing_of, job_id)
+        subscription = self._hub.subscribe(job_id, standing.version)
+        is_over = standing.status.ended
+        try:
+            news = await self._read(job_id, after)
+            while True:
+                if news:
+                    after = news[-1].version
+                    is_over = _is_over(news, is_over)
+                    yield news
+                if is_over:
+                    return
+                news = await subscription.news(wait_s)
+                if subscription.has_ended:
+                    news = await self._read(job_id, after)
+                    is_over = True
+                    continue
+                news = [recorded for recorded in news if recorded.version > after]
+                if news and news[0].version > after + 1:
+                    news = await self._read(job_id, after)
+                if not news:
+                    yield []
+        finally:
+            self._hub.unsubscribe(subscription)
 
     async def event_stream(
         self, job_id: JobId, after: int = 0, heartbeat_s: float = HEARTBEAT_S
@@ -149,7 +185,7 @@ class AsyncClient:
         Raises:
             UnknownJob, StoreUnavailable: as `events`.
         """
-        async for news in self._follow(job_id, after, wait_s=heartbeat_s):
+        async for news in self.event_batches(job_id, after, wait_s=heartbeat_s):
             if not news:
                 yield ": heartbeat\n\n"
             for recorded in news:
@@ -173,7 +209,7 @@ class AsyncClient:
             return standing.status
         try:
             async with asyncio.timeout(wait_s):
-                async for _ in self._follow(job_id, standing.version, wait_s=None):
+                async for _ in self.event_batches(job_id, standing.version, wait_s=None):
                     pass
         except TimeoutError:
             pass
@@ -289,39 +325,6 @@ class AsyncClient:
         """Return the stored events after a version. Raises `UnknownJob`."""
         events = self._client.events(job_id, after, follow=False)
         return await self._call(list, events)
-
-    async def _follow(
-        self, job_id: JobId, after: int, wait_s: float | None
-    ) -> AsyncIterator[list[Recorded]]:
-        """Yield lists of events until the job has ended: the stored events, then new events.
-
-        After `wait_s` seconds without an event, the list is empty. A gap between two versions
-        means that the hub dropped events; they are then read from the journal.
-        """
-        standing = await self._call(self._standing_of, job_id)
-        subscription = self._hub.subscribe(job_id, standing.version)
-        is_over = standing.status.ended
-        try:
-            news = await self._read(job_id, after)
-            while True:
-                if news:
-                    after = news[-1].version
-                    is_over = _is_over(news, is_over)
-                    yield news
-                if is_over:
-                    return
-                news = await subscription.news(wait_s)
-                if subscription.has_ended:
-                    news = await self._read(job_id, after)
-                    is_over = True
-                    continue
-                news = [recorded for recorded in news if recorded.version > after]
-                if news and news[0].version > after + 1:
-                    news = await self._read(job_id, after)
-                if not news:
-                    yield []
-        finally:
-            self._hub.unsubscribe(subscription)
 
     def _standing_of(self, job_id: JobId) -> JobStanding:
         """Return the stored standing, without the reasons to wait."""

@@ -25,7 +25,6 @@ from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, openapi_do
 from handoff_queue.supervisor.serve.problems import answer_with_problems
 from handoff_queue.supervisor.serve.security_headers import SecurityHeaders
 
-OPENAPI_URL = "/v1/openapi.json"
 ROUTERS = (
     job_routes.router,
     event_routes.router,
@@ -55,7 +54,7 @@ def make_application(jobs: AsyncClient, settings: Settings, *, is_loopback: bool
         version="1",
         summary="Submit jobs for teams of LLM specialists, follow them, and decide about them.",
         lifespan=close_at_the_end,
-        openapi_url=OPENAPI_URL,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         responses=PROBLEMS,

@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.client.json_forms import event_as_json
 from handoff_queue.supervisor.serve.access import Access, Reads, VisibleJob
 from handoff_queue.supervisor.serve.problems import Problem, problem_of
@@ -110,7 +111,7 @@ async def ending_quietly(stream: AsyncIterator[str]) -> AsyncIterator[str]:
 
 def _problem(error: HandoffError) -> Problem:
     """Return the problem of an error. A server that stops closes its client."""
-    if str(error) == "the client was closed":
+    if isinstance(error, FollowingEnded):
         return Problem(503, "the server stops: connect again")
     return problem_of(error)
 

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 
 from handoff_queue.supervisor.serve.problems import KINDS
 
@@ -28,11 +28,18 @@ CSP = (
     "base-uri 'none'; form-action 'none'"
 )
 
-router = APIRouter()
+router = APIRouter(include_in_schema=False)
+"""Both routes are no coroutines: the first document takes longer than an event loop may wait."""
 
 
-@router.get("/v1/reference", include_in_schema=False)
-async def reference(request: Request) -> HTMLResponse:
+@router.get("/v1/openapi.json")
+def openapi(request: Request) -> JSONResponse:
+    """Return the OpenAPI document."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/v1/reference")
+def reference(request: Request) -> HTMLResponse:
     """Return the page."""
     page = "\n".join(_page(request.app.openapi()))
     return HTMLResponse(page, headers={"Content-Security-Policy": CSP})
