@@ -75,7 +75,7 @@ def _try(operation: Any, mode: GenerationMode, job_id: JobId | None, send: Any) 
         phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
-    attempt: Any = hypothesis.given(operation.as_strategy(mode, **given))(send)
+    attempt: Any = hypothesis.given(operation.as_strategy(mode, **given))(send)  # type: ignore[no-untyped-call]
     settings(attempt)()
 
 
