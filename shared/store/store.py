@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import ApiTokens
+from handoff_queue.shared.store.audit import Audit
 from handoff_queue.shared.store.claims import Claims
 from handoff_queue.shared.store.daily_budget import DailyBudgets
 from handoff_queue.shared.store.dead_letters import DeadLetters
@@ -48,6 +49,7 @@ class Store:
     fleet_load: FleetLoadReader
     traces: Traces
     api_tokens: ApiTokens
+    audit: Audit
 
 
 def open_store(
@@ -84,4 +86,5 @@ def open_store(
         fleet_load=FleetLoadReader(connection, settings.rate_window_s),
         traces=Traces(connection),
         api_tokens=ApiTokens(connection),
+        audit=Audit(connection),
     )
