@@ -20,6 +20,7 @@ KEPT_FOR_EVER = (
     r"handoff:out:.+",
     r"handoff:fair:.+",  # order of the messages in a queue
     r"handoff:tokens",  # one field a token of the HTTP API
+    r"handoff:audit",  # at most about 100,000 entries
     r"handoff:caps",  # five fields
     r"handoff:silence",  # four fields
 )

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from handoff_queue.shared.agent.tool import CallContext, ToolFailed
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.store.jobs import JobFilter, JobStanding
+    from handoff_queue.shared.types.actor import Actor
+    from handoff_queue.shared.types.api_token import ApiRole, ApiToken
+    from handoff_queue.shared.types.audit_entry import AuditAction, AuditEntry
     from handoff_queue.shared.types.errors import (
         BudgetSpent,
         Conflict,
@@ -56,8 +59,13 @@ if TYPE_CHECKING:
     from handoff_queue.workers.tools.tool_decorator import tool
 else:
     _MODULE_OF = {
+        "Actor": "shared.types.actor",
+        "ApiRole": "shared.types.api_token",
+        "ApiToken": "shared.types.api_token",
         "ApprovalOf": "shared.types.job_options",
         "Approvals": "shared.types.job_options",
+        "AuditAction": "shared.types.audit_entry",
+        "AuditEntry": "shared.types.audit_entry",
         "AsyncClient": "supervisor.client.async_client",
         "BudgetSpent": "shared.types.errors",
         "CallContext": "shared.agent.tool",
@@ -118,9 +126,14 @@ else:
 
 
 __all__ = [
+    "Actor",
+    "ApiRole",
+    "ApiToken",
     "ApprovalOf",
     "Approvals",
     "AsyncClient",
+    "AuditAction",
+    "AuditEntry",
     "BudgetSpent",
     "CallContext",
     "Clash",

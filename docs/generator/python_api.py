@@ -46,6 +46,7 @@ GROUPS = {
         "JobResult", "HandoffReport", "JobOutline", "JobStanding", "JobStatus", "JobFilter", "Row", "Export", "Recorded", "JobEnded",
         "DeadLetter", "JobId", "HandoffId",
     ],
+    "Tokens and audit": ["Actor", "AuditEntry", "AuditAction", "ApiToken", "ApiRole"],
     "Tools": ["tool", "CallContext", "ToolFailed"],
     "Errors": [
         "HandoffError", "UserError", "UnknownJob", "Conflict", "BudgetSpent", "InvalidDocuments", "StoreError", "StoreUnavailable",

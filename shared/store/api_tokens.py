@@ -18,6 +18,7 @@ from handoff_queue.shared.types.message import Message
 
 MOST_NAME_CHARS = 100
 """Most characters of a token's name and of its tenant. A tenant of a job has the same limit."""
+_ID = re.compile(r"[0-9a-f]{12}")
 _SECRET = re.compile(r"hq_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _ID_BYTES, _SECRET_BYTES = 6, 32
 
@@ -110,8 +111,17 @@ class ApiTokens:
 
     def revoke(self, token_id: str) -> bool:
         """Delete a token. Return False if there is no such token."""
+        if not _ID.fullmatch(token_id):
+            return False
         with translated_errors():
             return int(self._connection.redis.hdel(keys.TOKENS, token_id)) > 0
+
+    def has(self, token_id: str) -> bool:
+        """Return whether there is a token with this id."""
+        if not _ID.fullmatch(token_id):
+            return False
+        with translated_errors():
+            return bool(self._connection.redis.hexists(keys.TOKENS, token_id))
 
     def exist(self) -> bool:
         """Return whether there is a token. An expired token counts until it is revoked."""

@@ -57,6 +57,10 @@ SCORES = f"{PREFIX}scores"
 """list: accuracy of quotes, the newest first. `commit.lua` writes it."""
 TOKENS = f"{PREFIX}tokens"
 """hash: id of a token of the HTTP API -> the token and the SHA-256 of its secret, as JSON."""
+AUDIT = f"{PREFIX}audit"
+"""stream: actions of users on the fleet, and deletions of jobs, each an `AuditEntry` as JSON. It
+has about 100,000 entries at most.
+"""
 NOTHING = f"{PREFIX}nothing"
 """A key that never exists. `Health.refusal` writes zero bytes to it to see whether Redis
 accepts writes.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import ApiTokens
+from handoff_queue.shared.store.audit import Audit
 from handoff_queue.shared.store.claims import Claims
 from handoff_queue.shared.store.daily_budget import DailyBudgets
 from handoff_queue.shared.store.dead_letters import DeadLetters
@@ -50,6 +51,7 @@ class Store:
     traces: Traces
     request_counts: RequestCounts
     api_tokens: ApiTokens
+    audit: Audit
 
 
 def open_store(
@@ -87,4 +89,5 @@ def open_store(
         traces=Traces(connection),
         request_counts=RequestCounts(connection),
         api_tokens=ApiTokens(connection),
+        audit=Audit(connection),
     )

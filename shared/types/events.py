@@ -18,6 +18,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, TypeAdapter, ValidationError
 
+from handoff_queue.shared.types.actor import Actor
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import StepIdField
@@ -39,7 +40,12 @@ from handoff_queue.shared.types.job_events import (
     WebhookTried,
 )
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.shared.types.message import NO_PAYLOAD_IN_ERRORS, Message, problems_of
+from handoff_queue.shared.types.message import (
+    NO_PAYLOAD_IN_ERRORS,
+    Message,
+    OmitNone,
+    problems_of,
+)
 from handoff_queue.shared.types.step_events import (
     LAST,
     Abandoned,
@@ -101,6 +107,7 @@ class Approved(Message):
     """Steps that may begin; empty: all steps of the question."""
     plan: PlanMade | None = None
     """Plan that replaces the plan in question."""
+    actor: Annotated[Actor | None, OmitNone] = None
 
 
 class Rejected(Message):
@@ -114,6 +121,7 @@ class Rejected(Message):
     """Steps to run again; empty: the steps that make the answer."""
     own_plan: BlobRef | None = None
     """The `shared.types.plan.Plan` of the person, as JSON: a draft for the planner."""
+    actor: Annotated[Actor | None, OmitNone] = None
 
 
 ApprovalEvent = ApprovalAsked | ApprovalReminded | Approved | Rejected

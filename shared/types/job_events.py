@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from handoff_queue.shared.types.actor import Actor
 from handoff_queue.shared.types.gates import Gates, GatesFrom
 from handoff_queue.shared.types.handoff import BlobRef, Earlier, Given
 from handoff_queue.shared.types.ids import HandoffIdField, JobIdField, NameField, StepIdField
@@ -97,6 +98,15 @@ class JobSubmitted(Message):
     """The parent of a child job; None for a user's job."""
     depth: NonNegativeInt = 0
     """Number of jobs above this one."""
+    actor: Annotated[Actor | None, OmitNone] = None
+    """The user who submitted the job. A repeated submission with the same key keeps the first."""
+
+    def is_same_request(self, other: Message) -> bool:
+        """Return whether the other event has the same request, from any user."""
+        return (
+            isinstance(other, JobSubmitted)
+            and other.model_copy(update={"actor": self.actor}) == self
+        )
 
     @property
     def fact_checker(self) -> str | None:
@@ -147,6 +157,7 @@ class CancelRequested(Message):
     type: Literal["cancel_requested"] = "cancel_requested"
     by: str = "user"
     """`user`, or the id of the parent job."""
+    actor: Annotated[Actor | None, OmitNone] = None
 
 
 class TakenUp(Message):
@@ -177,6 +188,7 @@ class RetryRequested(NewLimits):
     """
     taken_up: Annotated[TakenUp | None, OmitNone] = None
     """The continuation of a child job by its parent; None for a user's retry."""
+    actor: Annotated[Actor | None, OmitNone] = None
 
 
 class DecisionAsked(Message):

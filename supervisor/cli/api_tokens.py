@@ -85,7 +85,7 @@ def token(
         case TokenAction.LIST:
             if subject is not None:
                 raise UserError("`handoff token list` lists all tokens, and takes no NAME")
-            _list(client_of_broker().store.api_tokens.all(), as_json=as_json)
+            _list(client_of_broker().tokens(), as_json=as_json)
         case TokenAction.CREATE:
             if subject is None or role is None:
                 raise UserError("`handoff token create` needs a NAME and --role")
@@ -100,11 +100,7 @@ def token(
 
 
 def _create(name: str, role: ApiRole, tenant: str | None, expires_s: float | None) -> None:
-    store = client_of_broker().store
-    expires_at = None
-    if expires_s is not None:
-        expires_at = store.connection.now() + expires_s
-    made, secret = store.api_tokens.create(name, role, tenant, expires_at)
+    made, secret = client_of_broker().create_token(name, role, tenant, expires_s)
     write_line(secret)
     print_message(
         f"this is the secret of token {made.id}: keep it now, because no command shows it again. `handoff token revoke {made.id}` ends it"
@@ -112,8 +108,7 @@ def _create(name: str, role: ApiRole, tenant: str | None, expires_s: float | Non
 
 
 def _revoke(token_id: str) -> None:
-    if not client_of_broker().store.api_tokens.revoke(token_id):
-        raise UserError(f"there is no token {shorten(token_id, 40)!r} (see `handoff token list`)")
+    client_of_broker().revoke_token(token_id)
     write_line(f"token {token_id} is revoked")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -55,4 +56,25 @@ def client_with(settings: Settings) -> Client:
     from handoff_queue.shared.store.redis.connection import COMMAND_TIMEOUT_S
     from handoff_queue.supervisor.client import client
 
-    return client.connect(settings=settings, timeout_s=COMMAND_TIMEOUT_S)
+    return as_this_user(client.connect(settings=settings, timeout_s=COMMAND_TIMEOUT_S))
+
+
+def as_this_user(jobs: Client) -> Client:
+    """Return the client with the user of the operating system as its actor.
+
+    The variables USER and LOGNAME do not count, because any user can set them.
+    """
+    import pwd
+    import socket
+
+    from handoff_queue.shared.types.actor import MOST_ACTOR_CHARS, Actor
+    from handoff_queue.shared.types.characters import in_whole_characters
+
+    user_id = os.getuid()
+    try:
+        name = pwd.getpwuid(user_id).pw_name
+    except KeyError:  # a container may run under an id without a name
+        name = ""
+    name = in_whole_characters(name)[:MOST_ACTOR_CHARS] or str(user_id)
+    host = in_whole_characters(socket.gethostname())[:MOST_ACTOR_CHARS] or None
+    return jobs.acting_as(Actor(name=name, via="cli", address=host))

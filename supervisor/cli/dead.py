@@ -82,9 +82,9 @@ def dead(
             write_line(f"letter {dead_letter.id} is back in its queue")
         case DeadLetterAction.DROP:
             if letter is None:
-                dropped = letters.drop_all()
+                dropped = jobs.drop_all_dead()
             else:
-                dropped = int(letters.drop(letters.find(letter)))
+                dropped = int(jobs.drop_dead(letters.find(letter)))
             write_line(f"{count_text(dropped, 'dead letter')} dropped")
         case _:
             assert_never(what)

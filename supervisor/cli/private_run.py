@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import NOBODY_THERE
+from handoff_queue.supervisor.cli.connection import as_this_user
 from handoff_queue.supervisor.cli.display.terminal import (
     OutputFailed,
     print_message,
@@ -68,7 +69,7 @@ def _run(
         with system:
             from handoff_queue.supervisor.client import client
 
-            jobs = client.connect(system.url, settings)
+            jobs = as_this_user(client.connect(system.url, settings))
             try:
                 request = None
                 if asked:

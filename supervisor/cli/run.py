@@ -9,6 +9,7 @@ from typing import Any
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.limits import OnLimit
+from handoff_queue.supervisor.cli.connection import as_this_user
 from handoff_queue.supervisor.cli.display.terminal import OutputFailed, print_message
 from handoff_queue.supervisor.cli.display.terminal_input import can_ask
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c
@@ -103,7 +104,7 @@ def _run_on_broker(asked: RequestOptions, how: ResultOptions, settings: Settings
     from handoff_queue.supervisor.cli.fleet_state import require_processes
     from handoff_queue.supervisor.client import client
 
-    jobs = client.connect(settings=settings)
+    jobs = as_this_user(client.connect(settings=settings))
     request = replace(request_of(asked, jobs), is_quoted=True)
     require_processes(jobs, asked.model)
     job_id = jobs.submit(request)

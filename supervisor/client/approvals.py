@@ -11,6 +11,7 @@ from pydantic import JsonValue, ValidationError
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.types.actor import Actor
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import PlanRefused, UnknownJob, UserError
@@ -160,6 +161,7 @@ def approve(
     plan: JsonValue,
     steps: Sequence[str] = (),
     rows: Sequence[str] = (),
+    actor: Actor | None = None,
 ) -> None:
     """Approve the question of a job.
 
@@ -184,7 +186,9 @@ def approve(
         plan_made, text = _own_plan(store, state, question, plan)
         texts.append(text)
     named = tuple(map(StepId, steps))
-    answer = Approved(asked=question.version, note=_ref(note), plan=plan_made, steps=named)
+    answer = Approved(
+        asked=question.version, note=_ref(note), plan=plan_made, steps=named, actor=actor
+    )
     _say(store, state, answer, texts)
 
 
@@ -278,6 +282,7 @@ def reject(
     steps: Sequence[str],
     plan: JsonValue,
     rows: Sequence[str] = (),
+    actor: Actor | None = None,
 ) -> None:
     """Reject the question of a job. `steps` and `rows`: see `approve`.
 
@@ -301,12 +306,10 @@ def reject(
         own_plan = plan_made.plan
         texts.append(text)
     named = tuple(map(StepId, steps))
-    _say(
-        store,
-        state,
-        Rejected(asked=question.version, note=_ref(note), steps=named, own_plan=own_plan),
-        texts,
+    answer = Rejected(
+        asked=question.version, note=_ref(note), steps=named, own_plan=own_plan, actor=actor
     )
+    _say(store, state, answer, texts)
 
 
 def _own_plan(

@@ -19,6 +19,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
@@ -27,6 +28,7 @@ from pydantic import JsonValue
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.jobs import EVERY_JOB, JobFilter, JobStanding
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S
+from handoff_queue.shared.types.actor import Actor
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded, RetryRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -40,6 +42,8 @@ from handoff_queue.supervisor.client.json_forms import event_as_json
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
+    from handoff_queue.shared.types.api_token import ApiRole, ApiToken
+    from handoff_queue.shared.types.audit_entry import AuditEntry
     from handoff_queue.supervisor.client.export import Export
     from handoff_queue.supervisor.client.outline import JobOutline
     from handoff_queue.supervisor.client.report import HandoffReport, JobResult
@@ -64,6 +68,15 @@ class AsyncClient:
         self._client = client
         self._hub = EventHub(client.store)
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="handoff-client")
+
+    def acting_as(self, actor: Actor) -> AsyncClient:
+        """Return a client whose actions name this actor, as `Client.acting_as`.
+
+        Both share the connections, the threads and the reader of events. Close only the first.
+        """
+        acting = copy(self)
+        acting._client = self._client.acting_as(actor)
+        return acting
 
     async def __aenter__(self) -> Self:
         return self
@@ -296,6 +309,35 @@ class AsyncClient:
     async def requeue_dead(self, letter: DeadLetter) -> None:
         """Publish the message of a dead letter again. Raises as `Client.requeue_dead`."""
         await self._call(self._client.requeue_dead, letter)
+
+    async def drop_dead(self, letter: DeadLetter) -> bool:
+        """Drop a dead letter. Return False if another client has dropped it."""
+        return await self._call(self._client.drop_dead, letter)
+
+    async def drop_all_dead(self) -> int:
+        """Drop all dead letters, and return their number."""
+        return await self._call(self._client.drop_all_dead)
+
+    async def tokens(self) -> list[ApiToken]:
+        """Return all tokens of the HTTP API, also expired tokens, without their secrets."""
+        return await self._call(self._client.tokens)
+
+    async def create_token(
+        self, name: str, role: ApiRole, tenant: str | None = None, expires_s: float | None = None
+    ) -> tuple[ApiToken, str]:
+        """Create a token of the HTTP API. Return the token and its secret.
+
+        Raises as `Client.create_token`.
+        """
+        return await self._call(self._client.create_token, name, role, tenant, expires_s)
+
+    async def revoke_token(self, token_id: str) -> None:
+        """End a token of the HTTP API at once. Raises as `Client.revoke_token`."""
+        await self._call(self._client.revoke_token, token_id)
+
+    async def audit(self, job_id: JobId | None = None, count: int = 100) -> list[AuditEntry]:
+        """Return the newest actions of users, the newest last. Raises as `Client.audit`."""
+        return await self._call(self._client.audit, job_id, count)
 
     async def delete(self, job_id: JobId) -> None:
         """Remove an ended job and its child jobs. Raises as `Client.delete`."""

@@ -15,10 +15,11 @@ modules.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import JsonValue, SecretStr
 
@@ -26,13 +27,16 @@ from handoff_queue.shared.settings.settings import Settings, load_settings, redi
 from handoff_queue.shared.store.jobs import EVERY_JOB, JobFilter, JobStanding
 from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S, SOCKET_TIMEOUT_S
 from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.types.actor import Actor
+from handoff_queue.shared.types.audit_entry import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import Conflict, UnknownJob, UserError
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, Recorded
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.argument_types import check_type, check_wait_s
-from handoff_queue.supervisor.client.control import delete_job, pause, unpause
+from handoff_queue.supervisor.client.audit import audited
+from handoff_queue.supervisor.client.control import check_ended, delete_job, pause, unpause
 from handoff_queue.supervisor.client.job_lookup import check_job_id, get_standing
 from handoff_queue.supervisor.client.journal_follower import events_of, wait_for_end
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
@@ -40,6 +44,7 @@ from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
+    from handoff_queue.shared.types.api_token import ApiRole, ApiToken
     from handoff_queue.supervisor.client.dispatch import Dispatcher
     from handoff_queue.supervisor.client.export import Export
     from handoff_queue.supervisor.client.outline import JobOutline
@@ -64,12 +69,29 @@ else:
         return getattr(import_module(_PLACES[name]), name)
 
 
+Answer = TypeVar("Answer")
+
+
 class Client:
     """Access to the job queue for programs that use threads."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
         self._settings = settings
+        self._actor: Actor | None = None
+        self._origin: Client | None = None
+
+    def acting_as(self, actor: Actor) -> Client:
+        """Return a client whose actions name this actor, on the same connections.
+
+        The journal of a job records the actor of each action on the job. The audit stream
+        records the actor of each action on the fleet.
+        """
+        check_type("the actor", actor, Actor)
+        acting = copy(self)
+        acting._actor = actor
+        acting._origin = self._origin or self
+        return acting
 
     @property
     def settings(self) -> Settings:
@@ -216,7 +238,7 @@ class Client:
         """
         self._known(job_id)
         version = self.store.journal.append_unless_ended(
-            job_id, CancelRequested(), {"cancelled": 1}
+            job_id, CancelRequested(actor=self._actor), {"cancelled": 1}
         )
         if not version:
             return False
@@ -247,7 +269,7 @@ class Client:
             check_type("the limits", limits, NewLimits)
             check_bounds("the limits", limits)
         self._known(job_id)
-        retry_job(self.store, job_id, from_step, limits or NewLimits())
+        retry_job(self.store, job_id, from_step, limits or NewLimits(), self._actor)
         self._dispatcher.wake(job_id)
 
     def approve(
@@ -272,7 +294,7 @@ class Client:
         from handoff_queue.supervisor.client.approvals import approve
 
         self._known(job_id)
-        approve(self.store, job_id, note, plan, steps, rows)
+        approve(self.store, job_id, note, plan, steps, rows, self._actor)
         self._dispatcher.wake(job_id)
 
     def reject(
@@ -301,7 +323,7 @@ class Client:
         from handoff_queue.supervisor.client.approvals import reject
 
         self._known(job_id)
-        reject(self.store, job_id, note, steps, plan, rows)
+        reject(self.store, job_id, note, steps, plan, rows, self._actor)
         self._dispatcher.wake(job_id)
 
     def pause(self, role: str, reason: str = "") -> None:
@@ -315,7 +337,7 @@ class Client:
         """
         check_type("the role", role, str)
         check_type("the reason", reason, str)
-        pause(self.store, role, reason)
+        pause(self.store, role, reason, self._actor)
 
     def unpause(self, role: str) -> int | None:
         """End the pause of a role. Return the number of handoffs that waited.
@@ -325,7 +347,7 @@ class Client:
         Raises:
             UserError: the role is not paused, and no worker serves or has served it.
         """
-        return unpause(self.store, role)
+        return unpause(self.store, role, self._actor)
 
     def requeue_dead(self, letter: DeadLetter) -> None:
         """Publish the message of a dead letter again, and drop the letter.
@@ -338,7 +360,72 @@ class Client:
         """
         from handoff_queue.supervisor.client.dead_letters import put_back
 
-        put_back(self.store, self._dispatcher, letter)
+        self._audited(
+            AuditAction.REQUEUE,
+            letter.id,
+            lambda: put_back(self.store, self._dispatcher, letter),
+            f"to {letter.queue}",
+        )
+
+    def drop_dead(self, letter: DeadLetter) -> bool:
+        """Drop a dead letter. Return False if another client has dropped it."""
+        drop = self.store.dead_letters.drop
+        return self._audited(
+            AuditAction.DROP, letter.id, lambda: drop(letter), f"of {letter.queue}"
+        )
+
+    def drop_all_dead(self) -> int:
+        """Drop all dead letters, and return their number."""
+        return self._audited(AuditAction.DROP, "all dead letters", self.store.dead_letters.drop_all)
+
+    def tokens(self) -> list[ApiToken]:
+        """Return all tokens of the HTTP API, also expired tokens, without their secrets."""
+        return self.store.api_tokens.all()
+
+    def create_token(
+        self, name: str, role: ApiRole, tenant: str | None = None, expires_s: float | None = None
+    ) -> tuple[ApiToken, str]:
+        """Create a token of the HTTP API. Return the token and its secret.
+
+        No method returns the secret again.
+
+        Args:
+            tenant: the only tenant that the token sees; None for every tenant.
+            expires_s: seconds until the token ends; None for a token without an end.
+
+        Raises:
+            UserError: the name or the tenant is no line of text, or an admin has a tenant.
+        """
+        from handoff_queue.supervisor.client.tokens import create_token
+
+        return create_token(self.store, name, role, tenant, expires_s, self._actor)
+
+    def revoke_token(self, token_id: str) -> None:
+        """End a token of the HTTP API at once.
+
+        Raises:
+            UserError: there is no such token.
+        """
+        from handoff_queue.supervisor.client.tokens import revoke_token
+
+        revoke_token(self.store, token_id, self._actor)
+
+    def audit(self, job_id: JobId | None = None, count: int = 100) -> list[AuditEntry]:
+        """Return the newest actions of users, the newest last.
+
+        Args:
+            job_id: the job whose journal has the actions. None: actions on the fleet and
+                deletions of jobs.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        from handoff_queue.supervisor.client.audit import actions_in
+
+        if job_id is None:
+            return self.store.audit.newest(count)
+        self._known(job_id)
+        return actions_in(job_id, self.store.journal.read(job_id))[-count:]
 
     def delete(self, job_id: JobId) -> None:
         """Remove an ended job with its journal, its payloads and its child jobs.
@@ -346,11 +433,13 @@ class Client:
         Raises:
             UserError: the job has not ended, or is a child of another job.
         """
-        if parent := self._known(job_id).parent:
+        standing = self._known(job_id)
+        if parent := standing.parent:
             raise UserError(
                 f"{job_id} does a step of {parent}: delete that job, and this one goes with it"
             )
-        delete_job(self.store, job_id)
+        check_ended(standing)
+        self._audited(AuditAction.DELETE, job_id, lambda: delete_job(self.store, job_id))
 
     def standing(self, job_id: JobId) -> JobStanding:
         """Return the status and the usage of the job, and the reason if it waits.
@@ -367,12 +456,21 @@ class Client:
     def _known(self, job_id: JobId) -> JobStanding:
         return get_standing(self.store, job_id)
 
+    def _audited(
+        self, action: AuditAction, subject: str, change: Callable[[], Answer], detail: str = ""
+    ) -> Answer:
+        """Make a change on the fleet with its entry in the audit stream, and return its result."""
+        return audited(self.store, self._actor, action, subject, change, detail)
+
     @cached_property
     def _dispatcher(self) -> Dispatcher:
         """Return the dispatcher. A client that only reads jobs never imports Celery.
 
-        Two threads may each make a dispatcher at the same time. Both work.
+        Two threads may each make a dispatcher at the same time. Both work. All clients of
+        `acting_as` share the dispatcher of the first client.
         """
+        if self._origin is not None:
+            return self._origin._dispatcher
         from handoff_queue.shared.broker.celery_app import make_app
         from handoff_queue.supervisor.client.dispatch import Dispatcher
 
@@ -410,7 +508,7 @@ class Client:
         from handoff_queue.supervisor.client.submission import complete_request
 
         check_is_request(request)
-        return complete_request(self.store, self._settings, request)
+        return complete_request(self.store, self._settings, request).by(self._actor)
 
     def read_documents(self, request: Request) -> FolderReading:
         """Read the documents of a request.

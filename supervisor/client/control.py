@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.words import close_names, suggestion
+from handoff_queue.shared.types.actor import Actor
+from handoff_queue.shared.types.audit_entry import AuditAction
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.ids import NAME_PATTERN, HandoffId, JobId
 from handoff_queue.shared.types.names import RESERVED, ROLES, ROLES_QUEUE
+from handoff_queue.supervisor.client.audit import audited
 
 
 def delete_job(store: Store, job_id: JobId) -> None:
@@ -24,11 +28,7 @@ def delete_job(store: Store, job_id: JobId) -> None:
     standing = next(iter(store.jobs.standings([job_id])), None)
     if standing is None:
         return
-    if not standing.status.ended:
-        mend = "cancel it first"
-        if standing.parent:
-            mend = f"it stops with {standing.parent}, try again"
-        raise UserError(f"{job_id} has not ended yet: {mend}")
+    check_ended(standing)
     for child in standing.children:
         delete_job(store, child)
     issued: list[HandoffId] = []
@@ -36,6 +36,15 @@ def delete_job(store: Store, job_id: JobId) -> None:
         if isinstance(recorded.event, HandoffIssued):
             issued.append(recorded.event.handoff_id)
     store.jobs.delete(job_id, issued)
+
+
+def check_ended(standing: JobStanding) -> None:
+    """Raise UserError if the job has not ended, and so cannot be deleted."""
+    if not standing.status.ended:
+        mend = "cancel it first"
+        if standing.parent:
+            mend = f"it stops with {standing.parent}, try again"
+        raise UserError(f"{standing.job_id} has not ended yet: {mend}")
 
 
 _ALIKE = 0.9
@@ -46,14 +55,15 @@ MOST_REASON_CHARS = 200
 """Most characters of a reason. Each waiting handoff shows the reason in one line."""
 
 
-def pause(store: Store, role: str, reason: str) -> None:
+def pause(store: Store, role: str, reason: str, actor: Actor | None = None) -> None:
     """Pause a role. The reason becomes one line of at most `MOST_REASON_CHARS` characters.
 
     Raises:
         UserError: see `check_pausable`.
     """
     check_pausable(store, role)
-    store.pauses.pause(role, " ".join(reason.split())[:MOST_REASON_CHARS])
+    short = " ".join(reason.split())[:MOST_REASON_CHARS]
+    audited(store, actor, AuditAction.PAUSE, role, lambda: store.pauses.pause(role, short), short)
 
 
 def check_pausable(store: Store, role: str) -> None:
@@ -75,13 +85,15 @@ def check_pausable(store: Store, role: str) -> None:
         )
 
 
-def unpause(store: Store, role: str) -> int | None:
+def unpause(store: Store, role: str, actor: Actor | None = None) -> int | None:
     """End the pause of a role. Return the number of handoffs that waited, or None if the role
     was not paused.
 
     Raises:
         UserError: the role is not paused, and it is not a role that `check_pausable` accepts.
     """
+    if role in store.pauses.roles():
+        return audited(store, actor, AuditAction.UNPAUSE, role, lambda: store.pauses.resume(role))
     held = store.pauses.resume(role)
     if held is None and role not in _known(store, store.presence.served()):
         if paused := close_names(role, store.pauses.all()):

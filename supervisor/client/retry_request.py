@@ -7,6 +7,7 @@ from contextlib import suppress
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.actor import Actor
 from handoff_queue.shared.types.errors import UnknownJob, VersionConflict
 from handoff_queue.shared.types.events import Recorded, RetryRequested
 from handoff_queue.shared.types.ids import JobId
@@ -27,6 +28,7 @@ def retry_commit(
     from_step: str | None,
     new: NewLimits,
     due_at: float,
+    actor: Actor | None = None,
 ) -> Commit:
     """Return the commit of a retry. Redis takes the commit only while the journal has this
     state.
@@ -38,7 +40,8 @@ def retry_commit(
     Raises:
         UserError: see `retry_of`.
     """
-    return event_commit(state, retry_of(state, used_limits(standing), from_step, new), due_at)
+    event = retry_of(state, used_limits(standing), from_step, new)
+    return event_commit(state, event.model_copy(update={"actor": actor}), due_at)
 
 
 def used_limits(standing: JobStanding) -> dict[str, int]:
@@ -64,7 +67,13 @@ def event_commit(state: JobState, event: RetryRequested, due_at: float) -> Commi
     )
 
 
-def retry_job(store: Store, job_id: JobId, from_step: str | None, new: NewLimits) -> None:
+def retry_job(
+    store: Store,
+    job_id: JobId,
+    from_step: str | None,
+    new: NewLimits,
+    actor: Actor | None = None,
+) -> None:
     """Store a retry, and try again if the journal of the job changes during the call.
 
     Raises:
@@ -77,7 +86,7 @@ def retry_job(store: Store, job_id: JobId, from_step: str | None, new: NewLimits
         if state is None or standing is None:
             raise UnknownJob.named(job_id)
         due_at = store.connection.now() + WAKE_AFTER_S
-        commit = retry_commit(state, standing, from_step, new, due_at)
+        commit = retry_commit(state, standing, from_step, new, due_at, actor)
         keep_documents(store, state)
         # The journal changes when the webhook is tried, or when another client retries the job.
         with suppress(VersionConflict):

@@ -17,6 +17,7 @@ from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.types.actor import Actor
 from handoff_queue.shared.types.errors import (
     BudgetSpent,
     InvalidDocuments,
@@ -56,6 +57,12 @@ class Submission:
     """Texts of the documents by digest. Jobs share them."""
     has_key: bool
     """True if the request has an idempotency key."""
+
+    def by(self, actor: Actor | None) -> Submission:
+        """Return the same job, submitted by this actor."""
+        if actor is None:
+            return self
+        return replace(self, event=self.event.model_copy(update={"actor": actor}))
 
     def commit(self, due_at: float, traceparent: str | None = None) -> Commit:
         """Return the commit that stores the job.
@@ -231,9 +238,9 @@ def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) 
     places: dict[JobId, int] = {}
     for place, submission in enumerate(submissions):
         earlier = places.setdefault(submission.job_id, place)
-        if submissions[earlier].event != submission.event:
+        if not submission.event.is_same_request(submissions[earlier].event):
             return Clash(place, earlier, submission.job_id)
-        if jobs.get(submission.job_id, submission.event) != submission.event:
+        if not submission.event.is_same_request(jobs.get(submission.job_id, submission.event)):
             return Clash(place, None, submission.job_id)
     return None
 

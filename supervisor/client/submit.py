@@ -227,7 +227,8 @@ def _check_same(store: Store, submission: Submission) -> None:
     Raises:
         Conflict: the stored job has the same key and another request.
     """
-    if store.journal.first_events([submission.job_id]).get(submission.job_id) != submission.event:
+    stored = store.journal.first_events([submission.job_id]).get(submission.job_id)
+    if stored is None or not submission.event.is_same_request(stored):
         raise _other_request(submission)
 
 

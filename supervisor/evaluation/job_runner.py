@@ -188,7 +188,7 @@ class JobRunner:
         if not isinstance(first, JobSubmitted):
             return None
         wanted = self.client.submission(job.request).event
-        if first.model_copy(update={"limits": wanted.limits}) != wanted:
+        if not wanted.is_same_request(first.model_copy(update={"limits": wanted.limits})):
             raise UserError(
                 f"{job.job_id} was begun under this name with another request: go on with the same command, or take a new name"
             )

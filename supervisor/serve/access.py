@@ -20,6 +20,7 @@ from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.actor import Actor
 from handoff_queue.shared.types.api_token import ApiRole
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.ids import JobId
@@ -43,21 +44,21 @@ class Served:
     """True if the server listens on a loopback address only."""
 
     @property
-    def client(self) -> Client:
-        return self.jobs.client
-
-    @property
     def store(self) -> Store:
         return self.jobs.client.store
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The token of a request. `tenant` None: the caller sees all tenants."""
+    """The token of a request, or a program of this machine."""
 
-    token_id: str
+    name: str
     role: ApiRole
     tenant: str | None
+    """The only tenant that the caller sees; None for all tenants."""
+    token_id: str | None
+    """None: a server without tokens trusts the programs of its machine."""
+    address: str | None
 
 
 def served_by(request: Request) -> Served:
@@ -84,24 +85,26 @@ async def caller_of(
             too many requests.
     """
     secret = credentials.credentials if credentials else None
-    caller = await run_in_threadpool(_caller, served, secret)
-    if caller.token_id == LOCAL:
+    address = request.client.host if request.client else None
+    caller = await run_in_threadpool(_caller, served, secret, address)
+    if caller.token_id is None:
         check_local(request)
     return caller
 
 
-def _caller(served: Served, secret: str | None) -> Caller:
+def _caller(served: Served, secret: str | None, address: str | None) -> Caller:
     tokens = served.store.api_tokens
     if secret is not None:
         token = tokens.find(secret)
         if token is None:
             raise _unauthorized("the token is unknown, revoked or expired", "invalid_token")
-        caller = Caller(token.id, token.role, token.tenant)
+        caller = Caller(token.name, token.role, token.tenant, token.id, address)
     elif served.is_loopback and not tokens.exist():
-        caller = Caller(LOCAL, ApiRole.ADMIN, None)
+        caller = Caller(LOCAL, ApiRole.ADMIN, None, None, address)
     else:
         raise _unauthorized("this server needs a token: send `Authorization: Bearer TOKEN`")
-    count_request(served.store, caller.token_id, served.settings.serve_requests_per_minute)
+    most = served.settings.serve_requests_per_minute
+    count_request(served.store, caller.token_id or LOCAL, most)
     return caller
 
 
@@ -151,9 +154,10 @@ def is_loopback_host(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The access of one request: its caller, and the parts of the application."""
+    """The access of one request: its caller, and clients whose actions name the caller."""
 
-    served: Served
+    jobs: AsyncClient
+    settings: Settings
     caller: Caller
 
     @property
@@ -162,20 +166,12 @@ class Access:
         return self.caller.tenant
 
     @property
-    def jobs(self) -> AsyncClient:
-        return self.served.jobs
-
-    @property
     def client(self) -> Client:
-        return self.served.client
+        return self.jobs.client
 
     @property
     def store(self) -> Store:
-        return self.served.store
-
-    @property
-    def settings(self) -> Settings:
-        return self.served.settings
+        return self.jobs.client.store
 
 
 def needs(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitable[Access]]:
@@ -194,7 +190,8 @@ def needs(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitabl
                 403,
                 "the token belongs to one tenant, and this concerns all tenants: use a token without a tenant",
             )
-        return Access(served, caller)
+        actor = Actor(name=caller.name, via="api", address=caller.address, token=caller.token_id)
+        return Access(served.jobs.acting_as(actor), served.settings, caller)
 
     return access_of
 

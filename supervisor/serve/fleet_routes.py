@@ -156,7 +156,7 @@ async def requeue(access: OperatesFleet, letter_id: LetterId) -> Response:
 async def drop(access: OperatesFleet, letter_id: LetterId) -> Response:
     """Delete the letter. Its message is lost."""
     letter = await _letter(access, letter_id)
-    await run_in_threadpool(access.store.dead_letters.drop, letter)
+    await access.jobs.drop_dead(letter)
     return Response(status_code=204)
 
 

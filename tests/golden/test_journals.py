@@ -76,6 +76,8 @@ DIGESTS = {
     "v9-conditions.jsonl": "2027ab43723cb75f980f8d49a21abecd7640993eda26f55bcb6995ccb9a12c81",
     "v9-end-task.json": "36060f585803241ecd909f8580f52fc79c17400e98f6c30b190e95d4f98300d0",
     "v9-end-task.jsonl": "90eb8ed72222b9160e6b0b531ed41066bf5f5108aee3024b1d016c539ef45882",
+    "v10-actors.json": "478693c91039d037b08ce5d14dce1aa08320e4eccca35b7d812bbe359c1f9da7",
+    "v10-actors.jsonl": "061ac9ad2f022f803a9626503e9b9367c6095f5d28c8f856be113457c2ffe989",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 

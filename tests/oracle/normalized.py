@@ -7,9 +7,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from os import getuid
+from pwd import getpwuid
+from socket import gethostname
 from typing import Any
 
+_HOST, _USER = re.escape(gethostname()), re.escape(getpwuid(getuid()).pw_name)
 _PATTERNS = {
+    rf'(?<=from ){_HOST}\b|(?<="address": )"{_HOST}"': "<host>",
+    rf'\b{_USER}(?= via cli)|(?<="name": )"{_USER}"': "<user>",
     r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?": "<time>",
     r"\b1[789]\d{8}(\.\d+)?\b": "<unix time>",
     r"\bj-[0-9a-f]{12}\b": "<job id>",

@@ -41,6 +41,12 @@ FLEET_COMMANDS = (
     "doctor",
     "dead",
     "dead --json",
+    "token",
+    "token --json",
+    "audit",
+    "audit --json",
+    "audit cancelled",
+    "audit cancelled --json",
     "quote",
 )
 BAD_INPUTS = (
@@ -68,6 +74,9 @@ BAD_INPUTS = (
     "pause nobody",
     "unpause nobody",
     "dead 99",
+    "token revoke 99",
+    "token create x",
+    "audit j-000000000000",
     "quote",
     "eval nowhere.jsonl",
     "compare question",

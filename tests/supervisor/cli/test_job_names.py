@@ -41,7 +41,7 @@ COMMANDS = [
 def test_all_commands_that_take_a_job_are_tested() -> None:
     assert [
         *("watch", "result", "show", "trace", "export", "delete"),
-        *("approve", "reject", "retry", "cancel"),
+        *("approve", "reject", "retry", "cancel", "audit"),
     ] == COMMANDS
 
 

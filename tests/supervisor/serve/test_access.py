@@ -9,6 +9,8 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
+from handoff_queue.shared.types.actor import Actor
+from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId, job_id_for
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.serve.application import ROUTERS
@@ -262,3 +264,20 @@ def test_no_route_escapes_the_openapi_document(app: FastAPI) -> None:
     hidden = {route.path for route in routes if isinstance(route, APIRoute)} - set(listed)
 
     assert hidden == {"/v1/openapi.json", "/v1/reference"}
+
+
+def test_the_journal_and_the_audit_name_the_token_of_an_action(
+    jobs: Client, client_with: ClientOf
+) -> None:
+    job_id = a_job(jobs.store)
+    client = client_with("operate")
+    (token,) = jobs.store.api_tokens.all()
+
+    client.post(f"/v1/jobs/{job_id}/cancel")
+    client.post("/v1/roles/writer/pause", json={"reason": "a test"})
+
+    *_, cancelled = jobs.events(job_id, follow=False)
+    assert isinstance(cancelled.event, CancelRequested)
+    (paused,) = [entry for entry in jobs.audit() if entry.subject == "writer"]
+    expected = Actor(name="a test", via="api", address="203.0.113.7", token=token.id)
+    assert (cancelled.event.actor, paused.actor) == (expected, expected)

@@ -1,0 +1,75 @@
+"""`handoff audit`: print the actions of users on the fleet, or on one job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from handoff_queue.supervisor.cli.connection import client_and_job, client_of_broker
+from handoff_queue.supervisor.cli.display.terminal import (
+    clock,
+    print_message,
+    shorten,
+    write_as_json,
+    write_line,
+)
+from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.types.actor import Actor
+    from handoff_queue.shared.types.audit_entry import AuditEntry
+
+
+def audit(
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="JOB", help="Print the actions on this job. Default: on the fleet."),
+    ] = None,
+    count: Annotated[
+        int, typer.Option("-n", metavar="N", min=1, max=100_000, help="Number of actions.")
+    ] = 50,
+    as_json: AsJson = False,
+) -> int:
+    """Print who did what: on the fleet, or on one job.
+
+    The newest action is last. Actions on the fleet are pauses, dead letters, tokens and
+    deletions of jobs.
+
+    handoff audit j-0123456789ab
+    """
+    if job is None:
+        entries = client_of_broker().audit(count=count)
+    else:
+        jobs, job_id = client_and_job(job)
+        entries = jobs.audit(job_id, count)
+    if as_json:
+        write_as_json([entry.model_dump(mode="json") for entry in entries])
+        return OK
+    for entry in entries:
+        write_line(_line(entry))
+    if not entries:
+        print_message("there are no actions of users yet")
+    return OK
+
+
+def _line(entry: AuditEntry) -> str:
+    detail = ""
+    if entry.detail:
+        detail = f": {shorten(entry.detail, 200)}"
+    what = f"{entry.action.replace('_', ' ')} {shorten(entry.subject, 64)}{detail}"
+    return f"{clock(entry.at)}  {_who(entry.actor)}  {what}"
+
+
+def _who(actor: Actor | None) -> str:
+    """Return the actor in words, safe for a terminal."""
+    if actor is None:
+        return "unnamed"
+    who = shorten(actor.name, 60)
+    if actor.token:
+        who += f" (token {shorten(actor.token, 20)})"
+    who += f" via {actor.via}"
+    if actor.address:
+        who += f" from {shorten(actor.address, 60)}"
+    return who

@@ -1,0 +1,102 @@
+"""The audit: the actions of users on the fleet and on single jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.actor import Actor
+from handoff_queue.shared.types.audit_entry import AuditAction, AuditEntry
+from handoff_queue.shared.types.errors import StoreRefusesWrites
+from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    Approved,
+    CancelRequested,
+    JobSubmitted,
+    Recorded,
+    Rejected,
+    RetryRequested,
+)
+from handoff_queue.shared.types.ids import JobId
+
+Answer = TypeVar("Answer")
+
+
+def audited(
+    store: Store,
+    actor: Actor | None,
+    action: AuditAction,
+    subject: str,
+    change: Callable[[], Answer],
+    detail: str = "",
+) -> Answer:
+    """Write an entry to the audit stream, make the change, and return its result.
+
+    The entry comes first, so that no crash leaves a change without its entry. A full Redis
+    refuses the entry, and a deletion frees memory: the change then comes first. If Redis is
+    still full, the entry is a line of the log.
+    """
+    entry = AuditEntry(
+        at=store.connection.now(), action=action, subject=subject, detail=detail, actor=actor
+    )
+    try:
+        store.audit.add(entry)
+    except StoreRefusesWrites:
+        answer = change()
+        _add_or_log(store, entry)
+        return answer
+    return change()
+
+
+def _add_or_log(store: Store, entry: AuditEntry) -> None:
+    try:
+        store.audit.add(entry)
+    except StoreRefusesWrites as error:
+        from handoff_queue.shared.observability.logs import log_of
+
+        log_of(__name__).warning(
+            "audit entry not stored", error=str(error), entry=entry.model_dump(mode="json")
+        )
+
+
+def actions_in(job_id: JobId, events: Sequence[Recorded]) -> list[AuditEntry]:
+    """Return the actions of users in the journal of a job, the newest last. Actions of other
+    jobs and of the clock are left out.
+    """
+    questions: dict[int, str] = {}
+    entries: list[AuditEntry] = []
+    for recorded in events:
+        if isinstance(recorded.event, ApprovalAsked):
+            questions[recorded.version] = recorded.event.what.value
+        action = _action_of(recorded, questions)
+        if action is not None:
+            kind, detail, actor = action
+            entries.append(
+                AuditEntry(at=recorded.at, action=kind, subject=job_id, detail=detail, actor=actor)
+            )
+    return entries
+
+
+def _action_of(
+    recorded: Recorded, questions: dict[int, str]
+) -> tuple[AuditAction, str, Actor | None] | None:
+    """Return the action, its detail and its actor; None if the event is no action of a user.
+
+    `questions`: the subject of each question, by the version of the question.
+    """
+    match event := recorded.event:
+        case JobSubmitted(parent=None):
+            return AuditAction.SUBMIT, "", event.actor
+        case CancelRequested(by="user"):
+            return AuditAction.CANCEL, "", event.actor
+        case RetryRequested(taken_up=None):
+            return AuditAction.RETRY, event.from_step or "", event.actor
+        case Approved(by="user"):
+            detail = ", ".join(event.steps) or questions.get(event.asked, "")
+            return AuditAction.APPROVE, detail, event.actor
+        case Rejected():
+            detail = ", ".join(event.steps) or questions.get(event.asked, "")
+            return AuditAction.REJECT, detail, event.actor
+        case _:
+            return None

@@ -1,0 +1,45 @@
+"""The audit stream keeps the newest actions in order, and has a bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.store import audit, keys
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.actor import Actor
+from handoff_queue.shared.types.audit_entry import AuditAction, AuditEntry
+
+ANN = Actor(name="ann", via="api", address="192.0.2.7", token="5d1f0c2a9e77")
+
+
+def pause_of(role: str) -> AuditEntry:
+    return AuditEntry(at=1.5, action=AuditAction.PAUSE, subject=role, detail="down", actor=ANN)
+
+
+def test_the_newest_entries_come_in_the_order_of_their_actions(store: Store) -> None:
+    entries = [pause_of(role) for role in ("writer", "judge", "coder")]
+    for entry in entries:
+        store.audit.add(entry)
+
+    assert store.audit.newest(10) == entries
+    assert store.audit.newest(2) == entries[1:]
+
+
+def test_an_entry_of_another_version_is_skipped(store: Store) -> None:
+    store.audit.add(pause_of("writer"))
+    store.connection.redis.xadd(keys.AUDIT, {"e": '{"action": "promote"}'})
+    store.connection.redis.xadd(keys.AUDIT, {"other": "field"})
+
+    assert store.audit.newest(10) == [pause_of("writer")]
+
+
+def test_the_stream_does_not_grow_without_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "KEEP_AT_MOST", 100)
+    for number in range(1_000):
+        store.audit.add(pause_of(f"role-{number}"))
+
+    # Redis drops whole blocks of 100 entries
+    assert 100 <= store.connection.redis.xlen(keys.AUDIT) <= 200
+    assert store.audit.newest(1) == [pause_of("role-999")]
