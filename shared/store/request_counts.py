@@ -16,7 +16,7 @@ class RequestCounts:
         self._connection = connection
 
     def count(self, caller: str) -> tuple[int, float]:
-        """Count one request. Return the requests of this minute, and the seconds left of it.
+        """Count one request. Return the requests of this minute, and the seconds until its end.
 
         Raises:
             StoreUnavailable: Redis cannot be reached.

@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.event_hub import FollowingEnded
+from handoff_queue.supervisor.client.job_lookup import get_standing
 from handoff_queue.supervisor.client.json_forms import event_as_json
 from handoff_queue.supervisor.serve.access import Access, Reads, VisibleJob
 from handoff_queue.supervisor.serve.problems import Problem, problem_of
@@ -83,7 +84,7 @@ async def events(
     if not follow:
         page = await run_in_threadpool(_page, access, job_id, start, limit)
         return Response(page.model_dump_json(), media_type="application/json")
-    standing = await access.jobs.standing(job_id)
+    standing = await run_in_threadpool(get_standing, access.store, job_id)
     if standing.status.ended and start >= standing.version:
         return Response(status_code=204)  # a browser does not connect again after 204
     stream = ending_quietly(access.jobs.event_stream(job_id, start))

@@ -86,7 +86,7 @@ class JobBody(_Body):
     """The owner of the job. Default: the tenant of the token, or `default`."""
     priority: Priority | None = None
     idempotency_key: str | None = None
-    """As the header Idempotency-Key."""
+    """The key of the header Idempotency-Key, which may be given here instead."""
     mode: Mode | None = None
     workflow: str | dict[str, JsonValue] | None = None
     """The name of a built-in workflow, or the content of a workflow file as YAML or JSON."""

@@ -28,11 +28,14 @@ WAIT_S = 60
 
 
 @contextmanager
-def served(handoff: Handoff, redis_url: str, *arguments: str) -> Iterator[tuple[Any, str]]:
+def served(
+    handoff: Handoff, redis_url: str, *arguments: str, **environment: str
+) -> Iterator[tuple[Any, str]]:
     """Start the server, and yield its process and its URL."""
     port = free_port()
     command = ("serve", "--port", str(port), *arguments)
-    with handoff.started(*command, HANDOFF_REDIS_URL=redis_url, HANDOFF_OFFLINE="true") as process:
+    variables = {"HANDOFF_REDIS_URL": redis_url, "HANDOFF_OFFLINE": "true", **environment}
+    with handoff.started(*command, **variables) as process:
         handoff.wait_for_text(f":{port}/v1/reference")
         yield process, f"http://127.0.0.1:{port}"
 
