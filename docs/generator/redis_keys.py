@@ -27,6 +27,8 @@ PARAMETERS = {
     "number": "DAY",
     "tenant": "TENANT",
     "role": "ROLE",
+    "caller": "TOKEN",
+    "window": "MINUTE",
 }
 """Parameter of a function of `keys` -> how the page writes it."""
 SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "HELD": "ROLE"}

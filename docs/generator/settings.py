@@ -75,6 +75,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "max_document_bytes": "client",
         "max_documents": "client",
     },
+    "The HTTP API": {
+        "serve_max_body_bytes": "`handoff serve`",
+        "serve_requests_per_minute": "`handoff serve`",
+    },
     "Your own application": {
         "webhook_secret": "supervisor",
         "on_end_broker_url": "supervisor",
@@ -109,6 +113,8 @@ UNITS = {
     "max_request_chars": "characters",
     "max_document_bytes": "bytes",
     "max_documents": "files",
+    "serve_max_body_bytes": "bytes",
+    "serve_requests_per_minute": "requests",
 }
 """Unit of each setting that is a plain number."""
 NOTES = {

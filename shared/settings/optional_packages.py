@@ -17,6 +17,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "documents": ("pypdf", "selectolax"),
     "flower": ("flower",),
     "prices": ("genai_prices",),
+    "serve": ("fastapi", "python_multipart", "uvicorn"),
     "worker": (
         "aiohttp",
         "anthropic",

@@ -203,6 +203,12 @@ class Settings(BaseSettings):
     """Bytes of the largest document. The upper bound is about the limit of a Redis string, 512 MB."""
     max_documents: int = Field(default=10_000, ge=1, le=1_000_000)
     """The most files of one job."""
+    serve_max_body_bytes: int = Field(default=50_000_000, ge=1_000, le=2_000_000_000)
+    """The longest body of an HTTP request to `handoff serve`, with all documents in it."""
+    serve_requests_per_minute: int = Field(default=600, ge=1, le=1_000_000)
+    """The most HTTP requests of one token in a minute. All replicas of `handoff serve` share the
+    count.
+    """
     day_usd: Dollars | None = None
     """The most that all jobs together may cost in a day."""
     day_tokens: Tokens | None = None

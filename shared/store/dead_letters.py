@@ -154,6 +154,17 @@ class DeadLetters:
         if answer == b"over":
             raise UserError(f"{handoff_id} of {job_id} runs, or has ended: drop its dead letter")
 
+    def find(self, letter_id: str) -> DeadLetter:
+        """Return the dead letter with this id.
+
+        Raises:
+            UserError: there is no such letter.
+        """
+        for letter in self.newest():
+            if letter.id == letter_id:
+                return letter
+        raise UserError(f"there is no dead letter {letter_id!r:.42} (see `handoff dead`)")
+
     def newest(self, count: int = KEEP_AT_MOST) -> list[DeadLetter]:
         """Return the readable letters among the newest `count`, the newest first. A letter that
         this version cannot read is skipped; only `drop_all` deletes it.

@@ -26,6 +26,8 @@ FORGET_AT_ONCE = 1_000
 """Jobs in one round trip of `forget_older_than`."""
 LOOK_AT = 500
 """Jobs of the list that one script reads: about a millisecond of Redis's time."""
+PARTS_AT_MOST = 20
+"""Round trips of one page of the list: 10,000 jobs."""
 LOST_AFTER_S = 5.0
 """Seconds for which a message in no queue counts as on its way to the queue or to a claim.
 After that time it counts as lost.
@@ -130,6 +132,13 @@ class JobFilter:
 EVERY_JOB = JobFilter()
 
 
+def first_place(where: JobFilter) -> str:
+    """Return the place in the list of jobs at which a filter begins to read."""
+    if where.submitted_before is None:
+        return "+inf"
+    return f"({int(where.submitted_before * 1000)}"
+
+
 @dataclass(frozen=True, slots=True)
 class SweepResult:
     """Findings of one sweep."""
@@ -169,6 +178,14 @@ class Jobs:
             tenant = self._connection.redis.hget(keys.job(job_id), "tenant")
         return tenant.decode() if tenant else DEFAULT_TENANT
 
+    def owner(self, job_id: JobId) -> str | None:
+        """Return the tenant of a job, or None if the job does not exist."""
+        with translated_errors():
+            version, tenant = self._connection.redis.hmget(keys.job(job_id), ["version", "tenant"])
+        if version is None:
+            return None
+        return tenant.decode() if tenant else DEFAULT_TENANT
+
     def newest(self, count: int, where: JobFilter = EVERY_JOB) -> list[JobId]:
         """Return at most `count` jobs that match the filter, the newest first."""
         return list(islice(self.matching(where, count), count))
@@ -180,18 +197,38 @@ class Jobs:
         Args:
             count: most matching jobs to return from one page.
         """
+        place = first_place(where)
+        while place:
+            place, entries = self._part(where, count, place)
+            yield from entries
+
+    def page(self, where: JobFilter, count: int, after: str = "") -> tuple[list[JobId], str]:
+        """Return at most `count` jobs that match the filter, and the place of the next page.
+
+        The place is '' at the end of the list. A filter that few jobs match may end the page
+        early, after `PARTS_AT_MOST` round trips.
+
+        Args:
+            after: place that an earlier call returned; '' for the first page.
+        """
+        found: list[JobId] = []
+        place = after or first_place(where)
+        for _ in range(PARTS_AT_MOST):
+            place, entries = self._part(where, count - len(found), place)
+            found += entries
+            if not place or len(found) == count:
+                break
+        return found, place
+
+    def _part(self, where: JobFilter, count: int, place: str) -> tuple[str, list[JobId]]:
+        """Return the place after a part of the list, and the jobs in it that match."""
         if where != EVERY_JOB:
             look_at = LOOK_AT
         else:
             look_at = min(count, LOOK_AT)
-        place = "+inf"
-        if where.submitted_before is not None:
-            place = f"({int(where.submitted_before * 1000)}"
-        while place:
-            order = [place, look_at, count, where.tenant, *sorted(where.statuses)]
-            go_on, entries = self._connection.script("list_jobs", [keys.JOBS], order)
-            place = go_on.decode()
-            yield from map(job_id_in, entries)
+        order = [place, look_at, count, where.tenant, *sorted(where.statuses)]
+        go_on, entries = self._connection.script("list_jobs", [keys.JOBS], order)
+        return go_on.decode(), list(map(job_id_in, entries))
 
     def beginning_with(self, prefix: str, most: int) -> list[JobId]:
         """Return at most `most` jobs and child jobs with an id that begins with the prefix,

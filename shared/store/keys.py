@@ -67,6 +67,13 @@ accepts writes.
 """
 
 
+def requests(caller: str, window: int) -> str:
+    """string: the HTTP requests of a caller of `handoff serve` in one minute; `window` counts
+    the minutes of Unix time.
+    """
+    return f"{PREFIX}requests:{caller}:{window}"
+
+
 def job(job_id: JobId) -> str:
     """hash: status, version, limits, spent and reserved."""
     return f"{PREFIX}{{{job_id}}}"

@@ -25,6 +25,7 @@ from handoff_queue.shared.store.presence import PresenceStore
 from handoff_queue.shared.store.queue_load import FleetLoadReader
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
+from handoff_queue.shared.store.request_counts import RequestCounts
 from handoff_queue.shared.store.traces import Traces
 
 
@@ -48,6 +49,7 @@ class Store:
     history: History
     fleet_load: FleetLoadReader
     traces: Traces
+    request_counts: RequestCounts
     api_tokens: ApiTokens
     audit: Audit
 
@@ -85,6 +87,7 @@ def open_store(
         history=History(connection),
         fleet_load=FleetLoadReader(connection, settings.rate_window_s),
         traces=Traces(connection),
+        request_counts=RequestCounts(connection),
         api_tokens=ApiTokens(connection),
         audit=Audit(connection),
     )

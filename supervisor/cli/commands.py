@@ -63,6 +63,7 @@ ENTRIES = _entries({
     "Processes": {
         "supervisor": ("processes:supervisor", "Start a supervisor process."),
         "worker": ("processes:worker", "Start a worker process for one or more specialists."),
+        "serve": ("serve:serve", "Serve the HTTP API."),
         "pause": ("pause:pause", "Stop a specialist or a role on all machines."),
         "unpause": ("pause:unpause", "Start a paused specialist or role again."),
     },
@@ -84,8 +85,7 @@ ENTRIES = _entries({
 })  # fmt: skip
 """All commands, in the order of `handoff --help`."""
 ABOVE = (
-    "Usage: handoff COMMAND [OPTIONS]",
-    "Run a team of LLM specialists as a distributed task queue.",
+    "Usage: handoff COMMAND [OPTIONS]: a task queue for teams of LLM specialists",
     'Try it: handoff run "How does HNSW work?" --docs examples/vector-databases',
 )
 """Lines of the main help before the commands."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, assert_never
+from typing import TYPE_CHECKING, Annotated, assert_never
 
 import typer
 
@@ -21,9 +21,10 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
+from handoff_queue.supervisor.client.json_forms import letter_as_json
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.store.dead_letters import DeadLetter, DeadLetters
+    from handoff_queue.shared.store.dead_letters import DeadLetter
 
 
 class DeadLetterAction(StrEnum):
@@ -74,16 +75,16 @@ def dead(
         case DeadLetterAction.LIST:
             _list(letters.newest(count), as_json=as_json)
         case DeadLetterAction.SHOW:
-            _show(_find(letters, str(letter)), as_json=as_json)
+            _show(letters.find(str(letter)), as_json=as_json)
         case DeadLetterAction.REQUEUE:
-            dead_letter = _find(letters, str(letter))
+            dead_letter = letters.find(str(letter))
             jobs.requeue_dead(dead_letter)
             write_line(f"letter {dead_letter.id} is back in its queue")
         case DeadLetterAction.DROP:
             if letter is None:
                 dropped = jobs.drop_all_dead()
             else:
-                dropped = int(jobs.drop_dead(_find(letters, letter)))
+                dropped = int(jobs.drop_dead(letters.find(letter)))
             write_line(f"{count_text(dropped, 'dead letter')} dropped")
         case _:
             assert_never(what)
@@ -92,7 +93,7 @@ def dead(
 
 def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
     if as_json:
-        write_as_json([_as_json(letter) for letter in letters])
+        write_as_json([letter_as_json(letter) for letter in letters])
         return
     for letter in letters:
         write_line(
@@ -107,22 +108,6 @@ def _show(letter: DeadLetter, *, as_json: bool) -> None:
     from handoff_queue.supervisor.cli.display.job_report import readable
 
     if as_json:
-        write_as_json(_as_json(letter))
+        write_as_json(letter_as_json(letter))
     else:
-        write_line(readable(_as_json(letter), stdout().width).rstrip())
-
-
-def _find(letters: DeadLetters, wanted: str) -> DeadLetter:
-    """Return the dead letter with this id.
-
-    Raises:
-        UserError: there is no such letter.
-    """
-    for letter in letters.newest():
-        if letter.id == wanted:
-            return letter
-    raise UserError(f"there is no dead letter {shorten(wanted, 40)!r} (see `handoff dead`)")
-
-
-def _as_json(letter: DeadLetter) -> dict[str, Any]:
-    return {"id": letter.id, **letter.model_dump()}
+        write_line(readable(letter_as_json(letter), stdout().width).rstrip())

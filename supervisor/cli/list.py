@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,10 +24,7 @@ from handoff_queue.supervisor.cli.job_filters import (
     statuses_of,
 )
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.client.fleet import usage_of
-
-if TYPE_CHECKING:
-    from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.supervisor.client.json_forms import standing_as_json
 
 
 def list_jobs(
@@ -49,7 +45,7 @@ def list_jobs(
     where = filter_of(wanted, tenant, older_than, jobs.store.connection.now())
     standings = jobs.newest(count, where)
     if as_json:
-        write_as_json([_as_json(standing) for standing in standings])
+        write_as_json([standing_as_json(standing) for standing in standings])
         return OK
     if not standings:
         problem = "no job matches"
@@ -66,11 +62,3 @@ def list_jobs(
 
 
 _NO_JOBS = 'there are no jobs (`handoff submit "..."` makes one)'
-
-
-def _as_json(standing: JobStanding) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for name, value in asdict(standing).items():
-        if not name.startswith("cut_") and name != "cost_microusd":
-            fields[name] = value
-    return {**fields, **usage_of(standing), "ended": standing.status.ended}

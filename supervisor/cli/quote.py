@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.quote import Quote
-from handoff_queue.shared.types.usage import MICROUSD, cost_usd
+from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.quote_text import quote_line
 from handoff_queue.supervisor.cli.display.terminal import (
     count_text,
@@ -20,14 +20,17 @@ from handoff_queue.supervisor.cli.display.terminal import (
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import AsJson, RequestText
-from handoff_queue.supervisor.quoting.quote_history import quote_as_json
+from handoff_queue.supervisor.client.quotes import (
+    STANDS_S,
+    most_usd_of,
+    quote_json,
+    wait_for_plan,
+    why_unplanned,
+)
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
     from handoff_queue.supervisor.lifecycle.state import JobState
-
-STANDS_S = 3_600
-"""Seconds that a quoted job waits for approval, unless --approve-timeout is set."""
 
 
 @takes_a_job
@@ -58,28 +61,6 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     return _outcome(jobs, job_id, wait_for_plan(jobs, job_id), asked.max_usd, as_json=as_json)
 
 
-def wait_for_plan(jobs: Client, job_id: JobId) -> JobState:
-    """Follow the job until it asks a person or has ended, and return its state."""
-    from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
-
-    events = jobs.events(job_id)
-    state = begin(job_id, next(events))
-    for recorded in events:
-        state = evolve(state, recorded)
-        if state.question or state.asked_at or state.ended:
-            break
-    return state
-
-
-def why_unplanned(state: JobState) -> str:
-    """Return the reason why the job has no plan."""
-    from handoff_queue.supervisor.lifecycle.job_end import why_over
-
-    if state.spent_its_own and (state.plan is None or state.plan.degraded):
-        return f"its limits are too low for a plan ({why_over(state)}): raise --max-usd, or leave --max-usd out"
-    return (state.ended and state.ended.reason) or "there is no plan"
-
-
 def _outcome(
     jobs: Client, job_id: JobId, state: JobState, max_usd: float | None, *, as_json: bool
 ) -> int:
@@ -92,16 +73,13 @@ def _outcome(
         spent = "the cost of its plan is unknown"
     else:
         spent = f"its plan has cost {money(paid)}"
-    most_usd = None
-    if quoted.microusd:
-        most_usd = quoted.microusd.most / MICROUSD
+    most_usd = most_usd_of(quoted)
     is_refused = max_usd is not None and most_usd is not None and most_usd > max_usd
     if is_refused:
         jobs.cancel(job_id)
     teams = (jobs.result(job_id).plan or {}).get("sub_teams")
     if as_json:
-        about = {"job_id": job_id, "steps": len(state.steps), "sub_teams": teams}
-        write_line(json.dumps(about | {"quote": quote_as_json(quoted), "is_refused": is_refused}))
+        write_line(json.dumps(quote_json(state, teams, is_refused=is_refused)))
     else:
         write_line(f"{count_text(len(state.steps), 'step')}: {quote_line(quoted)}")
         if teams:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -29,6 +29,7 @@ from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.fleet_state import NO_WORKERS
 from handoff_queue.supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
 from handoff_queue.supervisor.cli.processes import check_own, with_own
+from handoff_queue.supervisor.client.json_forms import specialist_as_json
 from handoff_queue.supervisor.text.sanitizing import in_one_line
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ def specialists(
     else:
         specs = _in_files(settings)
     if as_json:
-        write_as_json([_as_json(spec, (served or {}).get(spec.name)) for spec in specs.values()])
+        write_as_json(
+            [specialist_as_json(spec, (served or {}).get(spec.name)) for spec in specs.values()]
+        )
     else:
         if served is None:
             print_progress(
@@ -178,27 +181,3 @@ def _paused(name: str, served: Mapping[str, ServedSpecialist] | None) -> str:
 
 def _indented(text: str) -> RenderableType:
     return Padding(Text(text), (0, 0, 0, 2), expand=False)
-
-
-def _as_json(spec: SpecialistSpec, live: ServedSpecialist | None) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "name": spec.name,
-        "description": spec.description,
-        "tools": spec.tools,
-        "model": spec.model,
-        "max_turns": spec.max_turns,
-    }
-    if spec.celery_task is not None:
-        shown["celery_task"] = spec.celery_task
-    if live is None:
-        return shown
-    paused = None
-    if live.paused:
-        paused = live.paused.model_dump()
-    return shown | {
-        "workers": live.workers,
-        "slots": live.slots,
-        "queued": live.queued,
-        "models": live.models,
-        "paused": paused,
-    }

@@ -10,21 +10,19 @@ from typing import TYPE_CHECKING
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from handoff_queue.shared.types.events import DEFAULT_TENANT
-from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE
+from handoff_queue.shared.types.names import ROLES_QUEUE
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.tables import Column, fit_table, middle
 from handoff_queue.supervisor.cli.display.terminal import count_text, money, stdout, write_as_json
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.client.fleet import FleetStats, RoleStats, stats_of
+from handoff_queue.supervisor.client.fleet import FleetStats, RoleStats, stats_now
 from handoff_queue.supervisor.text.sanitizing import plain
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.daily_budget import DaySpending
-    from handoff_queue.shared.store.queue_load import FleetLoad, RateLimitBucket
-    from handoff_queue.shared.store.store import Store
+    from handoff_queue.shared.store.queue_load import RateLimitBucket
 
 SHORT = 6
 """Shown characters of an account's digest."""
@@ -45,23 +43,6 @@ def stats(as_json: AsJson = False) -> int:
     else:
         stdout().print(StatsColumns(found))
     return OK
-
-
-def stats_now(store: Store, load: FleetLoad) -> FleetStats:
-    """Return the load with the served roles, the handoff times and the spending of today.
-
-    Raises:
-        StoreUnavailable: Redis is away.
-    """
-    served = store.presence.served()
-    samples, _ = store.history.read({*served, *load.waiting, *ROLES})
-    return stats_of(
-        load,
-        served,
-        samples,
-        store.daily_budgets.today(DEFAULT_TENANT).installation,
-        store.fleet_load.window_s,
-    )
 
 
 _COLUMNS = (

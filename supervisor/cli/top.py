@@ -37,7 +37,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 from handoff_queue.supervisor.cli.display.terminal_input import ESCAPE, GONE, key_presses
 from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.cli.errors import OK, end_like_ctrl_c
-from handoff_queue.supervisor.client.fleet import FleetStats
+from handoff_queue.supervisor.client.fleet import FleetStats, stats_now
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
@@ -115,7 +115,7 @@ def top(
         return OK
     jobs = client_of_broker()
     if not (sys.stdin.isatty() and stdout().is_terminal):
-        stdout().print(stats.StatsColumns(stats.stats_now(jobs.store, jobs.store.fleet_load.now())))
+        stdout().print(stats.StatsColumns(stats_now(jobs.store, jobs.store.fleet_load.now())))
         return OK
     from handoff_queue.supervisor.client.client import onlooker_of
 
@@ -156,7 +156,7 @@ class FleetScreen:
 
     def _fleet(self) -> RenderableType:
         load = self._jobs.store.fleet_load.now()
-        found = stats.stats_now(self._jobs.store, load)
+        found = stats_now(self._jobs.store, load)
         self._spending.add(found.at, found.spent_today.microusd, found.spent_today.tokens)
         self._rows = longest(load)
         return fleet(found, load.at, self._rows, self._spending)

@@ -37,6 +37,7 @@ from handoff_queue.supervisor.client.argument_types import check_wait_s
 from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.client.event_hub import EventHub
 from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.json_forms import event_as_json
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
@@ -92,6 +93,15 @@ class AsyncClient:
         """Close all connections. Followers that still wait get a HandoffError."""
         await asyncio.to_thread(self._close)
 
+    async def stop_following(self) -> None:
+        """End all followers: each gets a HandoffError. Other methods still work."""
+        await asyncio.to_thread(self._hub.close)
+
+    @property
+    def client(self) -> Client:
+        """The client for threads that this client calls."""
+        return self._client
+
     def _close(self) -> None:
         self._hub.close()
         self._threads.shutdown()
@@ -136,9 +146,45 @@ class AsyncClient:
             for recorded in await self._read(job_id, after):
                 yield recorded
             return
-        async for news in self._follow(job_id, after, wait_s=None):
+        async for news in self.event_batches(job_id, after, wait_s=None):
             for recorded in news:
                 yield recorded
+
+    async def event_batches(
+        self, job_id: JobId, after: int = 0, wait_s: float | None = None
+    ) -> AsyncIterator[list[Recorded]]:
+        """Yield lists of events until the job has ended: the stored events, then new events.
+
+        After `wait_s` seconds without an event, the list is empty. A gap between two versions
+        means that the hub dropped events; they are then read from the journal.
+
+        Raises:
+            UnknownJob, StoreUnavailable: as `events`.
+        """
+        standing = await self._call(self._standing_of, job_id)
+        subscription = self._hub.subscribe(job_id, standing.version)
+        is_over = standing.status.ended
+        try:
+            news = await self._read(job_id, after)
+            while True:
+                if news:
+                    after = news[-1].version
+                    is_over = _is_over(news, is_over)
+                    yield news
+                if is_over:
+                    return
+                news = await subscription.news(wait_s)
+                if subscription.has_ended:
+                    news = await self._read(job_id, after)
+                    is_over = True
+                    continue
+                news = [recorded for recorded in news if recorded.version > after]
+                if news and news[0].version > after + 1:
+                    news = await self._read(job_id, after)
+                if not news:
+                    yield []
+        finally:
+            self._hub.unsubscribe(subscription)
 
     async def event_stream(
         self, job_id: JobId, after: int = 0, heartbeat_s: float = HEARTBEAT_S
@@ -147,19 +193,19 @@ class AsyncClient:
 
         The id of an event is its version: a browser that reconnects sends it as
         `Last-Event-ID`, and `after` takes it. A comment follows every `heartbeat_s` seconds of
-        silence.
+        silence. The address of the webhook is left out, because it is a secret.
 
         Raises:
             UnknownJob, StoreUnavailable: as `events`.
         """
-        async for news in self._follow(job_id, after, wait_s=heartbeat_s):
+        async for news in self.event_batches(job_id, after, wait_s=heartbeat_s):
             if not news:
                 yield ": heartbeat\n\n"
             for recorded in news:
                 yield (
                     f"id: {recorded.version}\n"
                     f"event: {recorded.event.type}\n"
-                    f"data: {recorded.event.to_json()}\n\n"
+                    f"data: {event_as_json(recorded.event)}\n\n"
                 )
 
     async def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
@@ -176,7 +222,7 @@ class AsyncClient:
             return standing.status
         try:
             async with asyncio.timeout(wait_s):
-                async for _ in self._follow(job_id, standing.version, wait_s=None):
+                async for _ in self.event_batches(job_id, standing.version, wait_s=None):
                     pass
         except TimeoutError:
             pass
@@ -321,39 +367,6 @@ class AsyncClient:
         """Return the stored events after a version. Raises `UnknownJob`."""
         events = self._client.events(job_id, after, follow=False)
         return await self._call(list, events)
-
-    async def _follow(
-        self, job_id: JobId, after: int, wait_s: float | None
-    ) -> AsyncIterator[list[Recorded]]:
-        """Yield lists of events until the job has ended: the stored events, then new events.
-
-        After `wait_s` seconds without an event, the list is empty. A gap between two versions
-        means that the hub dropped events; they are then read from the journal.
-        """
-        standing = await self._call(self._standing_of, job_id)
-        subscription = self._hub.subscribe(job_id, standing.version)
-        is_over = standing.status.ended
-        try:
-            news = await self._read(job_id, after)
-            while True:
-                if news:
-                    after = news[-1].version
-                    is_over = _is_over(news, is_over)
-                    yield news
-                if is_over:
-                    return
-                news = await subscription.news(wait_s)
-                if subscription.has_ended:
-                    news = await self._read(job_id, after)
-                    is_over = True
-                    continue
-                news = [recorded for recorded in news if recorded.version > after]
-                if news and news[0].version > after + 1:
-                    news = await self._read(job_id, after)
-                if not news:
-                    yield []
-        finally:
-            self._hub.unsubscribe(subscription)
 
     def _standing_of(self, job_id: JobId) -> JobStanding:
         """Return the stored standing, without the reasons to wait."""

@@ -93,6 +93,11 @@ class Client:
         acting._origin = self._origin or self
         return acting
 
+    @property
+    def settings(self) -> Settings:
+        """The settings of this client."""
+        return self._settings
+
     def submit(self, request: Request) -> JobId:
         """Enqueue a job and return its id at once.
 

@@ -42,6 +42,10 @@ journal again.
 log = log_of(__name__)
 
 
+class FollowingEnded(HandoffError):
+    """The client was closed while a follower waited."""
+
+
 class Subscription:
     """The new events of one job, for one follower on one event loop."""
 
@@ -138,7 +142,7 @@ class EventHub:
             reader, job_ids = self._reader, list(self._followers)
         if reader is not None:
             reader.join()
-        self._tell(job_ids, error=HandoffError("the client was closed"))
+        self._tell(job_ids, error=FollowingEnded("the client was closed"))
 
     def _run(self) -> None:
         """Read until the hub is closed. An error of a read reaches the followers, never the thread."""

@@ -22,7 +22,9 @@ from handoff_queue.shared.store.daily_budget import DaySpending
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.queue_load import FleetLoad, QueueBacklog, RateLimitBucket
-from handoff_queue.shared.types.names import ROLES_QUEUE, queue_of
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, queue_of
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.fair_share import Limit, fair_parts
 
@@ -148,6 +150,23 @@ def stats_of(
         dead_letters=load.dead_letters,
         used_memory_bytes=load.used_memory_bytes,
         max_memory_bytes=load.max_memory_bytes,
+    )
+
+
+def stats_now(store: Store, load: FleetLoad) -> FleetStats:
+    """Return the load with the served roles, the handoff times and the spending of today.
+
+    Raises:
+        StoreUnavailable: Redis is away.
+    """
+    served = store.presence.served()
+    samples, _ = store.history.read({*served, *load.waiting, *ROLES})
+    return stats_of(
+        load,
+        served,
+        samples,
+        store.daily_budgets.today(DEFAULT_TENANT).installation,
+        store.fleet_load.window_s,
     )
 
 

@@ -44,13 +44,14 @@ def gates_in_file(file: Path) -> GateSet:
 
 
 def gates_in(
-    fields: Mapping[str, Any], where: Callable[[Sequence[str]], str], folder: Path
+    fields: Mapping[str, Any], where: Callable[[Sequence[str]], str], folder: Path | None
 ) -> GateSet:
     """Return the gates in the fields of a file.
 
     Args:
         where: returns the beginning of an error message for a place among the fields.
-        folder: folder that paths of tables are relative to.
+        folder: folder that paths of tables are relative to. None: no file may be named, because
+            the fields come over the network.
 
     Raises:
         UserError: a field is not valid, with its place and the reason; or the facts cannot be read.
@@ -65,6 +66,10 @@ def gates_in(
         raise UserError(_problems_in_one_line(where, (), error, Gates)) from error
     if FACTS not in fields:
         return GateSet(gates)
+    if folder is None:
+        raise UserError(
+            f"{where((FACTS,))}: facts cannot name a file here: send the facts in the request"
+        )
     try:
         source = FactsFile.model_validate_json(json.dumps(fields[FACTS]))
     except ValidationError as error:

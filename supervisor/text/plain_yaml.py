@@ -69,12 +69,25 @@ def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
         raise UserError(
             f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"
         ) from error
+    return tree_of(path, text, such_as)
+
+
+def tree_of(place: Path | str, text: str, such_as: str) -> yaml.Node:
+    """Return the tree of a text with one document.
+
+    Args:
+        place: name of the text in errors, such as the path of its file.
+        such_as: sample content, for the message about an empty text.
+
+    Raises:
+        UserError: the text is empty or not plain YAML. The message names the line of a fault.
+    """
     try:
         root = compose(text)
     except YamlFault as error:
-        raise UserError(f"{path}:{error.line}: {error}") from error
+        raise UserError(f"{place}:{error.line}: {error}") from error
     if root is None:
-        raise UserError(f"{path}: is empty; write {such_as}")
+        raise UserError(f"{place}: is empty; write {such_as}")
     return root
 
 

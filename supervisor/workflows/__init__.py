@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from handoff_queue.supervisor.workflows.items_file import Items, read_items
 from handoff_queue.supervisor.workflows.library import built_in_workflows, read_workflow
+from handoff_queue.supervisor.workflows.parser import workflow_in
 from handoff_queue.supervisor.workflows.workflow import ForEach, Workflow
 
-__all__ = ["ForEach", "Items", "Workflow", "built_in_workflows", "read_items", "read_workflow"]
+__all__ = [
+    "ForEach",
+    "Items",
+    "Workflow",
+    "built_in_workflows",
+    "read_items",
+    "read_workflow",
+    "workflow_in",
+]

@@ -34,6 +34,7 @@ from handoff_queue.supervisor.text.plain_yaml import (
     text_of,
     texts_of,
     tree_in,
+    tree_of,
     truth_of,
     value_of,
 )
@@ -70,6 +71,8 @@ STEP_FIELDS = (
     "approve",
     "join",
 )
+_SHORTEN = "shorten it: a step that is there many times is one step with `for_each`"
+_SUCH_AS = "`description: ...` and `steps: ...`"
 _LONGEST_ID = 48
 _LONGEST_REPEATED_ID = _LONGEST_ID - len(f"_{MOST_STEPS}")
 """Most characters of the id of a repeated step, so that its copies have valid ids, too."""
@@ -82,10 +85,35 @@ def workflow_from(path: Path) -> Workflow:
     Raises:
         UserError: the first fault, with file, line, step and correction.
     """
-    shorten = "shorten it: a step that is there many times is one step with `for_each`"
-    fields = fields_of(
-        str(path), tree_in(path, MOST_BYTES, shorten, "`description: ...` and `steps: ...`")
-    )
+    return _workflow(path, tree_in(path, MOST_BYTES, _SHORTEN, _SUCH_AS), path.parent)
+
+
+def workflow_in(text: str) -> Workflow:
+    """Parse the text of a workflow. It is YAML, so it may be JSON, too.
+
+    No file is read: the gates of the workflow cannot name a file with facts.
+
+    Raises:
+        UserError: the first fault, with line, step and correction.
+    """
+    if len(text.encode(errors="replace")) > MOST_BYTES:
+        raise UserError(f"the workflow is larger than {MOST_BYTES:,} bytes; {_SHORTEN}")
+    path = Path("workflow.yaml")
+    root = tree_of(path, text, _SUCH_AS)
+    return _workflow(path, root, None)
+
+
+def _workflow(path: Path, root: yaml.Node, folder: Path | None) -> Workflow:
+    """Return the workflow of a tree.
+
+    Args:
+        path: place of the text in errors, and name of the workflow.
+        folder: as in `gates_in`.
+
+    Raises:
+        UserError: see `workflow_from`.
+    """
+    fields = fields_of(str(path), root)
     _check_keys(str(path), fields, FIELDS, ("description", "steps"))
     description = " ".join(text_of(_at(path, fields, "description"), fields["description"]).split())
     if not 0 < len(description) <= MOST_DESCRIPTION_CHARS:
@@ -111,7 +139,7 @@ def workflow_from(path: Path) -> Workflow:
         join=join,
         steps=steps,
         key=_key(path, fields, steps),
-        gates=_gates(path, fields),
+        gates=_gates(path, fields, folder),
     )
     _check_review(workflow)
     return workflow
@@ -157,7 +185,7 @@ def _key(path: Path, fields: Mapping[str, yaml.Node], steps: Sequence[WorkflowSt
     return column
 
 
-def _gates(path: Path, fields: Mapping[str, yaml.Node]) -> GateSet | None:
+def _gates(path: Path, fields: Mapping[str, yaml.Node], folder: Path | None) -> GateSet | None:
     """Return the gates of the workflow, or None. The fields are the same as in a file of
     gates.
 
@@ -173,7 +201,7 @@ def _gates(path: Path, fields: Mapping[str, yaml.Node]) -> GateSet | None:
     def where_in_gates(place: Sequence[str]) -> str:
         return f"{path}:{line_at(gates, place)}: gates"
 
-    return gates_in(value_of(where, gates), where_in_gates, path.parent)
+    return gates_in(value_of(where, gates), where_in_gates, folder)
 
 
 def _step(path: Path, node: yaml.Node) -> WorkflowStep:

@@ -124,6 +124,8 @@ def is_append_only(server: Any) -> bool:
 
 
 PLACEHOLDERS = {
+    "caller": "TOKEN",
+    "window": "MINUTE",
     "job_id": "{JOB}",
     "handoff_id": "HANDOFF",
     "digest": "DIGEST",

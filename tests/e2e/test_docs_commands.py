@@ -61,7 +61,7 @@ LINES_RUN_ELSEWHERE = {
     "handoff up --worker researcher=3 --worker writer=1 --flower": "tests/e2e/test_cli_up.py",
 }
 """Line -> the tests of its options. Each of its processes takes seconds of processor time."""
-STAYING = {"celery", "handoff supervisor", "handoff up", "handoff worker"}
+STAYING = {"celery", "handoff serve", "handoff supervisor", "handoff up", "handoff worker"}
 """Commands that run until Ctrl-C."""
 EXIT_CODES = {
     ("docs/how-to/gates.md", "handoff run"): PARTIAL,
@@ -203,7 +203,7 @@ class Reader:
         program, *arguments = words
         commands = (Celery if program == "celery" else Handoff)(self.folder)
         port = free_port()
-        if "--flower" in arguments:
+        if "--flower" in arguments or "serve" in arguments:
             arguments += ["--port", str(port)]
         if "flower" in arguments:
             variables |= {
@@ -229,6 +229,8 @@ class Reader:
     def is_ready(self, commands: Handoff, arguments: Sequence[str], port: int) -> bool:
         if "up" in arguments:
             return "Ctrl-C stops everything" in commands.read("err")
+        if "serve" in arguments:
+            return "/v1/reference" in commands.read("err")
         if "flower" in arguments:
             return answers(port)
         return self.ready_file.exists()

@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.cli.quote import why_unplanned
+from handoff_queue.supervisor.client.quotes import why_unplanned
 from handoff_queue.supervisor.roles.outcomes import make_plan_event
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 

@@ -53,7 +53,12 @@ def test_the_async_client_has_the_methods_of_the_sync_client() -> None:
     def methods(kind: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(kind, callable) if not name.startswith("_")}
 
-    assert methods(AsyncClient) - {"aclose", "event_stream"} == methods(Client)
+    assert methods(AsyncClient) - {
+        "aclose",
+        "event_batches",
+        "event_stream",
+        "stop_following",
+    } == methods(Client)
 
 
 @pytest.mark.parametrize("name", sorted({"retry", "approve", "reject", "export", "events", "wait"}))

@@ -20,8 +20,8 @@ from handoff_queue.supervisor.cli.display.answer import (
     total,
     verdict_on,
 )
-from handoff_queue.supervisor.cli.display.draft import stable_part
 from handoff_queue.supervisor.cli.display.job_report import print_everything, readable
+from handoff_queue.supervisor.client.answer_draft import stable_part
 from handoff_queue.supervisor.client.report import JobResult
 
 MEASURED = {"calls": 0, "tokens": 0, "cost_usd": 0.0}

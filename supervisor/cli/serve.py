@@ -1,0 +1,88 @@
+"""`handoff serve`: the HTTP API."""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated
+
+import typer
+
+from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.settings.ports import unusable_port
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.display.terminal import print_message, print_progress
+from handoff_queue.supervisor.cli.errors import OK
+
+DEFAULT_PORT = 8321
+MOST_WAITING = 2_048
+"""Most connections that wait until the server accepts them."""
+
+
+def serve(
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="The address on which the server listens.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=1, max=65_535, help="The port.")
+    ] = DEFAULT_PORT,
+) -> int:
+    """Serve the HTTP API.
+
+    /v1/reference describes the API. Without any token (`handoff token`), the server takes only
+    requests of this machine, and each may do everything. Ctrl-C stops the server.
+
+      handoff serve --port 8321
+    """
+    check_extra("serve", "handoff serve", "serve")
+    from handoff_queue.supervisor.client.async_client import AsyncClient
+    from handoff_queue.supervisor.serve.application import make_application
+    from handoff_queue.supervisor.serve.server import serve_until_stopped
+
+    jobs = client_of_broker()
+    has_tokens = jobs.store.api_tokens.exist()
+    jobs.store.health.refuse_a_cluster()
+    listening, is_loopback = listen(host, port)
+    with listening:
+        if not (has_tokens or is_loopback):
+            raise UserError(
+                f"without a token, the server listens on loopback only, not on {host}: make a token first "
+                "(`handoff token create NAME --role admin`)"
+            )
+        if not has_tokens:
+            print_message(
+                "there is no token: every program of this machine may do everything (`handoff token create NAME` makes a token)"
+            )
+        shown_host = f"[{host}]" if ":" in host else host
+        print_progress(f"http://{shown_host}:{port}/v1/reference")
+        application = make_application(AsyncClient(jobs), jobs.settings, is_loopback=is_loopback)
+        serve_until_stopped(application, listening)
+    return OK
+
+
+def listen(host: str, port: int) -> tuple[socket.socket, bool]:
+    """Return a socket that listens on an address, and whether the address is of loopback.
+
+    Raises:
+        UserError: the host has no address of this machine, or the port cannot be used.
+    """
+    import ipaddress
+
+    if not host.strip():
+        raise UserError("--host is empty: name an address, or leave the option out")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"--host {host[:80]!r} is no address of this machine ({error})") from error
+    family, kind, protocol, _, address = found[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(MOST_WAITING)
+    except OSError as error:
+        listening.close()
+        raise unusable_port(
+            port, error, f"choose another with --port, or another --host than {host}"
+        ) from error
+    return listening, ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback

@@ -1,0 +1,74 @@
+"""The JSON forms of jobs, specialists, dead letters and events.
+
+The commands print them with `--json`, and the HTTP API returns them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.types.events import Event, JobSubmitted
+from handoff_queue.supervisor.client.fleet import usage_of
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.store.dead_letters import DeadLetter
+    from handoff_queue.shared.store.presence import ServedSpecialist
+    from handoff_queue.shared.types.specialist import SpecialistSpec
+
+
+def standing_as_json(standing: JobStanding) -> dict[str, Any]:
+    """Return a job as `handoff list --json` prints it."""
+    fields: dict[str, Any] = {}
+    for name, value in asdict(standing).items():
+        if not name.startswith("cut_") and name != "cost_microusd":
+            fields[name] = value
+    return {**fields, **usage_of(standing), "ended": standing.status.ended}
+
+
+def specialist_as_json(spec: SpecialistSpec, live: ServedSpecialist | None) -> dict[str, Any]:
+    """Return a specialist as `handoff specialists --json` prints it.
+
+    `live`: its live workers. None: leave out the fields about workers.
+    """
+    shown: dict[str, Any] = {
+        "name": spec.name,
+        "description": spec.description,
+        "tools": spec.tools,
+        "model": spec.model,
+        "max_turns": spec.max_turns,
+    }
+    if spec.celery_task is not None:
+        shown["celery_task"] = spec.celery_task
+    if live is None:
+        return shown
+    paused = None
+    if live.paused:
+        paused = live.paused.model_dump()
+    return shown | {
+        "workers": live.workers,
+        "slots": live.slots,
+        "queued": live.queued,
+        "models": live.models,
+        "paused": paused,
+    }
+
+
+def letter_as_json(letter: DeadLetter) -> dict[str, Any]:
+    """Return a dead letter as `handoff dead --json` prints it."""
+    return {"id": letter.id, **letter.model_dump()}
+
+
+HIDDEN_PATH = "(hidden)"
+"""The path of a webhook in an event that leaves the server."""
+
+
+def event_as_json(event: Event) -> str:
+    """Return the JSON text of an event, without the path of the webhook, which is a secret."""
+    if isinstance(event, JobSubmitted) and event.webhook_url is not None:
+        parts = urlsplit(event.webhook_url)
+        shown = f"{parts.scheme}://{parts.hostname}/{HIDDEN_PATH}"
+        return event.model_copy(update={"webhook_url": shown}).to_json()
+    return event.to_json()

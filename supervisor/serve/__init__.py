@@ -1,0 +1,1 @@
+"""The HTTP server of `handoff serve`: the API below `/v1`."""

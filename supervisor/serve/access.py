@@ -1,0 +1,227 @@
+"""Access to the API: tokens with roles, and the wall around each tenant.
+
+A token with a tenant sees a job of another tenant as a job that does not exist. Without any
+token in the store, a server on loopback takes every local request as an admin's. Such a request
+must name a loopback host, and no foreign page may send it: this stops DNS rebinding and
+cross-site requests of a browser.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Path, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.actor import Actor
+from handoff_queue.shared.types.api_token import ApiRole
+from handoff_queue.shared.types.errors import UnknownJob
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.job_lookup import check_job_id
+from handoff_queue.supervisor.serve.limits import count_request
+from handoff_queue.supervisor.serve.problems import Problem
+
+LOCAL = "local"
+"""The name of the caller of a server without tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The parts that all requests of an application share."""
+
+    jobs: AsyncClient
+    settings: Settings
+    is_loopback: bool
+    """True if the server listens on a loopback address only."""
+
+    @property
+    def store(self) -> Store:
+        return self.jobs.client.store
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The token of a request, or a program of this machine."""
+
+    name: str
+    role: ApiRole
+    tenant: str | None
+    """The only tenant that the caller sees; None for all tenants."""
+    token_id: str | None
+    """None: a server without tokens trusts the programs of its machine."""
+    address: str | None
+
+
+def served_by(request: Request) -> Served:
+    """Return the shared parts of the application that serves a request."""
+    served: Served = request.app.state.served
+    return served
+
+
+TheServed = Annotated[Served, Depends(served_by)]
+_BEARER = HTTPBearer(
+    auto_error=False, description="A token of the server, which `handoff token` makes."
+)
+
+
+async def caller_of(
+    request: Request,
+    served: TheServed,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
+) -> Caller:
+    """Return the caller of a request, and count the request.
+
+    Raises:
+        Problem: there is no valid token, a foreign page sent the request, or the caller has sent
+            too many requests.
+    """
+    secret = credentials.credentials if credentials else None
+    address = request.client.host if request.client else None
+    caller = await run_in_threadpool(_caller, served, secret, address)
+    if caller.token_id is None:
+        check_local(request)
+    return caller
+
+
+def _caller(served: Served, secret: str | None, address: str | None) -> Caller:
+    tokens = served.store.api_tokens
+    if secret is not None:
+        token = tokens.find(secret)
+        if token is None:
+            raise _unauthorized("the token is unknown, revoked or expired", "invalid_token")
+        caller = Caller(token.name, token.role, token.tenant, token.id, address)
+    elif served.is_loopback and not tokens.exist():
+        caller = Caller(LOCAL, ApiRole.ADMIN, None, None, address)
+    else:
+        raise _unauthorized("this server needs a token: send `Authorization: Bearer TOKEN`")
+    most = served.settings.serve_requests_per_minute
+    count_request(served.store, caller.token_id or LOCAL, most)
+    return caller
+
+
+def _unauthorized(detail: str, error: str = "") -> Problem:
+    challenge = 'Bearer realm="handoff"'
+    if error:
+        challenge += f', error="{error}"'
+    return Problem(401, detail, headers={"WWW-Authenticate": challenge})
+
+
+def check_local(request: Request) -> None:
+    """Check that a program of this machine sent the request, and not a page of a web site.
+
+    Raises:
+        Problem: the client, the header Host or the header Origin is not local.
+    """
+    host = request.headers.get("host", "")
+    if not is_loopback_host(_name_of(f"//{host}")) or (
+        request.client is not None and not is_loopback_host(request.client.host)
+    ):
+        raise Problem(
+            403,
+            "a server without tokens takes only requests to localhost: make a token with `handoff token`",
+        )
+    origin = request.headers.get("origin")
+    is_foreign = origin is not None and urlsplit(origin).netloc != host
+    if is_foreign or request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        raise Problem(403, "a page of another site sent this request: it is refused")
+
+
+def _name_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_loopback_host(host: str) -> bool:
+    """Return whether a host name or an address is of the loopback interface."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The access of one request: its caller, and clients whose actions name the caller."""
+
+    jobs: AsyncClient
+    settings: Settings
+    caller: Caller
+
+    @property
+    def tenant(self) -> str | None:
+        """The only tenant that the caller sees; None for all tenants."""
+        return self.caller.tenant
+
+    @property
+    def client(self) -> Client:
+        return self.jobs.client
+
+    @property
+    def store(self) -> Store:
+        return self.jobs.client.store
+
+
+def needs(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitable[Access]]:
+    """Return a dependency that gives access to a caller with this role or a higher one.
+
+    `all_tenants`: refuse a token that belongs to one tenant.
+    """
+
+    async def access_of(caller: Annotated[Caller, Depends(caller_of)], served: TheServed) -> Access:
+        if not caller.role.includes(role):
+            raise Problem(
+                403, f"the token has the role {caller.role}, and this needs the role {role}"
+            )
+        if all_tenants and caller.tenant is not None:
+            raise Problem(
+                403,
+                "the token belongs to one tenant, and this concerns all tenants: use a token without a tenant",
+            )
+        actor = Actor(name=caller.name, via="api", address=caller.address, token=caller.token_id)
+        return Access(served.jobs.acting_as(actor), served.settings, caller)
+
+    return access_of
+
+
+Reads = Annotated[Access, Depends(needs(ApiRole.READ))]
+Submits = Annotated[Access, Depends(needs(ApiRole.SUBMIT))]
+Operates = Annotated[Access, Depends(needs(ApiRole.OPERATE))]
+ReadsFleet = Annotated[Access, Depends(needs(ApiRole.READ, all_tenants=True))]
+OperatesFleet = Annotated[Access, Depends(needs(ApiRole.OPERATE, all_tenants=True))]
+
+
+def check_visible(caller: Caller, store: Store, job_id: str) -> JobId:
+    """Return the id of a job that the caller may see.
+
+    Raises:
+        UnknownJob: there is no such job, or it belongs to another tenant. Both have one message.
+    """
+    known = check_job_id(JobId(job_id))
+    owner = store.jobs.owner(known)
+    if owner is None or caller.tenant not in (None, owner):
+        raise UnknownJob.named(job_id)
+    return known
+
+
+async def _visible_job(
+    caller: Annotated[Caller, Depends(caller_of)],
+    served: TheServed,
+    job_id: Annotated[str, Path(examples=["j-0123456789ab"], description="The id of the job.")],
+) -> JobId:
+    return await run_in_threadpool(check_visible, caller, served.store, job_id)
+
+
+VisibleJob = Annotated[JobId, Depends(_visible_job)]

@@ -1,0 +1,76 @@
+"""The application of `handoff serve`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.serve import (
+    answer_routes,
+    decision_routes,
+    event_routes,
+    fleet_routes,
+    job_routes,
+    quote_routes,
+    reference_page,
+)
+from handoff_queue.supervisor.serve.access import Served
+from handoff_queue.supervisor.serve.limits import BodyLimit
+from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, openapi_document
+from handoff_queue.supervisor.serve.problems import answer_with_problems
+from handoff_queue.supervisor.serve.security_headers import SecurityHeaders
+
+ROUTERS = (
+    job_routes.router,
+    event_routes.router,
+    answer_routes.router,
+    decision_routes.router,
+    quote_routes.router,
+    fleet_routes.router,
+    reference_page.router,
+)
+
+
+def make_application(jobs: AsyncClient, settings: Settings, *, is_loopback: bool = True) -> FastAPI:
+    """Return the application. Its lifespan closes the client.
+
+    Args:
+        is_loopback: whether the server listens on a loopback address only. Then it takes
+            requests without a token as long as the store has no token.
+    """
+
+    @asynccontextmanager
+    async def close_at_the_end(_: FastAPI) -> AsyncIterator[None]:
+        async with jobs:
+            yield
+
+    app = FastAPI(
+        title="Handoff Queue",
+        version="1",
+        summary="Submit jobs for teams of LLM specialists, follow them, and decide about them.",
+        lifespan=close_at_the_end,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        responses=PROBLEMS,
+        redirect_slashes=False,
+    )
+    app.state.served = Served(jobs, settings, is_loopback)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(BodyLimit, most_bytes=settings.serve_max_body_bytes)
+    app.add_middleware(SecurityHeaders)
+    answer_with_problems(app)
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = openapi_document(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+    return app

@@ -1,0 +1,122 @@
+"""Events of a job: as a stream of server-sent events, or as pages of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.event_hub import FollowingEnded
+from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.json_forms import event_as_json
+from handoff_queue.supervisor.serve.access import Access, Reads, VisibleJob
+from handoff_queue.supervisor.serve.problems import Problem, problem_of
+
+EVENT_STREAM = "text/event-stream"
+STREAM_HEADERS = {"X-Accel-Buffering": "no"}
+"""A proxy must not hold back events."""
+MOST_EVENTS = 5_000
+"""Most events of one page."""
+MOST_VERSION = 2**53
+
+router = APIRouter(prefix="/v1/jobs", tags=["events"])
+
+
+class EventsPage(BaseModel):
+    """A page of the journal of a job, the oldest event first."""
+
+    job_id: str
+    events: list[dict[str, Any]]
+    """{version, at, event}"""
+    next_after: int
+    """The value of `after` for the next page."""
+    has_more: bool
+    """True if the journal has more events now."""
+
+
+Version = Annotated[
+    int | None, Query(ge=0, le=MOST_VERSION, description="Only events after this version.")
+]
+LastEventId = Annotated[
+    int | None,
+    Header(ge=0, le=MOST_VERSION, description="The version of the last event, from a browser."),
+]
+
+
+@router.get(
+    "/{job_id}/events",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The events",
+            "content": {
+                EVENT_STREAM: {"schema": {"type": "string"}},
+                "application/json": {"schema": {"$ref": "#/components/schemas/EventsPage"}},
+            },
+        },
+        204: {"description": "The job has ended, and there are no further events."},
+    },
+    summary="Follow the events",
+)
+async def events(
+    access: Reads,
+    job_id: VisibleJob,
+    after: Version = None,
+    last_event_id: LastEventId = None,
+    follow: Annotated[
+        bool, Query(description="False: return a page of JSON instead of a stream.")
+    ] = True,
+    limit: Annotated[int, Query(ge=1, le=MOST_EVENTS, description="Events of a page.")] = 1_000,
+) -> Response:
+    """Stream the events of the job until its end. The id of an event is its version.
+
+    A browser that reconnects sends the id of its last event. With `follow=false`, the response
+    is a page of JSON.
+    """
+    start = last_event_id if last_event_id is not None else after or 0
+    if not follow:
+        page = await run_in_threadpool(_page, access, job_id, start, limit)
+        return Response(page.model_dump_json(), media_type="application/json")
+    standing = await run_in_threadpool(get_standing, access.store, job_id)
+    if standing.status.ended and start >= standing.version:
+        return Response(status_code=204)  # a browser does not connect again after 204
+    stream = ending_quietly(access.jobs.event_stream(job_id, start))
+    return StreamingResponse(stream, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
+
+
+def _page(access: Access, job_id: JobId, after: int, limit: int) -> EventsPage:
+    recorded = access.store.journal.read(job_id, after)
+    shown: list[dict[str, Any]] = []
+    for entry in recorded[:limit]:
+        event = json.loads(event_as_json(entry.event))
+        shown.append({"version": entry.version, "at": entry.at, "event": event})
+    last = recorded[:limit][-1].version if recorded else after
+    return EventsPage(job_id=job_id, events=shown, next_after=last, has_more=len(recorded) > limit)
+
+
+async def ending_quietly(stream: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Yield a stream. An error ends it with an event `problem`, because the status was sent."""
+    try:
+        async for text in stream:
+            yield text
+    except HandoffError as error:
+        yield sse("problem", _problem(error).document())
+
+
+def _problem(error: HandoffError) -> Problem:
+    """Return the problem of an error. A server that stops closes its client."""
+    if isinstance(error, FollowingEnded):
+        return Problem(503, "the server stops: connect again")
+    return problem_of(error)
+
+
+def sse(event: str, data: Any) -> str:
+    """Return a server-sent event with JSON."""
+    return f"event: {event}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"

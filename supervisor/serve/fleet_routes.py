@@ -1,0 +1,179 @@
+"""The fleet: specialists, statistics, budgets, dead letters and pauses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+from fastapi import Request as HttpRequest
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.store.daily_budget import DaySpending
+from handoff_queue.shared.store.dead_letters import DeadLetter
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.client.fleet import stats_now
+from handoff_queue.supervisor.client.json_forms import letter_as_json, specialist_as_json
+from handoff_queue.supervisor.client.request import MOST_TENANT_CHARS
+from handoff_queue.supervisor.serve.access import (
+    Access,
+    OperatesFleet,
+    Reads,
+    ReadsFleet,
+)
+from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.request_body import PauseBody, body_of, takes
+
+router = APIRouter(prefix="/v1", tags=["fleet"])
+
+
+class Spending(BaseModel):
+    """The spending of today."""
+
+    usd: float
+    tokens: int
+    most_usd: float | None
+    """The limit. Null: no limit."""
+    most_tokens: int | None
+
+
+class Budgets(BaseModel):
+    """The daily budgets."""
+
+    tenant: str
+    of_tenant: Spending
+    of_installation: Spending | None
+    """Null: the token belongs to one tenant."""
+    left_s: float
+    """Seconds until the next day begins, at 00:00 UTC."""
+
+
+class RoleChange(BaseModel):
+    """The effect on a role."""
+
+    role: str
+    is_paused: bool
+    waited: int | None = None
+    """The number of handoffs that waited; null: the role was not paused."""
+
+
+Role = Annotated[str, Path(description="A specialist, or a role of the supervisor.")]
+LetterId = Annotated[str, Path(description="The id of a dead letter.")]
+
+
+@router.get("/specialists", summary="List the specialists")
+async def specialists(access: Reads) -> list[dict[str, Any]]:
+    """Return the specialists of live workers, as `handoff specialists --json` prints them.
+
+    A token of a tenant does not see the fields about workers.
+    """
+    live = await run_in_threadpool(access.store.presence.served)
+    listed: list[dict[str, Any]] = []
+    for one in live.values():
+        if access.tenant is None:
+            listed.append(specialist_as_json(one.spec, one))
+        else:
+            listed.append(specialist_as_json(one.spec, None))
+    return listed
+
+
+@router.get("/stats", summary="Read the load of the fleet")
+async def stats(access: ReadsFleet) -> dict[str, Any]:
+    """Return slots, queues, rate limits and spending, as `handoff stats --json` prints them."""
+    found = await run_in_threadpool(lambda: stats_now(access.store, access.store.fleet_load.now()))
+    return found.as_json()
+
+
+@router.get("/budgets", response_model=Budgets, summary="Read the daily budgets")
+async def budgets(
+    access: Reads,
+    tenant: Annotated[
+        str | None,
+        Query(min_length=1, max_length=MOST_TENANT_CHARS, description="Default: the token's."),
+    ] = None,
+) -> Budgets:
+    """Return the spending of today and its limits."""
+    if access.tenant is not None and tenant not in (None, access.tenant):
+        raise Problem(403, "the token belongs to another tenant: leave the tenant out")
+    wanted = access.tenant or tenant or DEFAULT_TENANT
+    today = await run_in_threadpool(access.store.daily_budgets.today, wanted)
+    of_installation = None
+    if access.tenant is None:
+        of_installation = _spending(today.installation)
+    return Budgets(
+        tenant=wanted,
+        of_tenant=_spending(today.tenant),
+        of_installation=of_installation,
+        left_s=today.left_s,
+    )
+
+
+def _spending(spent: DaySpending) -> Spending:
+    return Spending(
+        usd=cost_usd(spent.microusd),
+        tokens=spent.tokens,
+        most_usd=cost_usd(spent.most_microusd) if spent.most_microusd else None,
+        most_tokens=spent.most_tokens or None,
+    )
+
+
+@router.get("/dead-letters", summary="List the dead letters")
+async def dead_letters(
+    access: ReadsFleet, limit: Annotated[int, Query(ge=1, le=1_000)] = 100
+) -> list[dict[str, Any]]:
+    """Return the newest dead letters, as `handoff dead --json` prints them."""
+    letters = await run_in_threadpool(access.store.dead_letters.newest, limit)
+    return [letter_as_json(letter) for letter in letters]
+
+
+async def _letter(access: Access, letter_id: str) -> DeadLetter:
+    try:
+        return await run_in_threadpool(access.store.dead_letters.find, letter_id)
+    except UserError as error:
+        raise Problem(404, str(error)) from error
+
+
+@router.post(
+    "/dead-letters/{letter_id}/requeue",
+    status_code=204,
+    response_class=Response,
+    summary="Requeue a dead letter",
+)
+async def requeue(access: OperatesFleet, letter_id: LetterId) -> Response:
+    """Publish the message again, and drop the letter. Fix the cause first."""
+    await access.jobs.requeue_dead(await _letter(access, letter_id))
+    return Response(status_code=204)
+
+
+@router.delete(
+    "/dead-letters/{letter_id}",
+    status_code=204,
+    response_class=Response,
+    summary="Drop a dead letter",
+)
+async def drop(access: OperatesFleet, letter_id: LetterId) -> Response:
+    """Delete the letter. Its message is lost."""
+    letter = await _letter(access, letter_id)
+    await access.jobs.drop_dead(letter)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/roles/{role}/pause",
+    response_model=RoleChange,
+    summary="Pause a role",
+    openapi_extra=takes(PauseBody),
+)
+async def pause(http: HttpRequest, access: OperatesFleet, role: Role) -> RoleChange:
+    """Stop a specialist or a role on all machines. Its handoffs wait."""
+    body = await body_of(http, PauseBody)
+    await access.jobs.pause(role, body.reason)
+    return RoleChange(role=role, is_paused=True)
+
+
+@router.post("/roles/{role}/unpause", response_model=RoleChange, summary="Unpause a role")
+async def unpause(access: OperatesFleet, role: Role) -> RoleChange:
+    """Start a paused specialist or role again."""
+    return RoleChange(role=role, is_paused=False, waited=await access.jobs.unpause(role))

@@ -1,0 +1,272 @@
+"""Jobs: submit, list, show, read results, export and delete."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi import Request as HttpRequest
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
+from handoff_queue.shared.store.jobs import JobFilter, JobStanding
+from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.supervisor.client.export import Export
+from handoff_queue.supervisor.client.json_forms import standing_as_json
+from handoff_queue.supervisor.client.outline import JobOutline
+from handoff_queue.supervisor.client.report import HandoffReport, JobResult
+from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.client.waiting_reasons import with_waiting
+from handoff_queue.supervisor.serve.access import (
+    Access,
+    Operates,
+    Reads,
+    Submits,
+    VisibleJob,
+    check_visible,
+)
+from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.request_body import JobBody, job_body_of, request_of, takes
+
+MOST_JOBS = 500
+"""Most jobs of one page of the list."""
+MOST_WAIT_S = 60.0
+"""Longest time in seconds for which a request for a result waits. Proxies often close a silent
+connection after that time.
+"""
+_PLACE = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?(e\+[0-9]{1,2})?")
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+class Submitted(BaseModel):
+    """A job that was stored."""
+
+    job_id: str
+    left_out: list[str] = []
+    """One line for each document that was left out."""
+
+
+class JobsPage(BaseModel):
+    """A page of the list of jobs, the newest first."""
+
+    jobs: list[dict[str, Any]]
+    """The jobs, as `handoff list --json` prints them."""
+    next_cursor: str | None
+    """The cursor of the next page. Null: there are no more jobs."""
+
+
+class JobPlan(BaseModel):
+    """The plan of a job."""
+
+    job_id: str
+    status: JobStatus
+    plan: dict[str, Any] | None
+    """The plan, as in the result. Null: there is no plan yet."""
+
+
+DOCUMENTS: tuple[type[BaseModel], ...] = (JobOutline, HandoffReport, JobResult, Export)
+"""The documents of the client library that operations return."""
+
+
+def documents(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """Return the part of an OpenAPI operation that says that it returns one of `DOCUMENTS`.
+
+    FastAPI would take a second to describe the events in an export.
+    """
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {200: {"description": "Found", "content": {"application/json": {"schema": schema}}}}
+
+
+def json_response(text: str, status: int = 200) -> Response:
+    """Return a response with a JSON text."""
+    return Response(text, status, media_type="application/json")
+
+
+async def read_request(
+    http: HttpRequest, access: Access, header_key: str | None
+) -> tuple[Request, list[str]]:
+    """Return the checked request of a body, and a line for each document that was left out.
+
+    Raises:
+        Problem, UserError: the body cannot be used, or `after` is no job of the caller.
+    """
+    body, documents = await job_body_of(http, access.settings)
+    return await run_in_threadpool(_checked, access, body, documents, header_key)
+
+
+def _checked(
+    access: Access,
+    body: JobBody,
+    documents: dict[str, bytes],
+    header_key: str | None,
+) -> tuple[Request, list[str]]:
+    request = request_of(body, documents, access.caller, access.settings, header_key)
+    access.client.check(request)
+    if request.after is not None:
+        check_visible(access.caller, access.store, request.after)
+    if request.documents is None:
+        return request, []
+    reading = access.client.read_documents(request)
+    return replace(request, documents=reading), list(reading.notes)
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=Submitted,
+    summary="Submit a job",
+    openapi_extra=takes(JobBody, is_form=True, is_required=True),
+)
+async def submit(
+    http: HttpRequest,
+    response: Response,
+    access: Submits,
+    idempotency_key: Annotated[
+        str | None,
+        Header(description="Requests with the same key and the same content are one job."),
+    ] = None,
+) -> Submitted:
+    """Store a job and return its id at once.
+
+    Send JSON, or a form: its field `request` holds the JSON, and every other part is a document
+    under its file name.
+    """
+    request, left_out = await read_request(http, access, idempotency_key)
+    job_id = await access.jobs.submit(request)
+    response.headers["Location"] = f"/v1/jobs/{job_id}"
+    return Submitted(job_id=job_id, left_out=left_out)
+
+
+@router.get("", response_model=JobsPage, summary="List jobs")
+async def list_jobs(
+    access: Reads,
+    status: Annotated[
+        list[JobStatus] | None, Query(description="Only jobs with this status. Repeatable.")
+    ] = None,
+    tenant: Annotated[str | None, Query(min_length=1, description="Only jobs of it.")] = None,
+    submitted_before: Annotated[
+        float | None,
+        Query(ge=0, le=1e11, allow_inf_nan=False, description="Unix time in seconds."),
+    ] = None,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = 50,
+) -> JobsPage:
+    """Return the newest jobs that match. A page may have fewer jobs than `limit`."""
+    if access.tenant is not None:
+        if tenant not in (None, access.tenant):
+            return JobsPage(jobs=[], next_cursor=None)
+        tenant = access.tenant
+    if cursor is not None and not _PLACE.fullmatch(cursor):
+        raise Problem(
+            422,
+            "cursor: must be the next_cursor of a page",
+            errors=[("#query/cursor", "must be the next_cursor of a page")],
+        )
+    where = JobFilter(frozenset(status or ()), tenant or "", submitted_before)
+    standings, place = await run_in_threadpool(_page, access, where, limit, cursor)
+    jobs = [standing_as_json(standing) for standing in standings]
+    return JobsPage(jobs=jobs, next_cursor=place.lstrip("(") or None)
+
+
+def _page(
+    access: Access, where: JobFilter, limit: int, cursor: str | None
+) -> tuple[list[JobStanding], str]:
+    after = f"({cursor}" if cursor else ""
+    job_ids, place = access.store.jobs.page(where, limit, after)
+    return with_waiting(access.store, access.store.jobs.standings(job_ids)), place
+
+
+@router.get("/{job_id}", response_class=Response, responses=documents(JobOutline), summary="Show")
+async def show(access: Reads, job_id: VisibleJob) -> Response:
+    """Return a summary of the job, as `handoff show --json` prints it."""
+    outline = await access.jobs.outline(job_id)
+    return json_response(outline.to_json())
+
+
+@router.get("/{job_id}/plan", response_model=JobPlan, summary="Read the plan")
+async def plan(access: Reads, job_id: VisibleJob) -> JobPlan:
+    """Return the plan of the job."""
+    result = await access.jobs.result(job_id)
+    return JobPlan(job_id=job_id, status=result.status, plan=result.plan)
+
+
+@router.get(
+    "/{job_id}/handoffs/{handoff_id}",
+    response_class=Response,
+    responses=documents(HandoffReport),
+    summary="Read a handoff in full",
+)
+async def handoff(access: Reads, job_id: VisibleJob, handoff_id: str) -> Response:
+    """Return the message, the result and the turns of one handoff."""
+    try:
+        (report,) = await access.jobs.handoffs(job_id, [HandoffId(handoff_id)])
+    except UnknownJob:
+        raise
+    except UserError as error:
+        raise Problem(404, str(error)) from error
+    return json_response(report.model_dump_json())
+
+
+@router.get(
+    "/{job_id}/result",
+    response_class=Response,
+    responses=documents(JobResult),
+    summary="Read the result",
+)
+async def result(
+    access: Reads,
+    job_id: VisibleJob,
+    wait_s: Annotated[
+        float,
+        Query(
+            ge=0,
+            le=MOST_WAIT_S,
+            allow_inf_nan=False,
+            description="Seconds to wait for the end of the job.",
+        ),
+    ] = 0.0,
+) -> Response:
+    """Return the answer, its sources and all results so far, as `handoff result --json` does."""
+    found = await access.jobs.result(job_id, wait_s)
+    return json_response(found.to_json())
+
+
+@router.get(
+    "/{job_id}/export",
+    response_class=Response,
+    responses=documents(Export),
+    summary="Export",
+)
+async def export(
+    access: Reads,
+    job_id: VisibleJob,
+    texts: Annotated[bool, Query(description="Include the texts of the documents.")] = False,
+) -> Response:
+    """Return everything about the job, as `handoff export` writes it."""
+    whole = await access.jobs.export(job_id, texts=texts)
+    if access.tenant is not None:
+        own = tuple(letter for letter in whole.letters if _is_about(letter, job_id))
+        whole = whole.model_copy(update={"letters": own})
+    return json_response(whole.to_json())
+
+
+def _is_about(letter: DeadLetter, job_id: JobId) -> bool:
+    """Return whether a dead letter is a message of this job.
+
+    A message of another tenant may contain the id of this job in its text.
+    """
+    named = handoff_in(letter.body)
+    return letter.body == job_id or (named is not None and named[0] == job_id)
+
+
+@router.delete("/{job_id}", status_code=204, response_class=Response, summary="Delete")
+async def delete(access: Operates, job_id: VisibleJob) -> Response:
+    """Delete an ended job with all its data and its child jobs."""
+    await access.jobs.delete(job_id)
+    return Response(status_code=204)

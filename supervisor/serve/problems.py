@@ -1,0 +1,221 @@
+"""Errors of the HTTP API as problem documents of RFC 9457, with the words of the commands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from kombu.exceptions import OperationalError
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.types.errors import (
+    BudgetSpent,
+    Conflict,
+    HandoffError,
+    ManyProblems,
+    PlanRefused,
+    StoreUnavailable,
+    UnknownJob,
+    UserError,
+    VersionConflict,
+)
+from handoff_queue.shared.types.message import each_problem, problem_text
+from handoff_queue.supervisor.serve.security_headers import HEADERS
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 5
+"""Seconds after which a client tries again while Redis is away."""
+DAY_S = 86_400
+KINDS = {
+    400: "bad-request",
+    401: "no-token",
+    403: "forbidden",
+    404: "not-found",
+    405: "no-such-method",
+    409: "conflict",
+    413: "too-large",
+    415: "wrong-media-type",
+    422: "invalid",
+    429: "too-many-requests",
+    500: "internal-error",
+    503: "unavailable",
+}
+"""The last part of `type`, by status. A spent budget has the type `budget-spent`."""
+
+log = log_of(__name__)
+
+
+class FieldProblem(BaseModel):
+    """One problem of a field."""
+
+    pointer: str
+    """The place of the field: a JSON Pointer into the body, or `#query/NAME`."""
+    detail: str
+
+
+class ProblemDocument(BaseModel):
+    """An error (RFC 9457)."""
+
+    type: str
+    """The kind of the error, as a URL of the reference page."""
+    title: str
+    status: int
+    detail: str
+    """One line for a user: the fault, and how to fix it."""
+    errors: list[FieldProblem] = []
+    """One entry for each problem of the request."""
+
+
+class Problem(Exception):
+    """An error that becomes a problem document."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        kind: str = "",
+        errors: Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make the error.
+
+        Args:
+            kind: the last part of the type. Default: see `KINDS`.
+            errors: place and text of each problem.
+            headers: more headers of the response.
+        """
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.kind = kind or KINDS.get(status, "error")
+        self.errors = tuple(errors)
+        self.headers = dict(headers or {})
+
+    def document(self) -> dict[str, Any]:
+        """Return the problem document."""
+        document: dict[str, Any] = {
+            "type": f"/v1/reference#{self.kind}",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if self.errors:
+            document["errors"] = [
+                {"pointer": pointer, "detail": detail} for pointer, detail in self.errors
+            ]
+        return document
+
+
+def invalid(error: ValidationError, kind: type[BaseModel], prefix: str = "#") -> Problem:
+    """Return the problem of a body that does not validate. The problem never has the values of the body."""
+    errors: list[tuple[str, str]] = []
+    for place, text in each_problem(error, kind):
+        errors.append(("/".join((prefix, *place)), text))
+    return _of_fields(errors)
+
+
+def _of_fields(errors: Sequence[tuple[str, str]]) -> Problem:
+    first_place, first = errors[0]
+    more = ""
+    if len(errors) > 1:
+        more = f" (and {len(errors) - 1} more)"
+    name = first_place.removeprefix("#").strip("/").replace("/", ".")
+    detail = f"{name}: {first}{more}" if name else f"{first}{more}"
+    return Problem(422, detail, errors=errors)
+
+
+def problem_of(error: HandoffError) -> Problem:  # noqa: PLR0911 (one line for each kind)
+    """Return the problem of an error that the client library raises."""
+    text = str(error)
+    match error:
+        case PlanRefused():
+            errors = [("/".join(("#/plan", *place)), problem) for problem, place in error.problems]
+            return Problem(422, text, errors=errors)
+        case ManyProblems():
+            return Problem(422, text, errors=[("#", line) for line in text.splitlines()])
+        case UnknownJob():
+            return Problem(404, text, kind="unknown-job")
+        case Conflict() | VersionConflict():
+            return Problem(409, text)
+        case BudgetSpent():
+            left_s = DAY_S - int(time.time()) % DAY_S
+            return Problem(429, text, kind="budget-spent", headers={"Retry-After": str(left_s)})
+        case StoreUnavailable():
+            return Problem(503, text, headers={"Retry-After": str(RETRY_AFTER_S)})
+        case UserError():
+            return Problem(400, text)
+        case _:
+            return Problem(500, text)
+
+
+def response_of(problem: Problem) -> JSONResponse:
+    """Return the response of a problem."""
+    return JSONResponse(
+        problem.document(),
+        problem.status,
+        {**HEADERS, **problem.headers},
+        media_type=MEDIA_TYPE,
+    )
+
+
+def answer_with_problems(app: FastAPI) -> None:
+    """Make every error of an application a problem document."""
+
+    async def on_problem(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, Problem)
+        return response_of(error)
+
+    async def on_known_error(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HandoffError)
+        return response_of(problem_of(error))
+
+    async def on_parameters(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        return response_of(_of_parameters(error))
+
+    async def on_http_error(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        detail = _HTTP_DETAILS.get(error.status_code, str(error.detail))
+        return response_of(Problem(error.status_code, detail, headers=error.headers))
+
+    async def on_lost_redis(_: Request, __: Exception) -> JSONResponse:
+        lost = StoreUnavailable(
+            "Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?"
+        )
+        return response_of(problem_of(lost))
+
+    async def on_defect(_: Request, error: Exception) -> JSONResponse:
+        log.error("a request failed", error=type(error).__name__)
+        return response_of(
+            Problem(500, f"an internal error, please report it: {type(error).__name__}")
+        )
+
+    app.add_exception_handler(Problem, on_problem)
+    app.add_exception_handler(HandoffError, on_known_error)
+    app.add_exception_handler(RequestValidationError, on_parameters)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(OperationalError, on_lost_redis)
+    app.add_exception_handler(Exception, on_defect)
+
+
+_HTTP_DETAILS = {
+    404: "there is no such resource: /v1/reference lists all resources",
+    405: "this resource does not take this method: /v1/reference lists all methods",
+}
+
+
+def _of_parameters(error: RequestValidationError) -> Problem:
+    """Return the problem of parameters in the path, the query or the headers."""
+    errors: list[tuple[str, str]] = []
+    for problem in error.errors():
+        place = "/".join(map(str, problem["loc"]))
+        errors.append((f"#{place}", problem_text(problem["type"], problem["msg"])))
+    return _of_fields(errors)

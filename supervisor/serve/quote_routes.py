@@ -1,0 +1,86 @@
+"""Quotes: plan a job and estimate its cost before it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi import Request as HttpRequest
+from fastapi.responses import JSONResponse
+
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.quote import Quote
+from handoff_queue.shared.types.usage import microusd
+from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.client.quotes import (
+    as_quoted,
+    is_decided,
+    most_usd_of,
+    quote_json,
+    why_unplanned,
+)
+from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.serve.access import Submits
+from handoff_queue.supervisor.serve.job_routes import MOST_WAIT_S, read_request
+from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.request_body import JobBody, takes
+
+router = APIRouter(prefix="/v1/quotes", tags=["quotes"])
+
+
+@router.post(
+    "",
+    response_class=Response,
+    responses={
+        200: {"description": "The quote, as `handoff quote --json` prints it."},
+        202: {"description": "The job has no plan yet. Its result has the quote later."},
+    },
+    summary="Quote a job",
+    openapi_extra=takes(JobBody, is_form=True, is_required=True),
+)
+async def quote(
+    http: HttpRequest,
+    access: Submits,
+    wait_s: Annotated[
+        float,
+        Query(ge=0, le=MOST_WAIT_S, allow_inf_nan=False, description="Seconds to wait."),
+    ] = 30.0,
+    idempotency_key: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Plan a job, estimate its cost, and let it wait for an approval.
+
+    `POST /v1/jobs/{job_id}/approve` runs it with this plan. A job that may cost more than its
+    `max_microusd` is cancelled at once.
+    """
+    request, _ = await read_request(http, access, idempotency_key)
+    job_id = await access.jobs.submit(as_quoted(request))
+    headers = {"Location": f"/v1/jobs/{job_id}"}
+    try:
+        async with asyncio.timeout(wait_s):
+            state = await _state_with_quote(access.jobs, job_id)
+    except TimeoutError:
+        return JSONResponse({"job_id": job_id, "quote": None}, 202, headers)
+    if state.ended or state.plan is None:
+        raise Problem(
+            409, f"{job_id} {state.status.value}: {why_unplanned(state)}", headers=headers
+        )
+    most_usd = most_usd_of(state.quote or Quote())
+    limit = request.limits.max_microusd
+    is_refused = limit is not None and most_usd is not None and (microusd(most_usd) or 0) > limit
+    if is_refused:
+        await access.jobs.cancel(job_id)
+    teams: Any = ((await access.jobs.result(job_id)).plan or {}).get("sub_teams")
+    return JSONResponse(quote_json(state, teams, is_refused=is_refused), 200, headers)
+
+
+async def _state_with_quote(jobs: AsyncClient, job_id: JobId) -> JobState:
+    """Follow the job until it asks a person or has ended, and return its state."""
+    state: JobState | None = None
+    async for recorded in jobs.events(job_id):
+        state = begin(job_id, recorded) if state is None else evolve(state, recorded)
+        if is_decided(state):
+            break
+    assert state is not None  # a job has a first event
+    return state

@@ -1,0 +1,130 @@
+"""The page `/v1/reference`: the OpenAPI document as HTML, without scripts and other files."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from handoff_queue.supervisor.serve.problems import KINDS
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem; }
+code, pre { font-family: ui-monospace, monospace; font-size: 0.9em; }
+h2 { margin-top: 2.5rem; border-bottom: 1px solid GrayText; }
+h3 { margin: 1.5rem 0 0.25rem; overflow-wrap: anywhere; }
+table { border-collapse: collapse; display: block; overflow-x: auto; }
+td, th { border: 1px solid GrayText; padding: 0.2rem 0.6rem; text-align: left; vertical-align: top; }
+""".strip()
+_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+CSP = (
+    f"default-src 'none'; style-src 'sha256-{_HASH}'; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+router = APIRouter(include_in_schema=False)
+"""Both routes are no coroutines: the first document takes longer than an event loop may wait."""
+
+
+@router.get("/v1/openapi.json")
+def openapi(request: Request) -> JSONResponse:
+    """Return the OpenAPI document."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/v1/reference")
+def reference(request: Request) -> HTMLResponse:
+    """Return the page."""
+    page = "\n".join(_page(request.app.openapi()))
+    return HTMLResponse(page, headers={"Content-Security-Policy": CSP})
+
+
+def _page(document: Mapping[str, Any]) -> Iterator[str]:
+    title = escape(f"{document['info']['title']}: HTTP API")
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{title}</title><style>{STYLE}</style></head><body><main>"
+    yield f"<h1>{title}</h1><p>{escape(document['info']['summary'])}</p>"
+    yield '<p>Programs read <a href="/v1/openapi.json">/v1/openapi.json</a> (OpenAPI 3.1).</p>'
+    tag = ""
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            (operation_tag,) = operation["tags"]
+            if operation_tag != tag:
+                tag = operation_tag
+                yield f"<h2>{escape(tag.capitalize())}</h2>"
+            yield from _operation(method, path, operation)
+    yield "<h2>Schemas</h2>"
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        yield from _schema(name, schema)
+    yield "<h2>Errors</h2><p>Every error is a problem document of RFC 9457.</p><dl>"
+    for status, kind in [*KINDS.items(), (404, "unknown-job"), (429, "budget-spent")]:
+        yield f'<dt id="{kind}"><code>{kind}</code></dt><dd>Status {status}</dd>'
+    yield "</dl></main></body></html>"
+
+
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    yield f"<h3><code>{method.upper()} {escape(path)}</code></h3>"
+    yield f"<p><strong>{escape(operation['summary'])}.</strong> {_prose(operation)}</p>"
+    if parameters := operation.get("parameters"):
+        yield "<table><tr><th>Parameter</th><th>In</th><th>Type</th><th>Meaning</th></tr>"
+        for parameter in parameters:
+            cells = (
+                f"<code>{escape(parameter['name'])}</code>",
+                escape(parameter["in"]),
+                _type(parameter["schema"]),
+                _prose(parameter),
+            )
+            yield _row(cells)
+        yield "</table>"
+    if body := operation.get("requestBody"):
+        yield f"<p>Body: {_media(body['content'])}</p>"
+    for status, response in operation["responses"].items():
+        if status.startswith("2"):
+            yield f"<p>{status}: {_media(response.get('content', {}))} {_prose(response)}</p>"
+
+
+def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    yield f'<h3 id="schema-{escape(name)}"><code>{escape(name)}</code></h3><p>{_prose(schema)}</p>'
+    if values := schema.get("enum"):
+        yield f"<p>{', '.join(f'<code>{escape(str(value))}</code>' for value in values)}</p>"
+    if fields := schema.get("properties"):
+        required = schema.get("required", ())
+        yield "<table><tr><th>Field</th><th>Type</th><th>Meaning</th></tr>"
+        for field, kind in fields.items():
+            mark = " (required)" if field in required else ""
+            yield _row((f"<code>{escape(field)}</code>{mark}", _type(kind), _prose(kind)))
+        yield "</table>"
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _prose(part: Mapping[str, Any]) -> str:
+    return escape(" ".join(str(part.get("description", "")).split()))
+
+
+def _media(content: Mapping[str, Any]) -> str:
+    shown: list[str] = []
+    for media_type, form in content.items():
+        shown.append(f"<code>{escape(media_type)}</code> {_type(form.get('schema', {}))}")
+    return ", ".join(shown)
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """Return the type of a schema as HTML, with a link to a named schema."""
+    if ref := schema.get("$ref"):
+        name = escape(ref.rpartition("/")[2])
+        return f'<a href="#schema-{name}">{name}</a>'
+    if choices := schema.get("anyOf"):
+        return " or ".join(map(_type, choices))
+    if schema.get("type") == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    return escape(str(schema.get("type", "any")))

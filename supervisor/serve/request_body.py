@@ -1,0 +1,321 @@
+"""Bodies of requests: JSON, or a form with the JSON and the documents as parts.
+
+A body never names a file of the server. Documents, workflows and facts come in the body.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Request as HttpRequest
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.facts import FactTable
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.ids import NAME_PATTERN, JobId
+from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
+from handoff_queue.shared.types.json_text import refuse_repeats
+from handoff_queue.shared.types.limits import JobLimits, NewLimits
+from handoff_queue.shared.types.review import Rubric
+from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.serve.access import Caller
+from handoff_queue.supervisor.serve.problems import Problem, invalid
+from handoff_queue.supervisor.workflows import Items, Workflow, read_workflow, workflow_in
+from handoff_queue.supervisor.workflows.template import OWN_NAMES
+from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
+
+JSON = "application/json"
+FORM = "multipart/form-data"
+REQUEST_FIELD = "request"
+"""The field of a form that holds the JSON. Every other part of the form is a document."""
+MOST_FIELDS = 20
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class ItemsBody(_Body):
+    """Lines or rows over which steps of the workflow repeat."""
+
+    lines: Annotated[tuple[str, ...], Field(max_length=MOST_STEPS)] = ()
+    rows: Annotated[tuple[dict[str, str], ...], Field(max_length=MOST_STEPS)] = ()
+    """Objects with the same columns."""
+
+
+class JobBody(_Body):
+    """A job, with the fields of `handoff_queue.Request`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "text": "How does HNSW work?",
+                    "documents": {"notes/hnsw.md": "HNSW is a graph of layers. ..."},
+                    "limits": {"max_microusd": 500_000, "max_seconds": 900},
+                }
+            ]
+        }
+    )
+
+    text: str
+    """The request in plain words."""
+    documents: dict[str, str] = {}
+    """Texts by name, such as `notes/a.md`. Send other files as parts of a form."""
+    strict_documents: bool = True
+    """False: leave out a document that cannot be read. The response then names it."""
+    limits: JobLimits | None = None
+    """The budget of the whole job."""
+    model: str | None = None
+    """The model of every agent of this job."""
+    answer_schema: dict[str, JsonValue] | None = None
+    """A JSON Schema that the answer must match."""
+    specialists: tuple[str, ...] = ()
+    """The only specialists that the job may use. Empty: all."""
+    tenant: str | None = None
+    """The owner of the job. Default: the tenant of the token, or `default`."""
+    priority: Priority | None = None
+    idempotency_key: str | None = None
+    """The key of the header Idempotency-Key, which may be given here instead."""
+    mode: Mode | None = None
+    workflow: str | dict[str, JsonValue] | None = None
+    """The name of a built-in workflow, or the content of a workflow file as YAML or JSON."""
+    items: ItemsBody | None = None
+    gates: Gates | None = None
+    """Checks that the answer must pass."""
+    facts: FactTable | None = None
+    """Known facts that the claims of the answer are compared with."""
+    rubric: Rubric | None = None
+    """Criteria of the reviewer."""
+    after: str | None = None
+    """An ended job that this job continues."""
+    is_quoted: bool = False
+    webhook_url: str | None = None
+    """This URL gets a signed POST when the job has ended or waits for an approval."""
+    on_end: dict[str, JsonValue] | None = None
+    """A task of the host's Celery app, which is sent at the end: {task, args, kwargs, options}."""
+    approvals: Approvals | None = None
+    """Subjects that a person approves before the job continues."""
+
+
+class AnswerBody(_Body):
+    """An answer to the open question of a job."""
+
+    note: str | None = None
+    plan: JsonValue = None
+    """A plan that replaces the plan of the job, in the form of `GET /v1/jobs/{job_id}/plan`."""
+    steps: tuple[str, ...] = ()
+    """Only these steps."""
+    rows: tuple[str, ...] = ()
+    """Only the copies with these keys of a step with `for_each`."""
+
+
+class RetryBody(_Body):
+    """The continuation of a job."""
+
+    from_step: str | None = None
+    """Repeat this step and all steps that depend on it."""
+    limits: NewLimits | None = None
+    """New, higher limits of the job."""
+
+
+class PauseBody(_Body):
+    """The pause of a role."""
+
+    reason: str = ""
+    """One line, which waiting jobs show."""
+
+
+BODIES: tuple[type[BaseModel], ...] = (JobBody, AnswerBody, RetryBody, PauseBody)
+"""All bodies, for the OpenAPI document."""
+
+
+def takes(kind: type[BaseModel], *, is_form: bool = False, is_required: bool = False) -> Any:
+    """Return the part of an OpenAPI operation that describes its body."""
+    schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+    content: dict[str, Any] = {JSON: {"schema": schema}}
+    if is_form:
+        content[FORM] = {
+            "schema": {
+                "type": "object",
+                "required": [REQUEST_FIELD],
+                "properties": {
+                    REQUEST_FIELD: schema,
+                    "documents": {
+                        "type": "array",
+                        "items": {"type": "string", "format": "binary"},
+                    },
+                },
+            },
+            "encoding": {REQUEST_FIELD: {"contentType": JSON}},
+        }
+    return {"requestBody": {"content": content, "required": is_required}}
+
+
+def _media_type(http: HttpRequest) -> str:
+    return http.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def body_of(http: HttpRequest, kind: type[Body]) -> Body:
+    """Return the JSON body of a request. An empty body has the defaults of all fields.
+
+    Raises:
+        Problem: the body is no JSON, or a field is not valid.
+    """
+    content = await http.body()
+    if not content:
+        content = b"{}"
+    elif _media_type(http) != JSON:
+        raise Problem(415, f"the body must be {JSON}")
+    return await run_in_threadpool(_parsed, content, kind)
+
+
+def _parsed(content: bytes, kind: type[Body]) -> Body:
+    try:
+        body = kind.model_validate_json(content)
+    except ValidationError as error:
+        raise invalid(error, kind) from error
+    refuse_repeats(content.decode())
+    return body
+
+
+async def job_body_of(http: HttpRequest, settings: Settings) -> tuple[JobBody, dict[str, bytes]]:
+    """Return the job of a request, and its documents by name.
+
+    Raises:
+        Problem: the body is neither JSON nor a form, or a field is not valid.
+    """
+    if _media_type(http) == FORM:
+        return await _job_of_form(http, settings)
+    body = await body_of(http, JobBody)
+    return body, _texts(body)
+
+
+def _texts(body: JobBody) -> dict[str, bytes]:
+    return {name: text.encode() for name, text in body.documents.items()}
+
+
+async def _job_of_form(http: HttpRequest, settings: Settings) -> tuple[JobBody, dict[str, bytes]]:
+    async with http.form(
+        max_files=settings.max_documents + 1,
+        max_fields=MOST_FIELDS,
+        max_part_size=settings.serve_max_body_bytes,
+    ) as form:
+        parts = form.multi_items()
+        requests = [part for name, part in parts if name == REQUEST_FIELD]
+        if len(requests) != 1:
+            raise Problem(422, f"a form has the field {REQUEST_FIELD!r} once: the job as JSON")
+        body = await run_in_threadpool(_parsed, await _bytes_of(requests[0]), JobBody)
+        documents = _texts(body)
+        for name, part in parts:
+            if name == REQUEST_FIELD:
+                continue
+            if not isinstance(part, UploadFile) or not part.filename:
+                raise Problem(422, f"the part {name!r:.80} is no document: give it a file name")
+            if part.filename in documents:
+                raise Problem(422, f"two documents are called {part.filename!r:.80}: rename one")
+            documents[part.filename] = await _bytes_of(part)
+    return body, documents
+
+
+async def _bytes_of(part: UploadFile | str) -> bytes:
+    if isinstance(part, str):
+        return part.encode()
+    return await part.read()
+
+
+def request_of(
+    body: JobBody,
+    documents: Mapping[str, bytes],
+    caller: Caller,
+    settings: Settings,
+    header_key: str | None,
+) -> Request:
+    """Return the request of a body. The tenant of the caller's token is the tenant of the job.
+
+    Args:
+        header_key: value of the header Idempotency-Key.
+
+    Raises:
+        UserError: a field cannot be used.
+        Problem: the body names another tenant than the token, or the header and the body have
+            different keys.
+    """
+    key = body.idempotency_key
+    if header_key is not None:
+        if key not in (None, header_key):
+            raise Problem(400, "the header Idempotency-Key and idempotency_key differ: send one")
+        key = header_key
+    return Request(
+        text=body.text,
+        documents=documents or None,
+        strict_documents=body.strict_documents,
+        limits=_limits(body, settings),
+        model=body.model,
+        answer_schema=body.answer_schema,
+        specialists=body.specialists,
+        tenant=_tenant(body, caller),
+        priority=body.priority,
+        idempotency_key=key,
+        mode=body.mode,
+        workflow=_workflow(body.workflow),
+        items=_items(body.items),
+        gates=body.gates,
+        facts=body.facts,
+        rubric=body.rubric,
+        after=JobId(body.after) if body.after is not None else None,
+        is_quoted=body.is_quoted,
+        webhook_url=body.webhook_url,
+        on_end=body.on_end,
+        approvals=body.approvals,
+    )
+
+
+def _tenant(body: JobBody, caller: Caller) -> str:
+    if caller.tenant is None:
+        return body.tenant if body.tenant is not None else DEFAULT_TENANT
+    if body.tenant not in (None, caller.tenant):
+        raise Problem(403, "the token belongs to another tenant: leave the tenant out")
+    return caller.tenant
+
+
+def _limits(body: JobBody, settings: Settings) -> JobLimits:
+    limits = body.limits or JobLimits()
+    if "max_depth" in limits.model_fields_set:
+        return limits
+    return limits.model_copy(update={"max_depth": settings.max_depth})
+
+
+def _workflow(given: str | Mapping[str, JsonValue] | None) -> Workflow | None:
+    """Return the workflow that a body names or holds. No path of the server is read."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        if re.fullmatch(NAME_PATTERN, given):
+            return read_workflow(given)
+        return workflow_in(given)
+    return workflow_in(json.dumps(given, ensure_ascii=False))
+
+
+def _items(given: ItemsBody | None) -> Items:
+    if given is None:
+        return Items()
+    columns = set(given.rows[0]) if given.rows else set()
+    for number, row in enumerate(given.rows, start=1):
+        if set(row) != columns:
+            raise UserError(f"items: row {number} has other columns than row 1: write all columns")
+    if taken := columns & OWN_NAMES:
+        raise UserError(
+            f"items: a column cannot be called {min(taken)}, which stands for something else in every workflow"
+        )
+    return Items(lines=given.lines, rows=given.rows)

@@ -1,0 +1,56 @@
+"""Fixtures of the HTTP API: the application on a real Redis, and clients with tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.api_token import ApiRole
+from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.serve.application import make_application
+
+LOCAL = ("127.0.0.1", 50_000)
+"""Address and port of a client on this machine."""
+URL = "http://127.0.0.1:8321"
+
+ClientOf = Callable[..., TestClient]
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings(offline=True)
+
+
+@pytest.fixture
+def app(jobs: Client, settings: Settings) -> FastAPI:
+    """The application, as on a loopback address. `jobs` is its client."""
+    return make_application(AsyncClient(jobs), settings)
+
+
+@pytest.fixture
+def http(app: FastAPI) -> Iterator[TestClient]:
+    """A client of this machine, without a token."""
+    with TestClient(app, base_url=URL, client=LOCAL, raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client_with(app: FastAPI, jobs: Client, http: TestClient) -> ClientOf:
+    """Return a function that makes a client with a new token of a role and a tenant."""
+
+    def make(role: str = "operate", tenant: str | None = None) -> TestClient:
+        _, secret = jobs.store.api_tokens.create("a test", ApiRole(role), tenant)
+        return TestClient(
+            app,
+            base_url=URL,
+            client=("203.0.113.7", 50_000),
+            headers={"Authorization": f"Bearer {secret}"},
+            raise_server_exceptions=False,
+        )
+
+    return make

@@ -1,0 +1,144 @@
+"""Events over HTTP: streams that continue after a reconnection, pages, and the end."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.serve.access import Served
+from tests.doubles.jobs import a_job
+from tests.supervisor.serve.serving import serving
+from tests.supervisor.serve.test_job_routes import end
+from tests.waiting import wait_until
+
+
+def followers(app: FastAPI) -> int:
+    served: Served = app.state.served
+    return sum(map(len, list(served.jobs._hub._followers.values())))
+
+
+def kinds(text: str) -> list[str]:
+    return [line.removeprefix("event: ") for line in text.splitlines() if line[:6] == "event:"]
+
+
+def test_a_stream_of_an_ended_job_has_all_events_with_their_versions(
+    http: TestClient, jobs: Client
+) -> None:
+    job_id = a_job(jobs.store)
+    end(jobs, job_id)
+
+    stream = http.get(f"/v1/jobs/{job_id}/events")
+
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    assert kinds(stream.text) == ["job_submitted", "job_ended"]
+    assert [line for line in stream.text.splitlines() if line[:3] == "id:"] == ["id: 1", "id: 2"]
+
+
+def test_a_browser_that_reconnects_gets_later_events_and_no_content_after_the_end(
+    http: TestClient, jobs: Client
+) -> None:
+    job_id = a_job(jobs.store)
+    end(jobs, job_id)
+
+    later = http.get(f"/v1/jobs/{job_id}/events", headers={"Last-Event-ID": "1"})
+    over = http.get(f"/v1/jobs/{job_id}/events", headers={"Last-Event-ID": "2"})
+
+    assert kinds(later.text) == ["job_ended"]
+    assert (over.status_code, over.content) == (204, b"")
+
+
+def test_pages_of_events_together_have_the_whole_journal(http: TestClient, jobs: Client) -> None:
+    job_id = a_job(jobs.store)
+    jobs.store.journal.append(job_id, CancelRequested())
+    jobs.store.journal.append(job_id, CancelRequested())
+    path = f"/v1/jobs/{job_id}/events?follow=false&limit=2"
+
+    first = http.get(path).json()
+    second = http.get(f"{path}&after={first['next_after']}").json()
+    last = http.get(f"{path}&after={second['next_after']}").json()
+
+    assert [event["version"] for event in first["events"] + second["events"]] == [1, 2, 3]
+    assert (first["has_more"], second["has_more"]) == (True, False)
+    assert (last["events"], last["next_after"]) == ([], 3)
+
+
+@pytest.mark.parametrize("query", ["", "?follow=false"])
+def test_events_hide_the_address_of_the_webhook(query: str, http: TestClient, jobs: Client) -> None:
+    url = "https://hooks.example.com/secret-path"
+    job_id = jobs.submit(Request("Where is it?", webhook_url=url))
+    end(jobs, job_id)
+
+    events = http.get(f"/v1/jobs/{job_id}/events{query}").text
+
+    assert "hooks.example.com" in events
+    assert "secret-path" not in events
+
+
+def lines_of(stream: httpx2.Response) -> Iterator[str]:
+    return (line for line in stream.iter_lines() if line.startswith("event:"))
+
+
+@pytest.mark.slow
+def test_a_stream_brings_new_events_and_ends_with_the_job(app: FastAPI, jobs: Client) -> None:
+    job_id = a_job(jobs.store)
+    with serving(app) as url, httpx2.stream("GET", f"{url}/v1/jobs/{job_id}/events") as stream:
+        lines = lines_of(stream)
+        first = next(lines)
+        jobs.store.journal.append(job_id, CancelRequested())
+        second = next(lines)
+        end(jobs, job_id)
+        rest = list(lines)
+
+    assert [first, second, *rest] == [
+        "event: job_submitted",
+        "event: cancel_requested",
+        "event: job_ended",
+    ]
+
+
+@pytest.mark.slow
+def test_a_client_that_disconnects_frees_its_follower(app: FastAPI, jobs: Client) -> None:
+    job_id = a_job(jobs.store)
+    with serving(app) as url:
+        with httpx2.stream("GET", f"{url}/v1/jobs/{job_id}/events") as stream:
+            next(lines_of(stream))
+            wait_until(lambda: followers(app) == 1, expected="one follower")
+        wait_until(lambda: followers(app) == 0, expected="no follower")
+
+
+@pytest.mark.slow
+def test_a_server_that_stops_ends_its_streams(app: FastAPI, jobs: Client) -> None:
+    job_id = a_job(jobs.store)
+    texts: list[str] = []
+
+    def follow(url: str) -> None:
+        texts.append(httpx2.get(f"{url}/v1/jobs/{job_id}/events", timeout=60).text)
+
+    with serving(app) as url:
+        thread = threading.Thread(target=follow, args=(url,))
+        thread.start()
+        wait_until(lambda: followers(app) == 1, expected="one follower")
+    thread.join()
+
+    assert kinds(texts[0]) == ["job_submitted", "problem"]
+    data = json.loads(texts[0].split("event: problem\ndata: ")[1])
+    assert (data["status"], data["detail"]) == (503, "the server stops: connect again")
+
+
+def test_the_answer_of_an_ended_job_comes_as_one_event(http: TestClient, jobs: Client) -> None:
+    job_id: JobId = a_job(jobs.store)
+    end(jobs, job_id)
+
+    stream = http.get(f"/v1/jobs/{job_id}/answer").text
+
+    assert kinds(stream) == ["answer"]
+    assert json.loads(stream.split("data: ")[1])["status"] == "ok"

@@ -1,0 +1,69 @@
+"""Limits of the size of a body and of the requests in a minute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.serve.application import make_application
+from tests.supervisor.serve.conftest import LOCAL, URL, ClientOf
+
+REQUESTS = 3
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings(offline=True, serve_max_body_bytes=1_000, serve_requests_per_minute=REQUESTS)
+
+
+def chunks(count: int) -> Iterator[bytes]:
+    yield b'{"text": "'
+    for _ in range(count):
+        yield b"a" * 100
+    yield b'"}'
+
+
+def test_a_body_that_is_too_large_is_refused_by_its_length(http: TestClient) -> None:
+    answer = http.post("/v1/jobs", json={"text": "a" * 1_000})
+
+    assert answer.status_code == 413
+    assert "1,000 bytes" in answer.json()["detail"]
+
+
+def test_a_body_without_a_length_is_counted_while_it_arrives(http: TestClient) -> None:
+    json = {"Content-Type": "application/json"}
+
+    small = http.post("/v1/jobs", content=chunks(5), headers=json)
+    large = http.post("/v1/jobs", content=chunks(20), headers=json)
+
+    assert (small.status_code, large.status_code) == (202, 413)
+
+
+def test_a_form_that_is_too_large_is_refused(http: TestClient) -> None:
+    job, document = {"request": '{"text": "a"}'}, {"documents": ("a.md", b"a" * 2_000)}
+
+    assert http.post("/v1/jobs", data=job, files=document).status_code == 413
+
+
+def test_a_token_has_its_own_count_which_replicas_share(
+    client_with: ClientOf, redis_url: str, settings: Settings
+) -> None:
+    one, other = client_with("read"), client_with("read")
+    replica: FastAPI = make_application(AsyncClient(client.connect(redis_url, settings)), settings)
+    with TestClient(replica, base_url=URL, client=LOCAL, headers=dict(one.headers)) as second:
+        statuses = [
+            (one if turn % 2 else second).get("/v1/jobs").status_code
+            for turn in range(2 * REQUESTS + 1)  # a new minute may begin once
+        ]
+        refused = [one.get("/v1/jobs") for _ in range(2)][-1]
+
+    assert statuses[:REQUESTS] == [200] * REQUESTS
+    assert statuses[-1] == 429
+    assert 0 < int(refused.headers["retry-after"]) <= 61
+    assert other.get("/v1/jobs").status_code == 200

@@ -1,0 +1,141 @@
+"""Errors are problem documents of RFC 9457, with the words of the commands."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.daily_budget import DailyCaps
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.errors import StoreUnavailable, UserError
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.serve.application import make_application
+from handoff_queue.supervisor.serve.security_headers import HEADERS
+from tests.doubles.jobs import a_job, granted_claim, issue, model_reply
+from tests.supervisor.serve.conftest import LOCAL, URL
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "kind"),
+    [
+        ("GET", "/v1/nothing", None, 404, "not-found"),
+        ("PUT", "/v1/jobs", None, 405, "no-such-method"),
+        ("GET", "/v1/jobs/j-000000000000", None, 404, "unknown-job"),
+        ("GET", "/v1/jobs/latest", None, 404, "unknown-job"),
+        ("GET", "/v1/jobs?limit=0", None, 422, "invalid"),
+        ("GET", "/v1/jobs?cursor=(1", None, 422, "invalid"),
+        ("GET", "/v1/jobs?status=done", None, 422, "invalid"),
+        ("POST", "/v1/jobs", {"text": " "}, 400, "bad-request"),
+        ("POST", "/v1/jobs", {"txt": "a"}, 422, "invalid"),
+        ("POST", "/v1/roles/nobody/unpause", {}, 200, ""),
+        ("DELETE", "/v1/dead-letters/0123abcd", None, 404, "not-found"),
+    ],
+)
+def test_an_error_is_a_problem_document(
+    method: str, path: str, body: object, status: int, kind: str, http: TestClient
+) -> None:
+    answer = http.request(method, path, json=body)
+
+    assert answer.status_code == status
+    if kind:
+        problem = answer.json()
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert problem["type"] == f"/v1/reference#{kind}"
+        assert problem["status"] == status
+        assert problem["detail"]
+
+
+def test_a_body_that_does_not_validate_has_an_entry_for_each_problem(http: TestClient) -> None:
+    body = {"txt": "a", "limits": {"max_turns": 0}, "mode": "fast"}
+
+    problem = http.post("/v1/jobs", json=body).json()
+
+    assert {entry["pointer"] for entry in problem["errors"]} == {
+        "#/text",
+        "#/txt",
+        "#/limits/max_turns",
+        "#/mode",
+    }
+    assert "did you mean text?" in str(problem["errors"])
+
+
+def test_an_error_has_the_words_of_the_python_client(http: TestClient, jobs: Client) -> None:
+    job_id = a_job(jobs.store)
+    with pytest.raises(UserError) as refused:
+        jobs.approve(job_id)
+
+    answer = http.post(f"/v1/jobs/{job_id}/approve")
+
+    assert (answer.status_code, answer.json()["detail"]) == (400, str(refused.value))
+
+
+@pytest.mark.parametrize(
+    ("content", "media_type", "status"),
+    [
+        (b"{", "application/json", 422),
+        (b'{"text": "a", "text": "b"}', "application/json", 400),
+        (b'{"text": "\xff"}', "application/json", 422),
+        (b'{"text": "\\ud800"}', "application/json", 422),
+        (b"[" * 5_000, "application/json", 422),
+        (b'{"text": "a"}', "text/plain", 415),
+        (b"no form", "multipart/form-data", 400),
+    ],
+)
+def test_a_body_that_is_no_json_is_refused(
+    content: bytes, media_type: str, status: int, http: TestClient
+) -> None:
+    answer = http.post("/v1/jobs", content=content, headers={"Content-Type": media_type})
+
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_lost_redis_is_503_with_a_time_to_try_again() -> None:
+    jobs = client.connect(f"redis://127.0.0.1:{free_port()}/0", Settings(offline=True))
+    app = make_application(AsyncClient(jobs), jobs.settings)
+    with TestClient(app, base_url=URL, client=LOCAL, raise_server_exceptions=False) as http:
+        answer = http.get("/v1/jobs")
+    with pytest.raises(StoreUnavailable) as away:
+        jobs.newest()
+
+    assert (answer.status_code, answer.json()["detail"]) == (503, str(away.value))
+    assert int(answer.headers["retry-after"]) > 0
+
+
+def test_a_spent_budget_is_429_until_the_next_day(http: TestClient, jobs: Client) -> None:
+    jobs.store.daily_budgets.set_caps(DailyCaps(day_tokens=100))
+    known = jobs.submit(Request("Compare."))
+    issue(jobs.store, known, "a.1")
+    claimed = granted_claim(jobs.store, known, "a.1")
+    claimed.reserve(WorstCase(80, 20, 1))
+    claimed.checkpoint(model_reply(80, 20, 1))
+
+    answer = http.post("/v1/jobs", json={"text": "Where is it?"})
+
+    assert answer.status_code == 429
+    assert answer.json()["type"] == "/v1/reference#budget-spent"
+    assert "there is more at 00:00 UTC" in answer.json()["detail"]
+    assert 0 < int(answer.headers["retry-after"]) <= 86_400
+
+
+def test_every_response_has_the_security_headers(http: TestClient) -> None:
+    for path in ("/v1/jobs", "/v1/nothing", "/v1/openapi.json"):
+        headers = http.get(path).headers
+        assert {name: headers[name] for name in HEADERS} == HEADERS
+
+
+def test_a_defect_is_500_without_its_words(app: FastAPI, http: TestClient) -> None:
+    @app.get("/v1/broken")
+    async def broken() -> None:
+        raise RuntimeError("a secret text")
+
+    answer = http.get("/v1/broken")
+
+    assert answer.status_code == 500
+    assert "a secret text" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
