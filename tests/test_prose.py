@@ -16,6 +16,8 @@ PROMPTS = ("supervisor/roles", "workers/specialists")
 """Folders with the instructions of roles and specialists."""
 MOST_WORDS = 30
 """Longest sentence of a docstring or a comment, in words."""
+MOST_WORDS_IN_MARKDOWN = 25
+"""Longest sentence of docs and prompts, in words."""
 
 BANNED = {
     "a clause in place of a noun": (
@@ -122,19 +124,18 @@ def sentences(text: str) -> Iterator[str]:
                 yield sentence
 
 
-def problems(sentence: str, most_words: int | None) -> list[str]:
+def problems(sentence: str, most_words: int) -> list[str]:
     names = [name for name, pattern in PATTERNS.items() if pattern.search(sentence)]
     count = len(sentence.split())
-    if most_words is not None and count > most_words:
+    if count > most_words:
         names.append(f"{count} words")
     return names
 
 
-def problems_in(path: Path) -> Iterator[str]:
-    """Yield the problems of a file, each with its place and its sentence."""
-    source = path.read_text()
+def problems_in(path: Path, source: str) -> Iterator[str]:
+    """Yield the problems of a file's text, each with its place and its sentence."""
     if path.suffix == ".md":
-        texts, most_words = list(paragraphs(source)), None
+        texts, most_words = list(paragraphs(source)), MOST_WORDS_IN_MARKDOWN
     else:
         texts, most_words = [*docstrings(ast.parse(source)), *comments(source)], MOST_WORDS
     for line, text in texts:
@@ -158,7 +159,9 @@ def files_of(room: str) -> list[Path]:
 
 @pytest.mark.parametrize("room", [*ROOMS, "docs", "prompts"])
 def test_texts_are_plain_english(room: str) -> None:
-    problems_found = [problem for path in files_of(room) for problem in problems_in(path)]
+    problems_found = [
+        problem for path in files_of(room) for problem in problems_in(path, path.read_text())
+    ]
 
     assert not problems_found, "\n".join(problems_found)
 
@@ -200,6 +203,15 @@ def test_a_bad_sentence_is_found(sentence: str) -> None:
 )
 def test_a_good_sentence_is_accepted(sentence: str) -> None:
     assert not problems(sentence, MOST_WORDS)
+
+
+@pytest.mark.parametrize(("words", "is_found"), [(25, False), (26, True)])
+def test_a_sentence_of_more_than_25_words_is_found_in_markdown(words: int, is_found: bool) -> None:
+    path = ROOT / "README.md"
+
+    assert list(problems_in(path, "word " * words)) == (
+        [f"README.md:1: {words} words: {('word ' * words).strip()}"] if is_found else []
+    )
 
 
 def test_each_text_has_the_line_of_its_first_word() -> None:

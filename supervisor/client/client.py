@@ -259,8 +259,9 @@ class Client:
 
         Raises:
             UnknownJob: there is no such job.
-            UserError: the job runs, is `ok` and `from_step` is None, is a child of another job, or
-                has no such step; or its budget is spent and `limits` does not raise it.
+            UserError: the job runs, is a child of another job, or has no such step.
+                `UserError` also means that the job is `ok` and `from_step` is None, or that its
+                budget is spent and `limits` does not raise it.
         """
         from handoff_queue.supervisor.client.request import check_bounds
         from handoff_queue.supervisor.client.retry_request import retry_job

@@ -31,8 +31,8 @@ def read_items(path: Path) -> Items:
     Blank lines and rows are left out.
 
     Raises:
-        UserError: the file cannot be read, is too large, is not text, has no items or too many, or
-            has a header or row that is not valid.
+        UserError: the file cannot be read, is too large, or is not text. `UserError` also means
+            that it has no items, too many items, or a header or row that is not valid.
     """
     data = read_bounded(path, MOST_BYTES, "split it, and give each part to its own job")
     try:

@@ -299,8 +299,9 @@ class Workflow:
 
         Raises:
             UserError: a step is repeated over missing items, or no step uses the given lines or
-                rows; a placeholder has no column; the key column is not valid; a join is not
-                possible; or the plan or one of its texts is too large.
+                rows. `UserError` also means that a placeholder has no column, the key column is
+                not valid, or a join is not possible. `UserError` also means that the plan or one
+                of its texts is too large.
         """
         counts = {
             ForEach.FILES: len(files),
