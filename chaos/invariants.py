@@ -360,7 +360,7 @@ class RunRecords:
         return recoveries
 
     def _recovered_at(self, handoff: Handoff, strike: Strike) -> float | None:
-        """Return the time of the first sign of life of a handoff after a strike: its next
+        """Return the time of the first action of a handoff after a strike: its next
         call, its end, or the end of its job.
         """
         times = self._ends_of(handoff)

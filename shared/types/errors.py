@@ -53,7 +53,9 @@ from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, RateLimits
 
 
 class HandoffError(Exception):
-    """Root of all errors that the project raises on purpose. Any other exception is a defect."""
+    """Root of all errors that the project raises on purpose. Any other exception is an
+    internal error.
+    """
 
 
 class UserError(HandoffError):

@@ -89,6 +89,9 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     assert f"above {100 * FULL:.0f} %" in sections(PAGE)["Redis"]
     assert f"Redis {'.'.join(map(str, OLDEST))} or newer" in sections(PAGE)["Redis"]
     assert f"{DEFAULT_THREADS} is a small number" in text_of("how-to/scale")
+    sources = [path.read_text() for path in (ROOT / "supervisor").rglob("*.py")]
+    for reason in re.findall(r"`([^`]+)` as the reason", dies):
+        assert any(reason in source for source in sources)
     assert set(re.findall(r"stop_reason: (\w+)", dies)) <= {reason.value for reason in StopReason}
 
 

@@ -1,4 +1,4 @@
-"""`handoff watch` shows signs of life of a slow model, survives an outage of Redis, and updates a
+"""`handoff watch` shows the heartbeats of a slow model, survives an outage of Redis, and updates a
 terminal.
 """
 
@@ -23,11 +23,11 @@ from tests.running_system import SUPERVISOR, model_environment, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-SIGN_WITHIN_S = 5.0
-"""Longest promised time between signs of life, in seconds."""
+HEARTBEAT_WITHIN_S = 5.0
+"""Longest promised time between heartbeats, in seconds."""
 LONG_LEASE = {"HANDOFF_LEASE_S": "60"}
-"""With this lease, renewals alone would give a sign of life every 20 s."""
-SIGN_OF_LIFE = re.compile(r"a \(generalist\) turn 1, thinking, (\d+) s")
+"""With this lease, renewals alone would give a heartbeat every 20 s."""
+HEARTBEAT = re.compile(r"a \(generalist\) turn 1, thinking, (\d+) s")
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def slow_job(fleet: Fleet, name: str) -> SlowJob:
     return SlowJob(fleet, job_id, held)
 
 
-def test_every_running_handoff_gives_a_sign_of_life_within_5_s_for_any_model_and_lease(
+def test_every_running_handoff_gives_a_heartbeat_within_5_s_for_any_model_and_lease(
     fleet: Fleet,
 ) -> None:
     job, ages = slow_job(fleet, "silent"), list[float]()
@@ -89,7 +89,7 @@ def test_every_running_handoff_gives_a_sign_of_life_within_5_s_for_any_model_and
 
     wait_until(is_over, expected="the end of eleven seconds")
 
-    assert max(ages) <= SIGN_WITHIN_S
+    assert max(ages) <= HEARTBEAT_WITHIN_S
     job.wait_for_end()
 
 
@@ -98,19 +98,19 @@ def test_a_log_names_the_running_handoff_every_5_s(fleet: Fleet, tmp_path: Path)
 
     with handoff.started("watch", job.job_id, HANDOFF_REDIS_URL=fleet.system.redis_url) as process:
         wait_until(
-            lambda: len(SIGN_OF_LIFE.findall(handoff.read("err"))) >= 2,
+            lambda: len(HEARTBEAT.findall(handoff.read("err"))) >= 2,
             timeout_s=28,
-            expected="two signs of life",
+            expected="two heartbeats",
         )
         job.wait_for_end()
         assert process.wait(30) == 0
 
-    seconds = [int(text) for text in SIGN_OF_LIFE.findall(handoff.read("err"))]
-    assert all(later - earlier <= SIGN_WITHIN_S + 1 for earlier, later in pairwise(seconds)), (
+    seconds = [int(text) for text in HEARTBEAT.findall(handoff.read("err"))]
+    assert all(later - earlier <= HEARTBEAT_WITHIN_S + 1 for earlier, later in pairwise(seconds)), (
         "whole seconds, rounded"
     )
     assert "so far 1 of 200 turns, 120 tokens" in handoff.read("err")
-    assert "no sign of life" not in handoff.read("err")
+    assert "no heartbeat" not in handoff.read("err")
 
 
 def test_an_outage_of_redis_loses_and_repeats_no_line(fleet: Fleet, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_terminal_shows_the_tree_live_with_the_cause_of_each_wait(
 
 
 def event_lines(output: str) -> list[str]:
-    """Return the lines about events, without momentary lines: claims, signs of life, waits and the
+    """Return the lines about events, without momentary lines: claims, heartbeats, waits and the
     final account.
     """
     momentary = (": works", "at work:", "trying again", "Redis is back", "waits for")

@@ -1,4 +1,4 @@
-"""Activity of a job: its running handoffs, and the handoffs without a sign of life. Pure."""
+"""Activity of a job: its running handoffs, and the handoffs without a heartbeat. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ EVERY_S = 4.5
 below 5 seconds, the longest time without a line about a running handoff.
 """
 SILENT_AFTER_S = 5.0
-"""Seconds after which a handoff counts as silent. `shared.store.leases` writes a sign of life
-more often, so its process or its Redis has a problem.
+"""Seconds after which a handoff counts as silent. `shared.store.leases` writes a heartbeat more
+often, so its process or its Redis has a problem.
 """
 MOST_AT_WORK = 12
 """Most handoffs in one line. Silent handoffs come first."""
@@ -35,10 +35,10 @@ def name_of(event: HandoffIssued) -> str:
 
 
 def silence(now: float, standing: HandoffStanding) -> str:
-    """Return a text such as `no sign of life for 7 s`, or an empty text."""
+    """Return a text such as `no heartbeat for 7 s`, or an empty text."""
     if standing.beat_at is None or now - standing.beat_at <= SILENT_AFTER_S:
         return ""
-    return f"no sign of life for {now - standing.beat_at:.0f} s"
+    return f"no heartbeat for {now - standing.beat_at:.0f} s"
 
 
 def is_throttled(standing: HandoffStanding, now: float) -> bool:

@@ -34,8 +34,8 @@ SILENT_AGES_S = tuple(
 """Ages in seconds of the maximum number of silent evaluations, each started after the last ended."""
 
 
-def last_signs_ms(store: Store, job_id: JobId) -> dict[str, int]:
-    """Return the time of the last sign of life of each recorded evaluation (Unix ms)."""
+def last_heartbeats_ms(store: Store, job_id: JobId) -> dict[str, int]:
+    """Return the time of the last heartbeat of each recorded evaluation (Unix ms)."""
     entries = store.connection.redis.hget(keys.job(job_id), "looks").decode().split()
     return {name: int(at_ms) for name, at_ms in (word.split(":") for word in entries)}
 
@@ -237,16 +237,16 @@ def test_a_long_evaluation_gives_signs_of_life(redis_url: str) -> None:
     slow, frozen = store.evaluation_leases.at(job_id), store.evaluation_leases.at(job_id)
     slow.begin()
     frozen.begin()
-    began = last_signs_ms(store, job_id)
+    began = last_heartbeats_ms(store, job_id)
 
     with leases.evaluating(slow.heartbeat):
         later = FROZEN_AFTER_LEASES * lease_s * 1000
         wait_until(
-            lambda: last_signs_ms(store, job_id)[slow.name] > began[slow.name] + later,
-            expected="signs of life",
+            lambda: last_heartbeats_ms(store, job_id)[slow.name] > began[slow.name] + later,
+            expected="heartbeats",
         )
 
-    assert last_signs_ms(store, job_id)[frozen.name] == began[frozen.name]
+    assert last_heartbeats_ms(store, job_id)[frozen.name] == began[frozen.name]
     leases.stop()
     store.connection.close()
 

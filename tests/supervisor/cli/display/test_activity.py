@@ -65,10 +65,10 @@ def test_a_silent_handoff_comes_first_in_a_log_and_is_marked_in_the_tree() -> No
     shown = activity_line(view) or ""
 
     assert shown.index(
-        "right (researcher) turn 2, search_documents, 12 s, no sign of life for 7 s"
+        "right (researcher) turn 2, search_documents, 12 s, no heartbeat for 7 s"
     ) < shown.index("left (researcher)")
     assert [
-        line.split()[2] for line in tree_of(view).splitlines() if "no sign of life for 7 s" in line
+        line.split()[2] for line in tree_of(view).splitlines() if "no heartbeat for 7 s" in line
     ] == ["right"]
 
 
@@ -110,7 +110,7 @@ def test_a_handoff_of_a_child_job_is_shown_with_the_id_of_its_job() -> None:
     assert (activity_line(view) or "").endswith(
         f"running: {child} left (researcher) turn 2, search_documents, 12 s"
     )
-    assert "no sign of life" not in tree_of(view)
+    assert "no heartbeat" not in tree_of(view)
 
 
 def test_an_activity_line_appears_in_a_log_within_5_seconds() -> None:
