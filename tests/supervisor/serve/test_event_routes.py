@@ -110,7 +110,8 @@ def test_a_client_that_disconnects_frees_its_follower(app: FastAPI, jobs: Client
     job_id = a_job(jobs.store)
     with serving(app) as url:
         with httpx2.stream("GET", f"{url}/v1/jobs/{job_id}/events") as stream:
-            next(lines_of(stream))
+            lines = lines_of(stream)  # the connection closes when this iterator is deleted
+            next(lines)
             wait_until(lambda: followers(app) == 1, expected="one follower")
         wait_until(lambda: followers(app) == 0, expected="no follower")
 
