@@ -28,6 +28,9 @@ _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?")
 _AFTER_ADDRESS = re.compile(r"\](:[0-9]*)?$")
 """End of an IPv6 address: only a port may follow."""
+_SERVER = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]{0,20}://)(?:[^/?#@]*@)?([A-Za-z0-9.-]{1,80})(?![^/?#:])"
+)
 _MOST_HOST_CHARS = 253
 """RFC 1035, section 2.3.4."""
 
@@ -100,6 +103,16 @@ def split_http_url(url: str) -> SplitResult:
     if port == 0 or not has_possible_host(parts):
         raise ValueError(f"has a host or a port that does not exist; {example}")
     return parts
+
+
+def shown_server(url: str) -> str:
+    """Return the scheme and the host of a URL for an error, as in `ftp://h.example `, or ""
+    without them. The user, the password, the path and the query may be secrets.
+    """
+    server = _SERVER.match(url)
+    if server is None:
+        return ""
+    return f"{server[1]}{server[2]} "
 
 
 def has_possible_host(parts: SplitResult) -> bool:

@@ -1,6 +1,7 @@
 """Types of settings: numbers with bounds, header values, names, folders and URLs.
 
-No error text holds a value, which may be a secret.
+No error text of these types holds a value, which may be a secret. `load_settings` adds the
+value of a setting that is no secret.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Settings from the environment (`HANDOFF_...`). They are read once, in an `app.py` or the
 CLI, and passed on.
 
-Each setting has a type and, if it is a number, a lower and an upper bound. No error text holds
-a value, because it may be a secret.
+Each setting has a type and, if it is a number, a lower and an upper bound. An error shows a
+short plain value, but no part of a secret.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from handoff_queue.shared.settings.setting_types import (
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.limits import Depth, Dollars, Tokens
-from handoff_queue.shared.types.message import each_problem
+from handoff_queue.shared.types.message import each_problem, with_value
 
 OFFLINE_MODEL = "offline"
 """Name of the built-in model that quotes documents. It is deterministic, and needs no key and
@@ -278,14 +278,15 @@ def load_settings() -> Settings:
     """Return the settings of this process.
 
     Raises:
-        UserError: variables are wrong. The message names them without their values.
+        UserError: variables are wrong. The message names them, with the values that cannot be
+            secrets.
     """
     try:
         settings = Settings()
     except ValidationError as error:
         wrong = []
         for where, what in each_problem(error):
-            wrong.append(f"{_variable(where)}: {what}")
+            wrong.append(f"{_variable(where)}: {_with_value(where, what)}")
     else:
         wrong = [*_problems_beside(settings)]
     if wrong:  # raised outside the `except` block: pydantic's error holds the values
@@ -316,6 +317,15 @@ def _problem(name: str, check: Callable[[str], object]) -> Iterator[str]:
             check(value)
         except ValueError as error:
             yield f"{name}: {error}"
+
+
+def _with_value(place: tuple[str, ...], problem: str) -> str:
+    """Return the problem of a setting with its value, unless the setting may hold a secret."""
+    for name, field in Settings.model_fields.items():
+        is_secret = not field.repr or "SecretStr" in str(field.annotation)
+        if place and place[0] in (name, field.validation_alias) and not is_secret:
+            return with_value(problem, os.environ.get(_variable(place)))
+    return problem
 
 
 def _variable(place: tuple[str, ...]) -> str:

@@ -105,18 +105,20 @@ _digest_again = lru_cache(maxsize=256)(_digest)
 
 
 def each_problem(
-    error: ValidationError, kind: type[BaseModel] | None = None
+    error: ValidationError, kind: type[BaseModel] | None = None, *, shows_values: bool = False
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield each problem: its place, from the outermost field inwards, and its text.
 
-    The text does not contain the value, which may be a secret. If a list is too short only
-    because its items are invalid, only the problems of the items are yielded.
+    If a list is too short only because its items are invalid, only the problems of the items
+    are yielded.
 
     Args:
         kind: the type that was parsed. With it, the problem of an unknown field names the closest
             known field.
+        shows_values: True if the text may contain the wrong value. False for a value that may be
+            a secret, or that a process received.
     """
-    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    errors = error.errors(include_url=False, include_context=False)
     places = [problem["loc"] for problem in errors]
     for problem in errors:
         place = problem["loc"]
@@ -127,6 +129,8 @@ def each_problem(
             close = close_names(str(place[-1]), _fields_at(kind, place[:-1]))
             if close:
                 message += f": did you mean {close[0]}?"
+        if shows_values:
+            message = with_value(message, problem["input"])
         yield tuple(map(str, place)), message
 
 
@@ -163,6 +167,7 @@ def _messages_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 _PLAINER = {
     "extra_forbidden": "there is no such field",
+    "missing": "is missing",
     "string_type": "must be a text",
     **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
@@ -172,6 +177,12 @@ _PLAINER = {
 }
 _SHORTER = {"greater than or equal to": "at least", "less than or equal to": "at most"}
 _MEMBER = re.compile(r"<[\w.]+: ('[^']*')>")
+_SHOULD = re.compile(r"^\w+ should ")
+_SHORT_VALUE = re.compile(r"[\w .,+%-]{0,32}")
+"""A value that an error may show. Keys, passwords and URLs are longer or have other characters."""
+_NUMBER = re.compile(r"-?[0-9.]+")
+_KEY = re.compile(r"\s*(?:sk-|hq_)")
+"""The beginning of a key of the model provider, or of a token of the HTTP API."""
 
 
 def problem_text(kind: str, message: str) -> str:
@@ -184,19 +195,43 @@ def problem_text(kind: str, message: str) -> str:
         message = message.replace(longer, shorter)
     if kind in ("enum", "literal_error"):
         message = _MEMBER.sub(r"\1", message)
-    return _PLAINER.get(
-        kind, message.removeprefix("Value error, ").replace("Input should be", "must be")
-    )
+    if kind == "json_invalid":
+        return f"is not JSON ({message.removeprefix('Invalid JSON: ')})"
+    message = message.removeprefix("Value error, ").replace(" after validation", "")
+    return _PLAINER.get(kind, _SHOULD.sub("must ", message))
 
 
-def problems_of(error: ValidationError, most: int = 3, kind: type[BaseModel] | None = None) -> str:
+def with_value(problem: str, value: object) -> str:
+    """Return a problem with the wrong value, as in `must be at most 10, not 11`.
+
+    A value that is not short and plain is left out: it may be a secret. A problem that names
+    the value already, or that is not about a value, stays the same.
+    """
+    if not isinstance(value, str | int | float):
+        return problem
+    text = str(value)
+    if not _SHORT_VALUE.fullmatch(text) or _KEY.match(text) or not problem.startswith("must "):
+        return problem
+    if not _NUMBER.fullmatch(text):
+        text = repr(text)
+    return f"{problem}, not {text}"
+
+
+def problems_of(
+    error: ValidationError,
+    most: int = 3,
+    kind: type[BaseModel] | None = None,
+    *,
+    shows_values: bool = False,
+) -> str:
     """Return the first problems with their places in one line, and the number of the others.
 
     Args:
         most: most problems to name.
         kind: see `each_problem`.
+        shows_values: see `each_problem`.
     """
-    problems = each_problem(error, kind)
+    problems = each_problem(error, kind, shows_values=shows_values)
     lines: list[str] = []
     for where, what in problems:
         lines.append(f"{'.'.join(where)}: {what}" if where else what)

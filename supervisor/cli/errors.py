@@ -119,8 +119,6 @@ def _usage_problem(error: Any) -> str | None:
 
     Return None if there were no arguments. Typer has printed the help then.
     """
-    from handoff_queue.shared.types.message import problem_text
-
     context: Any = getattr(error, "ctx", None)
     # An unknown option. Typer would suggest several options.
     if context and hasattr(error, "possibilities"):
@@ -130,13 +128,28 @@ def _usage_problem(error: Any) -> str | None:
             options += parameter.opts
         if close := close_names(error.option_name, options):
             message += f": did you mean {close[0]}?"
-    elif not (message := error.format_message()):
+    elif not (message := _wrong_value(error) or error.format_message()):
         return None
     command = "handoff"
     if context:
         command = context.command_path
-    problem = problem_text("", message.replace("Value error, ", "")).rstrip(".")
-    return f"{problem} (see `{command} --help`)"
+    return f"{message.rstrip('.')} (see `{command} --help`)"
+
+
+def _wrong_value(error: Any) -> str | None:
+    """Return the option and its wrong value, if Typer's error comes from Pydantic."""
+    from pydantic import ValidationError
+
+    from handoff_queue.shared.types.message import problem_text, with_value
+
+    cause = error.__cause__
+    if not isinstance(cause, ValidationError):
+        return None
+    problem = cause.errors(include_url=False)[0]
+    text = problem_text(problem["type"], problem["msg"])
+    error.message = with_value(text, problem["input"])
+    message: str = error.format_message()
+    return message
 
 
 def _unforeseen(error: Exception) -> int:
@@ -156,7 +169,9 @@ def _unforeseen(error: Exception) -> int:
     if type(error).__module__.startswith(
         ("kombu.", "redis.")
     ):  # Redis was lost while Celery published a message
-        print_message("Redis cannot be reached: start it, or correct HANDOFF_REDIS_URL")
+        from handoff_queue.shared.store.redis.connection import unreachable
+
+        print_message(unreachable(str(error)))
         return NO_REDIS
     if os.environ.get(DEBUG):
         traceback.print_exception(error)

@@ -168,7 +168,7 @@ def _check_redis(settings: Settings) -> None:
     except StoreUnavailable as error:
         if "cannot be reached" not in str(error):
             raise
-        print_message(f"{error} Waiting for it")
+        print_message(f"{error}; waiting for it")
 
 
 def reach_redis(settings: Settings) -> None:

@@ -201,7 +201,9 @@ def amount(option: str, usd: float | None) -> int | None:
         UserError: the amount is out of bounds. The message names the option.
     """
     if usd is not None and not 1e-6 <= usd <= MOST_USD:
-        raise UserError(f"{option} must be an amount from 0.000001 to {MOST_USD:,} dollars")
+        raise UserError(
+            f"{option} must be an amount from 0.000001 to {MOST_USD:,} dollars, not {usd:g}"
+        )
     return microusd(usd)
 
 
@@ -229,7 +231,7 @@ def _within_bounds(kind: type[_Bounded], **fields: Any) -> _Bounded:
         return kind(**fields)
     except ValidationError as error:
         problems: list[str] = []
-        for where, problem in each_problem(error):
+        for where, problem in each_problem(error, shows_values=True):
             problems.append(f"{_OPTIONS.get(where[0], where[0])}: {problem}")
         raise UserError("; ".join(problems)) from error
 

@@ -124,7 +124,7 @@ def _run_on_broker(asked: RequestOptions, how: ResultOptions, settings: Settings
         return INTERRUPTED
     except StoreUnavailable as error:
         raise StoreUnavailable(
-            f"{error} Nothing is lost: `handoff watch {job_id}` follows the job"
+            f"{error}. Nothing is lost: `handoff watch {job_id}` follows the job"
         ) from error
     except OutputFailed as error:
         raise OutputFailed(

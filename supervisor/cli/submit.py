@@ -273,7 +273,7 @@ def options_of_line(text: str, asked: RequestOptions) -> RequestOptions:
     try:
         line = SubmissionLine.model_validate_json(text)
     except ValidationError as error:
-        raise UserError(problems_of(error, kind=SubmissionLine)) from error
+        raise UserError(problems_of(error, kind=SubmissionLine, shows_values=True)) from error
     given: dict[str, Any] = {}
     for name, value in line.model_dump().items():
         if value is not None:

@@ -293,8 +293,8 @@ def reject(
     state, question = _waiting(store, job_id)
     if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
         raise UserError(
-            f"{job_id} waits for an approval of its {question.what}: there is no finished step to repeat, "
-            "so leave out steps (--step) and rows (--row)"
+            f"{job_id} waits for an approval of its {question.what}: there is no finished step to"
+            " repeat, so leave out steps (--step) and rows (--row)"
         )
     steps = find_steps(store, state, question, steps, rows)
     own_plan, texts = None, _texts(note)

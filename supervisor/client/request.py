@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.documents.files import LONGEST_PATH, MACHINE_MADE
 from handoff_queue.shared.documents.folder import FolderReading
-from handoff_queue.shared.settings.http_values import split_http_url
+from handoff_queue.shared.settings.http_values import shown_server, split_http_url
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import (
@@ -169,7 +169,7 @@ def check_bounds(name: str, message: Message) -> None:
     try:
         type(message).model_validate(message.model_dump(warnings=False))
     except ValidationError as error:
-        raise UserError(f"{name}: {problems_of(error)}") from error
+        raise UserError(f"{name}: {problems_of(error, shows_values=True)}") from error
 
 
 def check_webhook(url: str) -> None:
@@ -182,10 +182,10 @@ def check_webhook(url: str) -> None:
     try:
         parts = split_http_url(url)
     except ValueError as error:
-        raise UserError(f"the webhook's URL {error}") from None
+        raise UserError(f"the webhook's URL (--webhook) {shown_server(url)}{error}") from None
     if "@" in parts.netloc:
         raise UserError(
-            "the webhook's URL must not hold a user or a password, which would be stored with the job: "
+            "the webhook's URL (--webhook) must not hold a user or a password, which would be stored with the job: "
             "leave them out, and check the signature instead (HANDOFF_WEBHOOK_SECRET)"
         )
 
@@ -472,7 +472,7 @@ def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:
         )
     if approvals.on_timeout is not OnTimeout.STOP and approvals.timeout_s is None:
         raise UserError(
-            f"--on-timeout {approvals.on_timeout} needs --approve-timeout: set timeout_s (--approve-timeout TIME)"
+            f"on_timeout (--on-timeout) is {approvals.on_timeout}, which needs a time: set timeout_s (--approve-timeout TIME)"
         )
     if ApprovalOf.COST in approvals.what:
         raise UserError(

@@ -109,7 +109,7 @@ def _cases_in(path: Path, lines: list[str]) -> Iterator[GoldenCase]:
             raise UserError(f"{path}:{number}: {error}") from error
         if case.id in known:
             raise UserError(
-                f"{path}:{number}: the id {case.id} is line {known[case.id]}too: each request needs its own id"
+                f"{path}:{number}: the id {case.id} is the id of line {known[case.id]}, too: each request needs its own id"
             )
         known[case.id] = number
         if case.docs is not None:

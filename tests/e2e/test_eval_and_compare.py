@@ -376,7 +376,7 @@ def test_without_a_broker_an_interrupted_run_keeps_its_work_and_does_not_repeat_
     ("arguments", "text"),
     [
         (("eval", "nope.jsonl"), "'nope.jsonl' cannot be read"),
-        (("eval", "bad.jsonl"), "bad.jsonl:1: id: Field required"),
+        (("eval", "bad.jsonl"), "bad.jsonl:1: id: is missing"),
         (("eval", "good.jsonl", "--modes", "teem"), "'teem' is not a mode: did you mean team?"),
         (("eval", "good.jsonl", "--modes", "single,,team"), "has an empty name"),
         (("eval", "good.jsonl", "--modes", "single,single"), "names a value twice"),

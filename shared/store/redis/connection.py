@@ -77,12 +77,10 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
         MasterNotFoundError,
         "no sentinel knows a primary: check the hosts and master_name in HANDOFF_REDIS_URL",
     ),
-    (
-        (redis.ConnectionError, redis.TimeoutError),
-        "Redis cannot be reached: start it, or correct HANDOFF_REDIS_URL",
-    ),
 )
 """Errors of redis-py and their meaning for a user; the first match counts."""
+_SERVER = re.compile(r"(?:connecting to|reading from|writing to) (\S+?:\d+)\b")
+"""The host and the port in an error of redis-py."""
 CODES = (
     ("READONLY", READ_ONLY),
     (
@@ -306,9 +304,18 @@ def _meaning_of(error: redis.RedisError, text: str) -> str | None:
     for kinds, meaning in KINDS:
         if isinstance(error, kinds):
             return meaning
+    if isinstance(error, redis.ConnectionError | redis.TimeoutError):
+        return unreachable(text)
     if isinstance(error, redis.ResponseError):
         return _first_match(CODES, text)
     return None
+
+
+def unreachable(text: str) -> str:
+    """Return the meaning of an error of a connection, with the host and the port in its text."""
+    server = _SERVER.search(text)
+    at = f" at {server[1]}" if server else ""
+    return f"Redis cannot be reached{at}: start it, or correct HANDOFF_REDIS_URL"
 
 
 def _first_match(meanings: Sequence[tuple[str, str]], text: str) -> str | None:

@@ -43,7 +43,11 @@ class _Patient:
 
     def _connect(self) -> Any:
         plain: Any = super()
-        return patient(plain._connect())
+        this: Any = self
+        try:
+            return patient(plain._connect())
+        except TimeoutError as error:  # redis-py's own error does not name the address
+            raise redis.TimeoutError(f"Timeout connecting to {this.host}:{this.port}") from error
 
 
 class DirectConnection(_Patient, redis.Connection):

@@ -142,14 +142,14 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
             "---\ndescription: Counts the words of a text.\n---\n" + BODY,
             ":1: name: is missing; add a line `name: ...`",
         ),
-        (front(name="Word Counter"), ":2: name: String should match pattern"),
+        (front(name="Word Counter"), ":2: name: must match pattern"),
         (
             front(name="planner"),
             ":2: name: planner is reserved for the system itself; choose another name",
         ),
         (
             front(description="Counts."),
-            ":3: description: String should have at least 10 characters",
+            ":3: description: must have at least 10 characters",
         ),
         (front("max_turns: many\n"), ":4: max_turns: must be a whole number"),
         (front("max_seconds: soon\n"), ":4: max_seconds: 'soon' is not a duration: write a number"),
@@ -184,7 +184,7 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         (front().replace(BODY, " "), ":5: no instructions; write them below the front matter"),
         (
             front().replace(BODY, "Count."),
-            ":5: instructions: String should have at least 20 characters",
+            ":5: instructions: must have at least 20 characters",
         ),
     ],
 )

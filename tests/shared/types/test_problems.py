@@ -31,7 +31,7 @@ from handoff_queue.supervisor.gates.facts import FactsFile
         (
             Rubric,
             {"criteria": []},
-            "criteria: Tuple should have at least 1 item after validation, not 0",
+            "criteria: must have at least 1 item, not 0",
         ),
     ],
 )

@@ -116,6 +116,18 @@ def test_a_closed_output_stays_silent_and_the_exit_code_is_kept(closed: str) -> 
             "Invalid value for '--timeout': '10x' is not a duration: write a number of seconds, or a"
             " duration such as 500ms, 45s, 10m, 1h30m or 7d (see `handoff run --help`)",
         ),
+        (
+            "run x --max-usd abc",
+            "Invalid value for '--max-usd': must be a number, not 'abc' (see `handoff run --help`)",
+        ),
+        (
+            "run x --max-rounds 11",
+            "Invalid value for '--max-rounds': must be at most 10, not 11 (see `handoff run --help`)",
+        ),
+        (
+            "list -n 0",
+            "Invalid value for '-n': must be at least 1, not 0 (see `handoff list --help`)",
+        ),
         ("rum x", "there is no command 'rum': did you mean run? (see `handoff --help`)"),
         ("fly", "there is no command 'fly' (see `handoff --help`)"),
         ("--verson", "there is no option --verson: did you mean --version? (see `handoff --help`)"),

@@ -69,7 +69,7 @@ def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:
             r"gates\.yaml:2: sections has a value that is none",
         ),
         (f"min_words: 0x{'f' * 5_000}\n", r"gates\.yaml:1: min_words has a value that is none"),
-        ("facts: {table: x}\n", r"gates\.yaml:1: facts\.file: Field required$"),
+        ("facts: {table: x}\n", r"gates\.yaml:1: facts\.file: is missing$"),
         ("facts: {file: nope.csv}\n", "nope.csv cannot be read"),
     ],
 )

@@ -357,7 +357,7 @@ def test_each_error_in_a_plan_is_one_line(shell: Shell, answer: str) -> None:
 
     assert str(refused.value).splitlines() == [
         "a plan has no field wy: did you mean why?",
-        "step 2: task: Field required",
+        "step 2: task: is missing",
         "step a depends on nobody, which is not a step",
         "step a: there is no specialist poet; use one of researcher, supervisor, writer",
     ]

@@ -250,7 +250,7 @@ def test_an_impossible_command_is_refused_in_one_line_and_nothing_is_stored(
 
 
 def test_without_redis_the_client_raises_an_error_that_names_redis() -> None:
-    with pytest.raises(StoreUnavailable, match="is it running"):
+    with pytest.raises(StoreUnavailable, match="start it, or correct"):
         client.connect("redis://127.0.0.1:1/0", Settings(offline=True)).submit(Request("x"))
 
 

@@ -69,8 +69,8 @@ def test_a_field_of_another_type_is_named(fields: dict[str, Any], message: str) 
 
 @pytest.mark.parametrize("text", ["", "  ", "a\nb", "\x1b[31m"])
 def test_an_empty_key_or_model_is_invalid(text: str) -> None:
-    assert refusal(idempotency_key=text).startswith("the idempotency key is empty")
-    assert refusal(model=text).startswith("the model's name is empty")
+    assert refusal(idempotency_key=text).startswith("the idempotency key is ")
+    assert refusal(model=text).startswith("the model's name is ")
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,13 @@ def test_an_empty_key_or_model_is_invalid(text: str) -> None:
 )
 def test_a_webhook_url_that_cannot_be_requested_is_refused(url: str) -> None:
     assert "the webhook's URL" in refusal(webhook_url=url)
+
+
+def test_a_refused_webhook_is_named_by_its_scheme_and_its_host() -> None:
+    told = refusal(webhook_url="ftp://user:canary@h.example/canary?canary")
+
+    assert told.startswith("the webhook's URL (--webhook) ftp://h.example must begin with http://")
+    assert "canary" not in told
 
 
 @pytest.mark.parametrize("user", ["user:canary-90f3", "user", ":canary-90f3"])

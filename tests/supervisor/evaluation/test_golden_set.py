@@ -28,13 +28,13 @@ def read_lines(tmp_path: Path, *lines: object) -> tuple[GoldenCase, ...]:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", r"golden\.jsonl:2: Invalid JSON"),
-        ({**VALID_CASE, "id": "a"}, r"golden\.jsonl:2: the id a is line 1's as well"),
+        ("{", r"golden\.jsonl:2: is not JSON"),
+        ({**VALID_CASE, "id": "a"}, r"golden\.jsonl:2: the id a is the id of line 1, too"),
         (
             '{"id": "b", "request": "What?", "gates": {"min_words": 9}, "gates": {}}',
             r"golden\.jsonl:2: 'gates' is given twice; remove one",
         ),
-        ({**VALID_CASE, "id": "B C"}, "id: String should match pattern"),
+        ({**VALID_CASE, "id": "B C"}, "id: must match pattern"),
         ({"id": "b", "request": "What?"}, r"golden\.jsonl:2: it has neither gates nor a rubric"),
         (
             {"id": "b", "request": "What?", "gates": {}},
@@ -51,7 +51,7 @@ def read_lines(tmp_path: Path, *lines: object) -> tuple[GoldenCase, ...]:
         ({**VALID_CASE, "id": "b", "rubric": "tone"}, "rubric: must hold fields"),
         (
             {**VALID_CASE, "id": "b", "request": ""},
-            "request: String should have at least 1 character",
+            "request: must have at least 1 character",
         ),
     ],
 )

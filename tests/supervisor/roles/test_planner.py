@@ -207,7 +207,7 @@ def test_all_errors_are_reported_in_one_turn() -> None:
         "step id assessor",
     ):
         assert part in message
-    assert "step 5 (e): task: String should have at least 1 character" in message
+    assert "step 5 (e): task: must have at least 1 character" in message
 
 
 @pytest.mark.parametrize(
@@ -219,11 +219,11 @@ def test_all_errors_are_reported_in_one_turn() -> None:
             "plain text (20 characters) came where one JSON object was expected",
         ),
         ('{"steps": [', "broken or cut off"),
-        ('{"plan": []}', "steps: Field required"),
+        ('{"plan": []}', "steps: is missing"),
         (json.dumps({"steps": []}), "the plan has no steps"),
         (
             json.dumps({"steps": [{"id": "a"}]}),
-            "steps.0.specialist: Field required; steps.0.task: Field required",
+            "steps.0.specialist: is missing; steps.0.task: is missing",
         ),
         (json.dumps({"steps": "a"}), "steps: must be a list"),
     ],

@@ -146,8 +146,8 @@ def test_each_specialist_has_a_tool_and_unbegun_steps_have_two() -> None:
             "step logs has begun: it cannot be changed or dropped (only draft can)",
         ),
         ([call("change_step", step="nothing", why="-")], "there is no step nothing"),
-        ([hand_off(task="")], "hand_off_to_ops: task: String should have at least 1 character"),
-        ([call("hand_off_to_ops", why="-")], "hand_off_to_ops: id: Field required"),
+        ([hand_off(task="")], "hand_off_to_ops: task: must have at least 1 character"),
+        ([call("hand_off_to_ops", why="-")], "hand_off_to_ops: id: is missing"),
     ],
 )
 def test_an_invalid_patch_is_refused_with_all_errors(

@@ -148,7 +148,7 @@ def test_a_team_route_with_an_unknown_specialist_costs_no_turn() -> None:
             "Give it to the writer.",
             "plain text (22 characters) came where one JSON object was expected",
         ),
-        ('{"specialist": "writer"}', "route: Field required"),
+        ('{"specialist": "writer"}', "route: is missing"),
         (answer("both"), "route must be single or team, not 'both'"),
         (answer(["team"]), "route: must be a text"),
         (answer(specialist=["writer"]), "specialist: must be a text"),

@@ -218,12 +218,10 @@ def test_texts_that_become_too_long_or_empty_are_refused(tmp_path: Path) -> None
         tmp_path, "id: a, specialist: writer, task: '{item}', for_each: lines"
     )
 
-    assert "step 'a', item 2: task: String should have at most 100000" in refusal(
+    assert "step 'a', item 2: task: must have at most 100000" in refusal(
         definition, lines=["x", "x" * 100_001]
     )
-    assert "step 'a', item 1: task: String should have at least 1" in refusal(
-        definition, lines=[""]
-    )
+    assert "step 'a', item 1: task: must have at least 1" in refusal(definition, lines=[""])
     assert "step 'a', item 1: task: " in refusal(definition, lines=["\ud800"])
 
 

@@ -166,14 +166,14 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
             f"{ONE}, after: review",
             "step a waits for the review, and no step is reviewed before it",
         ),
-        ("id: A b, specialist: writer, task: Write", "step 'A b': id: String should match pattern"),
+        ("id: A b, specialist: writer, task: Write", "step 'A b': id: must match pattern"),
         (
             "id: a, specialist: Our Writer, task: Write",
-            "step 'a': specialist: String should match pattern",
+            "step 'a': specialist: must match pattern",
         ),
         (
             "id: a, specialist: writer, task: ''",
-            "step 'a': task: String should have at least 1 character",
+            "step 'a': task: must have at least 1 character",
         ),
         ("id: a, specialist: writer, task: [Write]", "step 'a': task must be text"),
         ("id: a, specialist: writer, task: Write, id: b", ":3: 'id' is given twice; remove one"),
@@ -187,7 +187,7 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
         ),
         (
             "id: a, specialist: writer, task: Write, depends_on: ['b\\n']",
-            "step 'a': depends_on.0: String should match pattern",
+            "step 'a': depends_on.0: must match pattern",
         ),
         (
             "id: a, specialist: writer, task: Write, depends_on: [b]",
@@ -239,7 +239,7 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
         ),
         (
             f"{ONE}, fallback: {'x' * 4001}",
-            "step 'a': fallback: String should have at most 4000 characters",
+            "step 'a': fallback: must have at most 4000 characters",
         ),
         ('id: a, specialist: writer, task: "\\ud800"', "step 'a': task holds half a character"),
         (

@@ -38,7 +38,7 @@ def test_wrong_arguments_are_explained_without_repeating_them(index: DocumentInd
     tool = search_documents_tool(index)
 
     assert ToolHarness().failure(tool, words="canary") == (
-        "search_documents: wrong arguments: query: Field required; words: there is no such field"
+        "search_documents: wrong arguments: query: is missing; words: there is no such field"
     )
 
 

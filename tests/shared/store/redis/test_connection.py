@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import socket
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,8 +37,27 @@ def admin(redis_url: str) -> Iterator[redis.Redis]:
 
 
 def test_a_closed_port_is_reported() -> None:
-    with pytest.raises(StoreUnavailable, match="is it running"):
-        Connection("redis://127.0.0.1:1/0").now()
+    with pytest.raises(
+        StoreUnavailable, match=r"^Redis cannot be reached at 127\.0\.0\.1:1: start it, or correct"
+    ):
+        Connection("redis://user:canary@127.0.0.1:1/0").now()
+
+
+def test_a_server_that_accepts_no_connection_in_time_is_named() -> None:
+    """The queue of the listening socket is full, so the kernel answers no further connection."""
+    with socket.socket() as server, contextlib.ExitStack() as waiting:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        port = server.getsockname()[1]
+        for _ in range(4):
+            client = waiting.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", port))
+
+        with pytest.raises(
+            StoreUnavailable, match=f"^Redis cannot be reached at 127.0.0.1:{port}:"
+        ):
+            Connection(f"redis://127.0.0.1:{port}/0", timeout_s=0.2).now()
 
 
 def test_the_wrong_password(redis_url: str) -> None:
@@ -137,7 +158,7 @@ def test_scripts_are_loaded_again_after_the_server_lost_them(store: Store) -> No
 
 @pytest.mark.parametrize("code", ["BUSY", "NOREPLICAS", "MASTERDOWN", "TRYAGAIN", "UNKILLABLE"])
 def test_a_passing_condition_is_no_internal_error(store: Store, code: str) -> None:
-    with pytest.raises(StoreUnavailable, match="just now"), translated_errors():
+    with pytest.raises(StoreUnavailable, match="cannot run the command now"), translated_errors():
         store.connection.redis.eval(f"return redis.error_reply('{code} not now')", 0)
 
 
