@@ -148,9 +148,12 @@ def test_a_rubric_adds_a_review_to_a_single_agent_and_offline_there_is_no_score(
     ("arguments", "text"),
     [
         (("--mode", "pipeline"), "mode pipeline needs a workflow"),
-        (("--mode", "single", "--workflow", "brief"), "leave one of the two out"),
+        (
+            ("--mode", "single", "--workflow", "brief"),
+            "remove mode (--mode) or workflow (--workflow)",
+        ),
         (("--workflow", "nope"), "there is no workflow 'nope'"),
-        (("--items", "lines.txt"), "name a workflow, too"),
+        (("--items", "lines.txt"), "set workflow (--workflow NAME)"),
         (("--workflow", "each.yaml", "--items", "nope.txt"), "nope.txt"),
         (("--workflow", "./each.yaml"), "is repeated over lines, and none are given"),
         (("--workflow", "brief", "--items", "lines.txt"), "no step is repeated over them"),

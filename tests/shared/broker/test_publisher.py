@@ -157,7 +157,7 @@ def test_a_send_without_a_reply_in_time_is_not_repeated(redis_url: str, queues: 
     before = queues.info("stats")["total_connections_received"]
 
     queues.client_pause(1_000)
-    with pytest.raises(OperationalError, match="has not said in time"):
+    with pytest.raises(OperationalError, match="did not answer in time"):
         publish(app, wake_up_message())
 
     assert queues.info("stats")["total_connections_received"] == before

@@ -50,7 +50,7 @@ def test_a_handoffs_model_overrides_its_specialists_model() -> None:
 def test_without_a_key_a_requested_model_is_refused_and_a_specialists_model_is_not() -> None:
     models = Models(Settings(offline=True))
     assert models.name_of(None, specialist("usual")) == OFFLINE_MODEL
-    with pytest.raises(MissingCredentials, match="asked-for was asked for"):
+    with pytest.raises(MissingCredentials, match="asked-for is the model of this step"):
         models.name_of("asked-for", a_spec())
 
 

@@ -197,7 +197,7 @@ def test_an_unwanted_or_invalid_message_cannot_be_retried(store: Store, redis_ur
     jobs = client.connect(redis_url, Settings(offline=True))
     stranger = json.dumps({"job_id": "j-000000000000", "handoff_id": "a.1"})
     for body, why in (
-        ("{", "no message of ours"),
+        ("{", "holds no handoff"),
         (stranger, "has no handoff"),
         ("j-000000000000", "there is no job"),
         (text, "runs"),

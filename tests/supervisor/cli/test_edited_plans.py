@@ -96,7 +96,7 @@ def test_every_fault_is_reported_with_file_and_line(tmp_path: Path) -> None:
         (14, "step 4: on_failure: must be 'drop', 'retry'"),
         (7, "step b depends on nobody, which is not a ste"),
         (15, "cycle: d -> d (each waits for the one before"),
-        (7, "step b: there is no specialist poet; there a"),
+        (7, "step b: there is no specialist poet; use one"),
     ]
 
 

@@ -92,7 +92,7 @@ def test_a_text_that_cannot_begin_an_id_is_refused_with_an_example(
 ) -> None:
     submit_jobs(broker, 1)
 
-    with pytest.raises(UnknownJob, match="is no job id: they look like j-0123456789ab"):
+    with pytest.raises(UnknownJob, match="is not a job id, such as j-0123456789ab"):
         find_job(broker.store, text)
 
 

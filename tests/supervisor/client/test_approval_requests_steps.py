@@ -87,7 +87,7 @@ def test_an_approval_of_a_plan_names_no_single_steps(shell: Shell) -> None:
     job_id = shell.jobs.submit(Request("Compare them", approvals=approvals))
     shell.advance(job_id)
 
-    with pytest.raises(UserError, match="waits for an approval of its plan, not of single steps"):
+    with pytest.raises(UserError, match="waits for an approval of its plan, not of steps"):
         shell.jobs.approve(job_id, steps=["a"])
 
 

@@ -94,7 +94,7 @@ def test_facts_of_a_workflow_are_read_from_its_folder(tmp_path: Path) -> None:
             "gates:\n  min_words: 3\n  cited: perhaps\n",
             r"look.yaml:3: gates: cited: must be true or false",
         ),
-        ("gates: {sections: [2024-13-45]}\n", r"look.yaml:1: gates has a value that is none"),
+        ("gates: {sections: [2024-13-45]}\n", r"look.yaml:1: gates has an invalid value"),
         ("gates: {facts: {file: nope.csv}}\n", r"nope.csv cannot be read"),
     ],
 )

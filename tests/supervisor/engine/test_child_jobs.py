@@ -238,9 +238,9 @@ def test_a_child_cannot_be_retried_or_deleted_alone(shell: Shell, tmp_path: Path
     run_tree(shell, job_id, ResultStatus.FAILED)
     child = child_ids_of(shell, job_id)[0]
 
-    with pytest.raises(UserError, match=f"{child} does a step of {job_id}: retry that job"):
+    with pytest.raises(UserError, match=f"{child} is a child job of {job_id}: retry the parent"):
         shell.jobs.retry(child)
-    with pytest.raises(UserError, match=f"{child} does a step of {job_id}: delete that job"):
+    with pytest.raises(UserError, match=f"{child} is a child job of {job_id}: delete {job_id}"):
         shell.jobs.delete(child)
 
 
@@ -271,6 +271,6 @@ def test_a_workflow_with_sub_supervisors_is_refused_if_the_job_may_have_no_child
     shell: Shell, tmp_path: Path
 ) -> None:
     with pytest.raises(
-        UserError, match="step qdrant is given to a sub-supervisor, and --max-depth 0 allows none"
+        UserError, match=r"step qdrant names a sub-supervisor, and max_depth \(--max-depth\) is 0"
     ):
         submit(shell, tmp_path, JobLimits(max_depth=0))

@@ -265,7 +265,7 @@ def test_a_join_that_makes_no_sense_is_named(join: dict[str, Any], problem: str)
 
 
 def test_a_join_needs_something_to_wait_for() -> None:
-    with pytest.raises(ValueError, match="the join of step a waits for nothing"):
+    with pytest.raises(ValueError, match="the join of step a needs a dependency"):
         Plan(steps=(a_plan(a="").steps[0].model_copy(update={"join": Join()}),))
 
 

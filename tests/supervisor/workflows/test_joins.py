@@ -83,7 +83,7 @@ def test_the_answer_may_need_only_some_of_the_last_steps(tmp_path: Path) -> None
         ("{must: [draft]}", "it must have draft, which it does not wait for"),
         ("{must: [Draft]}", "must.0: must match pattern"),
         ("{quorum: 2}", "there is no field 'quorum'; use one of enough, at_least, within_s, must"),
-        ("{enough: }", "says nothing; write `enough: 3`"),
+        ("{enough: }", "is empty; write `enough: 3`"),
         ("3", "must hold fields"),
     ],
 )
@@ -94,5 +94,5 @@ def test_an_impossible_join_is_refused_with_its_place(
 
 
 def test_a_join_of_a_step_without_dependencies_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="join: it waits for nothing"):
+    with pytest.raises(UserError, match="join: it needs a dependency"):
         make_workflow(tmp_path, f"{ONCE}, join: {{enough: 1}}").expand("?")

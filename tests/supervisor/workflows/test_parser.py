@@ -250,7 +250,7 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
             "id: a, specialist: writer, task: !!python/name:os.system ''",
             ":3: tags (tag:yaml.org,2002:python/name:os.system) are not",
         ),
-        ("id: a, specialist: writer, ? [x] : y", "a key in line 3 is no word"),
+        ("id: a, specialist: writer, ? [x] : y", "a key in line 3 is not a word"),
         *(
             (
                 f"id: {role}, specialist: writer, task: Write",
@@ -413,7 +413,7 @@ def test_a_folder_with_an_ambiguous_workflow_name_is_refused(tmp_path: Path) -> 
     write_workflow(tmp_path, ONE)
     (tmp_path / "test.yml").write_text("")
 
-    assert "test is test.yaml as well; rename or remove one of the two" in refusal("test", tmp_path)
+    assert "test is test.yaml too; rename or remove one of the two" in refusal("test", tmp_path)
     assert "cannot be listed (No such file or directory)" in refusal("test", tmp_path / "missing")
 
 

@@ -175,7 +175,7 @@ def test_a_change_of_the_plan_is_shown_with_its_reason() -> None:
 
     assert (
         last_line(*look)
-        == "replanner: config (ops) added; again not run, for it is what left was asked: The code is sound."
+        == "replanner: config (ops) added; again not run, because left has the same task: The code is sound."
     )
     assert (
         last_line(look[0], *replanner_events(Patch(why="All is well.")))
