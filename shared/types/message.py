@@ -196,7 +196,7 @@ def problem_text(kind: str, message: str) -> str:
     if kind in ("enum", "literal_error"):
         message = _MEMBER.sub(r"\1", message)
     if kind == "json_invalid":
-        return f"is not JSON ({message.removeprefix('Invalid JSON: ')})"
+        return f"must be JSON ({message.removeprefix('Invalid JSON: ')})"
     message = message.removeprefix("Value error, ").replace(" after validation", "")
     return _PLAINER.get(kind, _SHOULD.sub("must ", message))
 

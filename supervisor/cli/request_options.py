@@ -173,9 +173,13 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"the answer schema {file} is not JSON: {error}") from error
+        raise UserError(
+            f'the answer schema {file} is not JSON ({error}): write a JSON Schema, such as {{"type": "object"}}'
+        ) from error
     if not isinstance(schema, dict):
-        raise UserError(f"the answer schema {file} must be a JSON object (a JSON Schema)")
+        raise UserError(
+            f'the answer schema {file} must be a JSON object: write a JSON Schema, such as {{"type": "object"}}'
+        )
     return schema
 
 

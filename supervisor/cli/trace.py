@@ -97,7 +97,10 @@ def _in_file(path: Path) -> list[Export]:
     try:
         return [Export.from_json(data)]
     except MalformedMessage as error:
-        raise UserError(f"{path} is not a job that `handoff export` wrote ({error})") from error
+        problem = str(error).removeprefix("Export: ")
+        raise UserError(
+            f"{path} is not a file of `handoff export`: {problem}; name a job, or write the file with `handoff export JOB -o FILE`"
+        ) from error
 
 
 def _in_store(job: str) -> list[Export]:

@@ -104,7 +104,10 @@ def _cases_in(path: Path, lines: list[str]) -> Iterator[GoldenCase]:
             refuse_repeats(line)
             case = GoldenCase.model_validate_json(line)
         except ValidationError as error:
-            raise UserError(f"{path}:{number}: {problems_of(error, kind=GoldenCase)}") from error
+            problem = problems_of(error, kind=GoldenCase, shows_values=True)
+            raise UserError(
+                f'{path}:{number}: {problem}; write one JSON object a line, such as {{"id": "a", "request": "..."}}'
+            ) from error
         except (MalformedMessage, UserError) as error:
             raise UserError(f"{path}:{number}: {error}") from error
         if case.id in known:

@@ -41,7 +41,7 @@ def fields_in(file: Path, such_as: Sequence[str]) -> FieldsFile:
         UserError: the file is missing, too large, or not plain YAML with fields. The message names
             the file and the line.
     """
-    fields = f"fields, one a line: {', '.join(such_as)}"
+    fields = f"lines of `field: value`, with the fields {', '.join(such_as)}"
     root = tree_in(
         file, MOST_BYTES, "an answer is compared with every line: keep the important lines", fields
     )

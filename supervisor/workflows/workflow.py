@@ -458,15 +458,17 @@ class Workflow:
         given = {each for each, count in counts.items() if count}
         for step in self.steps:
             if step.for_each and step.for_each not in given:
-                others = ""
+                others, how = "", "give items (--items)"
+                if step.for_each is ForEach.FILES:
+                    how = "give documents (--docs)"
                 if given:
-                    others = f" (there are {' and '.join(sorted(given))})"
+                    others = f" (it has {' and '.join(sorted(given))})"
                 raise UserError(
-                    f"{step.where}: is repeated over {step.for_each}, and none are given{others}; give some with the job"
+                    f"{step.where}: repeats over {step.for_each}, and the job has none{others}; {how}"
                 )
         for each in sorted(given - self.repeats_over - {ForEach.FILES}):
             raise UserError(
-                f"{self.path}: {each} are given, and no step is repeated over them; write `for_each: {each}`, or leave them out"
+                f"{self.path}: the job has {each}, and no step repeats over them; write `for_each: {each}`, or leave them out"
             )
 
     def _check_size(self, counts: Mapping[ForEach, int]) -> None:

@@ -58,10 +58,16 @@ def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:
             r"gates\.yaml:3: 'file' is given twice; remove one",
         ),
         ("[" * 20_000, "nested too deeply"),
-        ("2024-01-01: x\n", r"gates\.yaml:1: must be fields, one a line: min_words, "),
+        (
+            "2024-01-01: x\n",
+            r"gates\.yaml:1: must be lines of `field: value`, with the fields min_words, ",
+        ),
         ("sections: {2024-01-01: x}\n", r"gates\.yaml:1: sections: must be a list$"),
         ("min_words: [\n", r"gates\.yaml:2: is not YAML"),
-        ("# none\n", r"gates\.yaml: is empty; write fields, one a line: min_words, "),
+        (
+            "# none\n",
+            r"gates\.yaml: is empty; write lines of `field: value`, with the fields min_words, ",
+        ),
         ("- a\n", r"gates\.yaml:1: must be fields"),
         ("cited: \xe4", "must be true or false"),
         (

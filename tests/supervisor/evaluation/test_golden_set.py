@@ -28,7 +28,7 @@ def read_lines(tmp_path: Path, *lines: object) -> tuple[GoldenCase, ...]:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", r"golden\.jsonl:2: is not JSON"),
+        ("{", r"golden\.jsonl:2: must be JSON .*; write one JSON object a line"),
         ({**VALID_CASE, "id": "a"}, r"golden\.jsonl:2: the id a is the id of line 1, too"),
         (
             '{"id": "b", "request": "What?", "gates": {"min_words": 9}, "gates": {}}',

@@ -185,17 +185,17 @@ def test_a_repeated_step_without_items_is_refused(tmp_path: Path) -> None:
     definition = make_workflow(tmp_path, f"{LOOK}\n{WRITE}")
 
     assert (
-        "test.yaml:3: step 'look': is repeated over lines, and none are given; give some with the job"
+        "test.yaml:3: step 'look': repeats over lines, and the job has none; give items (--items)"
         in refusal(definition)
     )
-    assert "and none are given (there are rows)" in refusal(definition, rows=[{"a": "b"}])
+    assert "and the job has none (it has rows)" in refusal(definition, rows=[{"a": "b"}])
 
 
 def test_unused_items_are_refused(tmp_path: Path) -> None:
     definition = make_workflow(tmp_path, "id: write, specialist: writer, task: 'Write {request}'")
 
     assert (
-        "rows are given, and no step is repeated over them; write `for_each: rows`, or leave"
+        "the job has rows, and no step repeats over them; write `for_each: rows`, or leave"
         in refusal(definition, rows=[{"a": "b"}])
     )
     assert definition.expand("?", files=["documents may be there all the same.md"]).sinks == (
