@@ -42,14 +42,14 @@ def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> 
     """
     if not folder.exists():
         raise InvalidDocuments(
-            f"no such folder of documents: {folder} (give an existing folder or file to --docs)"
+            f"no such folder of documents: {folder} (set documents (--docs) to an existing folder or file)"
         )
     root = folder.resolve()
     if root.is_file():
         return [_checked_file(root.name, root, root.parent, max_document_bytes)]
     if not root.is_dir():
         raise InvalidDocuments(
-            f"{folder} is neither a folder nor a regular file: give one of these to --docs"
+            f"{folder} is neither a folder nor a regular file: set documents (--docs) to a folder or a regular file"
         )
     files: list[FoundFile] = []
     for path, entry in _walked(root, folder):
@@ -59,11 +59,12 @@ def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> 
             files.append(_checked_file(path, entry, root, max_document_bytes))
         if len(files) > max_documents:
             raise InvalidDocuments(
-                f"{folder} holds more than {max_documents:,} files: give a smaller folder to --docs, or raise HANDOFF_MAX_DOCUMENTS"
+                f"{folder} holds more than {max_documents:,} files: set documents (--docs) to a smaller"
+                " folder, or raise HANDOFF_MAX_DOCUMENTS"
             )
     if not files:
         raise InvalidDocuments(
-            f"{folder} holds no files: put documents into it, or leave --docs out (hidden files do not count)"
+            f"{folder} holds no files: put documents into it, or leave out documents (--docs); hidden files do not count"
         )
     return sorted(files, key=lambda file: file.path)
 

@@ -21,7 +21,7 @@ MAX_TOTAL_CHARS = 400_000_000
 """Most characters of all documents, which stay in memory until they are uploaded."""
 _NAMED = 5
 """Files that an error or a note names before it counts the rest."""
-_SKIP_HINT = "or leave such files out: no --strict-docs, or strict_documents=False in Python"
+_SKIP_HINT = "or leave such files out: strict_documents=False (no --strict-docs)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def read_folder(
             )
         if chars > MAX_TOTAL_CHARS:
             raise InvalidDocuments(
-                f"{folder} holds more than {MAX_TOTAL_CHARS:,} characters of text: give a smaller folder to --docs"
+                f"{folder} holds more than {MAX_TOTAL_CHARS:,} characters of text: set documents (--docs) to a smaller folder"
             )
     if bad and (strict or folder.is_file()):
         raise InvalidDocuments(_complaint(folder, bad, len(files)))

@@ -194,7 +194,9 @@ def _wrong_tools(
         yield _fault(parts, "tools", "a tool is named twice; name it once")
     for name in dict.fromkeys(named):
         if tools is not None and name not in tools:
-            mend = suggestion(name, sorted(tools), otherwise="add its file with --tools DIR")
+            mend = suggestion(
+                name, sorted(tools), otherwise="add the folder of its file (--tools DIR)"
+            )
             yield _fault(parts, "tools", f"there is no tool {name}; {mend}")
 
 

@@ -323,7 +323,7 @@ def _own_plan(
     """
     if question.what is not ApprovalOf.PLAN:
         raise UserError(
-            f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited (--edit)"
+            f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited: leave out plan (--edit)"
         )
     served = store.presence.served()
     edited = parse_edited_plan(plan, state, served)

@@ -514,9 +514,9 @@ def _check_prices(request: Request, settings: Settings) -> None:
     Raises:
         UserError: the price of a model is not known.
     """
-    bound = "--approve-above-usd"
+    bound = "above_microusd (--approve-above-usd)"
     if request.limits.max_microusd is not None:
-        bound = "--max-usd"
+        bound = "max_microusd (--max-usd)"
     above_microusd = None
     if request.approvals:
         above_microusd = request.approvals.above_microusd

@@ -13,6 +13,8 @@ from handoff_queue.supervisor.lifecycle.budget import amount
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.step_failure import had_too_small_a_slice
 
+RAISE_IT = "raise max_turns (--max-job-turns N) or max_microusd (--max-usd X)"
+
 
 def retry_of(
     state: JobState,
@@ -47,7 +49,7 @@ def retry_of(
         )
     if from_step is None and state.ended and state.status is JobStatus.OK:
         raise UserError(
-            f"{state.job_id} is complete: --from STEP runs a part again (its steps are {', '.join(state.steps)})"
+            f"{state.job_id} is complete: from_step (--from STEP) runs a part again (its steps are {', '.join(state.steps)})"
         )
     asked: dict[str, Any] = {}
     for name, value in used.items():
@@ -60,11 +62,11 @@ def retry_of(
             asked[name] = limit
     if not asked and state.spent_its_own:
         raise UserError(
-            f"the budget of {state.job_id} is spent ({_used_parts(state, used)}): raise it with --max-job-turns N or --max-usd X"
+            f"the budget of {state.job_id} is spent ({_used_parts(state, used)}): {RAISE_IT}"
         )
     if not asked and state.ended and (teams := ", ".join(_cut_short(state, from_step))):
         why = f"the budget of {state.job_id} leaves too small a share for the team of {teams}"
-        raise UserError(f"{why}: raise it with --max-job-turns N or --max-usd X")
+        raise UserError(f"{why}: {RAISE_IT}")
     return RetryRequested(
         from_step=StepId(from_step) if from_step else None,
         whole=from_step is None and _has_gaps(state),

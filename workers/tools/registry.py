@@ -64,7 +64,7 @@ class Registry:
         return tuple(chosen.values())
 
     def _unknown(self, name: str) -> str:
-        hint = suggestion(name, self.names, otherwise="add its file with --tools DIR")
+        hint = suggestion(name, self.names, otherwise="add the folder of its file (--tools DIR)")
         return f"unknown tool {name[:64]!r}: {hint}"
 
 

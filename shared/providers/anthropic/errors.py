@@ -61,8 +61,8 @@ _KEY = re.compile(r"(sk-[A-Za-z0-9_-]{6,}|Bearer\s+\S+|[A-Za-z0-9_-]{40,})")
 _MENDING = {
     401: "the key was refused (401): set ANTHROPIC_API_KEY to a valid one",
     402: "the account cannot pay (402): check its credit",
-    403: "the key may not use this model (403): check its permissions, or choose another --model",
-    404: "the server does not know this model or address (404): check --model and ANTHROPIC_BASE_URL",
+    403: "the key may not use this model (403): check its permissions, or choose another model (--model)",
+    404: "the server does not know this model or address (404): check model (--model) and ANTHROPIC_BASE_URL",
     413: "the request is too large for the server (413): use fewer or shorter documents",
 }
 _BUSY_TYPES = ("overloaded_error", "rate_limit_error")

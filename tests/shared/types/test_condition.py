@@ -160,7 +160,7 @@ def test_a_reason_names_the_condition_and_the_values_that_decided_it() -> None:
         ("triage.output.x[1:2] == 1", "needs a name or a number in []"),
         ("triage.output.x[y] == 1", "needs a name or a number in []"),
         ("{'a': triage.output.x} == 1", "no condition may have"),
-        ("b'x' == triage.output.x", "not a text, a number, true, false or null"),
+        ("b'x' == triage.output.x", "is not a text, a number, true, false or null"),
         ("1j == triage.output.x", "a number with letters"),
         ("triage.output.x == '\\x41'", "a backslash"),
         ("1or triage.output.x", "a number with letters"),

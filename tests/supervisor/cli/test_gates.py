@@ -68,7 +68,7 @@ def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:
             "# none\n",
             r"gates\.yaml: is empty; write lines of `field: value`, with the fields min_words, ",
         ),
-        ("- a\n", r"gates\.yaml:1: must be fields"),
+        ("- a\n", r"gates\.yaml:1: must be lines of `field: value`"),
         ("cited: \xe4", "must be true or false"),
         (
             "cited: true\nsections: [2024-13-45]\n",

@@ -50,8 +50,16 @@ def test_an_invalid_name_is_no_specialist(name: str) -> None:
     [
         ({"text": None}, "the request must be of type str, not NoneType"),
         ({"tenant": None}, "the tenant must be of type str, not NoneType"),
-        ({"mode": "team"}, "the mode must be of type Mode, not str"),
-        ({"limits": {"max_turns": 3}}, "the limits must be of type JobLimits, not dict"),
+        (
+            {"mode": "teem"},
+            "the mode must be of type Mode, not 'teem': use one of Mode.AUTO, Mode.SINGLE,"
+            " Mode.PIPELINE, Mode.TEAM, Mode.ADAPTIVE",
+        ),
+        ({"priority": 1}, "the priority must be of type Priority, not 1: use one of Priority."),
+        (
+            {"limits": {"max_turns": 3}},
+            "the limits must be of type Limits, not dict: write Limits(...) with these fields",
+        ),
         ({"specialists": "writer"}, "specialists must be a tuple of names"),
         ({"specialists": (None,)}, "specialists must be a tuple of names"),
         ({"idempotency_key": 7}, "the idempotency key must be of type str, not int"),

@@ -34,13 +34,13 @@ def ended_job(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> Simula
 def test_a_retry_without_a_larger_budget_is_refused_with_the_spent_amount() -> None:
     with pytest.raises(
         UserError,
-        match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise it with --max-job-turns N or --max-usd X",
+        match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise max_turns (--max-job-turns N) or max_microusd (--max-usd X)",
     ):
         retry_of(ended_job(StopReason.JOB_BUDGET).state, USAGE, None, NewLimits())
 
 
 def test_without_a_larger_budget_a_retry_is_refused_even_if_the_days_budget_ended_it() -> None:
-    with pytest.raises(UserError, match="raise it with"):
+    with pytest.raises(UserError, match="raise max_turns"):
         retry_of(
             ended_job(StopReason.DAY_BUDGET, StopReason.JOB_BUDGET).state, USAGE, None, NewLimits()
         )
@@ -122,7 +122,7 @@ def test_a_team_stopped_by_its_share_is_not_retried_with_the_same_share(
 
     with pytest.raises(
         UserError,
-        match="too small a share for the team of t: raise it with --max-job-turns N or --max-usd X",
+        match=r"too small a share for the team of t: raise max_turns \(--max-job-turns N\) or",
     ):
         retry_of(state, USAGE, from_step, NewLimits())
     assert (
