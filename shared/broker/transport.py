@@ -57,6 +57,7 @@ from handoff_queue.shared.store.redis.fast_path import (
 )
 from handoff_queue.shared.store.redis.script import Script
 from handoff_queue.shared.store.redis.tls import share_contexts
+from handoff_queue.shared.store.redis.versions import driver_info
 from handoff_queue.shared.types.ids import new_word
 from handoff_queue.shared.types.names import ROLES_QUEUE
 
@@ -384,6 +385,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             raise ConnectionError("the connection to Redis that this message came over is closed")
         pool = super()._get_pool(asynchronous)
         share_contexts(pool)
+        pool.connection_kwargs.update(driver_info())
         return pool
 
 

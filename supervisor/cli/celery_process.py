@@ -22,13 +22,25 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.display.terminal import use_standard_streams
 
 CELERY_MODULES = (
-    "celery.bin.celery",
+    "celery.app.control",
+    "celery.app.events",
     "celery.apps.worker",
+    "celery.bin.celery",
     "celery.concurrency.thread",
+    "celery.worker.autoscale",
+    "celery.worker.components",
     "celery.worker.consumer",
+    "celery.worker.consumer.delayed_delivery",
+    "celery.worker.strategy",
     "kombu.transport.redis",
 )
-LATER = ("handoff_queue.shared.providers.anthropic.clients", "genai_prices", "re2")
+LATER = (
+    "handoff_queue.shared.broker.consumer",
+    "handoff_queue.shared.broker.isolated_worker",
+    "handoff_queue.shared.providers.anthropic.clients",
+    "genai_prices",
+    "re2",
+)
 """Modules that the rooms import on demand. Here they are imported once, before the fork."""
 ROOMS = ("handoff_queue.supervisor.assembly", "handoff_queue.workers.assembly")
 """Names only: the supervisor must not import the code of the workers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cache
 from typing import Any
 
 import redis
@@ -13,6 +14,7 @@ health_check_clock = time.monotonic if _VERSION >= (6, 0) else time.time
 """The clock of `next_health_check`, in seconds. redis-py 5 used the wall clock."""
 
 
+@cache
 def driver_info() -> dict[str, Any]:
     """Return the option for a connection that says which driver it belongs to.
 
