@@ -147,12 +147,12 @@ def scripts() -> set[str]:
 
 def cases() -> list[Case]:
     """Return all cases. Cases with rare needs come first, so that all other cases run next to
-    them. The kills of Redis are spread evenly, because only one is tried at a time.
+    them. Kills of Redis that need no action are spread evenly, because only one runs at a time.
     """
     of_redis: list[Case] = []
     others: list[Case] = []
     for case in sorted(_cases(), key=_rank):
-        if case.action is Action.REDIS:
+        if case.action is Action.REDIS and case.trigger is Trigger.NOTHING:
             of_redis.append(case)
         else:
             others.append(case)
@@ -163,11 +163,12 @@ def cases() -> list[Case]:
     return sorted(places, key=lambda case: places[case])
 
 
-def _rank(case: Case) -> tuple[bool, bool, str, str, str, str]:
+def _rank(case: Case) -> tuple[bool, bool, str, bool, str, str, str]:
     return (
         case.trigger.is_met_by_jobs,
         case.trigger is Trigger.NOTHING,
         case.trigger,
+        case.action is Action.REDIS,
         case.point,
         case.kind,
         case.action,
