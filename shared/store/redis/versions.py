@@ -18,9 +18,9 @@ health_check_clock = time.monotonic if _VERSION >= (6, 0) else time.time
 def driver_info() -> dict[str, Any]:
     """Return the option for a connection that says which driver it belongs to.
 
-    All connections share the object. Otherwise each connection reads the version of redis-py
-    from the file system. redis-py below 7.2 reads its version when it is imported, and needs
-    no option.
+    All clients and connections share the object. Otherwise each of them reads the version of
+    redis-py from the file system. redis-py below 7.2 reads its version when it is imported,
+    and needs no option.
     """
     if hasattr(redis, "DriverInfo"):
         return {"driver_info": redis.DriverInfo()}
