@@ -27,7 +27,7 @@ from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import has_teams, lacking
 from handoff_queue.supervisor.roles.briefs import MAX_REQUEST_CHARS
-from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.supervisor.roles.instructions import read_role_once
 
 FRAME_BYTES = 4_000
 """Bytes around the texts of a closing call: its job, its tags, the schema of its answer."""
@@ -59,7 +59,7 @@ class CostForecast:
         self._models = models
         self._prices = prices
         self._fact_checker = fact_checker
-        self._specs = {role: read_role(role) for role in (*CLOSING_ROLES, JUDGE, "planner")}
+        self._specs = {role: read_role_once(role) for role in (*CLOSING_ROLES, JUDGE, "planner")}
 
     def fields(self, state: JobState) -> dict[str, str | int]:
         """Return fields of the job's hash: the reserve that steps may not use, and a text
