@@ -21,6 +21,7 @@ from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.redis.versions import driver_info
 from handoff_queue.shared.store.store import Store, open_store
 
 # The two suppressed checks measure the load of the machine. The suite's own timeout finds hangs.
@@ -36,8 +37,15 @@ settings.load_profile(
 # A shell ignores Ctrl-C for its commands in the background, and their children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_PREFIXES = ("HANDOFF_", "ANTHROPIC_", "CELERY_", "FLOWER_")
+for _name in list(os.environ):
+    if _name.startswith(_PREFIXES):
+        del os.environ[_name]
 os.environ["HANDOFF_MODE"] = "team"  # The mode of most tests. A test of another mode sets it.
 
+_LONG_LEASES = Settings(
+    lease_s=3_600
+)  # Made once, because Settings reads many files and variables.
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files without the marker `alone` if only this marker is wanted: the import of
@@ -46,9 +54,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr == "alone" and collection_path.match("test_*.py"):
         return "mark.alone" not in collection_path.read_text() or None
     return None
-
-
-_PREFIXES = ("HANDOFF_", "ANTHROPIC_", "CELERY_", "FLOWER_")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -81,21 +86,27 @@ def redis_server() -> Iterator[str]:
         yield PrivateRedis(processes, run.path, append_only=False).start()
 
 
+@pytest.fixture(scope="session")
+def redis_client(redis_server: str) -> Iterator[redis.Redis]:
+    """Yield a client that empties and checks the Redis of all tests."""
+    with redis.Redis.from_url(redis_server, **driver_info()) as client:
+        yield client
+
+
 @pytest.fixture
-def redis_url(redis_server: str) -> Iterator[str]:
+def redis_url(redis_server: str, redis_client: redis.Redis) -> Iterator[str]:
     """Yield the URL of an empty Redis, and fail if the test leaves one of our keys without an
     expiry.
     """
-    with redis.Redis.from_url(redis_server) as client:
-        client.flushall()
-        yield redis_server
-        assert keys_for_ever(client) == []
+    redis_client.flushall()
+    yield redis_server
+    assert keys_for_ever(redis_client) == []
 
 
 @pytest.fixture
 def store(redis_url: str) -> Iterator[Store]:
     """Yield an empty store with leases of one hour, which no slow test outlives."""
-    opened_store = open_store(redis_url, Settings(lease_s=3_600))
+    opened_store = open_store(redis_url, _LONG_LEASES)
     yield opened_store
     opened_store.connection.close()
 
@@ -110,7 +121,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 @pytest.fixture
 def queues(redis_url: str) -> Iterator[Any]:
     """Yield a client of the test's Redis, for a look at its queues."""
-    with redis.Redis.from_url(redis_url) as client:
+    with redis.Redis.from_url(redis_url, **driver_info()) as client:
         yield client
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Client
@@ -16,7 +15,7 @@ from tests.supervisor.shell import SETTINGS, Shell
 
 @pytest.fixture
 def jobs(redis_url: str) -> Iterator[Client]:
-    connected = client.connect(redis_url, Settings(offline=True))
+    connected = client.connect(redis_url, SETTINGS)
     yield connected
     connected.store.connection.close()
 

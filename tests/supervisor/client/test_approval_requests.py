@@ -397,7 +397,10 @@ def test_the_webhook_is_notified_that_the_job_waits(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("approvals", "message"),
     [
-        (Approvals(what=(ApprovalOf.PLAN,), on_timeout=OnTimeout.GO_ON), "needs a time: set timeout_s"),
+        (
+            Approvals(what=(ApprovalOf.PLAN,), on_timeout=OnTimeout.GO_ON),
+            "needs a time: set timeout_s",
+        ),
         (Approvals(what=(ApprovalOf.COST,)), "--approve-above-usd X"),
     ],
 )
