@@ -47,6 +47,7 @@ _LONG_LEASES = Settings(
     lease_s=3_600
 )  # Made once, because Settings reads many files and variables.
 
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files without the marker `alone` if only this marker is wanted: the import of
     all test files takes ten seconds in each test process.
