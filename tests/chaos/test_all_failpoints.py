@@ -1,7 +1,7 @@
 """A chaos run with one fixed seed that tries every failpoint.
 
-It is the longest test, so its file comes first: with `--dist worksteal`, the other tests run in
-the other process at the same time. `make chaos` takes a random seed.
+It is the longest test, so its file comes first: with `--dist worksteal`, the other process runs
+the other tests. `make chaos` takes a random seed.
 """
 
 from __future__ import annotations
