@@ -56,12 +56,16 @@ class Next:
     dice: random.Random
 
 
-def order_of(seed: int) -> Iterator[Next]:
-    """Yield the actions of a seed, without end."""
+def order_of(seed: int, pause_s: tuple[float, float] = PAUSE_S) -> Iterator[Next]:
+    """Yield the actions of a seed, without end.
+
+    Args:
+        pause_s: see `PAUSE_S`.
+    """
     for number in count(1):
         dice = random.Random(f"{seed} fault {number}")  # noqa: S311 - a seed is the point
         yield Next(
-            dice.choices(list(SHARES), list(SHARES.values()))[0], dice.uniform(*PAUSE_S), dice
+            dice.choices(list(SHARES), list(SHARES.values()))[0], dice.uniform(*pause_s), dice
         )
 
 

@@ -14,7 +14,7 @@ from handoff_queue.chaos.fleet import Size
 from handoff_queue.chaos.handoff_system import OURS
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import Draw, jobs_of
-from handoff_queue.chaos.killer import Killer, order_of
+from handoff_queue.chaos.killer import PAUSE_S, Killer, order_of
 from handoff_queue.chaos.system import Kind, System
 from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Progress, Stage, stage
 
@@ -43,6 +43,8 @@ class Options:
     size: Size = field(default_factory=Size)
     draw: Draw | None = None
     """Kinds of jobs to draw from; None: all kinds that the system supports."""
+    pause_s: tuple[float, float] = PAUSE_S
+    """Shortest and longest pause after an action of the killer, in seconds."""
     fork_server: ForkServer | None = None
     """A running fork server for the processes; None: the run starts one."""
 
@@ -53,7 +55,7 @@ def run(options: Options, tell: Progress, kind: Kind[System] = OURS) -> RunRecor
     """
     with stage(kind, options.size, options.fork_server) as bed:
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
-        killer = Killer(bed.fleet, order_of(options.seed), bed.system.frozen_at)
+        killer = Killer(bed.fleet, order_of(options.seed, options.pause_s), bed.system.frozen_at)
         draw = options.draw or kind.draw
         _hunt(bed, killer, options, tell, draw)
         killer.rest()

@@ -52,8 +52,9 @@ def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json(
 
 def test_random_kills_break_no_promise(fork_server: ForkServer | None) -> None:
     seed = SEED
+    options = Options(seed, jobs=14, kills=14, alone=2, pause_s=(0.1, 0.8), fork_server=fork_server)
 
-    records = run(Options(seed, jobs=14, kills=14, alone=2, fork_server=fork_server), discard_line)
+    records = run(options, discard_line)
 
     assert broken_of(records) == [], f"seed {seed}\n{table_of(records)}"
     assert records.stored_at, "the run sees replies in the store while their handoffs run"
