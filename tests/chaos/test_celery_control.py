@@ -45,11 +45,13 @@ def test_a_job_ends_in_every_gap_of_chords(fork_server: ForkServer | None) -> No
 
 def test_plain_chords_are_stuck_in_every_gap(fork_server: ForkServer | None) -> None:
     stuck = set[Gap]()
-    # The redelivery of Celery may save a chord in one try, so each gap gets nine tries.
+    # The redelivery of Celery may save a chord in one try, so each gap gets nine tries. On a busy
+    # machine, a job without a fault may count as stuck: its try then proves nothing.
     for _ in range(9):
         outcomes = try_gaps(PLAIN_WITH_GAPS, discard_line, fork_server)
-        assert all(outcome.calm for outcome in outcomes.values()), outcomes
-        stuck |= {gap for gap, outcome in outcomes.items() if outcome.was_hit and not outcome.ended}
+        for gap, outcome in outcomes.items():
+            if outcome.calm and outcome.was_hit and not outcome.ended:
+                stuck.add(gap)
         if stuck == set(Gap):
             break
 
