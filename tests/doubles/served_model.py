@@ -9,19 +9,19 @@ from handoff_queue.shared.providers.anthropic.clients import model_from
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.settings.settings import Settings
 
+_SETTINGS = Settings.model_validate(
+    {
+        "offline": False,
+        "ANTHROPIC_BASE_URL": "http://127.0.0.1",
+        "ANTHROPIC_API_KEY": "sk-canary-0123456789",
+    }
+)
+
 
 @contextmanager
 def model_at(url: str) -> Iterator[AnthropicModel]:
     """Yield the model that a worker would build from its settings."""
-    model = model_from(
-        Settings.model_validate(
-            {
-                "offline": False,
-                "ANTHROPIC_BASE_URL": url,
-                "ANTHROPIC_API_KEY": "sk-canary-0123456789",
-            }
-        )
-    )
+    model = model_from(_SETTINGS.model_copy(update={"anthropic_base_url": url}))
     assert isinstance(model, AnthropicModel)
     with closing(model):
         yield model
