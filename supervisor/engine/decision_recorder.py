@@ -92,7 +92,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.quoting.quote_history import make_quote
 from handoff_queue.supervisor.roles.disputed_review import is_arbitration
 from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
-from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.supervisor.roles.instructions import read_role_once
 from handoff_queue.supervisor.roles.outcomes import make_plan_event
 
 if TYPE_CHECKING:
@@ -474,6 +474,6 @@ class DecisionRecorder:
 
     def _role(self, name: str) -> tuple[SpecialistSpec, str]:
         if name not in self._roles:
-            spec = read_role(name)
+            spec = read_role_once(name)
             self._roles[name] = (spec, spec.to_json())
         return self._roles[name]
