@@ -25,7 +25,7 @@ class AttemptEnd(StrEnum):
     sweeper publishes the handoff again.
     """
     HELD = "held"
-    """The role is paused; the handoff is published again when the role is resumed."""
+    """The role is paused; the handoff is published again when the role is unpaused."""
     PARKED = "throttled"
     """The handoff waits for the rate limits of its provider. It is published again later."""
     HANDED_BACK = "handed_back"

@@ -182,8 +182,8 @@ class Settings(BaseSettings):
     Raise it for a slow local server.
     """
     model_progress_s: Interval = 300.0
-    """The longest time in which a model call receives only keep-alive data, before it counts
-    as broken.
+    """The longest time in which a model call receives only keep-alive events, before it counts as
+    broken.
     """
     rate_window_s: Interval = 60.0
     """The period of the limits in the server's `anthropic-ratelimit-*` headers. Anthropic's

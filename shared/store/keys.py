@@ -42,7 +42,7 @@ process could reach Redis (Unix ms). `parts/outage_grace.lua` writes it.
 PAUSED = f"{PREFIX}paused"
 """hash: paused role -> its `Pause` as JSON."""
 HELD = f"{PREFIX}held:"
-"""+ role, zset: `job/handoff` that waits for the role to be resumed -> Unix ms at which it was
+"""+ role, zset: `job/handoff` that waits for the role to be unpaused -> Unix ms at which it was
 held.
 """
 ORPHANS = f"{PREFIX}orphans"

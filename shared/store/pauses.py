@@ -44,8 +44,8 @@ class Pauses:
         with translated_errors():
             self._connection.redis.hset(keys.PAUSED, role, pause.to_json())
 
-    def resume(self, role: str) -> int | None:
-        """Resume a role. Return the number of released handoffs, or None if it was not paused."""
+    def unpause(self, role: str) -> int | None:
+        """Unpause a role. Return the number of released handoffs, or None if it was not paused."""
         held = int(
             self._connection.script("unpause", [keys.DUE, keys.PAUSED, keys.HELD + role], [role])
         )

@@ -24,7 +24,7 @@ HandoffError
 │   ├── LeaseLost            another claim has the fence
 │   ├── Cancelled            the job was cancelled
 │   ├── Deferred             the provider's rate limits last long: the handoff waits without a slot
-│   ├── Paused               the role is paused: the handoff waits until the role is resumed
+│   ├── Paused               the role is paused: the handoff waits until the role is unpaused
 │   └── Draining             the process was told to stop
 ├── errors that a model reads and can correct; each is defined beside the code that raises it
 │   ├── ToolFailed           shared.agent.tool: a tool has no result, and says why
@@ -184,7 +184,7 @@ class Deferred(Interrupted):
 
 
 class Paused(Interrupted):
-    """The role was paused; the handoff waits in the store until it is resumed."""
+    """The role was paused; the handoff waits in the store until the role is unpaused."""
 
 
 class Draining(Interrupted):

@@ -64,8 +64,8 @@ ENTRIES = _entries({
         "supervisor": ("processes:supervisor", "Start a supervisor process."),
         "worker": ("processes:worker", "Start a worker process for one or more specialists."),
         "serve": ("serve:serve", "Serve the HTTP API."),
-        "pause": ("pause:pause", "Stop a specialist or a role on all machines."),
-        "unpause": ("pause:unpause", "Start a paused specialist or role again."),
+        "pause": ("pause:pause", "Pause a specialist or a role on all machines."),
+        "unpause": ("pause:unpause", "Unpause a specialist or a role."),
     },
     "Quality": {
         "quote": ("quote:quote", "Plan a job and estimate its cost before it runs."),

@@ -68,7 +68,7 @@ def evaluate(
     ] = None,
     repeat: Annotated[
         int,
-        typer.Option(metavar="N", min=1, max=100, help="Runs of each request in each way."),
+        typer.Option(metavar="N", min=1, max=100, help="Runs of each request in each mode."),
     ] = 1,
     max_usd: Annotated[
         float | None,
@@ -91,7 +91,7 @@ def evaluate(
             metavar="P",
             min=0,
             max=1,
-            help="Exit with 1 if a way passes less often, 0 to 1.",
+            help="Exit with 1 if a mode passes less often, 0 to 1.",
             rich_help_panel=REVIEW,
         ),
     ] = None,
@@ -101,7 +101,7 @@ def evaluate(
             metavar="S",
             min=1,
             max=5,
-            help="Exit with 1 if a way scores less, 1 to 5.",
+            help="Exit with 1 if a mode scores less, 1 to 5.",
             rich_help_panel=REVIEW,
         ),
     ] = None,
@@ -225,7 +225,7 @@ def _announce(plan: EvaluationPlan, asked: EvaluationOptions, *, is_free: bool) 
     judged = ""
     if plan.judgements:
         judged = f", and at most {plan.judgements} judge calls"
-    ways = f"{count_text(len(plan.cases), 'request')}, {count_text(len(plan.variants), 'way')}, {count_text(plan.repeat, 'time')} each"
+    ways = f"{count_text(len(plan.cases), 'request')}, {count_text(len(plan.variants), 'mode')}, {count_text(plan.repeat, 'time')} each"
     print_progress(
         f"{plan.name}: {ways}: {count_text(len(plan.trials), 'job')}{judged}; {asked.at_once} at once"
     )

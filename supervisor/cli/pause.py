@@ -18,7 +18,8 @@ from handoff_queue.supervisor.cli.errors import OK
 Role = Annotated[
     str,
     typer.Argument(
-        metavar="ROLE", help="A specialist, or router, planner, judge, assessor, synthesizer."
+        metavar="ROLE",
+        help="A specialist, or a role: router, planner, replanner, judge, assessor, synthesizer.",
     ),
 ]
 
@@ -29,7 +30,7 @@ def pause(
         str, typer.Option(metavar="TEXT", help="Why. Waiting jobs show this text.")
     ] = "",
 ) -> int:
-    """Stop a specialist or a role on all machines.
+    """Pause a specialist or a role on all machines.
 
     Workers claim no new handoff of the role. A running handoff stops after its turn. Jobs that
     need the role wait until `handoff unpause`, or until their time is over.
@@ -37,12 +38,12 @@ def pause(
       handoff pause researcher --reason "cites a site that is down"
     """
     client_of_broker().pause(role, reason)
-    write_line(f"{role} is paused: `handoff unpause {role}` starts it again")
+    write_line(f"{role} is paused: `handoff unpause {role}` ends the pause")
     return OK
 
 
 def unpause(role: Role) -> int:
-    """Start a paused specialist or role again."""
+    """Unpause a specialist or a role."""
     held = client_of_broker().unpause(role)
     if held is None:
         print_message(f"{shorten(role, 64)} was not paused")
@@ -50,5 +51,5 @@ def unpause(role: Role) -> int:
         waited = ""
         if held:
             waited = f" with {count_text(held, 'handoff')} that waited"
-        write_line(f"{role} works again{waited}")
+        write_line(f"{role} is unpaused{waited}")
     return OK

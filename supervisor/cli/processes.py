@@ -51,7 +51,7 @@ def worker(
     roles: Annotated[
         list[str],
         typer.Argument(
-            metavar="ROLE...", autocompletion=names_to_complete, help="The specialists to serve."
+            metavar="SPECIALIST", autocompletion=names_to_complete, help="The specialists to serve."
         ),
     ] = [],  # noqa: B006
     everyone: Annotated[bool, typer.Option("--all", help="Serve every specialist.")] = False,
@@ -62,7 +62,7 @@ def worker(
     """Start a worker process for one or more specialists.
 
     You can start any number, on any machine that reaches the broker. The command is the same
-    as `celery -A handoff_queue.workers.app worker -Q ROLE,ROLE`.
+    as `celery -A handoff_queue.workers.app worker -Q SPECIALIST,SPECIALIST`.
 
       handoff worker researcher -c 32
 

@@ -59,7 +59,9 @@ _AFTER_DRAIN_S = 5.0
 def up(
     worker: Annotated[
         list[str],
-        typer.Option(metavar="ROLE=N", help="Start N processes for this specialist. Repeatable."),
+        typer.Option(
+            metavar="SPECIALIST=N", help="Start N processes for this specialist. Repeatable."
+        ),
     ] = [],  # noqa: B006
     concurrency: Slots = None,
     flower: Annotated[
@@ -134,18 +136,18 @@ def _without_own_url(settings: Settings, home: Path) -> Settings:
 def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[str]]:
     """Return the queues of each worker process, by its name. No queues: all specialists.
 
-    Without ROLE=N there are `WORKERS` processes for all specialists. Otherwise one more
+    Without SPECIALIST=N there are `WORKERS` processes for all specialists. Otherwise one more
     process serves the specialists that are not named.
 
     Raises:
-        UserError: a text is not ROLE=N, or names an unknown role.
+        UserError: a text is not SPECIALIST=N, or names an unknown specialist.
     """
     counts: dict[str, int] = {}
     for item in wanted:
         role, _, number = item.partition("=")
         if not number.isdigit() or not 1 <= int(number) <= MOST_PROCESSES:
             raise UserError(
-                f"--worker {item}: write ROLE=N, a specialist and a number of processes from 1 to {MOST_PROCESSES}"
+                f"--worker {item}: write SPECIALIST=N, with a number of processes from 1 to {MOST_PROCESSES}"
             )
         check_roles([role], known)
         counts[role] = int(number)

@@ -52,7 +52,7 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
             variants.append(Variant(mode, model))
     if len(variants) > MOST_WAYS:
         raise UserError(
-            f"{len(variants)} ways are too many, at most {MOST_WAYS}: take fewer modes or models"
+            f"{len(variants)} combinations of mode and model are too many, at most {MOST_WAYS}: take fewer modes or models"
         )
     return tuple(variants)
 

@@ -93,8 +93,8 @@ def unpause(store: Store, role: str, actor: Actor | None = None) -> int | None:
         UserError: the role is not paused, and it is not a role that `check_pausable` accepts.
     """
     if role in store.pauses.roles():
-        return audited(store, actor, AuditAction.UNPAUSE, role, lambda: store.pauses.resume(role))
-    held = store.pauses.resume(role)
+        return audited(store, actor, AuditAction.UNPAUSE, role, lambda: store.pauses.unpause(role))
+    held = store.pauses.unpause(role)
     if held is None and role not in _known(store, store.presence.served()):
         if paused := close_names(role, store.pauses.all()):
             raise UserError(f"{role[:64]!r} is not paused: did you mean {paused[0]}?")

@@ -103,21 +103,19 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
         return None
     best, best_rate = max(measured, key=_rate_and_thrift)
     if not best.passed:
-        return "Take none as it is: no way passes a single request."
+        return "Take no mode: each mode fails every request."
     as_good = [row for row, passing in measured if passing.overlaps(best_rate)]
     chosen = min(as_good, key=_tokens)
     name = chosen.variant.name
     if len(as_good) == 1:
-        return (
-            f"Take {name}: it passes {best_rate.value:.0%}, more than every other way {CONCLUSIVE}."
-        )
+        return f"Take {name}: it passes {best_rate.value:.0%}, more than every other mode {CONCLUSIVE}."
     if chosen is not best:
         more = times(best.tokens, chosen.tokens)
         return (
             f"Take {name}: {best.variant.name} passes more, but not {CONCLUSIVE}, "
             f"and takes {more} the tokens."
         )
-    dearest, why = max(as_good, key=_tokens), "no other way passes more"
+    dearest, why = max(as_good, key=_tokens), "no other mode passes more"
     if dearest.tokens <= chosen.tokens:
         return f"Take {name}: {why}."
     return f"Take {name}: {why}, and {dearest.variant.name} takes {times(dearest.tokens, chosen.tokens)} the tokens."

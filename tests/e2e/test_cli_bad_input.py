@@ -318,7 +318,7 @@ def test_an_unknown_dead_letter_is_refused(handoff: Handoff, redis_url: str) -> 
 def test_an_unknown_role_gets_a_suggestion(handoff: Handoff) -> None:
     assert "did you mean researcher?" in error_line(handoff.run("worker", "resercher"), BAD_INPUT)
     assert "did you mean writer?" in error_line(handoff.run("up", "--worker", "wrter=2"), BAD_INPUT)
-    assert "ROLE=N" in error_line(handoff.run("up", "--worker", "writer"), BAD_INPUT)
+    assert "SPECIALIST=N" in error_line(handoff.run("up", "--worker", "writer"), BAD_INPUT)
 
 
 @pytest.mark.slow

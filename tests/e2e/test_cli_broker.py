@@ -237,6 +237,6 @@ def test_commands_pause_a_role_show_the_pause_and_end_it(handoff: Handoff, redis
     )
     assert (
         handoff.run("unpause", "planner", HANDOFF_REDIS_URL=redis_url).stdout
-        == "planner works again\n"
+        == "planner is unpaused\n"
     )
     assert "was not paused" in handoff.run("unpause", "planner", HANDOFF_REDIS_URL=redis_url).stderr

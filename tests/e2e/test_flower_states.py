@@ -129,7 +129,7 @@ def test_a_handoff_that_another_worker_finished_has_succeeded_once(
         held.release.set()
     fleet.wait_for_success(job_id)
     wait_until(
-        lambda: fleet.has_logged("left to another delivery", job_id),
+        lambda: fleet.has_logged("another delivery runs it", job_id),
         expected="the end of the first attempt",
     )
 

@@ -67,7 +67,7 @@ def test_a_job_cannot_follow_a_job_that_has_not_ended(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize(
     ("after", "text"),
-    [("j-0123456789ab", "there is no job j-0123456789ab"), ("the last one", "is no job")],
+    [("j-0123456789ab", "there is no job j-0123456789ab"), ("the last one", "is not a job id")],
 )
 def test_a_job_cannot_follow_an_unknown_job(fleet: Fleet, after: str, text: str) -> None:
     with pytest.raises(UserError, match=text):

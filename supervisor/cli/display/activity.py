@@ -16,8 +16,8 @@ EVERY_S = 4.5
 below 5 seconds, the longest time without a line about a running handoff.
 """
 SILENT_AFTER_S = 5.0
-"""Seconds after which a handoff counts as silent. `shared.store.leases` writes a heartbeat more
-often, so its process or its Redis has a problem.
+"""Seconds after which a handoff counts as silent. `shared.store.leases` writes a heartbeat
+more often, so its process or its Redis has a problem.
 """
 MOST_AT_WORK = 12
 """Most handoffs in one line. Silent handoffs come first."""

@@ -1,4 +1,4 @@
-"""A paused role gets no claims. Its handoffs are held, and continue when the role is resumed."""
+"""A paused role gets no claims. Its handoffs are held, and continue when the role is unpaused."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_running_handoff_finishes_its_turn_makes_no_other_and_has_not_been_cla
 
     assert standing_of(store, job_id) == ("issued", 0, True, False)
     assert (accounts(store, job_id)["turns"], accounts(store, job_id)["reserved_turns"]) == (1, 0)
-    store.pauses.resume("researcher")
+    store.pauses.unpause("researcher")
     assert len(granted_claim(store, job_id, "find.1").checkpoints) == 1
 
 
@@ -105,7 +105,7 @@ def test_the_old_claim_of_a_paused_handoff_cannot_write(store: Store, job_id: Jo
     store.pauses.pause("researcher", "")
     with pytest.raises(Paused):
         take_turn(claimed)
-    store.pauses.resume("researcher")
+    store.pauses.unpause("researcher")
 
     assert claimed.connection.script("renew", *claimed.renewal()) == b"lost"
     assert other.connection.script("renew", *other.renewal()) == b"ok"
@@ -117,7 +117,7 @@ def test_a_sweep_finds_a_held_handoff_only_after_the_pause(store: Store, job_id:
         claim(store, job_id, handoff_id)
 
     assert store.jobs.sweep().due == {}
-    assert store.pauses.resume("researcher") == 2
+    assert store.pauses.unpause("researcher") == 2
     assert {job: sorted(handoff_ids) for job, handoff_ids in store.jobs.sweep().due.items()} == {
         job_id: ["find.1", "look.1"]
     }
@@ -162,7 +162,7 @@ def test_a_dropped_held_handoff_leaves_no_entry(store: Store, job_id: JobId) -> 
     )
 
     assert store.connection.redis.zcard(keys.HELD + "researcher") == 0
-    assert store.pauses.resume("researcher") == 0
+    assert store.pauses.unpause("researcher") == 0
 
 
 def test_presence_names_paused_roles_their_reason_and_their_waiting_handoffs(
@@ -180,7 +180,7 @@ def test_presence_names_paused_roles_their_reason_and_their_waiting_handoffs(
 
 
 def test_a_role_that_is_not_paused_cannot_be_resumed(store: Store) -> None:
-    assert store.pauses.resume("researcher") is None
+    assert store.pauses.unpause("researcher") is None
 
 
 def test_a_pause_outlives_its_redis(tmp_path: Path, processes: Processes) -> None:

@@ -146,5 +146,5 @@ def test_a_pause_that_cannot_be_read_still_holds(store: Store, presence: Presenc
     assert list(presence.presence().paused) == ["researcher"]
     assert presence.served()["researcher"].paused == Pause(at=0, reason=UNREADABLE)
     assert store.pauses.all()["researcher"].reason == UNREADABLE
-    store.pauses.resume("researcher")
+    store.pauses.unpause("researcher")
     assert presence.presence().paused == {}

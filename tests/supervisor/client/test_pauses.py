@@ -1,4 +1,4 @@
-"""Roles are paused and resumed by name. A mistyped name is refused with the closest name."""
+"""Roles are paused and unpaused by name. A mistyped name is refused with the closest name."""
 
 from __future__ import annotations
 

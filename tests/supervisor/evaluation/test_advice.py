@@ -161,19 +161,19 @@ def test_of_modes_within_chance_the_cheaper_is_advised() -> None:
 
 def test_a_mode_that_is_better_beyond_chance_is_advised_at_any_cost() -> None:
     assert advice_on_rows(rows((SINGLE, 5, 40, 100), (TEAM, 38, 40, 900))) == (
-        "Take team: it passes 95%, more than every other way beyond chance (95 %)."
+        "Take team: it passes 95%, more than every other mode beyond chance (95 %)."
     )
 
 
 def test_a_mode_that_is_both_best_and_cheapest_is_advised() -> None:
     advice = advice_on_rows(rows((SINGLE, 20, 20, 100), (TEAM, 19, 20, 300)))
-    assert advice == "Take single: no other way passes more, and team takes 3.0 times the tokens."
+    assert advice == "Take single: no other mode passes more, and team takes 3.0 times the tokens."
 
 
 def test_if_no_mode_passes_no_mode_is_advised() -> None:
     assert (
         advice_on_rows(rows((SINGLE, 0, 20, 100), (TEAM, 0, 20, 450)))
-        == "Take none as it is: no way passes a single request."
+        == "Take no mode: each mode fails every request."
     )
 
 

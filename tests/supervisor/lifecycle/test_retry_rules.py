@@ -34,7 +34,7 @@ def ended_job(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> Simula
 def test_a_retry_without_a_larger_budget_is_refused_with_the_spent_amount() -> None:
     with pytest.raises(
         UserError,
-        match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise max_turns (--max-job-turns N) or max_microusd (--max-usd X)",
+        match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise max_turns \(--max-job-turns N\)",
     ):
         retry_of(ended_job(StopReason.JOB_BUDGET).state, USAGE, None, NewLimits())
 
@@ -152,7 +152,7 @@ def test_a_successful_job_is_retried_only_for_a_named_step() -> None:
     for limits in (NewLimits(), NewLimits(max_turns=24)):
         with pytest.raises(
             UserError,
-            match=r"is complete: --from STEP runs a part again \(its steps are a, b\)",
+            match=r"is complete: from_step \(--from STEP\) runs a part again \(its steps are a, b\)",
         ):
             retry_of(job.state, USAGE, None, limits)
     assert retry_of(job.state, USAGE, "b", NewLimits()).from_step == StepId("b")

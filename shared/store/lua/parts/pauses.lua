@@ -6,7 +6,7 @@ local function if_paused(role)
   return nil
 end
 
--- Put a handoff on hold until its role is resumed. It waits in no queue, and the sweeper does not
+-- Put a handoff on hold until its role is unpaused. It waits in no queue, and the sweeper does not
 -- find it.
 local function hold(job, due, handoff, role)
   local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff

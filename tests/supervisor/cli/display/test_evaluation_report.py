@@ -63,7 +63,7 @@ def test_each_variant_and_each_kind_of_case_has_a_row() -> None:
     assert "| team some-model | 1 of 2 | 50% (9% to 91%)  |" in rows
     assert "| $0.2500   | 2.0         | 1.0 " in rows
     assert "| look\\|up | 1 of 2 | 1 of 2          |" in kinds
-    assert advice == "Take single: no other way passes more."
+    assert advice == "Take single: no other mode passes more."
 
 
 def test_the_json_report_has_the_same_measurements() -> None:
