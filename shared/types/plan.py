@@ -79,17 +79,17 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
     problems: list[str] = []
     most = max(join.enough or 1, join.at_least)
     if most > len(waits_for):
-        problems.append(f"needs {most} results of {len(waits_for)}: ask for fewer")
+        problems.append(
+            f"needs {most} results, and only {len(waits_for)} steps give one: lower the number"
+        )
     if join.enough and join.at_least > join.enough:
         problems.append(
-            f"has enough with {join.enough} and needs at least {join.at_least}: the two contradict each other"
+            f"has `enough` {join.enough} below `at_least` {join.at_least}: raise `enough`, or lower `at_least`"
         )
     known, others = set(waits_for), ", ".join(waits_for)
     for required in join.must:
         if required not in known:
-            problems.append(
-                f"must have {required}, which it does not wait for (it does for {others:.300})"
-            )
+            problems.append(f"must have {required}, which is not one of its steps ({others:.300})")
     return problems
 
 

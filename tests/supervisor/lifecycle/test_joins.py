@@ -251,13 +251,16 @@ def test_a_price_that_is_not_known_is_not_guessed() -> None:
 @pytest.mark.parametrize(
     ("join", "problem"),
     [
-        ({"enough": 4}, "needs 4 results of 3: ask for fewer"),
-        ({"at_least": 4}, "needs 4 results of 3: ask for fewer"),
+        ({"enough": 4}, "needs 4 results, and only 3 steps give one: lower the number"),
+        ({"at_least": 4}, "needs 4 results, and only 3 steps give one: lower the number"),
         (
             {"enough": 1, "at_least": 2},
-            "has enough with 1 and needs at least 2: the two contradict each other",
+            "has `enough` 1 below `at_least` 2: raise `enough`, or lower `at_least`",
         ),
-        ({"must": ("x",)}, "must have x, which it does not wait for (it does for a, b, c)"),
+        (
+            {"must": ("x",)},
+            "must have x, which is not one of its steps (a, b, c)",
+        ),
     ],
 )
 def test_a_join_that_makes_no_sense_is_named(join: dict[str, Any], problem: str) -> None:

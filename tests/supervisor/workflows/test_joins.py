@@ -67,7 +67,10 @@ def test_the_answer_may_need_only_some_of_the_last_steps(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("join", "message"),
     [
-        ("{enough: 12}", "step 'write': join: it needs 12 results of 11: ask for fewer"),
+        (
+            "{enough: 12}",
+            "step 'write': join: it needs 12 results, and only 11 steps give one",
+        ),
         (
             "{enough: some}",
             "step 'write': join: enough must be a number of results, such as 3, or a percentage, such as 80%",
@@ -80,7 +83,7 @@ def test_the_answer_may_need_only_some_of_the_last_steps(tmp_path: Path) -> None
         ),
         ("{within_s: soon}", "join: within_s: 'soon' is not a duration: write a number of seconds"),
         ("{within_s: 99999999}", "within_s: must be at most 2592000"),
-        ("{must: [draft]}", "it must have draft, which it does not wait for"),
+        ("{must: [draft]}", "it must have draft, which is not one of its steps"),
         ("{must: [Draft]}", "must.0: must match pattern"),
         ("{quorum: 2}", "there is no field 'quorum'; use one of enough, at_least, within_s, must"),
         ("{enough: }", "is empty; write `enough: 3`"),
