@@ -238,8 +238,8 @@ def test_worker_options_are_refused_with_the_users_own_broker(
 def test_an_invalid_setting_is_named_with_its_value(handoff: Handoff) -> None:
     line = error_line(handoff.run("list", HANDOFF_LEASE_S="very-long"), BAD_INPUT)
 
-    assert "lease_s" in line.lower()
-    assert "'very-long'" in line
+    assert "HANDOFF_LEASE_S: must be a number of seconds" in line
+    assert "not 'very-long'" in line
 
 
 @pytest.mark.parametrize(

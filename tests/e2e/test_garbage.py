@@ -59,7 +59,7 @@ def invalid_messages(queue: str) -> dict[str, bytes]:
     pickled = base64.b64encode(b"cos\nsystem\n(S'exit 1'\ntR.").decode()
     values = {
         "a message must be a JSON object": [1],
-        "has properties": {},
+        "must have properties": {},
         "a delivery_tag": celery_message(
             queue,
             properties={
@@ -67,15 +67,17 @@ def invalid_messages(queue: str) -> dict[str, bytes]:
                 "delivery_info": {"exchange": "", "routing_key": queue},
             },
         ),
-        "has headers": celery_message(queue) | {"headers": 7},
-        "not compressed": celery_message(queue, headers={"compression": "application/x-gzip"}),
+        "must have headers": celery_message(queue) | {"headers": 7},
+        "must not be compressed": celery_message(
+            queue, headers={"compression": "application/x-gzip"}
+        ),
         "not base64": celery_message(queue, body="a"),
         "encoding of its body": celery_message(
             queue, properties={**celery_message(queue)["properties"], "body_encoding": "rot13"}
         ),
-        "do not say which task": celery_message(queue) | {"headers": {}},
-        "which task it is for": celery_message(queue, headers={"task": ["a"]}),
-        "and its id": celery_message(queue, headers={"id": None}),
+        "its headers must name": celery_message(queue) | {"headers": {}},
+        "must name its task": celery_message(queue, headers={"task": ["a"]}),
+        "task and its id": celery_message(queue, headers={"id": None}),
         "there is no task nonsense": celery_message(queue, headers={"task": "nonsense"}),
         "there is no task celery.map": celery_message(queue, headers={"task": "celery.map"}),
         "x-python-serialize": celery_message(queue, body=pickled)
@@ -94,10 +96,12 @@ def invalid_messages(queue: str) -> dict[str, bytes]:
         "named arguments": celery_message(queue, [1]),
         "follow-up tasks are not allowed": celery_message(queue, [[], {}, {"callbacks": 7}]),
         "does not take": celery_message(queue, [[], {"other": 1}, {}]),
-        "its body is not JSON": celery_message(queue, body=base64.b64encode(b"\xff{").decode()),
+        "kombu cannot read its body as JSON": celery_message(
+            queue, body=base64.b64encode(b"\xff{").decode()
+        ),
     }
     raw = {
-        "not JSON that is read (JSONDecodeError)": b"not json",
+        "JSON cannot be read (JSONDecodeError)": b"not json",
         "(UnicodeDecodeError)": b"\xff\xfe\x00",
         "(RecursionError)": b"[" * 100_000,
         f"{20_000_000:,} characters": b"x" * 20_000_000,

@@ -51,7 +51,7 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
     )
 
     assert (
-        f"steps {', '.join(STEPS)} wait for `{SPECIALIST}`, which is paused (it cites nonsense): let it go on with"
+        f"steps {', '.join(STEPS)} wait for `{SPECIALIST}`, which is paused (it cites nonsense): continue it with"
         in reason
     )
     assert sum(fleet.model.calls.values()) == calls + 1, (
