@@ -153,9 +153,7 @@ def _split(part: str) -> SplitResult:
         ValueError: the address is invalid.
     """
     if not re.match(r"(?:rediss?|sentinel)://", part):
-        scheme = re.match(r"[a-z+]{1,16}://", part)
-        begins = f"it begins with {scheme[0]}, and" if scheme else "it has no scheme:"
-        raise ValueError(f"{begins} it must begin with redis://, rediss:// or sentinel://; {LOOKS}")
+        raise ValueError(f"it must begin with redis://, rediss:// or sentinel://; {LOOKS}")
     if not part.isprintable() or " " in part:  # urlsplit would drop a line break
         raise ValueError(
             f"it holds a space, a line break or a control character: remove it, or percent-encode it; {LOOKS}"

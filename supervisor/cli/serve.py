@@ -54,9 +54,12 @@ def serve(
                 "there is no token: every program of this machine may do everything (`handoff token create NAME` makes a token)"
             )
         shown_host = f"[{host}]" if ":" in host else host
-        print_progress(f"http://{shown_host}:{port}/v1/reference")
         application = make_application(AsyncClient(jobs), jobs.settings, is_loopback=is_loopback)
-        serve_until_stopped(application, listening)
+        serve_until_stopped(
+            application,
+            listening,
+            lambda: print_progress(f"http://{shown_host}:{port}/v1/reference"),
+        )
     return OK
 
 

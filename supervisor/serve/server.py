@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -21,7 +21,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Server(uvicorn.Server):
     """uvicorn's server. It ends open streams when it stops, and then ends without a signal."""
 
-    def __init__(self, application: FastAPI) -> None:
+    def __init__(self, application: FastAPI, on_ready: Callable[[], None]) -> None:
         super().__init__(
             uvicorn.Config(
                 application,
@@ -35,6 +35,7 @@ class Server(uvicorn.Server):
             )
         )
         self._served: Served = application.state.served
+        self._on_ready = on_ready
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -49,12 +50,23 @@ class Server(uvicorn.Server):
             for kind, handler in before.items():
                 signal.signal(kind, handler)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve, and say so. From now on, a signal stops the server without an error."""
+        await super().startup(sockets)
+        self._on_ready()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, so that their connections close, and stop."""
         await self._served.jobs.stop_following()
         await super().shutdown(sockets)
 
 
-def serve_until_stopped(application: FastAPI, listening: socket.socket) -> None:
-    """Serve an application on a socket until SIGTERM or Ctrl-C."""
-    Server(application).run([listening])
+def serve_until_stopped(
+    application: FastAPI, listening: socket.socket, on_ready: Callable[[], None]
+) -> None:
+    """Serve an application on a socket until SIGTERM or Ctrl-C.
+
+    Args:
+        on_ready: called once, when the server takes requests and handles signals.
+    """
+    Server(application, on_ready).run([listening])

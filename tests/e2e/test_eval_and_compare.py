@@ -195,7 +195,7 @@ def test_a_second_run_with_the_same_name_repeats_no_work(system: EvaluatedSystem
     system.write_cases({**RIGHT, "request": "another: what is it?"})
     completed = system.run_command("eval", "golden.jsonl", "--modes", "single", "--run", "nightly")
     assert (completed.returncode, completed.stdout) == (BAD_INPUT, "")
-    assert "take a new name" in completed.stderr
+    assert "choose a new name" in completed.stderr
 
 
 @pytest.mark.slow
@@ -309,7 +309,7 @@ def test_a_second_comparison_with_the_same_name_repeats_no_work(system: Evaluate
     assert system.model.calls == calls
     completed = system.run_command("compare", "another: what is it?", "--run", "twice")
     assert (completed.returncode, completed.stdout) == (BAD_INPUT, "")
-    assert "take a new name" in completed.stderr
+    assert "choose a new name" in completed.stderr
 
 
 @pytest.mark.slow

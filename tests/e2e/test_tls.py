@@ -126,5 +126,5 @@ def test_wrong_tls_settings_are_reported_in_one_line(
 
 
 def test_a_redis_without_tls_differs_from_an_absent_redis(redis_url: str) -> None:
-    with pytest.raises(HandoffError, match="speaks no TLS"):
+    with pytest.raises(HandoffError, match="does not use TLS"):
         Connection(redis_url.replace("redis://", "rediss://"), timeout_s=0.5).now()

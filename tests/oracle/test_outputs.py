@@ -19,6 +19,7 @@ from handoff_queue.supervisor.cli.commands import ENTRIES
 from tests.e2e.commands import ROOT, HandoffInProcess
 from tests.oracle.fixed_jobs import FixedJobs, fixed_jobs
 from tests.oracle.normalized import normalized
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -139,6 +140,10 @@ def test_an_export_is_the_same(jobs: FixedJobs) -> None:
 
 
 def test_commands_print_the_same_about_the_fleet(jobs: FixedJobs) -> None:
+    wait_until(
+        lambda: "no model call yet" not in jobs.run("doctor"),
+        expected="the supervisor's announcement of its model calls",
+    )
     assert_matches_snapshot("fleet", outputs(jobs, FLEET_COMMANDS))
 
 

@@ -18,7 +18,7 @@ health_check_clock = time.monotonic if _VERSION >= (6, 0) else time.time
 def driver_info() -> dict[str, Any]:
     """Return the option for a connection that says which driver it belongs to.
 
-    All clients and connections share the object. Otherwise each of them reads the version of
+    All clients and connections share the object. Otherwise each client reads the version of
     redis-py from the file system. redis-py below 7.2 reads its version when it is imported,
     and needs no option.
     """

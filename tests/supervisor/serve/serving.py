@@ -20,7 +20,7 @@ def serving(app: FastAPI) -> Iterator[str]:
         listening.bind(("127.0.0.1", 0))
         listening.listen(2_048)
         port = listening.getsockname()[1]
-        server = Server(app)
+        server = Server(app, lambda: None)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         wait_until(lambda: server.started, expected="the HTTP server")
