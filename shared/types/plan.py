@@ -80,7 +80,7 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
     most = max(join.enough or 1, join.at_least)
     if most > len(waits_for):
         problems.append(
-            f"needs {most} results, and only {len(waits_for)} steps give one: lower the number"
+            f"needs {most} results of {len(waits_for)}: lower the number"
         )
     if join.enough and join.at_least > join.enough:
         problems.append(

@@ -251,8 +251,8 @@ def test_a_price_that_is_not_known_is_not_guessed() -> None:
 @pytest.mark.parametrize(
     ("join", "problem"),
     [
-        ({"enough": 4}, "needs 4 results, and only 3 steps give one: lower the number"),
-        ({"at_least": 4}, "needs 4 results, and only 3 steps give one: lower the number"),
+        ({"enough": 4}, "needs 4 results of 3: lower the number"),
+        ({"at_least": 4}, "needs 4 results of 3: lower the number"),
         (
             {"enough": 1, "at_least": 2},
             "has `enough` 1 below `at_least` 2: raise `enough`, or lower `at_least`",
