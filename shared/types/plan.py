@@ -79,9 +79,7 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
     problems: list[str] = []
     most = max(join.enough or 1, join.at_least)
     if most > len(waits_for):
-        problems.append(
-            f"needs {most} results of {len(waits_for)}: lower the number"
-        )
+        problems.append(f"needs {most} results of {len(waits_for)}: lower the number")
     if join.enough and join.at_least > join.enough:
         problems.append(
             f"has `enough` {join.enough} below `at_least` {join.at_least}: raise `enough`, or lower `at_least`"

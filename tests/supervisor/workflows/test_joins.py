@@ -69,7 +69,7 @@ def test_the_answer_may_need_only_some_of_the_last_steps(tmp_path: Path) -> None
     [
         (
             "{enough: 12}",
-            "step 'write': join: it needs 12 results, and only 11 steps give one",
+            "step 'write': join: it needs 12 results of 11",
         ),
         (
             "{enough: some}",
