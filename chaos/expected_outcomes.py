@@ -68,7 +68,7 @@ class JobRecord:
         """Return the handoffs that ended with one of the given stop reasons."""
         return {handoff for handoff, end in self.results.items() if end.stop_reason in whys}
 
-    def has_come_to_nothing(self, handoff: str) -> bool:
+    def has_no_usable_result(self, handoff: str) -> bool:
         """Return whether the handoff failed, or was ended by a budget or by too many claims."""
         end = self.results.get(handoff)
         return end is not None and (
@@ -79,15 +79,15 @@ class JobRecord:
         """Return whether the job may have this handoff: a handoff that replaces another needs
         its failure.
         """
-        return not handoff.instead_of or self.has_come_to_nothing(handoff.instead_of)
+        return not handoff.instead_of or self.has_no_usable_result(handoff.instead_of)
 
     @property
-    def is_not_looked_at_any_more(self) -> bool:
+    def is_given_up(self) -> bool:
         """True if evaluations of the job were killed so often in a row that supervisors gave it up."""
         return self.reason.startswith(FROZE)
 
 
-NO_STORY = JobRecord("")
+NO_RECORD = JobRecord("")
 
 
 def wrong_end(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> str:
@@ -100,7 +100,7 @@ def wrong_end(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> str:
     if job.shape in (Shape.CANCELLED, Shape.CALLED_OFF) and not job.parent:
         is_right = (job_record.status, job_record.reason) == ("cancelled", CANCELLED_BY_USER)
         return "" if is_right else "not cancelled"
-    if job_record.is_not_looked_at_any_more:
+    if job_record.is_given_up:
         is_right = job_record.status == "failed"
         return (
             "" if is_right else f"{job_record.status}, though no supervisor evaluates it any more"
@@ -119,7 +119,7 @@ def wrong_end(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> str:
 
 def _may_be_cancelled(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> bool:
     """Return whether the job is a child whose parent has ended, or has abandoned its step."""
-    above = job_records.get(job.parent, NO_STORY)
+    above = job_records.get(job.parent, NO_RECORD)
     return job_records[job.name].reason.endswith(NOT_WAITED_FOR) and (
         bool(above.ended_at) or _handoff_above(job) in above.given_up_at
     )
@@ -151,7 +151,7 @@ def _not_whole_below(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> s
     handoffs: set[str] = set()
     for handoff, child in _below(job).items():
         end = job_records[job.name].results.get(handoff)
-        child_status = job_records.get(child.name, NO_STORY).status
+        child_status = job_records.get(child.name, NO_RECORD).status
         if end and end.status in ("partial", "failed") and end.status == child_status:
             handoffs.add(handoff)
     return handoffs
@@ -179,7 +179,7 @@ def _wrong_handoff(job: PlannedJob, job_records: Mapping[str, JobRecord], cut: s
         if (
             end == OK
             and handoff in below
-            and job_records.get(below[handoff].name, NO_STORY).status != OK.status
+            and job_records.get(below[handoff].name, NO_RECORD).status != OK.status
         ):
             return f"{handoff}: ok, and its team is not"
         is_excused = handoff in excused and (
@@ -236,7 +236,7 @@ def _wrong_status(job: PlannedJob, job_record: JobRecord, cut: set[str]) -> str:
     if (
         job_record.status == "ok"
         and job.is_planned
-        and job_record.has_come_to_nothing(last_plan_of(job))
+        and job_record.has_no_usable_result(last_plan_of(job))
     ):
         return "ok, though it was planned by code"
     if job_record.status == "ok" and any(

@@ -10,7 +10,7 @@ from math import inf
 from typing import TypeVar
 
 from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, course_of
-from handoff_queue.chaos.expected_outcomes import NO_STORY, JobRecord
+from handoff_queue.chaos.expected_outcomes import NO_RECORD, JobRecord
 from handoff_queue.chaos.fleet import RETENTION_S, SUPERVISOR, WORKER, Fleet, Member, Size
 from handoff_queue.chaos.job_generator import EVERYTHING, workflow_of
 from handoff_queue.chaos.plan import FACT_CHECKER, CallKey, PlannedJob
@@ -185,7 +185,7 @@ class Ours:
         job_id = self.ids[name]
         events = self.client.store.journal.read(job_id)
         if not events:
-            return NO_STORY
+            return NO_RECORD
         finished: dict[str, tuple[float, ...]] = {}
         results: dict[str, Ended] = {}
         for at, event in _of(events, HandoffFinished):

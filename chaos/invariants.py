@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import inf
 
 from handoff_queue.chaos.expected_handoffs import course_of, keys_of
-from handoff_queue.chaos.expected_outcomes import NO_STORY, TOO_MANY_CLAIMS, JobRecord, wrong_end
+from handoff_queue.chaos.expected_outcomes import NO_RECORD, TOO_MANY_CLAIMS, JobRecord, wrong_end
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.chaos.spending import overruns_of
@@ -78,7 +78,7 @@ class RunRecords:
         planned_jobs: list[PlannedJob] = []
         for job in self.jobs:
             for member in job.family:
-                if member is job or self.job_records.get(member.name, NO_STORY).status:
+                if member is job or self.job_records.get(member.name, NO_RECORD).status:
                     planned_jobs.append(member)
         return planned_jobs
 
@@ -145,10 +145,7 @@ class RunRecords:
         too few strikes. Return '' if there is no such fault.
         """
         job_record = self.job_records[name]
-        if (
-            job_record.is_not_looked_at_any_more
-            and (struck := self._struck_looks(name)) < MAX_FAILED_EVALUATIONS
-        ):
+        if job_record.is_given_up and (struck := self._struck_looks(name)) < MAX_FAILED_EVALUATIONS:
             return f"looked at no more, though supervisors were struck only {struck} times"
         for handoff in sorted(job_record.broken_off(TOO_MANY_CLAIMS)):
             claims = self.held.get((name, handoff), ())
@@ -179,7 +176,7 @@ class RunRecords:
         """
         names: list[str] = []
         for name, job_record in self.job_records.items():
-            if job_record.broken_off(TOO_MANY_CLAIMS) or job_record.is_not_looked_at_any_more:
+            if job_record.broken_off(TOO_MANY_CLAIMS) or job_record.is_given_up:
                 names.append(name)
         return names
 

@@ -57,7 +57,7 @@ def run(options: Options, tell: Progress, kind: Kind[System] = OURS) -> RunRecor
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
         killer = Killer(bed.fleet, order_of(options.seed, options.pause_s), bed.system.frozen_at)
         draw = options.draw or kind.draw
-        _hunt(bed, killer, options, tell, draw)
+        _strike_at_random(bed, killer, options, tell, draw)
         killer.rest()
         tell(
             f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults; {len(bed.open)} jobs are still open"
@@ -102,7 +102,9 @@ def _strike_alone(bed: Stage[System], killer: Killer, options: Options, draw: Dr
     return not_struck
 
 
-def _hunt(bed: Stage[System], killer: Killer, options: Options, tell: Progress, draw: Draw) -> None:
+def _strike_at_random(
+    bed: Stage[System], killer: Killer, options: Options, tell: Progress, draw: Draw
+) -> None:
     """Submit jobs at the pace of the kills, so that the killer always has a running job."""
     waiting = jobs_of(options.seed, options.jobs, draw=draw)
     told_at = time.monotonic()

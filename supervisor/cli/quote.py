@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.quote import Quote
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import cost_usd, microusd
 from handoff_queue.supervisor.cli.display.quote_text import quote_line
 from handoff_queue.supervisor.cli.display.terminal import (
     count_text,
@@ -22,6 +22,7 @@ from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import AsJson, RequestText
 from handoff_queue.supervisor.client.quotes import (
     STANDS_S,
+    exceeds,
     most_usd_of,
     quote_json,
     wait_for_plan,
@@ -74,7 +75,7 @@ def _outcome(
     else:
         spent = f"its plan has cost {money(paid)}"
     most_usd = most_usd_of(quoted)
-    is_refused = max_usd is not None and most_usd is not None and most_usd > max_usd
+    is_refused = exceeds(quoted, microusd(max_usd))
     if is_refused:
         jobs.cancel(job_id)
     teams = (jobs.result(job_id).plan or {}).get("sub_teams")

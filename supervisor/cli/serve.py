@@ -74,10 +74,12 @@ def listen(host: str, port: int) -> tuple[socket.socket, bool]:
     if not host.strip():
         raise UserError("--host is empty: name an address, or leave the option out")
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise UserError(f"--host {host[:80]!r} is no address of this machine ({error})") from error
-    family, kind, protocol, _, address = found[0]
+        raise UserError(
+            f"--host {host[:80]!r} is not an address of this machine ({error})"
+        ) from error
+    family, kind, protocol, _, address = addresses[0]
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

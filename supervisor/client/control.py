@@ -41,10 +41,10 @@ def delete_job(store: Store, job_id: JobId) -> None:
 def check_ended(standing: JobStanding) -> None:
     """Raise UserError if the job has not ended, and so cannot be deleted."""
     if not standing.status.ended:
-        mend = "cancel it first"
+        remedy = "cancel it first"
         if standing.parent:
-            mend = f"it stops when {standing.parent} stops; try again then"
-        raise UserError(f"{standing.job_id} has not ended yet: {mend}")
+            remedy = f"it stops when {standing.parent} stops; try again then"
+        raise UserError(f"{standing.job_id} has not ended yet: {remedy}")
 
 
 _ALIKE = 0.9

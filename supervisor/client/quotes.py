@@ -61,6 +61,13 @@ def most_usd_of(quote: Quote) -> float | None:
     return quote.microusd.most / MICROUSD
 
 
+def exceeds(quote: Quote, max_microusd: int | None) -> bool:
+    """Return whether the job may cost more than its limit, as far as both are known."""
+    if quote.microusd is None or max_microusd is None:
+        return False
+    return quote.microusd.most > max_microusd
+
+
 def quote_json(state: JobState, teams: str | None, *, is_refused: bool) -> dict[str, Any]:
     """Return the quote of a job in JSON form, as `handoff quote --json` prints it.
 

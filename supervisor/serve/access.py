@@ -35,7 +35,7 @@ LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class AppState:
     """The parts that all requests of an application share."""
 
     jobs: AsyncClient
@@ -61,13 +61,13 @@ class Caller:
     address: str | None
 
 
-def served_by(request: Request) -> Served:
+def app_state_of(request: Request) -> AppState:
     """Return the shared parts of the application that serves a request."""
-    served: Served = request.app.state.served
-    return served
+    state: AppState = request.app.state.handoff_queue
+    return state
 
 
-TheServed = Annotated[Served, Depends(served_by)]
+SharedState = Annotated[AppState, Depends(app_state_of)]
 _BEARER = HTTPBearer(
     auto_error=False, description="A token of the server, which `handoff token` makes."
 )
@@ -75,7 +75,7 @@ _BEARER = HTTPBearer(
 
 async def caller_of(
     request: Request,
-    served: TheServed,
+    state: SharedState,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
 ) -> Caller:
     """Return the caller of a request, and count the request.
@@ -86,25 +86,25 @@ async def caller_of(
     """
     secret = credentials.credentials if credentials else None
     address = request.client.host if request.client else None
-    caller = await run_in_threadpool(_caller, served, secret, address)
+    caller = await run_in_threadpool(_caller, state, secret, address)
     if caller.token_id is None:
         check_local(request)
     return caller
 
 
-def _caller(served: Served, secret: str | None, address: str | None) -> Caller:
-    tokens = served.store.api_tokens
+def _caller(state: AppState, secret: str | None, address: str | None) -> Caller:
+    tokens = state.store.api_tokens
     if secret is not None:
         token = tokens.find(secret)
         if token is None:
             raise _unauthorized("the token is unknown, revoked or expired", "invalid_token")
         caller = Caller(token.name, token.role, token.tenant, token.id, address)
-    elif served.is_loopback and not tokens.exist():
+    elif state.is_loopback and not tokens.exist():
         caller = Caller(LOCAL, ApiRole.ADMIN, None, None, address)
     else:
         raise _unauthorized("this server needs a token: send `Authorization: Bearer TOKEN`")
-    most = served.settings.serve_requests_per_minute
-    count_request(served.store, caller.token_id or LOCAL, most)
+    most = state.settings.serve_requests_per_minute
+    count_request(state.store, caller.token_id or LOCAL, most)
     return caller
 
 
@@ -180,7 +180,9 @@ def needs(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitabl
     `all_tenants`: refuse a token that belongs to one tenant.
     """
 
-    async def access_of(caller: Annotated[Caller, Depends(caller_of)], served: TheServed) -> Access:
+    async def access_of(
+        caller: Annotated[Caller, Depends(caller_of)], state: SharedState
+    ) -> Access:
         if not caller.role.includes(role):
             raise Problem(
                 403, f"the token has the role {caller.role}, and this needs the role {role}"
@@ -191,7 +193,7 @@ def needs(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitabl
                 "the token belongs to one tenant, and this concerns all tenants: use a token without a tenant",
             )
         actor = Actor(name=caller.name, via="api", address=caller.address, token=caller.token_id)
-        return Access(served.jobs.acting_as(actor), served.settings, caller)
+        return Access(state.jobs.acting_as(actor), state.settings, caller)
 
     return access_of
 
@@ -209,19 +211,19 @@ def check_visible(caller: Caller, store: Store, job_id: str) -> JobId:
     Raises:
         UnknownJob: there is no such job, or it belongs to another tenant. Both have one message.
     """
-    known = check_job_id(JobId(job_id))
-    owner = store.jobs.owner(known)
+    checked = check_job_id(JobId(job_id))
+    owner = store.jobs.owner(checked)
     if owner is None or caller.tenant not in (None, owner):
         raise UnknownJob.named(job_id)
-    return known
+    return checked
 
 
 async def _visible_job(
     caller: Annotated[Caller, Depends(caller_of)],
-    served: TheServed,
+    state: SharedState,
     job_id: Annotated[str, Path(examples=["j-0123456789ab"], description="The id of the job.")],
 ) -> JobId:
-    return await run_in_threadpool(check_visible, caller, served.store, job_id)
+    return await run_in_threadpool(check_visible, caller, state.store, job_id)
 
 
 VisibleJob = Annotated[JobId, Depends(_visible_job)]

@@ -26,14 +26,14 @@ from handoff_queue.supervisor.serve.event_routes import (
     sse,
 )
 
-LOOK_S = 0.5
+POLL_S = 0.5
 """Seconds between two reads of the draft."""
 
 router = APIRouter(prefix="/v1/jobs", tags=["events"])
 
 
-class _Writing:
-    """The handoffs of a job that its draft needs."""
+class _DraftSources:
+    """The handoffs of a job from which its draft is made."""
 
     def __init__(self) -> None:
         self.is_form = False
@@ -42,8 +42,8 @@ class _Writing:
         """The handoff that writes the answer now."""
         self.finished: dict[HandoffId, HandoffFinished] = {}
 
-    def learn(self, recorded: Recorded) -> None:
-        """Take one event."""
+    def add(self, recorded: Recorded) -> None:
+        """Update the handoffs with an event of the job."""
         match recorded.event:
             case JobSubmitted() as submitted:
                 self.is_form = submitted.answer_schema is not None
@@ -78,21 +78,21 @@ async def answer(access: Reads, job_id: VisibleJob) -> Response:
 
 
 async def _answer(access: Access, job_id: JobId) -> AsyncIterator[str]:
-    writing, draft = _Writing(), AnswerDraft(access.store)
-    spoke_at = time.monotonic()
-    async for batch in access.jobs.event_batches(job_id, 0, LOOK_S):
+    sources, draft = _DraftSources(), AnswerDraft(access.store)
+    sent_at = time.monotonic()
+    async for batch in access.jobs.event_batches(job_id, 0, POLL_S):
         for recorded in batch:
-            writing.learn(recorded)
+            sources.add(recorded)
         text = ""
-        if writing.writer is not None and not writing.is_form:
-            finished = tuple(writing.finished.values())
-            text = await run_in_threadpool(draft.more, job_id, writing.writer, finished)
+        if sources.writer is not None and not sources.is_form:
+            finished = tuple(sources.finished.values())
+            text = await run_in_threadpool(draft.more, job_id, sources.writer, finished)
         if text:
             yield sse("part", {"text": text})
-        elif time.monotonic() - spoke_at > HEARTBEAT_S:
+        elif time.monotonic() - sent_at > HEARTBEAT_S:
             yield ": heartbeat\n\n"
         else:
             continue
-        spoke_at = time.monotonic()
+        sent_at = time.monotonic()
     result = await access.jobs.result(job_id)
     yield sse("answer", result.model_dump(mode="json", include={"status", "answer", "citations"}))

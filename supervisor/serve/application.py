@@ -19,7 +19,7 @@ from handoff_queue.supervisor.serve import (
     quote_routes,
     reference_page,
 )
-from handoff_queue.supervisor.serve.access import Served
+from handoff_queue.supervisor.serve.access import AppState
 from handoff_queue.supervisor.serve.limits import BodyLimit
 from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, openapi_document
 from handoff_queue.supervisor.serve.problems import answer_with_problems
@@ -60,7 +60,7 @@ def make_application(jobs: AsyncClient, settings: Settings, *, is_loopback: bool
         responses=PROBLEMS,
         redirect_slashes=False,
     )
-    app.state.served = Served(jobs, settings, is_loopback)
+    app.state.handoff_queue = AppState(jobs, settings, is_loopback)
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(BodyLimit, most_bytes=settings.serve_max_body_bytes)

@@ -71,19 +71,17 @@ async def specialists(access: Reads) -> list[dict[str, Any]]:
     """
     live = await run_in_threadpool(access.store.presence.served)
     listed: list[dict[str, Any]] = []
-    for one in live.values():
-        if access.tenant is None:
-            listed.append(specialist_as_json(one.spec, one))
-        else:
-            listed.append(specialist_as_json(one.spec, None))
+    for specialist in live.values():
+        shown = specialist if access.tenant is None else None
+        listed.append(specialist_as_json(specialist.spec, shown))
     return listed
 
 
 @router.get("/stats", summary="Read the load of the fleet")
 async def stats(access: ReadsFleet) -> dict[str, Any]:
     """Return slots, queues, rate limits and spending, as `handoff stats --json` prints them."""
-    found = await run_in_threadpool(lambda: stats_now(access.store, access.store.fleet_load.now()))
-    return found.as_json()
+    fleet = await run_in_threadpool(lambda: stats_now(access.store, access.store.fleet_load.now()))
+    return fleet.as_json()
 
 
 @router.get("/budgets", response_model=Budgets, summary="Read the daily budgets")

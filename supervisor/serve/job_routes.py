@@ -94,7 +94,7 @@ async def read_request(
     """Return the checked request of a body, and a line for each document that was left out.
 
     Raises:
-        Problem, UserError: the body cannot be used, or `after` is no job of the caller.
+        Problem, UserError: the body cannot be used, or the caller has no job `after`.
     """
     body, documents = await job_body_of(http, access.settings)
     return await run_in_threadpool(_checked, access, body, documents, header_key)
@@ -149,7 +149,9 @@ async def list_jobs(
     status: Annotated[
         list[JobStatus] | None, Query(description="Only jobs with this status. Repeatable.")
     ] = None,
-    tenant: Annotated[str | None, Query(min_length=1, description="Only jobs of it.")] = None,
+    tenant: Annotated[
+        str | None, Query(min_length=1, description="Only jobs of this tenant.")
+    ] = None,
     submitted_before: Annotated[
         float | None,
         Query(ge=0, le=1e11, allow_inf_nan=False, description="Unix time in seconds."),
@@ -233,8 +235,8 @@ async def result(
     ] = 0.0,
 ) -> Response:
     """Return the answer, its sources and all results so far, as `handoff result --json` does."""
-    found = await access.jobs.result(job_id, wait_s)
-    return json_response(found.to_json())
+    job_result = await access.jobs.result(job_id, wait_s)
+    return json_response(job_result.to_json())
 
 
 @router.get(

@@ -12,7 +12,7 @@ from handoff_queue.supervisor.serve.problems import Problem, response_of
 class BodyLimit:
     """ASGI middleware that refuses a body of more than `most_bytes`.
 
-    It counts the bytes while they arrive, so that a body without a length is refused, too.
+    It counts the bytes while they arrive, so that it also refuses a long body without a length.
     """
 
     def __init__(self, app: ASGIApp, most_bytes: int) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from kombu.exceptions import OperationalError
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
@@ -186,12 +185,6 @@ def answer_with_problems(app: FastAPI) -> None:
         detail = _HTTP_DETAILS.get(error.status_code, str(error.detail))
         return response_of(Problem(error.status_code, detail, headers=error.headers))
 
-    async def on_lost_redis(_: Request, __: Exception) -> JSONResponse:
-        lost = StoreUnavailable(
-            "Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?"
-        )
-        return response_of(problem_of(lost))
-
     async def on_defect(_: Request, error: Exception) -> JSONResponse:
         log.error("a request failed", error=type(error).__name__)
         return response_of(
@@ -202,7 +195,6 @@ def answer_with_problems(app: FastAPI) -> None:
     app.add_exception_handler(HandoffError, on_known_error)
     app.add_exception_handler(RequestValidationError, on_parameters)
     app.add_exception_handler(HTTPException, on_http_error)
-    app.add_exception_handler(OperationalError, on_lost_redis)
     app.add_exception_handler(Exception, on_defect)
 
 

@@ -11,12 +11,11 @@ from fastapi.responses import JSONResponse
 
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.quote import Quote
-from handoff_queue.shared.types.usage import microusd
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.quotes import (
     as_quoted,
+    exceeds,
     is_decided,
-    most_usd_of,
     quote_json,
     why_unplanned,
 )
@@ -66,9 +65,7 @@ async def quote(
         raise Problem(
             409, f"{job_id} {state.status.value}: {why_unplanned(state)}", headers=headers
         )
-    most_usd = most_usd_of(state.quote or Quote())
-    limit = request.limits.max_microusd
-    is_refused = limit is not None and most_usd is not None and (microusd(most_usd) or 0) > limit
+    is_refused = exceeds(state.quote or Quote(), request.limits.max_microusd)
     if is_refused:
         await access.jobs.cancel(job_id)
     teams: Any = ((await access.jobs.result(job_id)).plan or {}).get("sub_teams")

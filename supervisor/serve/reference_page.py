@@ -29,7 +29,7 @@ CSP = (
 )
 
 router = APIRouter(include_in_schema=False)
-"""Both routes are no coroutines: the first document takes longer than an event loop may wait."""
+"""Both routes run in a thread, because the first document would block the event loop."""
 
 
 @router.get("/v1/openapi.json")

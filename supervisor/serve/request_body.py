@@ -170,7 +170,7 @@ async def body_of(http: HttpRequest, kind: type[Body]) -> Body:
     """Return the JSON body of a request. An empty body has the defaults of all fields.
 
     Raises:
-        Problem: the body is no JSON, or a field is not valid.
+        Problem: the body is not JSON, or a field is not valid.
     """
     content = await http.body()
     if not content:
@@ -221,7 +221,7 @@ async def _job_of_form(http: HttpRequest, settings: Settings) -> tuple[JobBody, 
             if name == REQUEST_FIELD:
                 continue
             if not isinstance(part, UploadFile) or not part.filename:
-                raise Problem(422, f"the part {name!r:.80} is no document: give it a file name")
+                raise Problem(422, f"the part {name!r:.80} is not a document: give it a file name")
             if part.filename in documents:
                 raise Problem(422, f"two documents are called {part.filename!r:.80}: rename one")
             documents[part.filename] = await _bytes_of(part)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from handoff_queue.supervisor.serve.access import Served
+from handoff_queue.supervisor.serve.access import AppState
 
 STOP_S = 10
 """Longest time in seconds that open requests get at the end."""
@@ -34,7 +34,7 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=STOP_S,
             )
         )
-        self._served: Served = application.state.served
+        self._state: AppState = application.state.handoff_queue
         self._on_ready = on_ready
 
     @contextmanager
@@ -57,7 +57,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, so that their connections close, and stop."""
-        await self._served.jobs.stop_following()
+        await self._state.jobs.stop_following()
         await super().shutdown(sockets)
 
 

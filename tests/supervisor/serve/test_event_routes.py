@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.serve.access import Served
+from handoff_queue.supervisor.serve.access import AppState
 from tests.doubles.jobs import a_job
 from tests.supervisor.serve.serving import serving
 from tests.supervisor.serve.test_job_routes import end
@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 
 
 def followers(app: FastAPI) -> int:
-    served: Served = app.state.served
+    served: AppState = app.state.handoff_queue
     return sum(map(len, list(served.jobs._hub._followers.values())))
 
 
