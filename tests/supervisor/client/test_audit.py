@@ -166,7 +166,7 @@ def test_tokens_that_are_created_and_revoked_are_in_the_stream_without_their_sec
         ("create_token", made.id, "billing, submit, tenant acme", ANN),
         ("revoke_token", made.id, "", ANN),
     ]
-    assert secret.rpartition("_")[2] not in str(jobs.audit())
+    assert secret.split("_", 2)[2] not in str(jobs.audit())
 
 
 @pytest.mark.parametrize("token_id", ["", "x", "\ud800", "0123456789ab\n", "0123456789ab"])
