@@ -82,6 +82,12 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
             self.event_dispatcher.flush(errors=False)
         super().on_close()
 
+    def stop(self) -> None:
+        """Stop taking messages, before the worker waits for its running tasks."""
+        super().stop()
+        if self.task_consumer:
+            self.task_consumer.channel.end_pop()
+
     def shutdown(self) -> None:
         self._flush_now()
         super().shutdown()

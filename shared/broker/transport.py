@@ -122,16 +122,16 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
         if requeue:
             message = self._delivered.get(delivery_tag)
         if message is not None:
-            self._put_back([message], leftmost=True)
+            self.put_back([message], leftmost=True)
         self.ack(delivery_tag)
 
     def restore_unacked(self, client: Any = None) -> None:
         """Put back the unacknowledged messages at the end of a channel."""
         self._flush()
-        self._put_back(list(self._delivered.values()), leftmost=False, client=client)
+        self.put_back(list(self._delivered.values()), leftmost=False, client=client)
         self._delivered.clear()
 
-    def _put_back(self, messages: list[Any], *, leftmost: bool, client: Any = None) -> None:
+    def put_back(self, messages: list[Any], *, leftmost: bool, client: Any = None) -> None:
         """Put messages back in front of all waiting messages, or behind them with `leftmost`,
         which is kombu's name for it.
         """
@@ -252,6 +252,26 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         finally:
             self._in_poll = None
             self._flush_brpop_reauth()
+
+    def end_pop(self) -> None:
+        """Read the answer to the last request, and put its messages back in front of their
+        queue. A worker that stops calls this. Redis gives messages to a blocking pop until the
+        pop ends, after `brpop_timeout` (1 s), and the worker would keep them until it ends.
+        """
+        if not self._in_poll:
+            return
+        try:
+            received = self._receive_messages(self.client.connection)
+        except self.connection_errors as error:
+            log.warning("cannot end the pop of a worker that stops", why=str(error))
+            return
+        finally:
+            self._in_poll = None
+        if received is not None:
+            _, messages = received
+            self.qos.put_back(
+                [self.Message(message, channel=self) for message in messages], leftmost=False
+            )
 
     def _receive_messages(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
         """Read the answer to the last request. Return a queue and its messages, or None if
