@@ -18,9 +18,8 @@ from handoff_queue.chaos.fleet import REDIS, SUPERVISOR, WORKER, arm, points_in
 from handoff_queue.chaos.handoff_system import Ours
 from handoff_queue.chaos.job_generator import Draw, jobs_of
 from handoff_queue.chaos.plan import TROUBLE_SHARE, PlannedJob
-from handoff_queue.chaos.process_pauses import Stops
 from handoff_queue.chaos.queue_messages import delete_queue
-from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.strikes import EVERYBODY, Fault, Stops, Strike
 from handoff_queue.chaos.system import System
 from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Progress, Stage
 from handoff_queue.shared.observability.failpoints import BEFORE

@@ -16,11 +16,45 @@ from handoff_queue.chaos.expected_handoffs import course_of, keys_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, TOO_MANY_CLAIMS, JobRecord, wrong_end
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob
-from handoff_queue.chaos.spending import overruns_of
 from handoff_queue.chaos.strikes import Fault, Strike
 from handoff_queue.chaos.unwanted_calls import CallsInFlight, SeenClaim, UnneededPeriods, strikes_at
 from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.types.job_options import Mode
+
+
+def overruns_of(
+    jobs: Sequence[PlannedJob], calls: Sequence[Call], job_records: Mapping[str, JobRecord]
+) -> list[str]:
+    """Return one line for each limit that a job and its children have exceeded: calls, paid
+    tokens or paid micro-dollars.
+    """
+    made, tokens, microusd = Counter[str](), Counter[str](), Counter[str]()
+    for call in calls:
+        made[call.key.job] += 1
+        tokens[call.key.job] += call.tokens
+        microusd[call.key.job] += call.microusd
+    kinds = (
+        (made, "max_turns", "calls"),
+        (tokens, "max_tokens", "tokens"),
+        (microusd, "max_microusd", "micro-dollars"),
+    )
+    overruns: list[str] = []
+    for job in jobs:
+        for spent, limit, what in kinds:
+            most = _limit(job, job_records[job.name], limit)
+            used = sum(spent[member.name] for member in job.family)
+            if most is not None and used > most:
+                overruns.append(f"{job.name}: {used} of {most} {what}")
+    return overruns
+
+
+def _limit(job: PlannedJob, job_record: JobRecord, name: str) -> int | None:
+    """Return a limit of the job. The limit of a child is its slice of its parent's budget."""
+    limit: int | None = getattr(job, name)
+    if job.parent and job_record.limits:
+        limit = getattr(job_record.limits, name)
+    return limit
+
 
 ENDS_LOOKS = (Fault.KILL_SUPERVISOR, Fault.KILL_REDIS, Fault.FREEZE)
 """Faults that can end an evaluation of a job."""

@@ -17,9 +17,8 @@ from typing import Any
 from handoff_queue.chaos.fleet import REDIS, SUPERVISOR, WORKER, Fleet, arm
 from handoff_queue.chaos.leaks import UNACKED
 from handoff_queue.chaos.plan import SPECIALISTS
-from handoff_queue.chaos.process_pauses import Stops
 from handoff_queue.chaos.queue_messages import without_fair_order
-from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.strikes import EVERYBODY, Fault, Stops, Strike
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE

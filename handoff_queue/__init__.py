@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.agent.tool import CallContext, ToolFailed
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.store.jobs import JobFilter, JobStanding
-    from handoff_queue.shared.types.actor import Actor
-    from handoff_queue.shared.types.api_token import ApiRole, ApiToken
-    from handoff_queue.shared.types.audit_entry import AuditAction, AuditEntry
+    from handoff_queue.shared.types.access import Actor, ApiRole, ApiToken, AuditAction, AuditEntry
     from handoff_queue.shared.types.errors import (
         BudgetSpent,
         Conflict,
@@ -33,8 +31,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded
-    from handoff_queue.shared.types.facts import FactTable
-    from handoff_queue.shared.types.gates import Gates
+    from handoff_queue.shared.types.gates import FactTable, Gates
     from handoff_queue.shared.types.ids import HandoffId, JobId
     from handoff_queue.shared.types.job_options import (
         ApprovalOf,
@@ -59,13 +56,13 @@ if TYPE_CHECKING:
     from handoff_queue.workers.tools.tool_decorator import tool
 else:
     _MODULE_OF = {
-        "Actor": "shared.types.actor",
-        "ApiRole": "shared.types.api_token",
-        "ApiToken": "shared.types.api_token",
+        "Actor": "shared.types.access",
+        "ApiRole": "shared.types.access",
+        "ApiToken": "shared.types.access",
         "ApprovalOf": "shared.types.job_options",
         "Approvals": "shared.types.job_options",
-        "AuditAction": "shared.types.audit_entry",
-        "AuditEntry": "shared.types.audit_entry",
+        "AuditAction": "shared.types.access",
+        "AuditEntry": "shared.types.access",
         "AsyncClient": "supervisor.client.async_client",
         "BudgetSpent": "shared.types.errors",
         "CallContext": "shared.agent.tool",
@@ -74,7 +71,7 @@ else:
         "Conflict": "shared.types.errors",
         "DeadLetter": "shared.store.dead_letters",
         "Export": "supervisor.client.export",
-        "FactTable": "shared.types.facts",
+        "FactTable": "shared.types.gates",
         "Gates": "shared.types.gates",
         "HandoffError": "shared.types.errors",
         "HandoffId": "shared.types.ids",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from celery import Celery, signals
 
 from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS, exits_on_error, make_app
-from handoff_queue.shared.broker.consumption_control import ConsumptionControl
+from handoff_queue.shared.broker.consumer import ConsumptionControl
 from handoff_queue.shared.broker.readiness import touch_while_alive
 from handoff_queue.shared.broker.task_outcome import (
     ParsedRequest,
@@ -21,8 +21,7 @@ from handoff_queue.shared.broker.worker_signals import WorkerSignals
 from handoff_queue.shared.observability.logs import logged_as
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.runtime.models import MakeModel, provider_models
-from handoff_queue.shared.runtime.node import Announcer
-from handoff_queue.shared.runtime.process import Process, redis_url_of, start_process
+from handoff_queue.shared.runtime.process import Announcer, Process, redis_url_of, start_process
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.daily_budget import caps_from
 from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
@@ -39,7 +38,7 @@ from handoff_queue.supervisor.engine.job_loop import JobLoop
 from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.sweeper import SWEEPS_PER_LEASE, Sweeper
-from handoff_queue.supervisor.roles.instructions import read_role_once
+from handoff_queue.supervisor.roles.briefs import read_role_once
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.specialist import SpecialistSpec

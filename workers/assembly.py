@@ -15,19 +15,17 @@ from celery import Celery, signals
 
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd
 from handoff_queue.shared.broker.celery_app import exits_on_error, make_app
-from handoff_queue.shared.broker.consumption_control import ConsumptionControl
-from handoff_queue.shared.broker.publisher import publish
+from handoff_queue.shared.broker.consumer import ConsumptionControl
+from handoff_queue.shared.broker.publisher import publish, wake_up
 from handoff_queue.shared.broker.readiness import touch_while_alive
 from handoff_queue.shared.broker.slots import SLOTS
 from handoff_queue.shared.broker.task_outcome import keep_unreadable, register, run_task
-from handoff_queue.shared.broker.wake_ups import wake_up
 from handoff_queue.shared.broker.worker_signals import WorkerSignals
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.telemetry_start import start_telemetry
 from handoff_queue.shared.runtime.models import MakeModel, provider_models
-from handoff_queue.shared.runtime.node import Announcer
-from handoff_queue.shared.runtime.process import Process, redis_url_of, start_process
+from handoff_queue.shared.runtime.process import Announcer, Process, redis_url_of, start_process
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store.pauses import HEEDED_WITHIN_S

@@ -122,7 +122,7 @@ class HostTasks:
 
 @dataclass(frozen=True, slots=True)
 class HostTaskRunner:
-    """Runs one handoff as a task of the host's app. A `shared.runtime.agent_setup.Runner`."""
+    """Runs one handoff as a task of the host's app. A `shared.runtime.attempt.Runner`."""
 
     host: HostTasks
     handoff: AgentHandoff

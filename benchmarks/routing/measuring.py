@@ -28,8 +28,7 @@ from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.model import Model
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
-from handoff_queue.supervisor.roles.briefs import Candidate, route_brief
-from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.supervisor.roles.briefs import Candidate, read_role, route_brief
 from handoff_queue.supervisor.roles.router import Route, RouteFormat, specialists_of_route_schema
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.doubles.handoffs import JOB, a_tool_context

@@ -14,8 +14,8 @@ import typer
 
 from docs.generator.markdown import code, joined, table
 from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
-from handoff_queue.supervisor.cli.job_options import JobOptions
 from handoff_queue.supervisor.cli.main import app
+from handoff_queue.supervisor.cli.request_options import JobOptions
 
 JOB_OPTIONS = {field.name for field in fields(JobOptions)}
 SHARED = "Options of a job"

@@ -10,14 +10,14 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
 from docs.generator.markdown import attribute_docstrings, code, joined, table
-from handoff_queue.shared.settings.setting_types import (
+from handoff_queue.shared.settings.settings import (
     MOST_FOLDERS,
     MOST_NAME_CHARS,
     MOST_PATTERNS,
     Folders,
     Patterns,
+    Settings,
 )
-from handoff_queue.shared.settings.settings import Settings
 
 INTRODUCTION = """\
 # Settings

@@ -38,9 +38,9 @@ from handoff_queue.shared.agent.tool_calls import (
     NOTHING_DONE,
     TOO_MANY_CALLS,
     UNKNOWN_TOOL,
+    ToolThreads,
     observe_result,
 )
-from handoff_queue.shared.agent.tool_threads import ToolThreads
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,

@@ -1,12 +1,26 @@
-"""Tool calls: the definition of a tool for the model, and the result of each call."""
+"""Tool calls: the definition of a tool for the model, the result of each call, and the threads in
+which the calls run.
+
+The number of threads is limited, and the thread of a call that
+takes too long is abandoned.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from base64 import b64encode
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from math import inf
+from queue import Empty, SimpleQueue
 
 from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.types.characters import in_whole_characters
 from handoff_queue.shared.types.checkpoints import ObservedImage, ToolObserved
 from handoff_queue.shared.types.errors import HandoffError
@@ -113,3 +127,165 @@ def shorten_result(text: str) -> str:
 
 def _line(text: str) -> str:
     return " ".join(text.split())[:MOST_ERROR_CHARS]
+
+
+MOST_AT_ONCE = 8
+"""Tool calls of one handoff that run at the same time."""
+MOST_LEFT_BEHIND = 16
+"""Abandoned calls of one tool that still run in this process. At this number the tool is not
+called again.
+"""
+TICK_S = 0.25
+"""Seconds between two checks of the claim and the timeouts while tools run."""
+_log = log_of(__name__)
+
+
+@dataclass(slots=True)
+class _Running:
+    call: Block
+    tool_name: str
+    thread: threading.Thread
+    ends_at: float
+    """Time limit of the call, by `time.monotonic`."""
+    timeout_s: float
+
+
+class _LeftBehind:
+    """Threads of this process whose calls were abandoned. Python cannot end a thread from outside."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: dict[str, list[threading.Thread]] = {}
+
+    def add(self, tool_name: str, thread: threading.Thread) -> None:
+        with self._lock:
+            self._threads.setdefault(tool_name, []).append(thread)
+
+    def count(self, tool_name: str) -> int:
+        """Return the number of abandoned calls of this tool that still run."""
+        with self._lock:
+            threads = self._threads.pop(tool_name, [])
+            alive = [thread for thread in threads if thread.is_alive()]
+            if alive:
+                self._threads[tool_name] = alive
+            return len(alive)
+
+
+_LEFT_BEHIND = _LeftBehind()
+
+
+class ToolThreads:
+    """Runs the tool calls of one reply."""
+
+    def __init__(self, tools: dict[str, Tool], context: ToolContext) -> None:
+        self._tools = tools
+        self._context = context
+        self._done: SimpleQueue[tuple[str, ToolObserved | BaseException]] = SimpleQueue()
+        self._running: dict[str, _Running] = {}
+
+    def results_of(
+        self,
+        calls: Sequence[Block],
+        on_tick: Callable[[], None],
+        on_start: Callable[[Block], None] = lambda _call: None,
+    ) -> Iterator[ToolObserved]:
+        """Yield the results of the calls, each as soon as it is complete.
+
+        A call that takes longer than its tool's timeout fails, and its thread is abandoned.
+
+        Args:
+            on_tick: called every `TICK_S` while no result arrives. If it raises, the error passes
+                through and the running threads are abandoned.
+            on_start: called before each call starts. Its errors pass through, too.
+        """
+        waiting = deque(calls)
+        try:
+            while waiting or self._running:
+                while waiting and len(self._running) < MOST_AT_ONCE:
+                    call = waiting.popleft()
+                    if (refusal := self._refusal(call)) is not None:
+                        yield refusal
+                        continue
+                    on_start(call)
+                    self._start(call)
+                try:
+                    call_id, result = self._done.get(timeout=self._wait_s())
+                except Empty:
+                    on_tick()
+                else:
+                    if self._running.pop(call_id, None) is None:
+                        continue  # the call was left behind
+                    if isinstance(result, BaseException):
+                        raise result
+                    yield result
+                yield from self._too_slow()
+        finally:
+            for running in self._running.values():
+                _LEFT_BEHIND.add(running.tool_name, running.thread)
+
+    def _refusal(self, call: Block) -> ToolObserved | None:
+        """Return an error as the call's result if too many calls of its tool are abandoned.
+        Else None.
+        """
+        name = str(call.get("name"))
+        left_behind = 0
+        if name in self._tools:
+            left_behind = _LEFT_BEHIND.count(name)
+        if left_behind < MOST_LEFT_BEHIND:
+            return None
+        text = f"{name} was not run: {left_behind} earlier calls of this tool have not returned yet"
+        return observe_result(call, text, is_error=True)
+
+    def _start(self, call: Block) -> None:
+        name = str(call.get("name"))
+        tool = self._tools.get(name)
+        label, timeout_s = UNKNOWN_TOOL, inf
+        if tool is not None:
+            label = name
+            if tool.timeout_s is not None:
+                timeout_s = tool.timeout_s
+        thread = threading.Thread(
+            target=copy_context().run,
+            args=(self._work, call, label),
+            name=f"tool-{label}",
+            daemon=True,
+        )
+        self._running[call["id"]] = _Running(
+            call, name, thread, time.monotonic() + timeout_s, timeout_s
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            text = f"{label} was not run: the worker cannot start another thread"
+            self._done.put((call["id"], observe_result(call, text, is_error=True)))
+
+    def _work(self, call: Block, label: str) -> None:
+        try:
+            with telemetry().tool(call, label) as span:
+                result = result_of(call, self._tools, self._context)
+                span.observed(result)
+            self._done.put((call["id"], result))
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
+            self._done.put((call["id"], error))
+
+    def _wait_s(self) -> float:
+        """Return the seconds until the next tick or the next timeout."""
+        next_timeout = min((running.ends_at for running in self._running.values()), default=0.0)
+        return min(TICK_S, max(0.0, next_timeout - time.monotonic()))
+
+    def _too_slow(self) -> list[ToolObserved]:
+        """Abandon the calls that have taken too long. Return an error as the result of each."""
+        now = time.monotonic()
+        results: list[ToolObserved] = []
+        for running in list(self._running.values()):
+            if running.ends_at > now:
+                continue
+            del self._running[running.call["id"]]
+            _LEFT_BEHIND.add(running.tool_name, running.thread)
+            _log.warning("tool timed out", tool=running.tool_name, timeout_s=running.timeout_s)
+            text = (
+                f"{running.tool_name} did not return within {running.timeout_s:g} s; it may still "
+                "be running"
+            )
+            results.append(observe_result(running.call, text, is_error=True))
+        return results

@@ -7,7 +7,7 @@ time, and 397 µs with `send_task`. Three messages take 193 µs, and 911 µs wit
 (`python -m benchmarks.plain_forms --parts`).
 
 The publisher sends Celery's signals before and after each message, in pairs, so that tracing
-works.
+works. Supervisors, workers and chords send the message that wakes a job.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from celery import Celery, signals
+from celery.utils import uuid
 from celery.utils.nodenames import anon_nodename
 
 from handoff_queue.shared.broker.transport import PersistentChannel
 from handoff_queue.shared.store.fair_queue import FIRST, FOR
 from handoff_queue.shared.text.gil_yielding import gently
-from handoff_queue.shared.types.ids import new_word
+from handoff_queue.shared.types.ids import HandoffId, JobId, new_word
+from handoff_queue.shared.types.names import ADVANCE, SUPERVISOR_QUEUE
 
 PUT_AT_ONCE = 50
 """Messages of one round trip. Redis handles no other command during that time."""
@@ -248,3 +250,24 @@ def _headers(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
         "stamps": {},
         FOR: message.is_for,
     } | ({FIRST: True} if message.is_first else {})
+
+
+def wake_up(
+    job_id: JobId,
+    suspects: Sequence[HandoffId] = (),
+    *,
+    queue: str = SUPERVISOR_QUEUE,
+    task_id: str | None = None,
+) -> TaskMessage:
+    """Return a message that calls `supervisor.advance` for a job.
+
+    Args:
+        suspects: handoffs that may need a repair.
+        task_id: id of the message; a new id if it is left out.
+    """
+    shown = f"({job_id})"
+    if suspects:
+        shown = f"({job_id}, {' '.join(suspects)})"
+    return TaskMessage(
+        ADVANCE, task_id or uuid(), queue, (job_id, list(suspects)), shown, is_for=job_id
+    )

@@ -80,7 +80,7 @@ during that time.
 """
 ONE_BY_ONE = frozenset({ROLES_QUEUE})
 """Queues that are read one message at a time, because the worker checks after each message
-whether it may take another (`shared/broker/consumption_control.py`).
+whether it may take another (`shared/broker/consumer.py`).
 """
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.documents.decoding import DocumentRefused, decode, tidy_text
 from handoff_queue.shared.documents.html import find_declared_charset, html_text
-from handoff_queue.shared.documents.media_types import PDF, is_html, is_text
+from handoff_queue.shared.documents.media_types import (
+    PDF,
+    DocumentRefused,
+    decode,
+    is_html,
+    is_text,
+    tidy_text,
+)
 from handoff_queue.shared.documents.reader_process import text_elsewhere
 
 _LIGHT_HTML_BYTES = 100_000

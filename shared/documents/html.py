@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from handoff_queue.shared.documents.decoding import DocumentRefused
+from handoff_queue.shared.documents.media_types import DocumentRefused
 from handoff_queue.shared.settings.optional_packages import missing
 
 if TYPE_CHECKING:

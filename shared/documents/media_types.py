@@ -1,9 +1,120 @@
-"""Media types of documents by file name, and advice about files that are not text."""
+"""Media types of documents by file name, and the text of a document's bytes. An error refuses a
+document with a reason, and has advice about files that are not text.
+"""
 
 from __future__ import annotations
 
+import codecs
 import mimetypes
+import re
 from pathlib import PurePosixPath
+
+from handoff_queue.shared.types.errors import HandoffError
+
+
+class DocumentRefused(HandoffError):
+    """A file cannot be read. The message follows the name of the file: it has the fault and,
+    where possible, how to fix it.
+    """
+
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""Byte order marks and their encodings. UTF-32 comes before UTF-16, because its little-endian
+mark begins with the mark of UTF-16.
+"""
+_CONTROLS = dict.fromkeys([*range(9), 11, *range(14, 27), 28, 29, 30, 31, 127])
+"""Control characters that are removed: DEL and C0 without tab, line feed, form feed, return
+and escape (which terminal logs contain).
+"""
+_MOST_CONTROLS = 0.005
+"""Largest share of control characters in a text. One control character is always accepted."""
+_MOST_HIGH_BYTES = 0.3
+"""Largest share of bytes above 127 in Western European text without UTF-8. A text with more
+uses another alphabet, which Latin-1 would garble.
+"""
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_C1_CONTROL = re.compile("[\x80-\x9f]")
+"""Control characters of Latin-1. In Windows-1252 their bytes are printable characters."""
+
+
+def decode(data: bytes, charset: str | None = None) -> str:
+    """Decode bytes to text with `\\n` line ends, no byte order mark and no control characters.
+
+    Args:
+        charset: encoding that the sender declares. It is used if the bytes are valid in it and are not
+            UTF-8.
+
+    Raises:
+        DocumentRefused: the bytes are binary, or their encoding is unknown.
+    """
+    return tidy_text(_decoded(data, charset))
+
+
+def tidy_text(text: str) -> str:
+    """Return the text with `\\n` line ends, and without control characters and lone
+    surrogates, which cannot be stored, shown or quoted.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
+    if _SURROGATE.search(text):
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def _decoded(data: bytes, charset: str | None) -> str:
+    """Return the text of bytes in the first encoding that fits.
+
+    The order is: the encoding of the byte order mark, UTF-8, `charset`, Latin-1, Windows-1252.
+    """
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            return _strictly(data, encoding)
+    if b"\0" in data:
+        raise DocumentRefused("is binary, not text")
+    for encoding in ("utf-8", charset or "utf-8"):
+        try:
+            return _checked(data.decode(encoding))
+        except (UnicodeDecodeError, LookupError):
+            continue
+    high = 0
+    for byte in data:
+        high += byte >= 0x80
+    if high > _MOST_HIGH_BYTES * len(data):
+        raise DocumentRefused("is binary, or text in an unknown encoding: save it as UTF-8")
+    text = _checked(data.decode("latin-1"))
+    if _C1_CONTROL.search(text):
+        try:
+            return data.decode("cp1252")
+        except UnicodeDecodeError:
+            raise DocumentRefused(
+                "is binary, or text in an unknown encoding: save it as UTF-8"
+            ) from None
+    return text
+
+
+def _strictly(data: bytes, encoding: str) -> str:
+    """Return the text of bytes in the encoding of their byte order mark, or refuse them."""
+    try:
+        return _checked(data.decode(encoding).removeprefix("\ufeff"))
+    except UnicodeDecodeError:
+        raise DocumentRefused(
+            f"begins like {encoding.removesuffix('-sig').upper()} text but is not: save it as UTF-8"
+        ) from None
+
+
+def _checked(text: str) -> str:
+    """Return the text, or refuse it if it has more than a few control characters."""
+    if len(text) - len(text.translate(_CONTROLS)) > max(1, _MOST_CONTROLS * len(text)):
+        raise DocumentRefused("is binary, not text")
+    return text
+
 
 HTML = "text/html"
 PDF = "application/pdf"

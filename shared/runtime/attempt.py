@@ -3,6 +3,9 @@ specialists, and supervisors for roles.
 
 An attempt loads the payloads, claims the handoff, runs the agent loop and stores the result.
 It always ends in one of the ways of `AttemptEnd`.
+
+Workers and supervisors provide different functions for the set-up of a handoff's run (`Fit`)
+and for the consequences of its result (`Conclude`).
 """
 
 from __future__ import annotations
@@ -11,11 +14,15 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+from handoff_queue.shared.agent.answer_format import AnswerFormat
+from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.prices import prices_from
-from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, LoadedPayloads, opening_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
+from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.broker.attempt_outcome import (
     OUTCOME_OF_REFUSAL,
     AttemptEnd,
@@ -26,20 +33,12 @@ from handoff_queue.shared.broker.attempt_outcome import (
 )
 from handoff_queue.shared.observability.logs import log_of, logged_as
 from handoff_queue.shared.observability.telemetry import telemetry
-from handoff_queue.shared.runtime.agent_setup import (
-    Conclude,
-    Consequences,
-    Fit,
-    Runner,
-    nothing_follows,
-)
 from handoff_queue.shared.runtime.models import Models
-from handoff_queue.shared.runtime.payload_cache import PayloadCache
+from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.tool_grants import grant_spec
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply, FinishRequest
 from handoff_queue.shared.store.claims import MAX_CLAIMS, ClaimRequest
-from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ToolCallStarted, WorstCase
@@ -51,22 +50,87 @@ from handoff_queue.shared.types.errors import (
     StoreUnavailable,
     UserError,
 )
+from handoff_queue.shared.types.events import Event
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     HandoffResult,
     StopReason,
     failed_result,
+    result_in,
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.rate_limits import Expected
-from handoff_queue.shared.types.results import result_in
 from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
+
+log = log_of(__name__)
+
+
+class Runner(Protocol):
+    """Object that does the work of one handoff under a claim, such as `shared.agent.loop.Agent`."""
+
+    @property
+    def model_name(self) -> str | None:
+        """Return the name of the model, or None if no model runs."""
+        ...
+
+    def first_call(self) -> tuple[WorstCase | None, Expected | None]:
+        """Return the worst case of the first model call, and its expected share of the rate
+        limits. Each is None if it does not apply.
+        """
+        ...
+
+    def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
+        """Do the work, and return the result.
+
+        Args:
+            checkpoints: the claim, which stores the checkpoints.
+            ends_at: Unix time in seconds at which the work must end; None: no limit.
+
+        Raises:
+            Interrupted: the claim is lost; nothing more may be written.
+            StoreError: checkpoints cannot be written.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSetup:
+    """The parts of a handoff's run, except the model, that differ between specialists and roles."""
+
+    answer_format: AnswerFormat
+    """Format in which the answer is read."""
+    tools: tuple[Tool, ...] = ()
+    answer_rules: str = ENVELOPE_RULES
+    """Rules of the answer, which become part of the prompt."""
+    streams_draft: bool = False
+    """True if heartbeats send the text of the answer while the model writes it."""
+    runner: Runner | None = None
+    """Runner in place of an agent; None: an agent does the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consequences:
+    """Events that follow from a result. The store writes them in the same step as the result."""
+
+    events: tuple[Event, ...] = ()
+    payloads: tuple[str, ...] = ()
+    """Texts that the events refer to by digest."""
+
+
+Fit = Callable[[AgentHandoff, SpecialistSpec, LoadedPayloads, JobDocuments], AgentSetup]
+"""Function that sets up the run of a handoff."""
+Conclude = Callable[[AgentHandoff, HandoffResult], Consequences]
+"""Function that returns the consequences of a result."""
+
+
+def nothing_follows(_handoff: AgentHandoff, _result: HandoffResult) -> Consequences:
+    """Return no consequences."""
+    return Consequences()
+
 
 AWAY_PAUSE_S = 1.0
 """Seconds that a worker waits before it hands a message back because Redis is unreachable."""
-log = log_of(__name__)
-
 Finish = Callable[[Claim, FinishRequest], FinishReply]
 """Function that stores the end of a handoff. It raises `Interrupted` if the claim is lost."""
 _First = tuple[WorstCase | None, Expected | None]

@@ -1,5 +1,5 @@
 """Checks of texts that become part of an HTTP request: header values, server addresses,
-proxies. Pure.
+proxies, and the base URL of the Messages API. Pure.
 
 Each check raises a `ValueError` that names the fault and the correction. No message holds any
 part of the text, which may be a secret.
@@ -8,10 +8,32 @@ part of the text, which may be a secret.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv6Address
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
+
+def split_credentials(base_url: str) -> tuple[str, dict[str, str]]:
+    """Split a URL such as `https://user:password@host/path` into the URL without its
+    credentials and the `Authorization` header with them (RFC 7617). Without credentials there
+    is no header.
+
+    aiohttp refuses a request with credentials in its URL and an `Authorization` header, and
+    the SDK may set this header.
+    """
+    try:
+        parts = urlsplit(base_url)
+    except ValueError:  # the client that uses the URL reports the fault
+        return base_url, {}
+    if "@" not in parts.netloc:
+        return base_url, {}
+    credentials = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    encoded = b64encode(credentials.encode()).decode()
+    url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return url, {"Authorization": f"Basic {encoded}"}
+
 
 MOST_URL_CHARS = 2_000
 MOST_HEADER_CHARS = 8_000

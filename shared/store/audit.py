@@ -7,7 +7,7 @@ from __future__ import annotations
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.types.audit_entry import AuditEntry
+from handoff_queue.shared.types.access import AuditEntry
 
 KEEP_AT_MOST = 100_000
 """Entries that Redis keeps at least; it drops older entries in blocks. With 300 bytes for an

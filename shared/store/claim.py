@@ -1,5 +1,5 @@
-"""A claim: the exclusive, leased, fenced right to run one handoff; its checkpoints and its
-share of the budget.
+"""A claim: the exclusive, leased, fenced right to run one handoff; its checkpoints, its share of
+the budget, and the request that ends the handoff with a result.
 """
 
 from __future__ import annotations
@@ -14,13 +14,7 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.drain import Drain
-from handoff_queue.shared.store.finish_request import (
-    CHORD_SILENCE_S,
-    URGENT,
-    FinishReply,
-    FinishRequest,
-)
-from handoff_queue.shared.store.journal import json_of_events
+from handoff_queue.shared.store.journal import json_of_events, with_versions
 from handoff_queue.shared.store.payloads import pack, payload_arguments
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import Connection, retry_until_answered
@@ -47,12 +41,52 @@ from handoff_queue.shared.types.errors import (
     Paused,
     StoreUnavailable,
 )
-from handoff_queue.shared.types.events import Event
-from handoff_queue.shared.types.handoff import HandoffResult, ref
+from handoff_queue.shared.types.events import Event, Recorded
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import RateLimitWait, is_news
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, Expected, RateLimits, Wait
 from handoff_queue.shared.types.usage import Usage
+
+CHORD_SILENCE_S = 3.0
+"""Seconds that the body of a chord may take after the last part has ended. Then the sweeper
+wakes the job.
+"""
+URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
+"""Statuses that wake the supervisor at once, before the other parts of the chord end."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishReply:
+    """Reply of the store after a handoff has ended."""
+
+    parts_left: int
+    """Handoffs of its group that have not ended; -1 if it has no group."""
+    wakes: bool
+    """True if the supervisor is woken now, before the group ends."""
+    recorded: tuple[Recorded, ...]
+    """The events of the end, with their versions in the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishRequest:
+    """Request to end a handoff with a result and its events. The store applies a request that
+    is sent twice once.
+    """
+
+    events: Sequence[Event]
+    order: Sequence[Any]
+    """Arguments of `finish` in `parts/results.lua`."""
+
+    def finished(self, answer: Sequence[Any]) -> FinishReply:
+        """Return the reply for the script's answer, which is not a refusal."""
+        _, parts_left, version, at_ms, wakes = answer
+        return FinishReply(
+            int(parts_left),
+            bool(wakes),
+            tuple(with_versions(self.events, int(version), int(at_ms) / 1000)),
+        )
+
 
 BEAT_EVERY_S = 2.0
 """Seconds between two heartbeats of a handoff without a change. 500 running handoffs make 250

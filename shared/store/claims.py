@@ -13,9 +13,8 @@ from pydantic import ValidationError
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply, FinishRequest
 from handoff_queue.shared.store.drain import Drain
-from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
 from handoff_queue.shared.store.journal import Commit, Journal, records_of_commit
 from handoff_queue.shared.store.payloads import unpack
 from handoff_queue.shared.store.rate_limiter import RateLimiter

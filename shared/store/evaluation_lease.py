@@ -41,8 +41,8 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claims import MAX_FAILED_EVALUATIONS
-from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.journal import READ_AT_MOST, Journal, parse_stream_entry
+from handoff_queue.shared.store.leases import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import PoisonJob, StoreUnavailable, TooManyEvaluators
 from handoff_queue.shared.types.events import Recorded

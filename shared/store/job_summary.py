@@ -18,7 +18,7 @@ from handoff_queue.shared.store.jobs import (
 )
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.stored_names import handoff_id_in
+from handoff_queue.shared.store.script_arguments import handoff_id_in
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.events import Recorded, Routed
 from handoff_queue.shared.types.ids import HandoffId, JobId

@@ -1,5 +1,5 @@
-"""Jobs outside their journals: the standing of jobs and handoffs, the list of jobs, and the
-sweep that finds due work.
+"""Jobs outside their journals: the standing of jobs and handoffs, the list of jobs, the trace
+context of a job, and the sweep that finds due work.
 """
 
 from __future__ import annotations
@@ -8,12 +8,36 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from handoff_queue.shared.observability.trace_ids import StoredTrace
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_history import PastClaim, past_claims_of
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.stored_names import job_id_in
+from handoff_queue.shared.store.script_arguments import job_id_in
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField
+
+
+class Traces:
+    """The trace contexts of jobs. Reads only."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def kept(self, job_id: JobId) -> StoredTrace:
+        """Return the trace context of a job and its parent job; both None for an unknown job.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        with translated_errors():
+            traceparent, parent = self._connection.redis.hmget(
+                keys.job(job_id), "traceparent", "parent"
+            )
+        return StoredTrace(
+            traceparent.decode("ascii", "replace") if traceparent else None,
+            JobId(parent.decode().partition("/")[0]) if parent else None,
+        )
+
 
 SWEEP_AT_MOST = 200
 """Entries of each kind that one sweep reads."""

@@ -1,5 +1,8 @@
 """Renewal of leases: one thread renews every lease of its process. Its renewals show that the
 process and its evaluations of jobs are not frozen.
+
+The watchdog here, and the scripts that recover the work of a frozen process
+(`evaluation_lease.py`), use the same limit, `FROZEN_AFTER_LEASES`.
 """
 
 from __future__ import annotations
@@ -12,9 +15,19 @@ from contextlib import contextmanager, suppress
 
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import Interrupted, StoreError
+
+log = log_of(__name__)
+
+FROZEN_AFTER_LEASES = 3
+"""Leases after which a process counts as frozen. Its threads could not run for that time, so
+its interpreter lock is held. It has lost its claims, and the watchdog ends it.
+
+The watchdog counts from the last heartbeat, which may be one renewal before the freeze. So it
+waits longer than the store does: the work starts again elsewhere before the process ends.
+"""
+
 
 RENEWALS_PER_LEASE = 3
 SIGN_EVERY_S = 4.0
@@ -29,7 +42,6 @@ RETRY_PER_LEASE = 1 / 12
 """Part of a lease after which a failed renewal is repeated. All leases are renewed within a
 third of a lease after Redis is back, which is less than the grace of `parts/outage_grace.lua`.
 """
-log = log_of(__name__)
 
 
 def renews_every_s(lease_s: float) -> float:

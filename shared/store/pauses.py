@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.stored_names import name_in
+from handoff_queue.shared.store.script_arguments import name_in
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.message import Message
 

@@ -15,7 +15,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.pauses import Pause, pause_in, pauses_in
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.stored_names import name_in
+from handoff_queue.shared.store.script_arguments import name_in
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, queue_of

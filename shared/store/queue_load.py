@@ -9,7 +9,7 @@ from itertools import starmap
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fleet_history import MOST_EXACT_INTEGER
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.stored_names import name_in
+from handoff_queue.shared.store.script_arguments import name_in
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
 from handoff_queue.shared.types.rate_limits import Allowance

@@ -1,4 +1,4 @@
-"""Arguments that several Lua scripts share."""
+"""Arguments that several Lua scripts share, and names and ids as Redis returns them: bytes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from typing import Any
 from pydantic_core import to_json
 
 from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.ids import HandoffId, JobId
+
+
+def name_in(stored: bytes) -> str:
+    """Return a name. A byte that is not UTF-8 becomes a replacement character."""
+    return stored.decode(errors="replace")
+
+
+def job_id_in(stored: bytes) -> JobId:
+    """Return a job id."""
+    return JobId(stored.decode())
+
+
+def handoff_id_in(stored: bytes) -> HandoffId:
+    """Return a handoff id."""
+    return HandoffId(stored.decode())
 
 
 def json_argument(fields: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.api_tokens import ApiTokens
+from handoff_queue.shared.store.api_tokens import ApiTokens, RequestCounts
 from handoff_queue.shared.store.audit import Audit
 from handoff_queue.shared.store.claims import Claims
 from handoff_queue.shared.store.daily_budget import DailyBudgets
@@ -17,7 +17,7 @@ from handoff_queue.shared.store.evaluation_lease import EvaluationLeases
 from handoff_queue.shared.store.fleet_history import History
 from handoff_queue.shared.store.health import Health
 from handoff_queue.shared.store.job_summary import JobSummaries
-from handoff_queue.shared.store.jobs import Jobs
+from handoff_queue.shared.store.jobs import Jobs, Traces
 from handoff_queue.shared.store.journal import Journal
 from handoff_queue.shared.store.pauses import Pauses
 from handoff_queue.shared.store.payloads import PayloadStore
@@ -25,8 +25,6 @@ from handoff_queue.shared.store.presence import PresenceStore
 from handoff_queue.shared.store.queue_load import FleetLoadReader
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
-from handoff_queue.shared.store.request_counts import RequestCounts
-from handoff_queue.shared.store.traces import Traces
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ HandoffError
 │   ├── InvalidAnswer        shared.agent.answer_format: the final text is not an answer
 │   ├── BrokenSchema         shared.agent.schemas: the schema cannot be used
 │   └── UnusablePattern      shared.types.patterns: not a regular expression of RE2
-├── DocumentRefused      shared.documents.decoding: a file that is not a document
+├── DocumentRefused      shared.documents.media_types: a file that is not a document
 ├── LimitReached         a limit of the handoff, the job or the day: the handoff ends as `partial`
 └── ModelError           a failed call of the model's server; see `retryable`
     ├── ModelRejected        400, 401, 403, 404, 413, 422: the same call will fail again

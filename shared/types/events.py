@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, TypeAdapter, ValidationError
 
-from handoff_queue.shared.types.actor import Actor
+from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import StepIdField

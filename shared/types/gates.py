@@ -1,4 +1,7 @@
-"""Gates: the conditions that an answer must meet before the job ends with it."""
+"""Gates: the conditions that an answer must meet before the job ends with it.
+
+Known facts are a table from the user, with which the claims of an answer are compared.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,32 @@ from pydantic import (
     model_validator,
 )
 
+from handoff_queue.shared.types.handoff import Fact
 from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.limits import MOST_COUNT, Count
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.patterns import UnusablePattern, matches
+
+
+class KnownFact(Message):
+    """A known fact: subject, attribute and value, with the same parts as a claim."""
+
+    subject: Fact
+    attribute: Fact
+    value: Fact
+    unit: Fact | None = None
+    date: Fact | None = None
+    """Time for which the value is true. None: all times without a row of the same subject."""
+    source: Fact
+    """The user's source of the fact."""
+
+
+class FactTable(Message):
+    """The known facts of a job. The client reads the user's file once and stores this payload."""
+
+    facts: tuple[KnownFact, ...] = ()
+
 
 Line = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from handoff_queue.shared.types.actor import Actor
+from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.gates import Gates, GatesFrom
 from handoff_queue.shared.types.handoff import BlobRef, Earlier, Given
 from handoff_queue.shared.types.ids import HandoffIdField, JobIdField, NameField, StepIdField
@@ -82,7 +82,7 @@ class JobSubmitted(Message):
     gates_from: GatesFrom | None = None
     """Origin of the gates; None if there are no gates."""
     facts: BlobRef | None = None
-    """A `shared.types.facts.FactTable`, as JSON, with which the answer's claims are compared.
+    """A `shared.types.gates.FactTable`, as JSON, with which the answer's claims are compared.
     A job with facts has gates.
     """
     approvals: Approvals = Approvals()

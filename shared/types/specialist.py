@@ -1,17 +1,36 @@
-"""A specialist as data: the content of its Markdown file."""
+"""A specialist as data: its name, and the content of its Markdown file."""
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from handoff_queue.shared.types.ids import NameField
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.ids import NAME_PATTERN, NameField
 from handoff_queue.shared.types.job_options import MOST_NAME_CHARS
 from handoff_queue.shared.types.limits import Count, Dollars, OutputTokens, Seconds
 from handoff_queue.shared.types.message import Message, OmitNone
+from handoff_queue.shared.types.names import RESERVED
+
+
+def check_specialist(name: str, where: str = "") -> None:
+    """Check a specialist's name.
+
+    Raises:
+        UserError: no specialist can have this name.
+    """
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise UserError(
+            f"{where}{name!r:.80} is not a valid name of a specialist: `handoff specialists` lists the existing specialists"
+        )
+    if name in RESERVED:
+        raise UserError(
+            f"{where}{name} is a reserved name: `handoff specialists` lists the existing specialists"
+        )
 
 
 class Tier(StrEnum):

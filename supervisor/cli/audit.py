@@ -18,8 +18,7 @@ from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.types.actor import Actor
-    from handoff_queue.shared.types.audit_entry import AuditEntry
+    from handoff_queue.shared.types.access import Actor, AuditEntry
 
 
 def audit(

@@ -18,10 +18,14 @@ from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob, User
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.connection import client_of_broker
-from handoff_queue.supervisor.cli.display.terminal import print_message, write_line
-from handoff_queue.supervisor.cli.display.terminal_input import can_ask, confirm
+from handoff_queue.supervisor.cli.display.terminal import (
+    can_ask,
+    confirm,
+    print_message,
+    write_line,
+)
 from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK
-from handoff_queue.supervisor.cli.job_filters import (
+from handoff_queue.supervisor.cli.options import (
     OlderThan,
     Statuses,
     Tenant,

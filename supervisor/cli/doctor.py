@@ -1,10 +1,16 @@
-"""`handoff doctor`: check a system and suggest fixes."""
+"""`handoff doctor`: check a system and suggest fixes. One free request to the model's server shows
+whether the model can be reached.
+"""
 
 from __future__ import annotations
 
 import os
+import urllib.error
+import urllib.request
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
+from http import HTTPStatus
+from http.client import HTTPException
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -12,7 +18,9 @@ from rich.text import Text
 
 from handoff_queue.shared.local.redis_server import OLDEST, find_server, version_of
 from handoff_queue.shared.settings.foreign_environment import NAME_A_BROKER
-from handoff_queue.shared.settings.settings import Settings, load_settings
+from handoff_queue.shared.settings.http_values import split_credentials
+from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings, load_settings
 from handoff_queue.shared.store.jobs import JobFilter
 from handoff_queue.shared.types.errors import StoreUnavailable, UnusableRedis, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
@@ -23,7 +31,12 @@ from handoff_queue.shared.types.names import (
     SUPERVISOR_QUEUE,
     UNROUTED_QUEUE,
 )
-from handoff_queue.supervisor.cli.connection import client_with
+from handoff_queue.supervisor.cli.connection import (
+    START_A_SUPERVISOR,
+    START_WORKERS,
+    client_with,
+    queues_by_node,
+)
 from handoff_queue.supervisor.cli.display.terminal import clock, count_text, stdout, write_as_json
 from handoff_queue.supervisor.cli.doctor_processes import (
     Finding,
@@ -33,12 +46,6 @@ from handoff_queue.supervisor.cli.doctor_processes import (
     live_processes,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
-from handoff_queue.supervisor.cli.fleet_state import (
-    START_A_SUPERVISOR,
-    START_WORKERS,
-    queues_by_node,
-)
-from handoff_queue.supervisor.cli.model_access import model_access
 from handoff_queue.supervisor.cli.options import AsJson
 from handoff_queue.supervisor.text.sanitizing import plain
 
@@ -49,6 +56,87 @@ if TYPE_CHECKING:
     from handoff_queue.shared.store.presence import LiveProcess
     from handoff_queue.shared.types.presence import Announcement
     from handoff_queue.supervisor.client.client import Client
+
+WITHIN_S = 5.0
+API_VERSION = "2023-06-01"
+"""The version header that the Messages API asks for."""
+_CHECK = "check the network, proxies and ANTHROPIC_BASE_URL"
+_PROXY_REFUSES = (
+    "the proxy needs a user and a password (407): HTTPS_PROXY (or HTTP_PROXY for an http:// server) "
+    "looks like http://user:password@proxy.example:3128"
+)
+_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+
+
+def model_access(settings: Settings) -> tuple[str, str, str]:
+    """Return `ok`, `warn` or `fail`, the state of the model's server, and how to fix it.
+
+    The offline model is a warning.
+    """
+    if settings.is_offline:
+        found = "the offline model: it only quotes and arranges documents"
+        fix = "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own"
+        return "warn", found, fix
+    names = f"{settings.supervisor_model}, {settings.specialist_model}"
+    if settings.model_provider != "anthropic":
+        return _of_provider(settings, names)
+    base, headers = split_credentials((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
+    return _ask(base, {**_headers(settings), **headers}, names)
+
+
+def _of_provider(settings: Settings, names: str) -> tuple[str, str, str]:
+    """Check that a client can be made. No free request works with all providers."""
+    try:
+        check_extra("worker", "a worker", "worker")
+        from handoff_queue.shared.runtime.models import provider_models  # imports the SDK
+
+        provider_models(settings)
+    except UserError as error:
+        return "fail", str(error), "a worker started from here would refuse to start"
+    found = f"{settings.model_provider} ({names}); its first call checks the credentials"
+    return "ok", found, ""
+
+
+def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]:
+    try:
+        request = urllib.request.Request(f"{base}/v1/models?limit=1", headers=headers)  # noqa: S310 (http and https only)
+        with urllib.request.urlopen(request, timeout=WITHIN_S):  # noqa: S310
+            return "ok", f"{base} accepts the key ({names})", ""
+    except urllib.error.HTTPError as error:
+        if error.code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+            return "fail", f"{base} cannot be reached (407)", _PROXY_REFUSES
+        if error.code in _REFUSED:
+            return "fail", f"{base} refuses the key ({error.code})", "check ANTHROPIC_API_KEY"
+        if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return "warn", f"{base} answers {error.code}", "try again later"
+        return "ok", f"{base} answers ({error.code} to a list of models; {names})", ""
+    except (OSError, ValueError, HTTPException) as error:
+        fix = _CHECK
+        if "Tunnel connection failed: 407" in str(error):
+            fix = _PROXY_REFUSES
+        return "fail", f"{base} cannot be reached ({_reason_of(error)})", fix
+
+
+def _reason_of(error: Exception) -> str:
+    """Return the operating system's text for a failed connection, or else the type of the
+    error.
+
+    Other texts may quote the request, which contains the key.
+    """
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, OSError):
+        return str(reason)
+    return type(reason).__name__
+
+
+def _headers(settings: Settings) -> dict[str, str]:
+    headers = {"anthropic-version": API_VERSION}
+    if settings.anthropic_api_key:
+        headers["x-api-key"] = settings.anthropic_api_key.get_secret_value()
+    elif settings.anthropic_auth_token:
+        headers["Authorization"] = f"Bearer {settings.anthropic_auth_token.get_secret_value()}"
+    return headers
+
 
 FULL = 0.7
 """Share of maxmemory above which a burst of payloads may be refused (Redis with noeviction)."""

@@ -1,7 +1,10 @@
-"""Show a job until its end, and then its outcome."""
+"""Show a job until its end, and then its outcome. Ask the person at the terminal the question that
+the job waits for, and send the answer.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -9,11 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli.approval_question import ask_in_place
+from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, follow
 from handoff_queue.supervisor.cli.display.terminal import (
     BrokenPipe,
+    line_of_terminal,
     print_message,
     print_progress,
     stderr,
@@ -23,13 +28,82 @@ from handoff_queue.supervisor.cli.errors import (
     exit_code_of,
 )
 from handoff_queue.supervisor.client.journal_follower import RECONNECT_FOR_S
+from handoff_queue.supervisor.text.sanitizing import plain
 
 if TYPE_CHECKING:
-    from handoff_queue.supervisor.cli.display.draft import Draft
+    from handoff_queue.supervisor.cli.display.answer import Draft
     from handoff_queue.supervisor.client.client import Client
     from handoff_queue.supervisor.client.report import JobResult
     from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
     from handoff_queue.supervisor.lifecycle.state import Question
+
+
+def ask_in_place(
+    jobs: Client, job_id: JobId, question: Question, *, is_private: bool = False
+) -> None:
+    """Show a question of the job, read the answer and send it.
+
+    Args:
+        is_private: True if no other command can reach the job.
+    """
+    from handoff_queue.supervisor.cli.display.answer import account
+    from handoff_queue.supervisor.cli.display.job_report import readable
+
+    result = jobs.result(job_id)
+    draft = None
+    for approval in result.approvals:
+        if approval["version"] == question.version:
+            draft = approval["draft"]
+            break
+    console = stderr()
+    if question.what is ApprovalOf.PLAN:
+        print_progress(readable(result.plan, console.width))
+    else:
+        console.print(account(result, is_private=is_private))
+    if isinstance(draft, str):
+        print_progress(f"\n{plain(draft)}\n")
+    elif draft is not None:
+        print_progress(f"\n{readable(draft, console.width)}\n")
+    print_progress(
+        f"{job_id} waits for an approval of its {_subject(question)}. y: approve; n: cancel the job; other text: reject with this feedback"
+    )
+    answer = ""
+    while not answer:
+        answer = _line()
+    try:
+        match answer.lower():
+            case "y" | "yes":
+                jobs.approve(job_id)
+            case "n" | "no":
+                jobs.cancel(job_id)
+            case _:
+                jobs.reject(job_id, answer)
+    except UserError as error:  # another person answered first, or the note is not valid
+        print_message(str(error))
+
+
+def _subject(question: Question) -> str:
+    """Return the subject of the approval: `plan`, `step left`, `steps left, right`."""
+    if question.what is not ApprovalOf.STEP or not question.steps:
+        return question.what.value
+    noun = question.what.value
+    if len(question.steps) > 1:
+        noun += "s"
+    return f"{noun} {', '.join(question.steps)}"
+
+
+def _line() -> str:
+    """Return the next line that the person types.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-D or Ctrl-C.
+    """
+    sys.stderr.write("> ")
+    sys.stderr.flush()
+    line = line_of_terminal()
+    if not line:  # Ctrl-D: there is no answer from this terminal
+        raise KeyboardInterrupt
+    return line.strip()
 
 
 def follow_to_end(
@@ -59,7 +133,7 @@ def follow_to_end(
         OutputFailed: standard output, or the file `output`, cannot be written.
         NobodyToAsk: the job asks a question that has no reader (`is_private` without `asks`).
     """
-    from handoff_queue.supervisor.cli.display.draft import Draft
+    from handoff_queue.supervisor.cli.display.answer import Draft
     from handoff_queue.supervisor.client.client import onlooker_of
 
     onlooker = onlooker_of(jobs)
@@ -87,7 +161,7 @@ def follow_to_end(
     onlooker.store.connection.close()
     result = jobs.result(job_id)
     if output is not None:
-        from handoff_queue.supervisor.cli.display.rows import write_rows
+        from handoff_queue.supervisor.cli.display.atomic_output import write_rows
 
         write_rows(job_id, result.rows(), output)
         return exit_code_of(result.status, allow_partial=allow_partial)

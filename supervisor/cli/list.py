@@ -1,30 +1,83 @@
-"""`handoff list`: list the newest jobs."""
+"""`handoff list`: list the newest jobs, one line per job on a wide screen, several on a narrow one."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from handoff_queue.shared.store.jobs import EVERY_JOB
+from handoff_queue.shared.store.jobs import EVERY_JOB, JobStanding
+from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.connection import client_of_broker
-from handoff_queue.supervisor.cli.display.job_list import header, lines_of_job
 from handoff_queue.supervisor.cli.display.terminal import (
+    AT_MOST,
+    clock,
+    count_text,
+    money,
     print_message,
+    shorten,
     stdout,
     write_as_json,
     write_line,
 )
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.cli.job_filters import (
+from handoff_queue.supervisor.cli.options import (
+    AsJson,
     OlderThan,
     Statuses,
     Tenant,
     filter_of,
     statuses_of,
 )
-from handoff_queue.supervisor.cli.options import AsJson
 from handoff_queue.supervisor.client.json_forms import standing_as_json
+
+LINE_COLUMNS = 120
+"""Least width, in characters, for one line per job. A narrower screen has no room for the title."""
+_MOST_TITLE_CHARS = 60
+_NARROW_HEADER = f"{'job':<14}  {'status':<9}  submitted"
+_WIDE_HEADER = f"{_NARROW_HEADER:<46}  {'turns':>7}  {'tokens':>14}  {'cost':>12}  request"
+
+
+def header(columns: int) -> str:
+    """Return the names of the columns, for a screen of this width in characters."""
+    if columns >= LINE_COLUMNS:
+        return _WIDE_HEADER
+    return _NARROW_HEADER
+
+
+def lines_of_job(job: JobStanding, columns: int) -> Iterator[str]:
+    """Yield the lines of a job, with the reasons why it waits. The complete id comes first.
+
+    Args:
+        columns: width of the screen in characters.
+    """
+    tokens, at_most = job.input_tokens + job.output_tokens, job.cut_calls > 0
+    cost = money(cost_usd(job.cost_microusd), at_most=at_most)
+    start = f"{job.job_id}  {job.status:<9}  {clock(job.submitted_at)}"
+    if columns >= LINE_COLUMNS:
+        most = ""
+        if at_most:
+            most = AT_MOST
+        line = f"{start}  {job.turns:>7,}  {f'{most}{tokens:,}':>14}  {cost:>12}  "
+        yield line + shorten(job.title, min(_MOST_TITLE_CHARS, columns - len(line)))
+        for reason in job.waiting_for.split("; "):
+            if reason:
+                yield f"    {reason}"
+        return
+    yield start
+    used = (count_text(job.turns, "turn"), count_text(tokens, "token", at_most=at_most), cost)
+    yield f"  {'  '.join(used)}"
+    yield f"  {shorten(job.title, max(20, columns - 2))}"
+    for reason in job.waiting_for.split("; "):
+        yield from textwrap.wrap(
+            reason,
+            max(20, columns),
+            initial_indent="  ",
+            subsequent_indent="    ",
+            break_on_hyphens=False,
+        )
 
 
 def list_jobs(

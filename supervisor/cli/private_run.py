@@ -11,10 +11,10 @@ from handoff_queue.shared.types.job_options import NOBODY_THERE
 from handoff_queue.supervisor.cli.connection import as_this_user
 from handoff_queue.supervisor.cli.display.terminal import (
     OutputFailed,
+    can_ask,
     print_message,
     print_progress,
 )
-from handoff_queue.supervisor.cli.display.terminal_input import can_ask
 from handoff_queue.supervisor.cli.errors import FAILED, INTERRUPTED, NOT_ENDED, end_like_ctrl_c
 from handoff_queue.supervisor.cli.follow_job import NoTerminal, follow_to_end
 from handoff_queue.supervisor.cli.request_options import RequestOptions, request_of

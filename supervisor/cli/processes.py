@@ -1,10 +1,14 @@
-"""`handoff supervisor` and `handoff worker`: start a Celery worker with the right queues."""
+"""`handoff supervisor` and `handoff worker`: start a Celery worker with the right queues.
+
+The folder of the built-in specialists is found without an import of the workers' code.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Collection, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -19,11 +23,24 @@ from handoff_queue.shared.settings.settings import (
 )
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
-from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
 from handoff_queue.supervisor.cli.celery_process import celery_command, check_app
 from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.embedded_system import surroundings_of
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
+
+
+def built_in_specialists() -> Path:
+    """Return the folder of the built-in specialists.
+
+    Raises:
+        UserError: the package of the workers is not installed.
+    """
+    spec = find_spec("handoff_queue.workers")  # finds the package and does not run it
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            "the package `handoff_queue.workers` is not installed here: install all of handoff-queue"
+        )
+    return Path(next(iter(spec.submodule_search_locations))) / "specialists"
 
 
 def names_to_complete() -> list[str]:

@@ -10,7 +10,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.usage import cost_usd, microusd
-from handoff_queue.supervisor.cli.display.quote_text import quote_line
+from handoff_queue.supervisor.cli.display.job_status import quote_line
 from handoff_queue.supervisor.cli.display.terminal import (
     count_text,
     money,
@@ -18,8 +18,8 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write_line,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
-from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import AsJson, RequestText
+from handoff_queue.supervisor.cli.request_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.client.quotes import (
     STANDS_S,
     exceeds,
@@ -44,8 +44,7 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     more than --max-usd is cancelled at once.
     """
     from handoff_queue.shared.settings.settings import load_settings
-    from handoff_queue.supervisor.cli.connection import client_of_broker
-    from handoff_queue.supervisor.cli.fleet_state import require_processes
+    from handoff_queue.supervisor.cli.connection import client_of_broker, require_processes
     from handoff_queue.supervisor.cli.request_options import request_of, text_of
 
     asked = replace(job.asked(), request=text_of(request, load_settings()))

@@ -1,13 +1,15 @@
-"""Turn the options of `run`, `submit` and `quote` into a request."""
+"""Options of one job, shared by `run`, `submit` and `quote`, and the request that they make."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pydantic import ValidationError
 
@@ -16,15 +18,40 @@ from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import MalformedMessage, MissingCredentials, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout, Priority
-from handoff_queue.shared.types.json_text import refuse_repeats
+from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import MOST_USD, JobLimits, NewLimits, OnLimit
 from handoff_queue.shared.types.message import Message, each_problem
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.usage import microusd
 from handoff_queue.supervisor.cli.display.terminal import print_progress
+from handoff_queue.supervisor.cli.options import (
+    After,
+    AnswerSchema,
+    Approve,
+    ApproveAboveUsd,
+    ApproveTimeout,
+    Docs,
+    GatesOption,
+    ItemsOption,
+    MaxDepth,
+    MaxJobTurns,
+    MaxRounds,
+    MaxTokens,
+    MaxTurns,
+    MaxUsd,
+    Model,
+    ModeOption,
+    OnLimitOption,
+    OnTimeoutOption,
+    PriorityOption,
+    RubricOption,
+    StrictDocs,
+    TenantOption,
+    Timeout,
+    WorkflowOption,
+)
 from handoff_queue.supervisor.client.job_lookup import find_job
-from handoff_queue.supervisor.gates.fields_file import fields_in
-from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
+from handoff_queue.supervisor.gates.gates_file import GateSet, fields_in, gates_in_file
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
 if TYPE_CHECKING:
@@ -372,3 +399,104 @@ def check_model(model: str | None, settings: Settings) -> None:
             f"{model} needs a key: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own "
             "(without --model the offline model answers)"
         )
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """The options of one job, in the order of the help."""
+
+    docs: Docs = None
+    model: Model = None
+    mode: ModeOption = None
+    max_usd: MaxUsd = None
+    timeout: Timeout = None
+    workflow: WorkflowOption = None
+    items: ItemsOption = None
+    after: After = None
+    strict_docs: StrictDocs = False
+    gates: GatesOption = None
+    rubric: RubricOption = None
+    max_rounds: MaxRounds = None
+    max_tokens: MaxTokens = None
+    max_turns: MaxTurns = None
+    max_job_turns: MaxJobTurns = None
+    on_limit: OnLimitOption = None
+    approve: Approve = field(default_factory=list)
+    approve_above_usd: ApproveAboveUsd = None
+    approve_timeout: ApproveTimeout = None
+    on_timeout: OnTimeoutOption = None
+    answer_schema: AnswerSchema = None
+    priority: PriorityOption = None
+    tenant: TenantOption = DEFAULT_TENANT
+    max_depth: MaxDepth = None
+
+    def asked(self) -> RequestOptions:
+        """Return the options without the request. Read the files that they name.
+
+        Raises:
+            UserError: a file cannot be used.
+        """
+        given: dict[str, Any] = {}
+        for option in fields(self):
+            given[option.name] = getattr(self, option.name)
+        read = {
+            "gates": gates_of(self.gates),
+            "rubric": rubric_of(self.rubric),
+            "answer_schema": schema_of(self.answer_schema),
+        }
+        times = {
+            "timeout_s": given.pop("timeout"),
+            "approve_timeout_s": given.pop("approve_timeout"),
+        }
+        return RequestOptions("", **{**given, **read, **times, "approve": tuple(self.approve)})
+
+
+def takes_a_job(command: Callable[..., int]) -> Callable[..., int]:
+    """Replace the parameter `job` of a command by the options of JobOptions.
+
+    Typer reads the options from the signature and the annotations of the returned function.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name == "job":
+            parameters += _job_parameters()
+        else:
+            parameters.append(
+                parameter.replace(
+                    annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY
+                )
+            )
+
+    @wraps(command)
+    def with_options(**values: Any) -> int:
+        of_job: dict[str, Any] = {}
+        for option in fields(JobOptions):
+            of_job[option.name] = values.pop(option.name)
+        return command(job=JobOptions(**of_job), **values)
+
+    annotations: dict[str, Any] = {}
+    for parameter in parameters:
+        annotations[parameter.name] = parameter.annotation
+    with_options.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
+    with_options.__annotations__ = annotations | {"return": int}
+    return with_options
+
+
+def _job_parameters() -> list[inspect.Parameter]:
+    """Return one keyword parameter for each field of JobOptions, with its default."""
+    hints = get_type_hints(JobOptions, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    for option in fields(JobOptions):
+        default: Any = option.default
+        if option.default_factory is not MISSING:
+            default = option.default_factory()
+        parameters.append(
+            inspect.Parameter(
+                option.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=hints[option.name],
+            )
+        )
+    return parameters

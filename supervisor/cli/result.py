@@ -42,7 +42,7 @@ def result(
 
     jobs, job_id = client_and_job(job)
     if output is not None:
-        from handoff_queue.supervisor.cli.display.rows import write_rows
+        from handoff_queue.supervisor.cli.display.atomic_output import write_rows
 
         status = jobs.wait(job_id, wait)
         write_rows(job_id, jobs.rows(job_id), output)

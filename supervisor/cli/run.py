@@ -10,11 +10,9 @@ from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.supervisor.cli.connection import as_this_user
-from handoff_queue.supervisor.cli.display.terminal import OutputFailed, print_message
-from handoff_queue.supervisor.cli.display.terminal_input import can_ask
+from handoff_queue.supervisor.cli.display.terminal import OutputFailed, can_ask, print_message
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c
 from handoff_queue.supervisor.cli.follow_job import follow_to_end
-from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import (
     AllowPartial,
     AsJson,
@@ -25,9 +23,11 @@ from handoff_queue.supervisor.cli.options import (
 )
 from handoff_queue.supervisor.cli.private_run import ResultOptions, start_run
 from handoff_queue.supervisor.cli.request_options import (
+    JobOptions,
     RequestOptions,
     check_model,
     request_of,
+    takes_a_job,
     text_of,
 )
 
@@ -101,7 +101,7 @@ def _run_on_broker(asked: RequestOptions, how: ResultOptions, settings: Settings
         UserError: the request cannot be used, or the broker has no processes.
         StoreUnavailable, OutputFailed: the message names the command that continues.
     """
-    from handoff_queue.supervisor.cli.fleet_state import require_processes
+    from handoff_queue.supervisor.cli.connection import require_processes
     from handoff_queue.supervisor.client import client
 
     jobs = as_this_user(client.connect(settings=settings))

@@ -14,7 +14,7 @@ from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.text.durations import whole_seconds_of
 from handoff_queue.shared.types.errors import Conflict, StoreUnavailable, UserError
 from handoff_queue.shared.types.job_options import MOST_WAIT_S, Mode, OnTimeout, Priority
-from handoff_queue.shared.types.json_text import refuse_repeats
+from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import (
     Count,
     Depth,
@@ -34,12 +34,13 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write_line,
 )
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import ADVANCED, RequestText
 from handoff_queue.supervisor.cli.request_options import (
+    JobOptions,
     RequestOptions,
     request_of,
     rubric_in,
+    takes_a_job,
     text_in,
     text_of,
 )

@@ -28,13 +28,15 @@ from handoff_queue.supervisor.cli.display.job_view import (
 )
 from handoff_queue.supervisor.cli.display.tables import Column, fit_table
 from handoff_queue.supervisor.cli.display.terminal import (
+    ESCAPE,
+    GONE,
     count_text,
+    key_presses,
     money,
     print_progress,
     shorten,
     stdout,
 )
-from handoff_queue.supervisor.cli.display.terminal_input import ESCAPE, GONE, key_presses
 from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.cli.errors import OK, end_like_ctrl_c
 from handoff_queue.supervisor.client.fleet import FleetStats, stats_now

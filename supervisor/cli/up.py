@@ -14,8 +14,7 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.local.processes import ChildSpec, Processes
-from handoff_queue.shared.local.redis_access import read_access, write_access
-from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.local.redis_server import PrivateRedis, read_access, write_access
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.placeholder_passwords import check_log_ins, load_process_settings

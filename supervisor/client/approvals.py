@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.words import suggestion
-from handoff_queue.shared.types.actor import Actor
+from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import PlanRefused, UnknownJob, UserError

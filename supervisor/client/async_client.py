@@ -28,22 +28,21 @@ from pydantic import JsonValue
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.jobs import EVERY_JOB, JobFilter, JobStanding
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S
-from handoff_queue.shared.types.actor import Actor
+from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded, RetryRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
-from handoff_queue.supervisor.client.argument_types import check_wait_s
 from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.client.event_hub import EventHub
 from handoff_queue.supervisor.client.job_lookup import get_standing
 from handoff_queue.supervisor.client.json_forms import event_as_json
+from handoff_queue.supervisor.client.request import check_wait_s
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
-    from handoff_queue.shared.types.api_token import ApiRole, ApiToken
-    from handoff_queue.shared.types.audit_entry import AuditEntry
+    from handoff_queue.shared.types.access import ApiRole, ApiToken, AuditEntry
     from handoff_queue.supervisor.client.export import Export
     from handoff_queue.supervisor.client.outline import JobOutline
     from handoff_queue.supervisor.client.report import HandoffReport, JobResult

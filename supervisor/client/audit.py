@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.actor import Actor
-from handoff_queue.shared.types.audit_entry import AuditAction, AuditEntry
+from handoff_queue.shared.types.access import Actor, AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import StoreRefusesWrites
 from handoff_queue.shared.types.events import (
     ApprovalAsked,

@@ -27,24 +27,23 @@ from handoff_queue.shared.settings.settings import Settings, load_settings, redi
 from handoff_queue.shared.store.jobs import EVERY_JOB, JobFilter, JobStanding
 from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S, SOCKET_TIMEOUT_S
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.types.actor import Actor
-from handoff_queue.shared.types.audit_entry import AuditAction, AuditEntry
+from handoff_queue.shared.types.access import Actor, AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import Conflict, UnknownJob, UserError
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, Recorded
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.supervisor.client.argument_types import check_type, check_wait_s
 from handoff_queue.supervisor.client.audit import audited
 from handoff_queue.supervisor.client.control import check_ended, delete_job, pause, unpause
 from handoff_queue.supervisor.client.job_lookup import check_job_id, get_standing
 from handoff_queue.supervisor.client.journal_follower import events_of, wait_for_end
+from handoff_queue.supervisor.client.request import check_type, check_wait_s
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
-    from handoff_queue.shared.types.api_token import ApiRole, ApiToken
+    from handoff_queue.shared.types.access import ApiRole, ApiToken
     from handoff_queue.supervisor.client.dispatch import Dispatcher
     from handoff_queue.supervisor.client.export import Export
     from handoff_queue.supervisor.client.outline import JobOutline
@@ -109,7 +108,7 @@ class Client:
             StoreUnavailable: Redis cannot be reached, or has no memory for a new job. The
                 message says if the job may have been stored.
         """
-        from handoff_queue.supervisor.client.submit import submit
+        from handoff_queue.supervisor.client.submission import submit
 
         return submit(self.store, self._dispatcher, self._settings, *self._prepare(request))
 
@@ -124,7 +123,7 @@ class Client:
             UserError, BudgetSpent, Conflict, StoreUnavailable: as `submit`, for the job whose id
                 would be next. The jobs before that job are stored, and no job after it.
         """
-        from handoff_queue.supervisor.client.submit import submit_each
+        from handoff_queue.supervisor.client.submission import submit_each
 
         return submit_each(
             self.store, self._dispatcher, self._settings, map(self._prepare, requests)
@@ -359,7 +358,7 @@ class Client:
             UserError: the letter holds no handoff and no job id, no job waits for the handoff, or
                 the job has ended.
         """
-        from handoff_queue.supervisor.client.dead_letters import put_back
+        from handoff_queue.supervisor.client.control import put_back
 
         self._audited(
             AuditAction.REQUEUE,
@@ -397,7 +396,7 @@ class Client:
         Raises:
             UserError: the name or the tenant is no line of text, or an admin has a tenant.
         """
-        from handoff_queue.supervisor.client.tokens import create_token
+        from handoff_queue.supervisor.client.control import create_token
 
         return create_token(self.store, name, role, tenant, expires_s, self._actor)
 
@@ -407,7 +406,7 @@ class Client:
         Raises:
             UserError: there is no such token.
         """
-        from handoff_queue.supervisor.client.tokens import revoke_token
+        from handoff_queue.supervisor.client.control import revoke_token
 
         revoke_token(self.store, token_id, self._actor)
 

@@ -1,20 +1,102 @@
-"""Delete jobs; pause and unpause roles."""
+"""Delete jobs, pause and unpause roles, put the message of a dead letter back into its queue, and
+create and revoke tokens of the HTTP API.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
+from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.words import close_names, suggestion
-from handoff_queue.shared.types.actor import Actor
-from handoff_queue.shared.types.audit_entry import AuditAction
+from handoff_queue.shared.types.access import Actor, ApiRole, ApiToken, AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import HandoffIssued
-from handoff_queue.shared.types.ids import NAME_PATTERN, HandoffId, JobId
+from handoff_queue.shared.types.ids import NAME_PATTERN, HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.names import RESERVED, ROLES, ROLES_QUEUE
 from handoff_queue.supervisor.client.audit import audited
+from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.request import check_type
+
+
+def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
+    """Repeat the message of a dead letter, and drop the letter.
+
+    A letter that holds a job id becomes a new wake-up of the job. A letter that holds a
+    handoff makes the sweeper publish the handoff again.
+
+    Raises:
+        UserError: see `Client.requeue_dead`.
+    """
+    if is_job_id(letter.body):
+        if get_standing(store, JobId(letter.body)).status.ended:
+            raise UserError(f"{letter.body} has ended: drop its dead letter")
+        dispatcher.wake(JobId(letter.body))
+    elif named := handoff_in(letter.body):
+        store.dead_letters.publish_again(named[0], named[1])
+    else:
+        raise UserError(f"letter {letter.id} holds no handoff, so it cannot be requeued: drop it")
+    store.dead_letters.drop(letter)
+
+
+def create_token(
+    store: Store,
+    name: str,
+    role: ApiRole,
+    tenant: str | None,
+    expires_s: float | None,
+    actor: Actor | None,
+) -> tuple[ApiToken, str]:
+    """Create a token, and write its entry once the id is known. If the process ends before that,
+    the secret is lost with it.
+
+    Raises:
+        UserError: see `Client.create_token`.
+    """
+    check_type("the token's name", name, str)
+    check_type("the role", role, ApiRole)
+    if tenant is not None:
+        check_type("the tenant", tenant, str)
+    now = store.connection.now()
+    expires_at = None
+    if expires_s is not None:
+        expires_at = now + expires_s
+    made, secret = store.api_tokens.create(name, role, tenant, expires_at)
+    entry = AuditEntry(
+        at=now,
+        action=AuditAction.CREATE_TOKEN,
+        subject=made.id,
+        detail=_rights(made),
+        actor=actor,
+    )
+    store.audit.add(entry)
+    return made, secret
+
+
+def revoke_token(store: Store, token_id: str, actor: Actor | None) -> None:
+    """Revoke a token.
+
+    Raises:
+        UserError: there is no such token.
+    """
+    if not store.api_tokens.has(token_id):
+        raise UserError(f"there is no token {token_id[:40]!r} (see `handoff token list`)")
+    audited(
+        store,
+        actor,
+        AuditAction.REVOKE_TOKEN,
+        token_id,
+        lambda: store.api_tokens.revoke(token_id),
+    )
+
+
+def _rights(token: ApiToken) -> str:
+    """Return the name, the role and the tenant in words: `billing, submit, tenant acme`."""
+    whose = "every tenant" if token.tenant is None else f"tenant {token.tenant}"
+    return f"{token.name}, {token.role}, {whose}"
 
 
 def delete_job(store: Store, job_id: JobId) -> None:

@@ -19,8 +19,8 @@ from handoff_queue.shared.broker.publisher import (
     publish,
     publish_each,
     signature_of,
+    wake_up,
 )
-from handoff_queue.shared.broker.wake_ups import wake_up
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.trace_ids import JobSpan

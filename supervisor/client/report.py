@@ -35,12 +35,11 @@ from handoff_queue.shared.types.events import (
     Routed,
     Synthesised,
 )
-from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.handoff import BlobRef, result_values
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.shared.types.results import result_values
 from handoff_queue.shared.types.review import Verdict
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.approvals import answers_in, approvals_in, change_of
@@ -61,8 +60,7 @@ from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
-from handoff_queue.supervisor.lifecycle.working_time import working_seconds
-from handoff_queue.supervisor.quoting.quote_history import quote_as_json
+from handoff_queue.supervisor.quoting.quote_history import quote_as_json, working_seconds
 from handoff_queue.supervisor.roles.router import Route
 
 EventType = TypeVar("EventType", bound=Event)

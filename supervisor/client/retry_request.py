@@ -7,13 +7,12 @@ from contextlib import suppress
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.actor import Actor
+from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import UnknownJob, VersionConflict
 from handoff_queue.shared.types.events import Recorded, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import NewLimits
-from handoff_queue.supervisor.client.follow_up import keep_documents
-from handoff_queue.supervisor.client.submission import budget_fields
+from handoff_queue.supervisor.client.submission import budget_fields, keep_documents
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
 from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
 from handoff_queue.supervisor.lifecycle.state import JobState

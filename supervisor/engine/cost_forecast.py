@@ -26,8 +26,7 @@ from handoff_queue.supervisor.lifecycle.budget import closing_roles, reserved_bu
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import has_teams, lacking
-from handoff_queue.supervisor.roles.briefs import MAX_REQUEST_CHARS
-from handoff_queue.supervisor.roles.instructions import read_role_once
+from handoff_queue.supervisor.roles.briefs import MAX_REQUEST_CHARS, read_role_once
 
 FRAME_BYTES = 4_000
 """Bytes around the texts of a closing call: its job, its tags, the schema of its answer."""

@@ -1,4 +1,8 @@
-"""Turn the commands of a decision into events, payloads and messages, ready for the commit."""
+"""Turn the commands of a decision into events, payloads and messages, ready for the commit.
+
+The events of a question to a person are the question, its reminders, and the default answer
+after a time limit.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,16 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
+from handoff_queue.shared.store.payloads import PayloadStore
 from handoff_queue.shared.store.presence import PresenceStore, acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.gil_yielding import gently
 from handoff_queue.shared.types.events import (
     Abandoned,
+    ApprovalAsked,
+    ApprovalReminded,
+    Approved,
+    DecisionAsked,
     EndTaskTried,
     Event,
     FactsChecked,
@@ -26,7 +35,13 @@ from handoff_queue.shared.types.events import (
     Synthesised,
     WebhookTried,
 )
-from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, StopReason, answers_in
+from handoff_queue.shared.types.handoff import (
+    AgentHandoff,
+    BlobRef,
+    Manifest,
+    StopReason,
+    answers_in,
+)
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan, Step
@@ -34,9 +49,7 @@ from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from, una
 from handoff_queue.supervisor.client.dispatch import OutgoingHandoff
 from handoff_queue.supervisor.engine.child_jobs import hand_over
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites, RoleHandoff, issued_event
-from handoff_queue.supervisor.engine.plan_patches import record_patch
-from handoff_queue.supervisor.engine.questions import keep_documents_for, record_question
-from handoff_queue.supervisor.engine.role_briefs import PayloadLoader, RoleBriefs
+from handoff_queue.supervisor.engine.role_briefs import PayloadLoader, RoleBriefs, record_patch
 from handoff_queue.supervisor.lifecycle.answer import (
     assemble,
     choose_method,
@@ -90,13 +103,59 @@ from handoff_queue.supervisor.lifecycle.result_texts import payloads_for_remarks
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.quoting.quote_history import make_quote
+from handoff_queue.supervisor.roles.briefs import read_role_once
 from handoff_queue.supervisor.roles.disputed_review import is_arbitration
 from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
-from handoff_queue.supervisor.roles.instructions import read_role_once
 from handoff_queue.supervisor.roles.outcomes import make_plan_event
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.step_events import HandoffIssued
+
+
+def record_question(
+    command: AskUser | AskApproval | RemindUser | ApproveBySilence,
+    wait_s: int,
+    draft: BlobRef | None,
+    writes: PendingWrites,
+) -> None:
+    """Record a question, a reminder or a default answer.
+
+    Args:
+        wait_s: most seconds that the job waits for an approval.
+        draft: the answer that the person approves; None: the question is about something else.
+    """
+    match command:
+        case AskUser():
+            writes.events.append(DecisionAsked(why=command.why))
+        case AskApproval():
+            writes.events.append(
+                ApprovalAsked(
+                    what=command.what,
+                    why=command.why,
+                    wait_s=wait_s,
+                    steps=command.steps,
+                    draft=draft,
+                )
+            )
+            writes.effects.append(command)
+        case RemindUser():
+            writes.events.append(ApprovalReminded(asked=command.asked, number=command.number))
+            writes.effects.append(command)
+        case ApproveBySilence():
+            writes.events.append(Approved(asked=command.asked, by="timeout"))
+
+
+def keep_documents_for(state: JobState, blobs: PayloadStore, payload_cache: PayloadCache) -> None:
+    """Keep the documents of a job for as long as it may wait for an approval and then run. The
+    event of the question keeps the other payloads.
+    """
+    digests = [document.digest for document in blobs.fetched(state.job_id)]
+    if (manifest := state.submitted.manifest) is not None:
+        text = payload_cache.payloads(state.job_id, [manifest.digest])[manifest.digest]
+        digests += [document.digest for document in Manifest.from_json(text).documents]
+    blobs.missing_documents(
+        digests, state.submitted.approvals.wait_s + state.submitted.limits.max_seconds
+    )
 
 
 def pin_spec(

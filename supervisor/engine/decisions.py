@@ -13,21 +13,20 @@ from dataclasses import dataclass, replace
 from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import Claim, FinishReply, FinishRequest
 from handoff_queue.shared.store.evaluation_lease import EvaluationLease
-from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
 from handoff_queue.shared.store.jobs import LOST_AFTER_S, HandoffStanding
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.events import ApprovalAsked, Event, Recorded
+from handoff_queue.shared.types.handoff import UNREADABLE
 from handoff_queue.shared.types.ids import HandoffId, StepId
-from handoff_queue.shared.types.results import UNREADABLE
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.engine.cost_forecast import CostForecast
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
-from handoff_queue.supervisor.engine.job_spans import tell_end
+from handoff_queue.supervisor.engine.notifications import tell_end
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.state_cache import StateCache

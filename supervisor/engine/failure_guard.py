@@ -18,7 +18,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.engine.job_spans import tell_end
+from handoff_queue.supervisor.engine.notifications import tell_end
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold_on

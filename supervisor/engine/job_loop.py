@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.attempt import Attempts
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import Claim, FinishReply, FinishRequest
 from handoff_queue.shared.store.evaluation_lease import EvaluationLease
-from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import (
     Interrupted,

@@ -1,4 +1,6 @@
-"""Notifications of a job's end: the webhook, and a task of the host's Celery app."""
+"""Notifications of a job's end: the webhook, a task of the host's Celery app, and the reports to
+OpenTelemetry and Flower.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,58 @@ from uuid import UUID, uuid5
 from celery import Celery
 from pydantic import JsonValue
 
-from handoff_queue.shared.broker.host_tasks import HostMessage, check_transport, send_to_host
+from handoff_queue.shared.broker.host_tasks import (
+    HostMessage,
+    check_allowed,
+    check_transport,
+    send_to_host,
+)
 from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.events import EndTaskTried, WebhookTried
+from handoff_queue.shared.types.events import (
+    EndTaskTried,
+    JobEnded,
+    JobStatus,
+    Recorded,
+    WebhookTried,
+)
 from handoff_queue.shared.types.job_options import EndTask
-from handoff_queue.supervisor.client.task_signatures import check_allowed
+from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from handoff_queue.supervisor.lifecycle.state import JobState
+
+log = log_of(__name__)
+
+
+def tell_end(state: JobState, recorded: Sequence[Recorded], dispatcher: Dispatcher) -> None:
+    """Report a job's end to OpenTelemetry and Flower, if these new events of its journal end
+    it.
+
+    The process that commits the end calls this, so the end is reported once.
+    """
+    ends: list[Recorded] = []
+    for record in recorded:
+        if isinstance(record.event, JobEnded):
+            ends.append(record)
+    if not ends:
+        return
+    span = JobSpan(
+        state.job_id,
+        state.mode.value,
+        state.status.value,
+        state.status is JobStatus.FAILED,
+        state.started_at,
+        ends[-1].at,
+        state.retries,
+    )
+    if telemetry().is_on:
+        telemetry().job_ended(span)
+    dispatcher.tell_ended(span)
+
 
 TIMEOUT_S = 10.0
 """Seconds for a whole try. Without this limit, a receiver that sends one byte at a time would
@@ -38,8 +82,6 @@ SIGNATURE_HEADER = "X-Handoff-Signature"
 HANDOFF_WEBHOOK_SECRET.
 """
 TIMESTAMP_HEADER = "X-Handoff-Timestamp"
-
-log = log_of(__name__)
 
 
 class _NoRedirects(HTTPRedirectHandler):

@@ -1,11 +1,13 @@
-"""Briefs of the supervisor's roles, made from the state and the payloads of a job."""
+"""Briefs of the supervisor's roles, made from the state and the payloads of a job; and the event
+that follows from the replanner's answer.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -13,18 +15,24 @@ from pydantic import JsonValue
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.events import PlanPatched
+from handoff_queue.shared.types.handoff import BlobRef, ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
-from handoff_queue.supervisor.engine.plan_patches import replanning
 from handoff_queue.supervisor.lifecycle.answer import results_for_answer, usable_sinks
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of, payloads_for_disputes
-from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
+from handoff_queue.supervisor.lifecycle.effects import patch_after_review, reviewed_steps
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
-from handoff_queue.supervisor.lifecycle.input_steps import can_help, room
+from handoff_queue.supervisor.lifecycle.input_steps import can_help, steps_left
+from handoff_queue.supervisor.lifecycle.replanning import (
+    apply_patch,
+    most_new_steps,
+    unbegun_steps,
+    unseen_results,
+)
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
-from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 from handoff_queue.supervisor.lifecycle.teams import may_have_children
 from handoff_queue.supervisor.roles.assessment import verdict_format
 from handoff_queue.supervisor.roles.briefs import (
@@ -35,13 +43,99 @@ from handoff_queue.supervisor.roles.briefs import (
     assessment_brief,
     needs_brief,
     plan_brief,
+    replan_brief,
     route_brief,
     synthesis_brief,
 )
 from handoff_queue.supervisor.roles.disputed_review import judge_task, payloads_for_judge
 from handoff_queue.supervisor.roles.input_requests import NeedsFormat
+from handoff_queue.supervisor.roles.outcomes import outline_of
 from handoff_queue.supervisor.roles.planner import PlanFormat
+from handoff_queue.supervisor.roles.replanner import patch_schema
 from handoff_queue.supervisor.roles.router import RouteFormat
+
+
+def replanning(
+    state: JobState, request: str, plan: Plan, candidates: Sequence[Candidate], known: JobContext
+) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
+    """Return the replanner's brief, the steps whose results it sees, and the schema of its answer."""
+    standings: dict[StepId, str] = {}
+    settled: list[StepId] = []
+    for step_id, step in state.steps.items():
+        standings[step_id] = _standing(step)
+        if step.status is StepStatus.SETTLED:
+            settled.append(step_id)
+    most, left = most_new_steps(state), state.submitted.limits.max_rounds - state.patches.changes
+    task = replan_brief(
+        request, plan, standings, unseen_results(state), candidates, most, left, known
+    )
+    names = [candidate.name for candidate in candidates]
+    return task, (*plan.given, *settled), patch_schema(names, unbegun_steps(state), most)
+
+
+def _standing(step: StepState) -> str:
+    """Return the standing of a step in words: its result's status, `not begun` or `under way`."""
+    if step.status is StepStatus.SETTLED and step.result_status:
+        return step.result_status.value
+    if step.status is StepStatus.WAITING and step.attempt == 0:
+        return "not begun"
+    return "under way"
+
+
+def record_patch(
+    state: JobState,
+    plan: Plan,
+    proposal: BlobRef,
+    texts: ResultTexts,
+    writes: PendingWrites,
+    acting: Collection[str] = (),
+) -> None:
+    """Record the outcome of the replanner's proposal.
+
+    Args:
+        texts: payloads of the proposal.
+        acting: the specialists that have tools with effects.
+    """
+    event, text = make_patch_event(state, plan, proposal, texts, acting)
+    if text is not None:
+        writes.ref(text)
+    writes.events.append(event)
+
+
+def make_patch_event(
+    state: JobState,
+    plan: Plan,
+    proposal: BlobRef,
+    texts: ResultTexts,
+    acting: Collection[str] = (),
+) -> tuple[PlanPatched, str | None]:
+    """Return the event of a patch, and the payload of the plan if the patch changes it.
+
+    If the steps that were added last brought nothing new, the patch adds no steps. See
+    `record_patch` for the arguments.
+    """
+    patch = texts.patch(proposal)
+    if patch is None:
+        return PlanPatched(result=proposal, problem="the replanner failed"), None
+    if state.is_reviewed:
+        patch = patch_after_review(patch, acting)
+    made = apply_patch(plan, patch, unbegun_steps(state), state.submitted.limits.max_steps)
+    text = None
+    if made.plan:
+        text = made.plan.to_json()
+    event = PlanPatched(
+        result=proposal,
+        plan=ref(text) if text else None,
+        added=tuple(outline_of(step, plan.given, acting) for step in made.added),
+        changed=tuple(outline_of(step, plan.given, acting) for step in made.changed),
+        dropped=made.dropped,
+        too_late=made.too_late,
+        repeats=patch.repeats,
+        is_final=patch.finalize,
+        problem=made.problem,
+    )
+    return event, text
+
 
 RoleTask = tuple[str, tuple[StepId, ...], Mapping[str, Any]]
 """The brief of a role, the steps whose results it sees, and the JSON Schema of its answer."""
@@ -105,11 +199,11 @@ class PayloadLoader:
         """Load results in at most one round trip. Results that are not stored yet come from `writes`."""
         pending: dict[str, str] = {}
         missing: list[str] = []
-        for ref in refs:
-            if ref.digest in writes.texts:
-                pending[ref.digest] = writes.texts[ref.digest]
+        for reference in refs:
+            if reference.digest in writes.texts:
+                pending[reference.digest] = writes.texts[reference.digest]
             else:
-                missing.append(ref.digest)
+                missing.append(reference.digest)
         stored = self._payload_cache.payloads(state.job_id, [], results=missing)
         return ResultTexts(stored | pending, writes.unreadable)
 
@@ -192,12 +286,12 @@ class RoleBriefs:
                     asking[step_id] = step.result
         texts = self._loader.texts(state, asking.values(), writes)
         needs: dict[str, str] = {}
-        for step_id, ref in asking.items():
-            needs[str(step_id)] = texts.result(ref).needs or ""
+        for step_id, reference in asking.items():
+            needs[str(step_id)] = texts.result(reference).needs or ""
         helpers: list[Candidate] = []
         if can_help(state):
             helpers = self._candidates(state)
-        text = needs_brief(request, plan, needs, helpers, room(state))
+        text = needs_brief(request, plan, needs, helpers, steps_left(state))
         return text, tuple(with_result), NeedsFormat(tuple(needs), _names(helpers)).schema
 
     def _assessment(self, state: JobState, request: str, writes: PendingWrites) -> RoleTask:

@@ -14,8 +14,13 @@ from handoff_queue.shared.agent.answer_format import AnswerFormat
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, LoadedPayloads
 from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
-from handoff_queue.shared.runtime.agent_setup import AgentSetup, Consequences
-from handoff_queue.shared.runtime.attempt import Attempts, Finish, PreparedAttempt
+from handoff_queue.shared.runtime.attempt import (
+    AgentSetup,
+    Attempts,
+    Consequences,
+    Finish,
+    PreparedAttempt,
+)
 from handoff_queue.shared.runtime.payload_cache import JobDocuments
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.presence import acting
@@ -26,9 +31,9 @@ from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.assessment import verdict_format
+from handoff_queue.supervisor.roles.briefs import read_role_once
 from handoff_queue.supervisor.roles.disputed_review import RulingFormat, points_of_schema
 from handoff_queue.supervisor.roles.input_requests import needs_format_of_schema
-from handoff_queue.supervisor.roles.instructions import read_role_once
 from handoff_queue.supervisor.roles.judge import judge_format_of_schema
 from handoff_queue.supervisor.roles.outcomes import earlier_results, outcome_of
 from handoff_queue.supervisor.roles.planner import PlanFormat, specialists_of_plan_schema

@@ -20,7 +20,7 @@ from pydantic import (
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import NameField
-from handoff_queue.shared.types.json_text import refuse_repeats
+from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.supervisor.text.plain_yaml import read_bounded

@@ -18,9 +18,9 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
-from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.state import (
+    AttemptFeedback,
     JobState,
     Phase,
     Question,

@@ -13,12 +13,11 @@ from handoff_queue.shared.types.events import Arbitrated
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import Decision, Revision, Ruling, Rulings
-from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.routing import ask_role
-from handoff_queue.supervisor.lifecycle.state import JobState, Phase
+from handoff_queue.supervisor.lifecycle.state import AttemptFeedback, JobState, Phase
 from handoff_queue.supervisor.lifecycle.steps import reopen_step
 
 

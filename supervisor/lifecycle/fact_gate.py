@@ -23,11 +23,10 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TakeFactCheck,
 )
 from handoff_queue.supervisor.lifecycle.effects import sinks_to_redo
-from handoff_queue.supervisor.lifecycle.fact_checks import FactChecks
 from handoff_queue.supervisor.lifecycle.gates import may_send_back
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
-from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.state import FactChecks, JobState
 from handoff_queue.supervisor.lifecycle.steps import send_back_answer
 
 NO_WORKER = "no worker of `{}` was there"

@@ -65,12 +65,12 @@ def has_news(state: JobState) -> bool:
     return False
 
 
-def room(state: JobState) -> int:
+def most_new_steps(state: JobState) -> int:
     """Return the number of steps that a patch may add. One handoff is for the replanner."""
     limits = state.submitted.limits
-    steps_left = limits.max_steps - len(state.steps)
-    handoffs_left = limits.max_handoffs - state.handoffs - state.waiting_count - 1
-    return max(0, min(steps_left, handoffs_left))
+    within_steps = limits.max_steps - len(state.steps)
+    within_handoffs = limits.max_handoffs - state.handoffs - state.waiting_count - 1
+    return max(0, min(within_steps, within_handoffs))
 
 
 def unbegun_steps(state: JobState) -> tuple[StepId, ...]:
@@ -87,7 +87,7 @@ def why_no_more(state: JobState) -> str | None:
     limits = state.submitted.limits
     if state.patches.changes >= limits.max_rounds:
         return f"its limit of {limits.max_rounds} rounds is reached"
-    if not room(state):
+    if not most_new_steps(state):
         return f"it has {len(state.steps)} steps, and its limits allow no more"
     return None
 

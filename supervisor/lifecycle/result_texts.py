@@ -29,7 +29,7 @@ from handoff_queue.shared.types.events import (
     StepsAbandoned,
     Synthesised,
 )
-from handoff_queue.shared.types.facts import FactTable
+from handoff_queue.shared.types.gates import FactTable
 from handoff_queue.shared.types.handoff import (
     BlobRef,
     Claim,
@@ -37,15 +37,14 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     ResultStatus,
     StopReason,
+    unreadable_result,
 )
 from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.plan import Patch, Plan, Resolutions
-from handoff_queue.shared.types.results import unreadable_result
 from handoff_queue.shared.types.review import Conflicts, Rulings, Verdict
 from handoff_queue.shared.types.step_events import FactCheck
-from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
-from handoff_queue.supervisor.lifecycle.state import StepState
+from handoff_queue.supervisor.lifecycle.state import AttemptFeedback, StepState
 from handoff_queue.supervisor.text.markdown import title_of
 
 

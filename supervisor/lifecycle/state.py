@@ -1,4 +1,8 @@
-"""The state of a job, folded from its journal."""
+"""The state of a job, folded from its journal.
+
+It includes the state of fact-checks, and the feedback on earlier attempts at a step, as
+references to its texts.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from handoff_queue.shared.types.events import (
     AnswerMethod,
     Arbitrated,
     ConflictsFound,
+    FactsChecked,
     GatesChecked,
     HandoffIssued,
     JobEnded,
@@ -24,17 +29,59 @@ from handoff_queue.shared.types.events import (
     StepOutline,
     Synthesised,
 )
-from handoff_queue.shared.types.handoff import BlobRef, ResultStatus, StopReason
+from handoff_queue.shared.types.handoff import Author, BlobRef, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
-from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback, PreviousTeam
-from handoff_queue.supervisor.lifecycle.fact_checks import FactChecks
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
 from handoff_queue.supervisor.lifecycle.plan_patches import PatchHistory
+
+
+class FactChecks(Message):
+    """The latest fact-check of an answer and its outcome."""
+
+    result: BlobRef | None = None
+    """The fact-checker's HandoffResult; None: there is none, or it must be made again."""
+    parts: tuple[BlobRef, ...] = ()
+    """Parts of the checked answer. An answer of the same parts is not checked again."""
+    outcome: FactsChecked | None = None
+    """Outcome of the check for the current answer; None: no check was applied to this answer."""
+
+
+class AttemptFeedback(Message):
+    """Reason for another attempt. `ResultTexts.feedback` makes the specialist's Feedback from it."""
+
+    author: Author
+    result: BlobRef | None = None
+    """The HandoffResult of the role that gave the feedback, or the user's text; None: the text
+    is fixed.
+    """
+    previous: BlobRef | None = None
+    """The HandoffResult of the earlier attempt."""
+    ruling: BlobRef | None = None
+    """The judge's HandoffResult that confirms the feedback; None: the judge was not asked."""
+    follows: bool = False
+    """True if the step runs again only because a dependency does."""
+    helper: StepId | None = None
+    """The step that was added to answer this step's question."""
+
+    @property
+    def asks_for_the_rest(self) -> bool:
+        """Return whether the result was right but incomplete, and the user wants the rest."""
+        return self.author == "user" and self.result is None and not self.follows
+
+
+class PreviousTeam(Message):
+    """The child job that last did a step, and its inputs."""
+
+    job_id: JobId
+    knows: tuple[BlobRef, ...] = ()
+    """Usable results of the steps that this one depends on."""
+    remarks_received: NonNegativeInt = 0
+    """Number of remarks on the step that it received."""
 
 
 class Question(Message):

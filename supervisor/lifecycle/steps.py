@@ -17,8 +17,8 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import BlobRef, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 from handoff_queue.supervisor.lifecycle.state import (
+    AttemptFeedback,
     JobState,
     Phase,
     Question,

@@ -20,11 +20,15 @@ from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.lifecycle.attempt_feedback import PreviousTeam
 from handoff_queue.supervisor.lifecycle.budget import amount, reserved_budget
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueToChild
 from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
-from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState, outlines_of
+from handoff_queue.supervisor.lifecycle.state import (
+    LAST_CHANCE_S,
+    JobState,
+    PreviousTeam,
+    outlines_of,
+)
 
 SHARES_OF_A_CHILD = 4
 """Shares of a child in its parent's budget; a step of one agent has one. A team calls at least

@@ -1,18 +1,24 @@
-"""Make the quote of a job from the history in the store, score it at the end, and show it as JSON."""
+"""Make the quote of a job from the history in the store, score it at the end, and show it as JSON.
+
+A quote estimates the working time of a job. Waits for a person, and the time between an
+end and a retry, do not count. Pure.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from graphlib import TopologicalSorter
 from typing import Any
 
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.events import JobStatus, Recorded
+from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.shared.types.usage import MICROUSD
 from handoff_queue.supervisor.lifecycle.budget import closing_roles
+from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase
 from handoff_queue.supervisor.quoting.simulation import (
     CostHistory,
@@ -22,6 +28,30 @@ from handoff_queue.supervisor.quoting.simulation import (
     quote_of,
     score_of,
 )
+
+
+def working_seconds(job_id: JobId, journal: Iterable[Recorded]) -> float:
+    """Return the seconds of work to the job's end, or to its last event."""
+    earlier, latest = 0.0, 0.0
+    state: JobState | None = None
+    for recorded in journal:
+        before, state = state, fold(job_id, state, [recorded])
+        if state is None or (state.ended and before and before.ended):
+            continue  # events after an end are no work
+        if before and before.ended:
+            earlier, latest = earlier + latest, 0.0
+        latest = _worked_s(state, before)
+    return earlier + latest
+
+
+def _worked_s(state: JobState, before: JobState | None) -> float:
+    """Return the seconds since the submission or the latest retry. An open question ends the
+    count, also at the end of the job.
+    """
+    question = state.question or (before.question if before and state.ended else None)
+    if question:
+        return question.at - state.started_at - state.waited_s
+    return state.worked_s
 
 
 def quote_as_json(quote: Quote) -> dict[str, Any]:

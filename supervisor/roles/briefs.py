@@ -5,6 +5,8 @@ A brief begins with the role's job and ends with the request of the user. Betwee
 other authors is JSON, one item a line, so that it cannot look like a heading. There are no
 tags, because a brief is inside the handoff's `<task>`, where closing tags are escaped. Results
 and documents are not in the brief: they are the handoff's context and artifacts.
+
+The instructions of each role are a Markdown file in this folder.
 """
 
 from __future__ import annotations
@@ -12,16 +14,34 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
+from pathlib import Path
 
 from pydantic import JsonValue
 
+from handoff_queue.shared.specialists import read_specialist
 from handoff_queue.shared.types.handoff import Given
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
+from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.lifecycle.teams import SPEC
 from handoff_queue.supervisor.roles.answer_text import clip
+
+
+def read_role(name: str) -> SpecialistSpec:
+    """Return the spec of a role in `shared.types.names.ROLES`. A role has no tools: its
+    handoff has all of its inputs.
+    """
+    return read_specialist(Path(__file__).parent / f"{name}.md", tools=(), reserved=())
+
+
+@lru_cache
+def read_role_once(name: str) -> SpecialistSpec:
+    """Return `read_role`, read from its file at the first call in this process."""
+    return read_role(name)
+
 
 MAX_REQUEST_CHARS = 60_000
 """Most characters of the request in a brief."""

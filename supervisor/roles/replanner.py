@@ -1,11 +1,14 @@
 """The replanner's answer: calls of handoff tools, which are a patch to the plan; or the
 decision that the plan stays as it is or needs no more steps.
+
+There is a tool for each specialist that can get a new step, and there are two for steps that
+have not begun. The tools never run. All calls of one reply together are the patch.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -14,7 +17,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
 from handoff_queue.shared.agent.json_answers import LenientAnswer
-from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
@@ -36,15 +39,112 @@ from handoff_queue.supervisor.roles.answer_text import (
     parse,
     values_of,
 )
-from handoff_queue.supervisor.roles.handoff_tools import (
-    CHANGE,
-    DROP,
-    HAND_OFF,
-    is_handoff_tool,
-    tools_for,
+from handoff_queue.supervisor.roles.planner import (
+    TITLE_HELP,
+    StepAnswer,
+    failure_policies,
+    unique_ids,
 )
-from handoff_queue.supervisor.roles.planner import StepAnswer, unique_ids
 from handoff_queue.supervisor.text.markdown import title_of
+
+HAND_OFF = "hand_off_to_"
+CHANGE = "change_step"
+DROP = "drop_step"
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_WHY = {**_TEXT, "description": "one sentence for readers of the plan"}
+_IDS = {"type": "array", "items": _TEXT}
+
+
+def tools_for(
+    specialists: Collection[str], unbegun: Collection[str], *, may_ask: bool
+) -> tuple[Tool, ...]:
+    """Return the tools for these specialists, and for the steps that have not begun.
+
+    Args:
+        may_ask: True if the user asked for approvals, so that a new step may be `on_failure: ask`.
+    """
+    policies = failure_policies(may_ask=may_ask)
+    tools = [_hand_off_to(name, policies) for name in sorted(specialists)]
+    if unbegun:
+        tools += [_change(specialists, unbegun), _drop(unbegun)]
+    return tuple(tools)
+
+
+def is_handoff_tool(name: str) -> bool:
+    """Return whether a tool of this name changes the plan, even if no worker serves its specialist."""
+    return name.startswith(HAND_OFF) or name in (CHANGE, DROP)
+
+
+def _hand_off_to(name: str, policies: Collection[str]) -> Tool:
+    arguments = {
+        "id": {**_TEXT, "description": "short, lower case, new in this plan: check_config"},
+        "title": {**_TEXT, "description": TITLE_HELP},
+        "task": {**_TEXT, "description": "objective, output, what to work from, boundaries"},
+        "depends_on": {
+            **_IDS,
+            "description": "ids of the steps whose results it needs, old or new; [] for no step",
+        },
+        "on_failure": {
+            **_TEXT,
+            "enum": list(policies),
+            "description": "drop: the answer can do without it",
+        },
+        "why": _WHY,
+    }
+    return _tool(
+        f"{HAND_OFF}{name}",
+        f"Adds a step to the plan, and gives it to {name}.",
+        arguments,
+        optional=("title", "on_failure"),
+    )
+
+
+def _change(specialists: Collection[str], unbegun: Collection[str]) -> Tool:
+    arguments = {
+        "step": {**_TEXT, "enum": list(unbegun)},
+        "specialist": {**_TEXT, "enum": sorted(specialists)},
+        "title": {**_TEXT, "description": TITLE_HELP},
+        "task": {**_TEXT, "description": "the whole new text"},
+        "depends_on": {**_IDS, "description": "the whole new list"},
+        "why": _WHY,
+    }
+    about = "Changes a step that has not begun. Fields that are left out stay unchanged."
+    return _tool(CHANGE, about, arguments, optional=("specialist", "title", "task", "depends_on"))
+
+
+def _drop(unbegun: Collection[str]) -> Tool:
+    return _tool(
+        DROP,
+        "Drops a step that has not begun.",
+        {"step": {**_TEXT, "enum": list(unbegun)}, "why": _WHY},
+    )
+
+
+def _tool(
+    name: str, description: str, arguments: dict[str, Any], optional: tuple[str, ...] = ()
+) -> Tool:
+    required: list[str] = []
+    for argument in arguments:
+        if argument not in optional:
+            required.append(argument)
+    schema = {
+        "type": "object",
+        "properties": arguments,
+        "required": required,
+        "additionalProperties": False,
+    }
+    return Tool(name, description, schema, _not_now)
+
+
+def _not_now(_arguments: dict[str, Any], _context: ToolContext) -> str:
+    """Refuse a call that came in one reply with calls of other tools, which run first.
+
+    Raises:
+        ToolFailed: always.
+    """
+    raise ToolFailed("not executed: read first, and then decide with calls of your decision only")
+
 
 LONGEST_WHY = 2_000
 FOUND_CHARS = 300

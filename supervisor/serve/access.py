@@ -20,8 +20,7 @@ from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.actor import Actor
-from handoff_queue.shared.types.api_token import ApiRole
+from handoff_queue.shared.types.access import Actor, ApiRole
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.async_client import AsyncClient

@@ -18,11 +18,10 @@ from starlette.datastructures import UploadFile
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
-from handoff_queue.shared.types.facts import FactTable
-from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.gates import FactTable, Gates
 from handoff_queue.shared.types.ids import NAME_PATTERN, JobId
 from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
-from handoff_queue.shared.types.json_text import refuse_repeats
+from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.supervisor.client.request import Request

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from handoff_queue.shared.text.words import count_of
-from handoff_queue.shared.types.facts import FactTable, KnownFact
+from handoff_queue.shared.types.gates import FactTable, KnownFact
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.shared.types.review import Conflict, Conflicts
 from handoff_queue.supervisor.text.claim_subject import ClaimSubject, is_same, subject_of

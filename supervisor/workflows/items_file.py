@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from handoff_queue.shared.documents.decoding import DocumentRefused, decode
+from handoff_queue.shared.documents.media_types import DocumentRefused, decode
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
 from handoff_queue.supervisor.text.plain_yaml import read_bounded

@@ -25,6 +25,7 @@ from handoff_queue.shared.types.plan import (
     Synthesis,
     problems_by_step,
 )
+from handoff_queue.shared.types.specialist import check_specialist
 from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in
 from handoff_queue.supervisor.text.copy_names import source_of
 from handoff_queue.supervisor.text.plain_yaml import (
@@ -38,7 +39,6 @@ from handoff_queue.supervisor.text.plain_yaml import (
     truth_of,
     value_of,
 )
-from handoff_queue.supervisor.workflows.specialist_names import check_specialist
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
 from handoff_queue.supervisor.workflows.workflow import (
     MOST_STEPS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.call_attribution import RESOLVER, CallAttribution
+from handoff_queue.chaos.model import RESOLVER, CallAttribution
 from handoff_queue.chaos.plan import CallKey
 
 

@@ -19,7 +19,7 @@ from handoff_queue.shared.specialists.reader import load_specialists, read_speci
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE, ROLES, SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
+from handoff_queue.supervisor.cli.processes import built_in_specialists
 from handoff_queue.supervisor.roles.planner import PlanFormat
 
 ALL = len(EVERYTHING.shapes)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.specialists import front_matter, lint, load_specialists, read_specialist
+from handoff_queue.shared.specialists import lint, load_specialists, read_specialist, reader
 from handoff_queue.shared.specialists.reader import FIELDS
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.names import RESERVED
@@ -59,7 +59,7 @@ def test_the_fields_and_their_defaults_are_the_readers() -> None:
     assert {name for name in FIELDS if fields[name].is_required()} == {
         name for name, default in listed.items() if default == "required"
     }
-    assert f"{front_matter.MAX_FILE_BYTES:,} bytes" in SECTIONS["Front matter"]
+    assert f"{reader.MAX_FILE_BYTES:,} bytes" in SECTIONS["Front matter"]
 
 
 def test_every_reserved_name_is_named() -> None:

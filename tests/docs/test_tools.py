@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.agent import tool_calls, tool_threads
+from handoff_queue.shared.agent import tool_calls
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.documents import reader_process as elsewhere
 from handoff_queue.workers.tools import fetch_url, read_document, search_documents, web_search
@@ -78,8 +78,8 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     assert f"`{ENTRY_POINT_GROUP}`" in files
     for figure in (
         f"{marks.DEFAULT_TIMEOUT_S:g} by default, at most {marks.LONGEST_TIMEOUT_S:,.0f}",
-        f"When {tool_threads.MOST_LEFT_BEHIND} calls of a tool hang",
-        f"{tool_threads.MOST_AT_ONCE} at a time. The first {tool_calls.MOST_CALLS} are run",
+        f"When {tool_calls.MOST_LEFT_BEHIND} calls of a tool hang",
+        f"{tool_calls.MOST_AT_ONCE} at a time. The first {tool_calls.MOST_CALLS} are run",
     ):
         assert figure in files
     assert f"{elsewhere.TIMEOUT_S} seconds a file" in documents

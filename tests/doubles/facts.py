@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from handoff_queue.shared.types.facts import FactTable, KnownFact
+from handoff_queue.shared.types.gates import FactTable, KnownFact
 
 HEADER = ("subject", "attribute", "value", "unit", "date", "source")
 

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from handoff_queue.testing.loopback_server import LoopbackServer
+from handoff_queue.testing.messages_server import LoopbackServer
 
 
 @dataclass(frozen=True, slots=True)

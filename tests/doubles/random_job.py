@@ -41,7 +41,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     StartChild,
 )
 from handoff_queue.supervisor.lifecycle.effects import after_review
-from handoff_queue.supervisor.lifecycle.input_steps import helpers_of, room
+from handoff_queue.supervisor.lifecycle.input_steps import helpers_of, steps_left
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from handoff_queue.supervisor.lifecycle.observations import Observations, ObservedHandoff
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -322,7 +322,7 @@ class RandomJob(SimulatedJob):
     def any_answer(self, name: StepId) -> str | Step | None:
         """Return a random answer for a step in need. Two steps may wait for the same input step."""
         state = self.planner_view[0]
-        if room(state) and name not in helpers_of(state) and self.dice.random() < 0.7:
+        if steps_left(state) and name not in helpers_of(state) and self.dice.random() < 0.7:
             return an_input_step(f"h{len(self.journal)}")
         return self.dice.choice(["42", None])
 

@@ -13,8 +13,7 @@ from typing import Any
 import redis
 
 from handoff_queue.shared.local.processes import Processes
-from handoff_queue.shared.local.redis_access import access_from
-from handoff_queue.shared.local.redis_server import find_server
+from handoff_queue.shared.local.redis_server import access_from, find_server
 from tests.waiting import wait_until
 
 HIGHEST_PORT = 55_536

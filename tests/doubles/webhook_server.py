@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 
-from handoff_queue.testing.loopback_server import LoopbackServer, lower_case_headers
+from handoff_queue.testing.messages_server import LoopbackServer, lower_case_headers
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.local.fork_server import ForkedProcess
-from handoff_queue.shared.local.redis_access import RedisAccess, write_access
+from handoff_queue.shared.local.redis_server import RedisAccess, write_access
 from handoff_queue.shared.settings.ports import free_port
 from tests.e2e.commands import (
     BAD_INPUT,

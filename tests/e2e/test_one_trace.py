@@ -20,7 +20,7 @@ from handoff_queue.shared.observability.trace_ids import handoff_span, job_span
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.submit import FLUSH_S
+from handoff_queue.supervisor.client.submission import FLUSH_S
 from handoff_queue.testing import MessagesServer
 from tests import forked_processes
 from tests.doubles.otel_collector import Collector, ReceivedSpan

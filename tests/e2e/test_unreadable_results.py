@@ -11,8 +11,8 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.events import HandoffFinished, JobStatus
+from handoff_queue.shared.types.handoff import UNREADABLE
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.results import UNREADABLE
 from tests.e2e.fleet import Fleet
 from tests.waiting import wait_until
 

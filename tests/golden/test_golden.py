@@ -17,7 +17,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import StepId, handoff_id, new_job_id
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.supervisor.roles.briefs import read_role
 from handoff_queue.workers.specialists import BUILT_IN
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.supervisor.roles.briefs import read_role
 from handoff_queue.supervisor.workflows import read_workflow
 from tests.supervisor.shell import SETTINGS, Shell
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from handoff_queue.shared.types.errors import ManyProblems, UserError
-from handoff_queue.shared.types.facts import KnownFact
+from handoff_queue.shared.types.gates import KnownFact
 from handoff_queue.supervisor.gates.facts import (
     MOST_BYTES,
     MOST_FACTS,

@@ -20,9 +20,8 @@ import httpx2
 from pydantic import Field
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
-from handoff_queue.shared.documents.decoding import DocumentRefused
 from handoff_queue.shared.documents.extraction import extract
-from handoff_queue.shared.documents.media_types import PDF, is_text
+from handoff_queue.shared.documents.media_types import PDF, DocumentRefused, is_text
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 from handoff_queue.workers.tools.pinned_http import (

@@ -19,20 +19,20 @@ from handoff_queue.shared.providers.anthropic.errors import (
     error_of_event,
     is_error,
     limits_of,
+    settings_of,
     translated_errors,
 )
 from handoff_queue.shared.providers.anthropic.event_loop import LONGEST_POLL_DELAY_S, EventLoop
 from handoff_queue.shared.providers.anthropic.http_client import watch_sending
 from handoff_queue.shared.providers.anthropic.request import request_of
 from handoff_queue.shared.providers.anthropic.stream import PartialReply, events_of
-from handoff_queue.shared.providers.anthropic.unsent_calls import settings_of
 from handoff_queue.shared.types.errors import (
     HandoffError,
     ModelRejected,
     ModelUnreachable,
     SchemaRejected,
 )
-from handoff_queue.shared.types.json_text import STRICT
+from handoff_queue.shared.types.json_values import STRICT
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse_every_s
 
 CONNECT_TIMEOUT_S = 10.0

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from handoff_queue.shared.providers.offline.conversation import Result
-from handoff_queue.shared.providers.offline.sentences import CLOSING, split_sentences
-from handoff_queue.shared.providers.offline.tables import cells_of
+from handoff_queue.shared.providers.offline.sentences import CLOSING, cells_of, split_sentences
 from handoff_queue.shared.types.citation_markers import MARKER
 
 NOT_FOUND = "Not found in the documents"

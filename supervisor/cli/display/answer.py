@@ -1,4 +1,7 @@
-"""Outcome of a job for a reader: the answer and its sources on stdout, the usage on stderr."""
+"""Outcome of a job for a reader: the answer and its sources on stdout, the usage on stderr.
+
+While the synthesizer writes the answer, the draft shows the final numbers of the sources.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.supervisor.cli.display.job_view import (
+    JobView,
     StepCopies,
     collapse_steps,
     names,
@@ -29,12 +35,58 @@ from handoff_queue.supervisor.cli.display.terminal import (
     shorten,
     write_line,
 )
+from handoff_queue.supervisor.client.answer_draft import SYNTHESIZER, AnswerDraft
 from handoff_queue.supervisor.client.approvals import change_in_words
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
 
 if TYPE_CHECKING:
+    from handoff_queue.supervisor.client.client import Client
     from handoff_queue.supervisor.client.outline import JobOutline
     from handoff_queue.supervisor.client.report import JobResult
+
+
+class Draft:
+    """The draft of one job's answer. Each part is returned once."""
+
+    def __init__(self, jobs: Client) -> None:
+        self._draft = AnswerDraft(jobs.store)
+
+    @property
+    def shown(self) -> str:
+        """The text that was returned so far."""
+        return self._draft.shown
+
+    def more(self, view: JobView) -> str:
+        """Return the new part of the draft, or an empty text.
+
+        The text is empty if no model writes an answer now, or if the answer is JSON. It is
+        also empty if Redis is away, or if the model has started the draft again.
+        """
+        handoff_id = _newest_writer(view)
+        if handoff_id is None or _is_form(view):
+            return ""
+        standing = view.standings.get(handoff_id)
+        if standing is None or standing.state != "running":
+            return ""
+        try:
+            return self._draft.more(view.job_id, handoff_id, view.finished.values())
+        except StoreUnavailable:  # the next read of the job reports the error, or finds Redis again
+            return ""
+
+
+def _newest_writer(view: JobView) -> HandoffId | None:
+    """Return the newest handoff of the synthesizer, or None before the first."""
+    newest = None
+    for event in view.issued:
+        if event.assigned_to == SYNTHESIZER:
+            newest = event.handoff_id
+    return newest
+
+
+def _is_form(view: JobView) -> bool:
+    """Return whether the job has an answer schema. Its answer is JSON and is printed as a whole."""
+    return view.state is not None and view.state.submitted.answer_schema is not None
+
 
 _QUOTE_CHARS = 160
 _ANY_COLUMNS = 10_000

@@ -1,6 +1,8 @@
 """Write the output of a command to stdout or to a file, always in UTF-8.
 
 A file is either complete, or as it was before.
+
+`--output rows.jsonl` and `--output rows.csv` hold the results of repeated steps as a table.
 """
 
 from __future__ import annotations
@@ -8,10 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from handoff_queue.supervisor.cli.display.terminal import OutputFailed
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.cli.display.terminal import OutputFailed, print_message
+from handoff_queue.supervisor.client.rows import Row, rows_as_text
 
 STDOUT = Path("-")
 _DEVICES = (Path("/dev"), Path("/proc"))
@@ -65,3 +71,24 @@ def _write_whole(target: Path, text: str) -> None:
         with suppress(OSError):
             partly.unlink(missing_ok=True)
         raise
+
+
+def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
+    """Write the rows of a job, and print how many rows are done.
+
+    Raises:
+        UserError: the job has no plan yet, or its plan has no for_each step.
+        OutputFailed: the file cannot be written, or it is a pipe without a reader.
+    """
+    if not rows:
+        raise UserError(
+            f"{job_id} has no rows: its plan has no for_each step, or there is no plan yet"
+        )
+    try:
+        write_out(target, rows_as_text(rows, target))
+    except OSError as error:
+        raise OutputFailed(f"cannot write {target}: {error.strerror}") from error
+    done = 0
+    for row in rows:
+        done += row.status not in ("waiting", "running")
+    print_message(f"{done} of {len(rows)} rows of {job_id} are done; {target} has all of them")

@@ -52,6 +52,7 @@ from handoff_queue.supervisor.cli.display.activity import (
     throttle_reason,
     tools_of,
 )
+from handoff_queue.supervisor.cli.display.job_status import quote_line
 from handoff_queue.supervisor.cli.display.job_view import (
     JobUpdate,
     JobView,
@@ -59,7 +60,6 @@ from handoff_queue.supervisor.cli.display.job_view import (
     collapse_steps,
     names,
 )
-from handoff_queue.supervisor.cli.display.quote_text import quote_line
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
 from handoff_queue.supervisor.client.approvals import change_in_words, change_of
 from handoff_queue.supervisor.lifecycle.reduce import fold

@@ -11,7 +11,7 @@ from typing import Self
 from rich.live import Live
 
 from handoff_queue.supervisor.cli.display.activity import EVERY_S, activity_line
-from handoff_queue.supervisor.cli.display.draft import Draft
+from handoff_queue.supervisor.cli.display.answer import Draft
 from handoff_queue.supervisor.cli.display.event_lines import changes
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.display.terminal import print_progress, stderr, write

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent import schemas
-from handoff_queue.shared.agent.bounded_validation import MOST_CPU_S, MOST_STEPS, limit_validation
-from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema, problem_with
+from handoff_queue.shared.agent.schemas import (
+    MOST_CPU_S,
+    MOST_STEPS,
+    BrokenSchema,
+    check_schema,
+    limit_validation,
+    problem_with,
+)
 from tests.refusals import refusal_of
 
 MOST_S = 5 * MOST_CPU_S

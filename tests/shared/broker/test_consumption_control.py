@@ -12,7 +12,7 @@ from celery import Celery
 from celery.worker import WorkController
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.broker.consumption_control import LOOK_AGAIN_S, ConsumptionControl
+from handoff_queue.shared.broker.consumer import LOOK_AGAIN_S, ConsumptionControl
 from handoff_queue.shared.settings.settings import Settings
 
 USUAL_S = 1

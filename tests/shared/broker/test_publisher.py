@@ -23,8 +23,8 @@ from handoff_queue.shared.broker.publisher import (
     publish,
     publish_each,
     signature_of,
+    wake_up,
 )
-from handoff_queue.shared.broker.wake_ups import wake_up
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.types.ids import JobId

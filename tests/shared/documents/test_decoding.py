@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.documents.decoding import DocumentRefused, decode, tidy_text
+from handoff_queue.shared.documents.media_types import DocumentRefused, decode, tidy_text
 
 PRINTABLE = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.documents.decoding import DocumentRefused
 from handoff_queue.shared.documents.extraction import extract
+from handoff_queue.shared.documents.media_types import DocumentRefused
 from tests.shared.documents.sample_files import pdf_with
 
 

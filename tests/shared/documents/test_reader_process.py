@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.documents.decoding import DocumentRefused
-from handoff_queue.shared.documents.media_types import HTML, PDF
+from handoff_queue.shared.documents.media_types import HTML, PDF, DocumentRefused
 from handoff_queue.shared.documents.reader_process import HeavyFile, text_elsewhere, texts_elsewhere
 from tests.shared.documents.sample_files import pdf_with
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.local.redis_access import (
+from handoff_queue.shared.local.redis_server import (
     RedisAccess,
     access_from,
     read_access,

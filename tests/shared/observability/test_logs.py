@@ -13,7 +13,7 @@ import pytest
 from celery.exceptions import Reject
 
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.agent.tool_threads import ToolThreads
+from handoff_queue.shared.agent.tool_calls import ToolThreads
 from handoff_queue.shared.observability.logs import configure_logging, log_of, logged_as
 from handoff_queue.shared.settings.settings import Settings
 from tests.doubles.handoffs import a_tool_context

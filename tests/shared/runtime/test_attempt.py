@@ -17,8 +17,7 @@ from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
 from handoff_queue.shared.observability.logs import logged_as, merge_whose
-from handoff_queue.shared.runtime.agent_setup import AgentSetup, Consequences
-from handoff_queue.shared.runtime.attempt import Attempts
+from handoff_queue.shared.runtime.attempt import AgentSetup, Attempts, Consequences
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
 from handoff_queue.shared.settings.settings import Settings
@@ -31,6 +30,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ToolCallStarted
 from handoff_queue.shared.types.errors import InvalidTool, MissingCredentials, StoreUnavailable
 from handoff_queue.shared.types.events import HandoffIssued
+from handoff_queue.shared.types.handoff import UNREADABLE as RESULT_UNREADABLE
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     ContextResult,
@@ -43,7 +43,6 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.model import Model
-from handoff_queue.shared.types.results import UNREADABLE as RESULT_UNREADABLE
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.testing import tool_call_reply
 from tests.doubles.agent_runs import answer_reply

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from handoff_queue.shared.runtime.model_calls import ModelCallLog, RecordedModel
+from handoff_queue.shared.runtime.models import ModelCallLog, RecordedModel
 from handoff_queue.shared.types.errors import LimitReached, ModelBusy, ModelUnreachable
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.presence import MOST_MODELS, MOST_WORDS

@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishRequest
 from handoff_queue.shared.store.claims import ClaimRequest, FinishedWithCommit
-from handoff_queue.shared.store.finish_request import FinishRequest
 from handoff_queue.shared.store.job_summary import HandoffTally
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from handoff_queue.shared.settings.setting_types import Duration
+from handoff_queue.shared.settings.settings import Duration
 from handoff_queue.shared.text.durations import (
     DurationRange,
     InvalidDuration,

@@ -6,9 +6,14 @@ import pytest
 from pydantic import ValidationError
 
 from handoff_queue.shared.types.errors import MalformedMessage
-from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
+from handoff_queue.shared.types.handoff import (
+    UNREADABLE,
+    HandoffResult,
+    ResultStatus,
+    result_in,
+    result_values,
+)
 from handoff_queue.shared.types.json_values import MOST_LEVELS, check_storable
-from handoff_queue.shared.types.results import UNREADABLE, result_in, result_values
 from tests.doubles.handoffs import a_result
 
 

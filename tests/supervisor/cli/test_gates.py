@@ -9,8 +9,7 @@ import pytest
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.supervisor.cli.request_options import gates_of
-from handoff_queue.supervisor.gates.fields_file import MOST_BYTES
-from handoff_queue.supervisor.gates.gates_file import GateSet
+from handoff_queue.supervisor.gates.gates_file import MOST_BYTES, GateSet
 from tests.docs.pages import blocks, text_of
 
 DOCS_PAGE = text_of("how-to/gates")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.supervisor.cli.model_access import model_access
+from handoff_queue.supervisor.cli.doctor import model_access
 
 
 def test_the_password_of_a_gateway_is_not_shown() -> None:

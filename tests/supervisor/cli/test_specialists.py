@@ -12,7 +12,7 @@ from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
+from handoff_queue.supervisor.cli.processes import built_in_specialists
 from handoff_queue.supervisor.cli.specialists import specialists_view
 
 

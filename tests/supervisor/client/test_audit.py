@@ -13,8 +13,7 @@ from handoff_queue.shared.local.processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.types.actor import MOST_ACTOR_CHARS, Actor
-from handoff_queue.shared.types.api_token import ApiRole
+from handoff_queue.shared.types.access import MOST_ACTOR_CHARS, Actor, ApiRole
 from handoff_queue.shared.types.errors import Conflict, UserError
 from handoff_queue.shared.types.events import Approved, CancelRequested, JobStatus, JobSubmitted
 from handoff_queue.shared.types.ids import JobId

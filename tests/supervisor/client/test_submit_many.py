@@ -22,7 +22,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.client.submit import SLICE
+from handoff_queue.supervisor.client.submission import SLICE
 from tests.doubles.jobs import granted_claim, issue, model_reply
 
 INVALID = Request(" ")

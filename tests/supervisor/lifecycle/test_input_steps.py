@@ -8,7 +8,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Join, Patch, Plan, Step
 from handoff_queue.supervisor.lifecycle.commands import IssueRole
 from handoff_queue.supervisor.lifecycle.decide import MOST_NEEDS_ANSWERED
-from handoff_queue.supervisor.lifecycle.input_steps import can_help, helpers_of, room
+from handoff_queue.supervisor.lifecycle.input_steps import can_help, helpers_of, steps_left
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.input_resolutions import an_input_step
 from tests.doubles.simulated_job import SimulatedJob, finish_steps, planned
@@ -128,7 +128,7 @@ def test_a_step_that_was_given_up_in_between_gets_no_input_step() -> None:
 
 
 def test_steps_are_added_as_long_as_the_limits_allow() -> None:
-    assert room(planned(a="", limits=JobLimits(max_steps=8)).state) == 7
+    assert steps_left(planned(a="", limits=JobLimits(max_steps=8)).state) == 7
     assert can_help(planned(a="", limits=JobLimits(max_steps=8)).state)
     assert not can_help(planned(a="", limits=JobLimits(max_steps=8, max_handoffs=4)).state)
 
@@ -137,4 +137,4 @@ def test_a_single_agent_has_no_input_steps() -> None:
     job = SimulatedJob(mode=Mode.SINGLE)
     job.advance()
 
-    assert room(job.state) == 0
+    assert steps_left(job.state) == 0

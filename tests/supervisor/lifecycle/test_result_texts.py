@@ -16,7 +16,6 @@ from handoff_queue.shared.types.handoff import (
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.review import Decision, Verdict
-from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 from handoff_queue.supervisor.lifecycle.result_texts import (
     BRING_UP_TO_DATE,
     STOPPED_BY,
@@ -24,6 +23,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import (
     UNEXPLAINED,
     ResultTexts,
 )
+from handoff_queue.supervisor.lifecycle.state import AttemptFeedback
 from tests.doubles.handoffs import a_result
 from tests.doubles.simulated_job import planned
 

@@ -24,9 +24,8 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import ResultStatus, ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Join
-from handoff_queue.supervisor.lifecycle.reduce import fold_on
+from handoff_queue.supervisor.lifecycle.reduce import fold_on, step_index_of
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.step_index_update import step_index_of
 from tests.doubles.jobs import submission
 from tests.doubles.random_job import RandomJob
 from tests.doubles.simulated_job import SimulatedJob

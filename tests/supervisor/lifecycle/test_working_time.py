@@ -6,7 +6,7 @@ from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequeste
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.working_time import working_seconds
+from handoff_queue.supervisor.quoting.quote_history import working_seconds
 from tests.doubles.simulated_job import SimulatedJob
 
 MANY_S = 90_000.0

@@ -11,12 +11,12 @@ import pytest
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
 from handoff_queue.shared.providers.offline.conversation import Conversation
-from handoff_queue.shared.providers.offline.replies import reply_to
+from handoff_queue.shared.providers.offline.transport import reply_to
 from handoff_queue.shared.types.events import ConflictsFound
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.review import Conflict, Conflicts, Settlement, Settlements
 from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
-from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.supervisor.roles.briefs import read_role
 from handoff_queue.supervisor.roles.judge import (
     MOST_SHOWN_CHARS,
     JudgeFormat,

@@ -13,7 +13,7 @@ from handoff_queue.shared.specialists.lint import lint
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.specialist import Tier
-from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.supervisor.roles.briefs import read_role
 
 ROLES = ("planner", "replanner", "judge", "assessor", "synthesizer")
 SYNTHESIZER = read_role("synthesizer")

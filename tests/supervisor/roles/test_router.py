@@ -27,7 +27,7 @@ from handoff_queue.shared.specialists.lint import lint
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.specialist import Tier
-from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.supervisor.roles.briefs import read_role
 from handoff_queue.supervisor.roles.router import Route, RouteFormat, specialists_of_route_schema
 from handoff_queue.workers.specialists import BUILT_IN
 

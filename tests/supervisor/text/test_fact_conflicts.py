@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.facts import KnownFact
-from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.gates import Gates, KnownFact
 from handoff_queue.shared.types.handoff import Claim, ref
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.lifecycle.answer import assemble

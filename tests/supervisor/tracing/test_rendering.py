@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from handoff_queue.supervisor.tracing.rendering import answer_html, sources_html
+from handoff_queue.supervisor.tracing.page import answer_html, sources_html
 
 PREFIX = "j-1"
 

@@ -22,8 +22,12 @@ from redis.sentinel import SentinelConnectionPool
 
 from handoff_queue.shared.store.redis import fast_path as direct
 from handoff_queue.shared.store.redis.clients import client_for
-from handoff_queue.shared.store.redis.fast_path import DirectClient, DirectPacker, ManagedConnection
-from handoff_queue.shared.store.redis.kernel_timeout_socket import KernelTimeoutSocket
+from handoff_queue.shared.store.redis.fast_path import (
+    DirectClient,
+    DirectPacker,
+    KernelTimeoutSocket,
+    ManagedConnection,
+)
 from tests.doubles.raw_server import Conversation, RawServer
 from tests.waiting import wait_until
 

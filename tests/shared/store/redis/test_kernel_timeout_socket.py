@@ -16,8 +16,12 @@ import pytest
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.clients import client_for
-from handoff_queue.shared.store.redis.fast_path import DirectConnection, ManagedConnection
-from handoff_queue.shared.store.redis.kernel_timeout_socket import KernelTimeoutSocket, patient
+from handoff_queue.shared.store.redis.fast_path import (
+    DirectConnection,
+    KernelTimeoutSocket,
+    ManagedConnection,
+    patient,
+)
 
 TIMEOUT_S = 0.05
 Pair = tuple[socket.socket, socket.socket]

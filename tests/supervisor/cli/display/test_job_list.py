@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.supervisor.cli.display.job_list import header, lines_of_job
+from handoff_queue.supervisor.cli.list import header, lines_of_job
 from tests.supervisor.cli.job_events import JOB
 
 LONG = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.supervisor.cli.display.terminal_input import confirm, line_of_terminal
+from handoff_queue.supervisor.cli.display.terminal import confirm, line_of_terminal
 
 
 @pytest.fixture

@@ -1,0 +1,102 @@
+"""Actors, tokens of the HTTP API, and entries of the audit.
+
+An actor is the user or program that acts through a client. A token has a role, and it may
+belong to one tenant. An entry of the audit is an action of a user on a job or on the fleet.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
+
+from handoff_queue.shared.types.message import Message
+
+MOST_ACTOR_CHARS = 200
+"""Most characters of a name, and of an address. An IPv6 address has at most 45, and a host name
+that a proxy forwards may be longer.
+"""
+_Line = Annotated[str, StringConstraints(min_length=1, max_length=MOST_ACTOR_CHARS)]
+
+
+class Actor(Message):
+    """A user or a program that acts. The texts are untrusted: the caller of the client gives
+    them.
+    """
+
+    name: _Line
+    """The name of a user or of a token."""
+    via: Literal["python", "cli", "api", "console", "mcp"]
+    """The way to the queue."""
+    address: _Line | None = None
+    """The address or the host name that the action came from."""
+    token: _Line | None = None
+    """The id of the token that the HTTP API accepted. Never its secret."""
+
+
+class ApiRole(StrEnum):
+    """The actions that a token allows. Each role includes the roles before it."""
+
+    READ = "read"
+    """See jobs, their events, results and documents."""
+    SUBMIT = "submit"
+    """Submit jobs."""
+    OPERATE = "operate"
+    """Cancel, retry, approve, reject and delete jobs; pause roles; handle dead letters."""
+    ADMIN = "admin"
+    """Create and revoke tokens."""
+
+    def includes(self, other: ApiRole) -> bool:
+        """Return whether this role allows everything that the other role allows."""
+        roles = list(ApiRole)
+        return roles.index(self) >= roles.index(other)
+
+
+class ApiToken(Message):
+    """A token without its secret."""
+
+    id: str
+    name: str
+    role: ApiRole
+    tenant: str | None
+    """The only tenant that the token sees. None: every tenant. Only such a token acts on the
+    fleet.
+    """
+    created_at: float
+    """Unix time in seconds, by Redis's clock."""
+    expires_at: float | None = None
+    """Unix time in seconds. None: the token does not expire."""
+
+
+class AuditAction(StrEnum):
+    """Actions of users. The journal of a job holds the first five, and the audit stream holds
+    the others.
+    """
+
+    SUBMIT = "submit"
+    CANCEL = "cancel"
+    RETRY = "retry"
+    APPROVE = "approve"
+    REJECT = "reject"
+    DELETE = "delete"
+    PAUSE = "pause"
+    UNPAUSE = "unpause"
+    REQUEUE = "requeue"
+    DROP = "drop"
+    CREATE_TOKEN = "create_token"  # noqa: S105 (no secret)
+    REVOKE_TOKEN = "revoke_token"  # noqa: S105 (no secret)
+
+
+class AuditEntry(Message):
+    """An action of a user."""
+
+    at: float
+    """Unix time in seconds, by Redis's clock."""
+    action: AuditAction
+    subject: str
+    """The id of the job, of the dead letter or of the token; or the name of the role."""
+    detail: str = ""
+    """The reason of a pause; the name and the rights of a token; the subject of an answer."""
+    actor: Actor | None = None
+    """The user or program; None if the client names none."""
