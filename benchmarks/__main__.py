@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = {}
     for table in measure(rows, asked.calls, asked.at_once, synthesis, asked.repeats):
         print(
-            f"{sum(map(len, table.values()))} of {len(rows) * len(asked.calls) * len(asked.at_once) * asked.repeats}",
+            f"{sum(map(len, table.values()))} of"
+            f" {len(rows) * len(asked.calls) * len(asked.at_once) * asked.repeats}",
             end="\r",
             file=sys.stderr,
         )
@@ -40,19 +41,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "by a call" if synthesis is Synthesis.RECONCILE else "by code"
     )
     print(
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, {asked.repeats} repeats in turn; {shape}"
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, {asked.repeats} repeats in"
+        f" turn; {shape}"
     )
     print(
-        f"Slots: {SLOTS} a process without latency; with it as many as 500 jobs need, shared by the processes of a kind\n"
+        f"Slots: {SLOTS} a process without latency; with it as many as 500 jobs need, shared by the"
+        " processes of a kind\n"
     )
     print("\n".join([*lines(table), "", *targets(table, CRITICAL_PATH_CALLS[synthesis])]))
     if asked.quick:
         print(
-            "\nSo few jobs, once, only show that it works: what is wanted is said of the whole table, `make bench`."
+            "\nSo few jobs, once, only show that it works: what is wanted is said of the whole"
+            " table, `make bench`."
         )
     if not BENCH.exists():
         print(
-            f"\nLangGraph is not among them: `make bench` installs it ({len(ROWS) - len(rows_here())} rows)"
+            "\nLangGraph is not among them: `make bench` installs it"
+            f" ({len(ROWS) - len(rows_here())} rows)"
         )
 
 

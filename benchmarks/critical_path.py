@@ -90,7 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     calls = f"{asked.calls[0]:g} to {asked.calls[1]:g} s a call"
     print(
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, {calls}, {SLOTS} slots a process\n"
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, {calls}, {SLOTS} slots a"
+        " process\n"
     )
     print("| DAG | steps | sinks | critical path s | took s | ratio |\n|---|---|---|---|---|---|")
     walks = []
@@ -108,7 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
             walks.append(walk.ratio)
     print(
-        f"\nOver the critical path: median **{median(walks):.3f}**, worst **{max(walks):.3f}** (wanted: at most 1.03)"
+        f"\nOver the critical path: median **{median(walks):.3f}**, worst **{max(walks):.3f}**"
+        " (wanted: at most 1.03)"
     )
 
 

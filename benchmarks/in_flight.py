@@ -279,9 +279,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     asked = parser.parse_args(arguments)
     print(
-        "| pool | slots | calls a handoff | calls | most in flight | mean | calls/s | CPU ms a call | MB |\n"
-        + "|---" * 9
-        + "|"
+        "| pool | slots | calls a handoff | calls | most in flight | mean | calls/s | CPU ms a call"
+        " | MB |\n" + "|---" * 9 + "|"
     )
     for (pool, slots), turns in product(asked.pools, asked.turns):
         with tempfile.TemporaryDirectory() as folder:

@@ -53,7 +53,8 @@ def main() -> None:
             ours.run(jobs)
             after, used = bytes_by_kind(client), int(client.info("memory")["used_memory"]) - used
     print(
-        f"{jobs} jobs of a plan with 3 steps, 5 handoffs and answers of a line each\n\n| | KB a job |\n|---|---|"
+        f"{jobs} jobs of a plan with 3 steps, 5 handoffs and answers of a line each\n\n| | KB a job"
+        " |\n|---|---|"
     )
     for kind in (*(kind for _, kind in KINDS), OTHERS):
         print(f"| {kind} | {(after[kind] - before[kind]) / jobs / 1024:.1f} |")

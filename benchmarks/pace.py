@@ -148,13 +148,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     bucket = seen.bucket
     print(
-        f"{asked.workers} worker processes of {asked.slots} slots, {asked.limit} requests in {asked.window:g} s"
+        f"{asked.workers} worker processes of {asked.slots} slots, {asked.limit} requests in"
+        f" {asked.window:g} s"
     )
     print(f"calls answered   {len(bucket.taken)} in {bucket.taken[-1] - bucket.taken[0]:.1f} s")
     print(f"refused with 429 {seen.refused}")
     print(f"quota used       {bucket.used:.1%}")
     print(
-        f"jobs             {', '.join(f'{seen.statuses.count(status)} {status}' for status in sorted(set(seen.statuses)))}"
+        "jobs            "
+        f" {', '.join(f'{seen.statuses.count(status)} {status}' for status in sorted(set(seen.statuses)))}"  # noqa: E501
     )
 
 

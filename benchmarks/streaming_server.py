@@ -22,8 +22,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-_STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nrequest-id: req_bench\r\ntransfer-encoding: chunked\r\n\r\n"
-_WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nrequest-id: req_bench\r\ncontent-length: %d\r\n\r\n%b"
+_STREAM = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nrequest-id:"
+    b" req_bench\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+_WHOLE = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nrequest-id: req_bench\r\ncontent-length:"
+    b" %d\r\n\r\n%b"
+)
 _USAGE = {"input_tokens": 500, "output_tokens": 100}
 
 

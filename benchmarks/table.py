@@ -122,7 +122,10 @@ def ratio(table: Table, load: Load, row: Row, to: Iterable[Row]) -> float | None
     )
 
 
-HEAD = "| call | at once | | jobs/s | p50 s | p95 s | CPU ms a job | MB | MB a job | of the canvas | of LangGraph |"
+HEAD = (
+    "| call | at once | | jobs/s | p50 s | p95 s | CPU ms a job | MB | MB a job | of the canvas |"
+    " of LangGraph |"
+)
 
 
 def lines(table: Table) -> Iterator[str]:
@@ -201,12 +204,18 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
     if instant and instant[0].at_once == 1 and {THIS, BARE_CANVAS} <= rows_of:
         pairs = zip(table[instant[0], THIS], table[instant[0], BARE_CANVAS], strict=True)
         idle = median(ours.p50_s / canvas.p50_s for ours, canvas in pairs)
-        yield f"- Of the canvas's time for one job, no latency: **{idle:.2f}x** (wanted: at most 1.0x)"
+        yield (
+            f"- Of the canvas's time for one job, no latency: **{idle:.2f}x** (wanted: at most"
+            " 1.0x)"
+        )
     if by_function and by_function[0].at_once == 1 and THIS in rows_of:
         path = median(one.p50_s for one in table[by_function[0], THIS]) / (
             critical_path_calls * by_function[0].call.seconds
         )
-        yield f"- Of a critical path of {critical_path_calls} calls of {by_function[0].call}: **{path:.3f}x** (wanted: at most 1.03x)"
+        yield (
+            f"- Of a critical path of {critical_path_calls} calls of {by_function[0].call}:"
+            f" **{path:.3f}x** (wanted: at most 1.03x)"
+        )
 
 
 def _best(

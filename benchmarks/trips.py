@@ -219,7 +219,10 @@ def main() -> None:
     options = parser.parse_args()
     costs, commands = measured(options.jobs, options.repeats)
     ours, message = costs["this project"], costs["bare message"]
-    shape = f"{options.jobs} jobs x {options.repeats}, each of {HANDOFFS} handoffs and turns, {MESSAGES} messages"
+    shape = (
+        f"{options.jobs} jobs x {options.repeats}, each of {HANDOFFS} handoffs and turns,"
+        f" {MESSAGES} messages"
+    )
     print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, {shape}\n")
     rows = [*next(iter(costs.values())).cpu_ms, *COUNTED]
     print(f"| | {' | '.join(costs)} |\n|---|{'---|' * len(costs)}")
@@ -232,20 +235,24 @@ def main() -> None:
             f"| {row}{' (ms of processor)' if row in ours.cpu_ms else ''} | {' | '.join(cells)} |"
         )
     print(
-        f"| **ms of processor in all** | {' | '.join(f'**{cost.total_ms:.1f}**' for cost in costs.values())} |"
+        "| **ms of processor in all** |"
+        f" {' | '.join(f'**{cost.total_ms:.1f}**' for cost in costs.values())} |"
     )
     print(
-        f"\nCPU of a job over that of the canvas: **{ours.total_ms / costs['bare canvas'].total_ms:.2f}**"
+        "\nCPU of a job over that of the canvas:"
+        f" **{ours.total_ms / costs['bare canvas'].total_ms:.2f}**"
     )
     for count, which in (
         (MESSAGES, "that it takes"),
         (NEEDED, "that its handoffs would take, if none were run in place"),
     ):
         print(
-            f"CPU of a job over that of the {count} bare messages {which}: **{ours.total_ms / (count * message.total_ms):.2f}**"
+            f"CPU of a job over that of the {count} bare messages {which}:"
+            f" **{ours.total_ms / (count * message.total_ms):.2f}**"
         )
     print(
-        f"Round trips per turn: {ours.counted['round trips'] / HANDOFFS:.1f}\n\n| process | command | a job |\n|---|---|---|"
+        f"Round trips per turn: {ours.counted['round trips'] / HANDOFFS:.1f}\n\n| process | command"
+        " | a job |\n|---|---|---|"
     )
     for (process, command), count in sorted(
         commands.items(), key=lambda item: (item[0][0], -item[1])

@@ -23,7 +23,9 @@ from handoff_queue.testing import (
 )
 
 MENDED = "Attempt {} has mended it."
-"""Text of a revised result, with the number of its attempt, so that each attempt has another text."""
+"""Text of a revised result, with the number of its attempt, so that each attempt has another
+text.
+"""
 DONE = "So it is."
 ENVELOPE: Json = {
     "status": "ok",

@@ -83,7 +83,9 @@ class JobRecord:
 
     @property
     def is_given_up(self) -> bool:
-        """True if evaluations of the job were killed so often in a row that supervisors gave it up."""
+        """True if evaluations of the job were killed so often in a row that supervisors gave
+        it up.
+        """
         return self.reason.startswith(FROZE)
 
 

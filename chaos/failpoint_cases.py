@@ -52,7 +52,9 @@ class Trigger(StrEnum):
 
     @property
     def is_met_often(self) -> bool:
-        """Return whether processes reach the point often, so that a case may also kill Redis there."""
+        """Return whether processes reach the point often, so that a case may also kill Redis
+        there.
+        """
         return self.is_met_by_jobs or self in (Trigger.UNREAD, Trigger.STUMBLE)
 
     @property
@@ -147,7 +149,8 @@ def scripts() -> set[str]:
 
 def cases() -> list[Case]:
     """Return all cases. Cases with rare needs come first, so that all other cases run next to
-    them. Kills of Redis that need no action are spread evenly, because only one runs at a time.
+    them. Kills of Redis that need no action are spread evenly, because only one runs at a
+    time.
     """
     of_redis: list[Case] = []
     others: list[Case] = []

@@ -31,7 +31,9 @@ ARMED_AT_ONCE = 5
 """Most armed points, without the points of commands."""
 JOBS_AT_ONCE = 6
 CROWD = 16
-"""Open jobs that use up the role slots of the supervisors: three supervisors have two slots each."""
+"""Open jobs that use up the role slots of the supervisors: three supervisors have two slots
+each.
+"""
 OFTEN = 0.3
 """Share of a job's calls that the provider refuses, to test many refusals."""
 GIVEN_UP_AFTER_S = 120.0
@@ -72,7 +74,9 @@ class Trial:
     tell: Progress
     draw: Draw
     here: Stage[Ours] | None = None
-    """The test bed, if it has this system: only here can a case type commands and forge messages."""
+    """The test bed, if it has this system: only here can a case type commands and forge
+    messages.
+    """
     strikes: list[Strike] = field(default_factory=list)
     not_reached: list[Case] = field(default_factory=list)
     _armed: list[Armed] = field(default_factory=list)

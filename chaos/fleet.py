@@ -101,7 +101,8 @@ class Fleet:
     def start_command(
         self, command: Sequence[str], environment: Mapping[str, str]
     ) -> subprocess.Popen[bytes] | ForkedProcess:
-        """Start a command of a user, without input and output. A fork starts in a tenth of the time.
+        """Start a command of a user, without input and output. A fork starts in a tenth of the
+        time.
 
         Args:
             environment: all variables of the process.

@@ -248,7 +248,9 @@ def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
 
 
 def _given_up(events: Iterable[Recorded]) -> dict[str, float]:
-    """Return the time of abandonment of the newest handoff of each abandoned step, by handoff's id."""
+    """Return the time of abandonment of the newest handoff of each abandoned step, by
+    handoff's id.
+    """
     newest: dict[str, str] = {}
     times: dict[str, float] = {}
     for recorded in events:

@@ -64,7 +64,9 @@ Handoff = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Recovery of a handoff whose process was struck: until its next call, its end or its job's end."""
+    """Recovery of a handoff whose process was struck: until its next call, its end or its
+    job's end.
+    """
 
     strike: Strike
     handoff: Handoff
@@ -261,7 +263,9 @@ class RunRecords:
         return +surplus
 
     def _planned_tries(self, job: PlannedJob, key: CallKey) -> int:
-        """Return the number of tries until a call is answered; 0 for a call that was not planned."""
+        """Return the number of tries until a call is answered; 0 for a call that was not
+        planned.
+        """
         handoff = course_of(job).get(key.handoff)
         if handoff is None or key.turn > handoff.turns:
             return 0
@@ -306,7 +310,10 @@ class RunRecords:
             if began - self.lease_s <= strike.at <= last:
                 text = f"{strike.at - began:.1f} s {strike.fault} {strike.target} {strike.point}"
                 strikes.append(text.strip())
-        return f"{key.job} {key.handoff}, turn {key.turn}: called {', '.join(calls)}; meanwhile {', '.join(strikes) or 'nothing'}"
+        return (
+            f"{key.job} {key.handoff}, turn {key.turn}: called {', '.join(calls)}; meanwhile"
+            f" {', '.join(strikes) or 'nothing'}"
+        )
 
     @cached_property
     def repeated_by(self) -> Counter[Fault]:
@@ -402,7 +409,9 @@ class RunRecords:
 
     @property
     def longest_recovery_s(self) -> float | None:
-        """Longest recovery in seconds without another strike; None if there was no such recovery."""
+        """Longest recovery in seconds without another strike; None if there was no such
+        recovery.
+        """
         return max(
             (recovery.seconds for recovery in self.recoveries if recovery.is_alone), default=None
         )
@@ -429,7 +438,8 @@ class RunRecords:
             since = unneeded_periods.since(call.key, call.at)
             if since is not None and not self._calls_in_flight.is_held_back(call, since):
                 unneeded.append(
-                    f"{call.key.job} {call.key.handoff}, turn {call.key.turn}, {call.at - since:.1f} s after, by {call.process}"
+                    f"{call.key.job} {call.key.handoff}, turn {call.key.turn},"
+                    f" {call.at - since:.1f} s after, by {call.process}"
                 )
         return unneeded
 

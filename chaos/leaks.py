@@ -108,6 +108,7 @@ def _messages(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[s
         leaks.append(f"{UNACKED}: {len(unacked)} messages")
     if unacked != indexed:
         leaks.append(
-            f"{UNACKED}: {len(unacked - indexed)} messages that never come back, {len(indexed - unacked)} that come back as nothing"
+            f"{UNACKED}: {len(unacked - indexed)} messages that never come back,"
+            f" {len(indexed - unacked)} that come back as nothing"
         )
     return leaks

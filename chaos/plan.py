@@ -131,7 +131,9 @@ class PlannedJob:
 
     @property
     def tenant(self) -> str:
-        """Tenant of the job. Daily budgets and the fair order of queues are kept for each tenant."""
+        """Tenant of the job. Daily budgets and the fair order of queues are kept for each
+        tenant.
+        """
         return random.Random(f"{self.seed} tenant {self.name}").choice(TENANTS)  # noqa: S311
 
     @property

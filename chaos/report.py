@@ -140,7 +140,8 @@ def table_of(records: RunRecords) -> str:
             f"| {promise.what} | {promise.figure} | {promise.allowed} | {_verdict(promise)} |"
         )
     lines.append(
-        f"| longest recovery with further faults | {_seconds(records.longest_recovery_in_a_row_s)} | | |"
+        f"| longest recovery with further faults | {_seconds(records.longest_recovery_in_a_row_s)}"
+        " | | |"
     )
     if reasons := _counted(records.repeated_by.most_common()):
         lines.append(f"| calls repeated, by fault | {reasons} | | |")
@@ -150,7 +151,8 @@ def table_of(records: RunRecords) -> str:
         lines.append(f"| did not happen | {what} | | |")
     if records.given_up:
         lines.append(
-            f"| jobs ended after three kills in a row of a supervisor or of one turn | {len(records.given_up)} | | |"
+            "| jobs ended after three kills in a row of a supervisor or of one turn |"
+            f" {len(records.given_up)} | | |"
         )
     for promise in promises_of(records):
         for name in promise.broken_by[:SHOWN]:

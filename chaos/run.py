@@ -60,7 +60,8 @@ def run(options: Options, tell: Progress, kind: Kind[System] = OURS) -> RunRecor
         _strike_at_random(bed, killer, options, tell, draw)
         killer.rest()
         tell(
-            f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults; {len(bed.open)} jobs are still open"
+            f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults;"
+            f" {len(bed.open)} jobs are still open"
         )
         bed.settle()
         not_struck: list[str] = []
@@ -123,7 +124,8 @@ def _strike_at_random(
         if time.monotonic() - told_at > 10:
             told_at = time.monotonic()
             tell(
-                f"{killer.kills} of {options.kills} kills, {done - len(bed.open)} of {options.jobs} jobs have ended"
+                f"{killer.kills} of {options.kills} kills, {done - len(bed.open)} of {options.jobs}"
+                " jobs have ended"
             )
         time.sleep(LOOK_EVERY_S)
 

@@ -26,7 +26,9 @@ class Shape(StrEnum):
     TIGHT = "tight"
     """Twelve steps at once on a budget of four calls."""
     TIGHT_TOKENS = "tight in tokens"
-    """A budget of tokens that the spent tokens and the upper bound of a third step's call exceed."""
+    """A budget of tokens that the spent tokens and the upper bound of a third step's call
+    exceed.
+    """
     TIGHT_MONEY = "tight in money"
     """A tight budget of money."""
     CANCELLED = "cancelled"

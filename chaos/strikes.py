@@ -1,5 +1,5 @@
-"""Faults of a chaos run; strikes, which are faults at a time on a process; and pauses of processes
-by SIGSTOP and SIGCONT, with their real durations.
+"""Faults of a chaos run; strikes, which are faults at a time on a process; and pauses of
+processes by SIGSTOP and SIGCONT, with their real durations.
 
 On a busy machine a pause lasts longer than planned.
 """
@@ -23,7 +23,9 @@ ARRIVES_WITHIN_S = 0.5
 the call after the death. A replacement process needs longer to start.
 """
 DIES_WITHIN_S = 0.05
-"""Seconds after its kill in which an answer of Redis may still arrive. Redis needs longer to restart."""
+"""Seconds after its kill in which an answer of Redis may still arrive. Redis needs longer to
+restart.
+"""
 EVERYBODY = "*"
 """Target of a strike that hits all processes: Redis is killed, or connections are cut."""
 

@@ -34,7 +34,9 @@ class System(Protocol):
 
     @property
     def counted_at(self) -> str:
-        """Failpoint after the request that counts a part of a chord, where its answer can be lost."""
+        """Failpoint after the request that counts a part of a chord, where its answer can be
+        lost.
+        """
 
     def planned(self, job: PlannedJob) -> PlannedJob:
         """Return the job in the form that this system supports."""

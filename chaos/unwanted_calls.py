@@ -125,7 +125,9 @@ def _until(call: Call, strikes: Sequence[Strike]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SeenClaim:
-    """A claim that was seen in the store. A claim of a dead process stays until its lease expires."""
+    """A claim that was seen in the store. A claim of a dead process stays until its lease
+    expires.
+    """
 
     process: str
     """Name of the process that held the claim."""

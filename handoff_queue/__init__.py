@@ -2,12 +2,12 @@
 
     import handoff_queue
 
-    jobs = handoff_queue.connect("redis://:password@localhost:6379/0")
-    job_id = jobs.submit(handoff_queue.Request("Compare Qdrant and pgvector", documents=Path("notes")))
+    jobs = handoff_queue.connect("redis://:password@localhost:6379/0") job_id =
+    jobs.submit(handoff_queue.Request("Compare Qdrant and pgvector", documents=Path("notes")))
     print(jobs.result(job_id, wait_s=600).answer)
 
-Everything that is not in `__all__` is private and may change. A name is imported when it is first
-used, so that a program loads only the modules that it uses.
+Everything that is not in `__all__` is private and may change. A name is imported when it is
+first used, so that a program loads only the modules that it uses.
 """
 
 from __future__ import annotations

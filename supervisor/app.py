@@ -1,4 +1,6 @@
-"""The supervisor's Celery app: `celery -A handoff_queue.supervisor.app worker -Q supervisor,submissions,roles`."""
+"""The supervisor's Celery app: `celery -A handoff_queue.supervisor.app worker -Q
+supervisor,submissions,roles`.
+"""
 
 from __future__ import annotations
 

@@ -91,7 +91,8 @@ def test_every_folder_of_code_is_a_package() -> None:
 
 def test_tests_neither_sleep_nor_mock() -> None:
     forbidden = re.compile(
-        r"\b(time|asyncio)\.sleep\(|from time import .*\bsleep\b|unittest\.mock|\bMagicMock\b|pytest_mock"
+        r"\b(time|asyncio)\.sleep\(|from time import"
+        r" .*\bsleep\b|unittest\.mock|\bMagicMock\b|pytest_mock"
     )
     offenders = [
         relative(path)
@@ -120,7 +121,10 @@ def test_no_committed_file_names_a_registry_or_a_machine() -> None:
         relative(path)
         for path in sorted(files)
         if path
-        not in {Path(__file__), ROOT / ".git"}  # of a second work tree: a file that names the first
+        not in {
+            Path(__file__),
+            ROOT / ".git",
+        }  # of a second work tree: a file that names the first
         if path.suffix in {".py", ".md", ".txt", ".toml", ".yml", ".lua", ".sh", ".example", ""}
         if REGISTRIES.search(text := path.read_text(errors="replace")) or "/work/" + "main" in text
     ]

@@ -21,7 +21,10 @@ EXAMPLE = "examples/vector-databases"
         (
             "",
             "",
-            "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage",
+            (
+                "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable"
+                " storage"
+            ),
             EXAMPLE,
         ),
         ("What is HNSW?", "", "What is HNSW?", EXAMPLE),

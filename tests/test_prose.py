@@ -1,4 +1,6 @@
-"""Docstrings, comments, docs and prompts are plain English: short sentences without banned phrases."""
+"""Docstrings, comments, docs and prompts are plain English: short sentences without banned
+phrases.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ BANNED = {
         r"\b(?:anew|whatever|whichever|thereof|therein|wherein|whereby|hence|beside|meanwhile"
         r"|nobody|somebody|is to be|are to be|was to be|lest|likewise|as yet)\b"
     ),
-    "a fragment": r"^(?:Of|For|With|By|In|On|To|As|From|Whether|Why|How|Where)(?: [^.,: ]+){1,4}[.;]?$",
+    "a fragment": (
+        r"^(?:Of|For|With|By|In|On|To|As|From|Whether|Why|How|Where)(?: [^.,: ]+){1,4}[.;]?$"
+    ),
 }
 PATTERNS = {
     name: re.compile(pattern, re.NOFLAG if name == "a fragment" else re.IGNORECASE)
@@ -215,7 +219,10 @@ def test_a_sentence_of_more_than_25_words_is_found_in_markdown(words: int, is_fo
 
 
 def test_each_text_has_the_line_of_its_first_word() -> None:
-    source = '"""Module."""\nX = 1\n"""Constant."""\n# One\n# comment.\n\nY = """\n# no comment\n"""\nZ = 2  # Tail.\n'
+    source = (
+        '"""Module."""\nX = 1\n"""Constant."""\n# One\n# comment.\n\nY = """\n# no comment\n"""\nZ'
+        " = 2  # Tail.\n"
+    )
     markdown = "# Title\n\nOne\ntwo.\n- Item\n  three.\n```\ncode\n```\nLast.\n"
 
     assert list(docstrings(ast.parse(source))) == [(1, "Module."), (3, "Constant.")]

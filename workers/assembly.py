@@ -128,7 +128,9 @@ class LazyWorker:
         tried.wait(FOUND_WITHIN_S)
 
     def held(self, role: str) -> None:
-        """Stop consuming the queue of a role at once, because one of its handoffs was put on hold."""
+        """Stop consuming the queue of a role at once, because one of its handoffs was put on
+        hold.
+        """
         self._set_paused(self._paused | {role})
 
     def _set_paused(self, paused: frozenset[str]) -> None:

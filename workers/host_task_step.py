@@ -256,7 +256,9 @@ class HostTaskRunner:
     def _send_message(
         self, message: HostMessage, checkpoints: CheckpointStore, limit: float
     ) -> str:
-        """Send the message, in at most `SEND_TRIES` tries. Return the problem, or "" if it was sent."""
+        """Send the message, in at most `SEND_TRIES` tries. Return the problem, or "" if it was
+        sent.
+        """
         problem = ""
         for number in range(SEND_TRIES):
             if number:
@@ -284,7 +286,8 @@ class HostTaskRunner:
             return self._result(end.value)
         except (InvalidAnswer, ValueError, RecursionError) as problem:
             return self._failed(
-                f"the result of the task {self._name} cannot be used: {problem or 'it is nested too deep'}",
+                f"the result of the task {self._name} cannot be used:"
+                f" {problem or 'it is nested too deep'}",
                 StopReason.INVALID_OUTPUT,
             )
 
@@ -299,8 +302,8 @@ class HostTaskRunner:
         name, text = self._name, json.dumps(value)
         if len(text) > MOST_RESULT_CHARS:
             raise ValueError(
-                f"it has {len(text):,} characters as JSON, at most {MOST_RESULT_CHARS:,} are allowed;"
-                " let the task return an id"
+                f"it has {len(text):,} characters as JSON, at most {MOST_RESULT_CHARS:,} are"
+                " allowed; let the task return an id"
             )
         if value is None:
             value = f"{name} ran, and returned nothing."

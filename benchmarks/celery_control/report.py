@@ -12,7 +12,9 @@ from handoff_queue.chaos.report import is_kept, json_of, table_of
 
 
 def table(control: Control) -> str:
-    """Return the tables of plain Celery under kills and at failpoints, and the table of the gaps."""
+    """Return the tables of plain Celery under kills and at failpoints, and the table of the
+    gaps.
+    """
     tables = [
         f"{PLAIN_CELERY} under kills:\n\n{table_of(control.kills)}\n",
         f"{PLAIN_CELERY} at failpoints:\n\n{table_of(control.failpoints)}\n",

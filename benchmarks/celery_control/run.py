@@ -48,7 +48,9 @@ def run_control(options: Options, tell: Progress) -> Control:
 def try_failpoints(
     options: Options, tell: Progress, actions: Collection[Action] = tuple(Action)
 ) -> RunRecords:
-    """Try the failpoints of the project in plain Celery, as far as it has them, with these actions."""
+    """Try the failpoints of the project in plain Celery, as far as it has them, with these
+    actions.
+    """
     wanted = [case for case in cases() if case.action in actions]
     with stage(PLAIN, options.size, options.fork_server) as bed:
         present, absent = _cases_of(bed.system, wanted)

@@ -49,7 +49,9 @@ PASSED = {
 """
 ABSENT = {
     OVERRUNS: "a chord has no budget: jobs that are tight here are without one there",
-    "replies that are seen in the store": "what a task has paid for is stored when it ends, not before",
+    "replies that are seen in the store": (
+        "what a task has paid for is stored when it ends, not before"
+    ),
     "a frozen process that ends itself": "it goes on when it can",
 }
 

@@ -27,7 +27,9 @@ VISIBILITY_TIMEOUT_S = 5
 longer than any part takes.
 """
 DEDUPLICATES = "HANDOFF_CHAOS_DEDUPLICATES"
-"""Name of a variable. In a process where it is set, Celery skips tasks that have succeeded before."""
+"""Name of a variable. In a process where it is set, Celery skips tasks that have succeeded
+before.
+"""
 PLAN, PART, BODY = "control.plan", "control.part", "control.body"
 TRIES = 3
 TRY_AGAIN_S = 0.2
@@ -146,7 +148,8 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
     name, round_ = work["name"], work["round"]
     text = _converse(
         model,
-        f"<task>Judge the results of round {round_} against the request.\n\nRequest:\nchaos {name}</task>",
+        f"<task>Judge the results of round {round_} against the request.\n\nRequest:\nchaos"
+        f" {name}</task>",
         REVIEWS,
     )
     _note(app, name, f"assessor.{round_}")

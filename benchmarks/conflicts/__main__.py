@@ -31,7 +31,8 @@ def main() -> None:
     print("| set | contradictions | consistent | recall | false alarms |\n|---|---|---|---|---|")
     for name, (result, _) in sets.items():
         print(
-            f"| {name} | {len(result.planted)} | {result.consistent} | {result.recall:.1%} | {len(result.false_alarms)} |"
+            f"| {name} | {len(result.planted)} | {result.consistent} | {result.recall:.1%} |"
+            f" {len(result.false_alarms)} |"
         )
     if options.wrong:
         for name, (result, claims) in sets.items():

@@ -75,11 +75,15 @@ def print_steps(idle_ms: Sequence[float], measured: Sequence[Steps]) -> None:
     print(f"| rows of a job | {' | '.join((*processes, *columns))} |")
     print(f"|{'---|' * (len(processes) + len(columns) + 1)}")
     print(
-        f"| none |{' |' * (len(processes) + len(columns) - 2)} {statistics.median(idle_ms):.0f} ms | {max(idle_ms):.0f} ms |"
+        f"| none |{' |' * (len(processes) + len(columns) - 2)} {statistics.median(idle_ms):.0f} ms"
+        f" | {max(idle_ms):.0f} ms |"
     )
     for steps in measured:
         cpu = " | ".join(f"{steps.cpu_ms[name]:.2f}" for name in processes)
-        grown = f"{steps.total_ms:.2f} | {steps.total_ms / first.total_ms:.2f} | {steps.wall_ms:.2f} | {steps.wall_ms / first.wall_ms:.2f}"
+        grown = (
+            f"{steps.total_ms:.2f} | {steps.total_ms / first.total_ms:.2f} | {steps.wall_ms:.2f} |"
+            f" {steps.wall_ms / first.wall_ms:.2f}"
+        )
         shows = f"{steps.show_ms:.0f} | {steps.handoff_ms:.0f} | {steps.all_ms:.0f}"
         others = f"{statistics.median(steps.others_ms):.0f} ms | {max(steps.others_ms):.0f} ms"
         print(f"| {steps.rows:,} | {cpu} | {grown} | {steps.memory_kb:.2f} | {shows} | {others} |")
@@ -111,7 +115,8 @@ def print_finished(jobs: int) -> None:
             else:
                 arguments = [command]
             print(
-                f"| `handoff {command}`, the whole command (processor) | {statistics.median(run(at, arguments) for _ in range(5)):.0f} |"
+                f"| `handoff {command}`, the whole command (processor) |"
+                f" {statistics.median(run(at, arguments) for _ in range(5)):.0f} |"
             )
         print(
             f"\nRedis: {int(at.redis.info('memory')['used_memory']) / jobs / 1024:.1f} KB a job\n"
@@ -125,7 +130,9 @@ def print_looks(at: GrowthStore) -> None:
 
 
 def run(at: GrowthStore, arguments: Sequence[str]) -> float:
-    """Return the processor time of the command in ms. On a busy machine its wall time says nothing."""
+    """Return the processor time of the command in ms. On a busy machine its wall time says
+    nothing.
+    """
     environment, before = (
         os.environ | {"HANDOFF_REDIS_URL": at.url, "HANDOFF_OFFLINE": "true"},
         os.times(),

@@ -28,7 +28,8 @@ def main() -> None:
         "always team": list(map(ALWAYS_TEAM, labels)),
     }
     print(
-        "| requests | | route right | specialist right, where one is | calls a request |\n|---|---|---|---|---|"
+        "| requests | | route right | specialist right, where one is | calls a request"
+        " |\n|---|---|---|---|---|"
     )
     for part, wanted in (("tuned", (False,)), ("held out", (True,)), ("all", (False, True))):
         for name, results in ways.items():
@@ -41,14 +42,16 @@ def main() -> None:
                     "a team" if each.route.team else each.route.specialist,
                 )
                 print(
-                    f"\n{each.label.request[:120]}\n  is for {right}, went to {given}: {each.route.why}"
+                    f"\n{each.label.request[:120]}\n  is for {right}, went to {given}:"
+                    f" {each.route.why}"
                 )
 
 
 def _print_row(part: str, name: str, results: list[Routed]) -> None:
     calls = sum(each.calls for each in results) / len(results)
     print(
-        f"| {len(results)} {part} | {name} | {way_accuracy(results):.1%} | {specialist_accuracy(results):.1%} | {calls:.2f} |"
+        f"| {len(results)} {part} | {name} | {way_accuracy(results):.1%} |"
+        f" {specialist_accuracy(results):.1%} | {calls:.2f} |"
     )
 
 

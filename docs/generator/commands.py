@@ -28,7 +28,7 @@ INTRODUCTION = """\
 
 Each command has `--help` (`-h`). [The command line](command-line.md) describes exit codes, durations and output formats.
 In the examples, `j-0123456789ab` is the id of a job. The beginning of an id is enough if no other job's id begins with it.
-"""
+"""  # noqa: E501 - lines of a text
 
 
 def page() -> str:
@@ -115,8 +115,8 @@ def help_parts(text: str) -> Iterator[str]:
 
 
 def example(line: str) -> str:
-    """Return an example with its prompt. Three spaces separate the command from its remark, if there is
-    one.
+    """Return an example with its prompt. Three spaces separate the command from its remark, if
+    there is one.
     """
     command, *remarks = re.split(r" {3,}", line, maxsplit=1)
     shown = f"$ {command}"

@@ -27,7 +27,7 @@ The journal of a job is a list of events. `Client.events` yields each event as a
 
 Events are small. They hold ids, digests, figures and short texts of the supervisor. Texts of a model or a person are payloads: an event
 names a payload by its digest (`BlobRef`).
-"""
+"""  # noqa: E501 - lines of a text
 GROUPS = {"Jobs": JobEvent, "Steps": StepEvent, "Approvals": ApprovalEvent}
 
 

@@ -72,8 +72,8 @@ def first_sentence(docstring: str) -> str:
 
 @cache
 def attribute_docstrings(owner: type | ModuleType) -> Mapping[str, str]:
-    """Return the docstrings below the attributes of a class or module, by attribute. The docstring in a
-    class replaces the one in its base class.
+    """Return the docstrings below the attributes of a class or module, by attribute. The
+    docstring in a class replaces the one in its base class.
     """
     if isinstance(owner, ModuleType):
         return _docstrings_in(owner)

@@ -35,28 +35,32 @@ INTRODUCTION = """\
 
 Import a name from `handoff_queue`, and a name for tests from `handoff_queue.testing`. All other names and modules are private and may
 change. [Python](../get-started/python.md) is a first program, and [Test your specialists](../how-to/test-specialists.md) is a first test.
-"""
+"""  # noqa: E501 - lines of a text
 GROUPS = {
     "Clients": ["connect", "Client", "connect_async", "AsyncClient"],
     "Requests": [
-        "Request", "Limits", "NewLimits", "OnLimit", "Mode", "Priority", "Approvals", "ApprovalOf", "OnTimeout", "Gates", "FactTable",
+        "Request", "Limits", "NewLimits", "OnLimit", "Mode", "Priority", "Approvals",
+        "ApprovalOf", "OnTimeout", "Gates", "FactTable",
         "read_facts", "Rubric", "Workflow", "read_workflow", "Items", "read_items", "Clash",
     ],
     "Results": [
-        "JobResult", "HandoffReport", "JobOutline", "JobStanding", "JobStatus", "JobFilter", "Row", "Export", "Recorded", "JobEnded",
+        "JobResult", "HandoffReport", "JobOutline", "JobStanding", "JobStatus", "JobFilter",
+        "Row", "Export", "Recorded", "JobEnded",
         "DeadLetter", "JobId", "HandoffId",
     ],
     "Tokens and audit": ["Actor", "AuditEntry", "AuditAction", "ApiToken", "ApiRole"],
     "Tools": ["tool", "CallContext", "ToolFailed"],
     "Errors": [
-        "HandoffError", "UserError", "UnknownJob", "Conflict", "BudgetSpent", "InvalidDocuments", "StoreError", "StoreUnavailable",
+        "HandoffError", "UserError", "UnknownJob", "Conflict", "BudgetSpent", "InvalidDocuments",
+        "StoreError", "StoreUnavailable",
     ],
 }  # fmt: skip
 """Heading of the page -> names of `handoff_queue`."""
 TEST_GROUPS = {
     "Tests": ["running_system", "RunningSystem", "MessagesServer", "BrokenRules"],
     "Replies of the model in a test": [
-        "Reply", "Script", "Json", "result_reply", "specialist_result", "claim", "text_reply", "json_reply", "tool_call_reply",
+        "Reply", "Script", "Json", "result_reply", "specialist_result", "claim", "text_reply",
+        "json_reply", "tool_call_reply",
         "error_reply", "in_turn", "first_message_text", "answer_properties",
     ],
 }  # fmt: skip

@@ -17,7 +17,7 @@ Celery's own keys are not listed here. `?prefix=NAME` in the Redis URL puts `NAM
 
 [Operations](../operations.md#retention) says when each key is removed.
 
-"""
+"""  # noqa: E501 - lines of a text
 PARAMETERS = {
     "job_id": "{JOB}",
     "handoff_id": "HANDOFF",

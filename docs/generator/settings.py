@@ -27,7 +27,7 @@ command or one file reads.
 
 "Read by" names the processes that need the variable. A *client* is a program that submits jobs: `handoff run`, `handoff submit`, `handoff
 quote`, or your web backend.
-"""
+"""  # noqa: E501 - lines of a text
 GROUPS: dict[str, dict[str, str]] = {
     "The broker": {"redis_url": "all"},
     "The model": {
@@ -118,16 +118,20 @@ UNITS = {
 }
 """Unit of each setting that is a plain number."""
 NOTES = {
-    "The model": """\
+    "The model": (
+        """\
 Without a key, a token and a base URL, the offline model answers: it quotes and arranges documents, and says so in each answer.
 
 A client checks the price of a job's model with its own settings. Give clients the same model settings as the workers. A worker that
 does not know a price refuses the calls of a job that has a limit in money.
-""",
-    "Budgets of a day": """\
+"""  # noqa: E501 - lines of a text
+    ),
+    "Budgets of a day": (
+        """\
 A day is a UTC day by Redis's clock. A supervisor writes these limits into Redis when it starts. They hold at once for all processes, until
 a supervisor starts with other limits. [Budgets](../concepts/budgets.md) describes how they are kept.
-""",
+"""  # noqa: E501 - lines of a text
+    ),
     "Limits of a request": "The client checks these limits when it submits a job.\n",
 }
 

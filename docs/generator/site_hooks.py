@@ -11,8 +11,8 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 
 
 def on_config(config: Any) -> Any:
-    """Replace each folder in `nav`, such as `decisions/`, by the pages of the folder that `nav` does not
-    list.
+    """Replace each folder in `nav`, such as `decisions/`, by the pages of the folder that
+    `nav` does not list.
     """
     listed = set(pages_in(config.nav))
     config.nav = expanded(config.nav, listed)
@@ -20,8 +20,8 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Replace each link to a file outside of `docs/` by its text. The file is in the repository, but
-    not on the site.
+    """Replace each link to a file outside of `docs/` by its text. The file is in the
+    repository, but not on the site.
 
     Raises:
         ValueError: the file does not exist.
@@ -74,7 +74,9 @@ def pages_of_folder(folder: str, listed: set[str]) -> list[str]:
 
 
 def link_text(link: re.Match[str], folder: Path) -> str:
-    """Return only the text of a link to a file outside of `docs/`. Return any other link unchanged."""
+    """Return only the text of a link to a file outside of `docs/`. Return any other link
+    unchanged.
+    """
     text, target = link.groups()
     if not target.startswith("../"):
         return link[0]

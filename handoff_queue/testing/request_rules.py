@@ -20,8 +20,9 @@ MOST_REQUEST_BYTES = 32 * 1024 * 1024
 MOST_CACHE_BREAKPOINTS = 4
 MOST_STRICT_TOOLS = 20
 FIELDS = frozenset(
-    "cache_control container diagnostics inference_geo max_tokens messages metadata model output_config service_tier speed "
-    "stop_sequences stream system thinking tool_choice tools user_profile_id workspace_id".split()
+    "cache_control container diagnostics inference_geo max_tokens messages metadata model"
+    " output_config service_tier speed stop_sequences stream system thinking tool_choice tools"
+    " user_profile_id workspace_id".split()
 )
 """Top-level fields: those of `anthropic.types.MessageCreateParams`."""
 ID = re.compile(r"[a-zA-Z0-9_-]+")
@@ -31,7 +32,8 @@ THINKING = ("thinking", "redacted_thinking")
 _ROLES = ("user", "assistant", "system")
 _SCHEMA_TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 _SCHEMA_KEYWORDS = frozenset(
-    "$defs $ref additionalProperties allOf anyOf const description enum format items minItems properties required title type".split()
+    "$defs $ref additionalProperties allOf anyOf const description enum format items minItems"
+    " properties required title type".split()
 )
 """All keywords that `anthropic.transform_schema` may leave in a schema."""
 _STRING_FORMATS = frozenset(
@@ -161,7 +163,10 @@ def _roles(request: Json) -> Iterator[str]:
     if last["type"] == "text" and str(last.get("text", "")) != str(last.get("text", "")).rstrip():
         yield "messages: final assistant content cannot end with trailing whitespace"
     if not _has_server_blocks(messages[-1]["content"]):
-        yield "messages: the conversation must end with a user message (no turn of the model is paused)"
+        yield (
+            "messages: the conversation must end with a user message (no turn of the model is"
+            " paused)"
+        )
 
 
 def _has_server_blocks(blocks: Iterable[Json]) -> bool:
@@ -257,18 +262,24 @@ def _results(request: Json) -> Iterator[str]:
         result_ids = _ids_of(blocks, "tool_result", "tool_use_id")
         if missing := [name for name in call_ids if name not in result_ids]:
             yield (
-                f"messages.{place}: `tool_use` ids were found without `tool_result` blocks immediately after: "
-                f"{', '.join(missing)}"
+                f"messages.{place}: `tool_use` ids were found without `tool_result` blocks"
+                f" immediately after: {', '.join(missing)}"
             )
         if unknown := [name for name in result_ids if name not in call_ids]:
-            yield f"messages.{place}: unexpected `tool_use_id` found in `tool_result` blocks: {', '.join(unknown)}"
+            yield (
+                f"messages.{place}: unexpected `tool_use_id` found in `tool_result` blocks:"
+                f" {', '.join(unknown)}"
+            )
         if len(set(result_ids)) < len(result_ids):
             yield f"messages.{place}: each `tool_use` must have a single result"
         if not are_tool_results(blocks[: len(result_ids)]):
             yield f"messages.{place}: `tool_result` blocks must come before any other content"
         call_ids = _ids_of(blocks, "tool_use", "id")
     if call_ids:
-        yield f"messages.{len(messages) - 1}: `tool_use` ids were found without `tool_result` blocks: {', '.join(call_ids)}"
+        yield (
+            f"messages.{len(messages) - 1}: `tool_use` ids were found without `tool_result` blocks:"
+            f" {', '.join(call_ids)}"
+        )
 
 
 def is_server_call(block: Json) -> bool:
@@ -302,8 +313,8 @@ def _server_results(request: Json) -> Iterator[str]:
                 known.add(str(block.get("id")))
             elif is_server_result(block) and str(block.get("tool_use_id")) not in known:
                 yield (
-                    f"messages.{place}.content.{index}: unexpected `tool_use_id` found in `{block['type']}` blocks: "
-                    f"{block.get('tool_use_id')}"
+                    f"messages.{place}.content.{index}: unexpected `tool_use_id` found in"
+                    f" `{block['type']}` blocks: {block.get('tool_use_id')}"
                 )
 
 
@@ -362,7 +373,10 @@ def _input_schema(where: str, schema: Any) -> Iterator[str]:
             yield f"{where}: does not support oneOf, allOf, or anyOf at the top level"
     for name in schema.get("properties", {}):
         if not PARAMETER_NAME.fullmatch(name):
-            yield f"{where}.properties: Property keys should match pattern '^{PARAMETER_NAME.pattern}$': {name!r}"
+            yield (
+                f"{where}.properties: Property keys should match pattern"
+                f" '^{PARAMETER_NAME.pattern}$': {name!r}"
+            )
 
 
 def _parts(schema: Any) -> Iterator[Json]:
@@ -403,7 +417,10 @@ def schema_violations(where: str, schema: Json) -> Iterator[str]:
         if kind is not None and kind not in _SCHEMA_TYPES:
             yield f"{where}: type {kind!r} is not supported"
         if kind == "object" and part.get("additionalProperties") is not False:
-            yield f"{where}: For 'object' type, 'additionalProperties' must be explicitly set to false"
+            yield (
+                f"{where}: For 'object' type, 'additionalProperties' must be explicitly set to"
+                " false"
+            )
         missing: list[Any] = []
         for name in part.get("required", ()):
             if name not in part.get("properties", {}):
@@ -411,7 +428,9 @@ def schema_violations(where: str, schema: Json) -> Iterator[str]:
         if missing:
             yield f"{where}: required names no property: {', '.join(missing)}"
         if part.get("minItems", 0) not in (0, 1):
-            yield f"{where}: For 'array' type, 'minItems' values other than 0 or 1 are not supported"
+            yield (
+                f"{where}: For 'array' type, 'minItems' values other than 0 or 1 are not supported"
+            )
         if "format" in part and part["format"] not in _STRING_FORMATS:
             yield f"{where}: String format {part['format']!r} is not supported"
         if not part.keys() & {"type", "anyOf", "allOf", "enum", "const", "$ref"}:

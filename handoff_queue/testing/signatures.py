@@ -93,7 +93,9 @@ class Signatures:
             yield from self._kept(last_assistant)
 
     def _thinking(self, place: int, message: Json) -> Iterator[str]:
-        """Check that the thinking of each reply in this message is unchanged, complete and in order."""
+        """Check that the thinking of each reply in this message is unchanged, complete and in
+        order.
+        """
         blocks = blocks_of(message)
         kinds = [*_kinds(blocks), ""]
         places_of: dict[int, list[int]] = {}
@@ -111,7 +113,10 @@ class Signatures:
                 total_of[reply] = total
         for reply, places in places_of.items():
             if places != list(range(1, total_of[reply] + 1)):
-                yield f"messages.{place}: `thinking` blocks of a reply must be sent back complete and in their order"
+                yield (
+                    f"messages.{place}: `thinking` blocks of a reply must be sent back complete and"
+                    " in their order"
+                )
 
     def _verified(self, block: Json, following: str) -> tuple[int, int, int] | None:
         """Return the number of the block's reply, the block's place among the reply's
@@ -143,7 +148,9 @@ class Signatures:
             if block["type"] == "tool_use":
                 needed = self._needed.get(str(block.get("id")), set())
                 if needed and not any(signatures <= there for signatures in needed):
-                    yield f"messages: `thinking` before the call {block.get('id')} must be sent back"
+                    yield (
+                        f"messages: `thinking` before the call {block.get('id')} must be sent back"
+                    )
 
     def _code(self, token: str, text: str, following: str) -> str:
         words = json.dumps([token, text, following]).encode()

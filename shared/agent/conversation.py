@@ -114,7 +114,10 @@ def _text(value: Any) -> str:
     return ""
 
 
-LAST_TURN = "This is your last turn: you can call no more tools. Give your answer now, as complete as possible."
+LAST_TURN = (
+    "This is your last turn: you can call no more tools. Give your answer now, as complete as"
+    " possible."
+)
 UNUSABLE = "Your answer cannot be used: "
 TOO_LONG = (
     "Your answer was cut off because it was too long. Give it again, whole, and much shorter."
@@ -284,7 +287,9 @@ class Conversation:
 
     @property
     def called_names(self) -> list[str]:
-        """Names of the tools that replies have called, each once, in the order of the first call."""
+        """Names of the tools that replies have called, each once, in the order of the first
+        call.
+        """
         names: list[str] = []
         for block in self._replied_blocks:
             name = str(block.get("name"))

@@ -224,12 +224,14 @@ class EnvelopeFormat:
         value = json_object_in(text)
         if value is None:
             raise InvalidAnswer(
-                f'{describe_text(text)} came where one JSON object with "status", "output" and "claims" was expected'
+                f'{describe_text(text)} came where one JSON object with "status", "output" and'
+                ' "claims" was expected'
             )
         if "output" not in value and "status" not in value:
             if not last_try:
                 raise InvalidAnswer(
-                    'a JSON object without "output" came where one with "status", "output" and "claims" was expected'
+                    'a JSON object without "output" came where one with "status", "output" and'
+                    ' "claims" was expected'
                 )
             value = {"output": value}
         try:
@@ -310,7 +312,8 @@ class EnvelopeFormat:
             case ResultStatus.PARTIAL:
                 if envelope.output is None or says_only_that_it_is_done(envelope.output):
                     raise InvalidAnswer(
-                        "status partial must give the work so far as the output; where there is none, the status is failed"
+                        "status partial must give the work so far as the output; where there is"
+                        " none, the status is failed"
                     )
                 if not last_try and not (envelope.problem or envelope.needs):
                     raise InvalidAnswer(
@@ -368,7 +371,9 @@ class EnvelopeFormat:
         return doubts
 
     def _own_claims(self, envelope: _Envelope) -> tuple[dict[str, Claim], list[str]]:
-        """Return the usable claims of the envelope by qualified id, and the problems of its claims."""
+        """Return the usable claims of the envelope by qualified id, and the problems of its
+        claims.
+        """
         claims: dict[str, Claim] = {}
         problems: list[str] = []
         for claim in envelope.claims:

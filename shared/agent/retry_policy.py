@@ -5,7 +5,9 @@ from __future__ import annotations
 from handoff_queue.shared.types.errors import ModelBusy, ModelError, SchemaRejected
 
 MOST_TRIES = 5
-"""Tries in a row, including the first. Their delays add up to 7.5 to 15 s without a `retry-after`."""
+"""Tries in a row, including the first. Their delays add up to 7.5 to 15 s without a
+`retry-after`.
+"""
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 20.0
 LONGEST_RETRY_AFTER_S = 60.0

@@ -279,7 +279,9 @@ class Sources:
     fetched: Callable[[], Iterable[Document]] = tuple
     """Returns the documents that tools have kept (`ToolContext.keep_document`)."""
     results: Mapping[str, str] = field(default_factory=dict)
-    """Results of the user's tools in this handoff as the model saw them, by `ToolObserved.source`."""
+    """Results of the user's tools in this handoff as the model saw them, by
+    `ToolObserved.source`.
+    """
     keep: Callable[[str, str, str], Document] | None = None
     """Stores a cited tool result as a document. Its arguments are the source, the media type
     and the text.
@@ -333,7 +335,10 @@ class Sources:
             return f'there is no source "{source[:200]}"; name one exactly as it was given to you'
         span = self._folded(text).find(quote[: 2 * MOST_QUOTE_CHARS])
         if span is None:
-            return f'this quote is not in "{path}": "{" ".join(quote.split())[:120]}"; copy it verbatim, or drop it'
+            return (
+                f'this quote is not in "{path}": "{" ".join(quote.split())[:120]}"; copy it'
+                " verbatim, or drop it"
+            )
         return Citation(
             source=path,
             digest=document.digest if document else self._kept(path, text),
@@ -360,7 +365,9 @@ class Sources:
         return None
 
     def _kept(self, name: str, text: str) -> str:
-        """Store the result of a tool as a document, unless it is stored already. Return its digest."""
+        """Store the result of a tool as a document, unless it is stored already. Return its
+        digest.
+        """
         digest = digest_of(text)
         is_kept = any(page.path == name and page.digest == digest for page in self.fetched())
         if self.keep is not None and not is_kept:

@@ -32,8 +32,8 @@ def check_parameter_names(tool: str, schema: Mapping[str, Any]) -> None:
     for name in schema.get("properties", {}):
         if not _NAME.fullmatch(name):
             raise InvalidTool(
-                f"tool {tool}: rename parameter {name[:80]!r}: the provider takes 1 to 64 of the characters "
-                "a-z, A-Z, 0-9, '_', '.' and '-'"
+                f"tool {tool}: rename parameter {name[:80]!r}: the provider takes 1 to 64 of the"
+                " characters a-z, A-Z, 0-9, '_', '.' and '-'"
             )
 
 

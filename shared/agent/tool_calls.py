@@ -1,5 +1,5 @@
-"""Tool calls: the definition of a tool for the model, the result of each call, and the threads in
-which the calls run.
+"""Tool calls: the definition of a tool for the model, the result of each call, and the threads
+in which the calls run.
 
 The number of threads is limited, and the thread of a call that
 takes too long is abandoned.
@@ -32,7 +32,10 @@ MOST_ERROR_CHARS = 500
 MOST_CALLS = 64
 """Calls of one reply that are run. Each further call gets `TOO_MANY_CALLS` as its result."""
 CUT_CALL = "the reply was cut off before this call was complete: call again, with shorter arguments"
-MAY_HAVE_RUN = "interrupted: this tool may have run once already and is not safe to repeat; go on without, or check what it did"
+MAY_HAVE_RUN = (
+    "interrupted: this tool may have run once already and is not safe to repeat; go on without, or"
+    " check what it did"
+)
 TOO_MANY_CALLS = f"not run: at most {MOST_CALLS} calls of one reply are run; call again"
 NOTHING_DONE = "nothing was done: see below"
 NO_TURNS_LEFT = "not run: this was the last turn"
@@ -122,7 +125,10 @@ def shorten_result(text: str) -> str:
     """Return the text. A text with more than `MOST_RESULT_CHARS` is cut and gets a note."""
     if len(text) <= MOST_RESULT_CHARS:
         return text or "(nothing)"
-    return f"{text[:MOST_RESULT_CHARS]}\n[cut: {MOST_RESULT_CHARS} of {len(text)} characters are shown; ask for less at once]"
+    return (
+        f"{text[:MOST_RESULT_CHARS]}\n[cut: {MOST_RESULT_CHARS} of {len(text)} characters are"
+        " shown; ask for less at once]"
+    )
 
 
 def _line(text: str) -> str:
@@ -151,7 +157,9 @@ class _Running:
 
 
 class _LeftBehind:
-    """Threads of this process whose calls were abandoned. Python cannot end a thread from outside."""
+    """Threads of this process whose calls were abandoned. Python cannot end a thread from
+    outside.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

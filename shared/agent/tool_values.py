@@ -183,8 +183,8 @@ class _Reading:
             return str.__str__(value)
         if isinstance(value, Iterator) or inspect.isasyncgen(value):
             raise ToolFailed(
-                f"{self._name} returned a {type(value).__name__}, which has not produced its items; "
-                "it must return a list"
+                f"{self._name} returned a {type(value).__name__}, which has not produced its items;"
+                " it must return a list"
             )
         if isinstance(value, bytes | bytearray | memoryview):
             value = self._of_bytes(bytes(value))

@@ -241,7 +241,9 @@ def _for_celery(address: RedisAddress) -> str:
 
 
 def _transport_options(address: RedisAddress) -> dict[str, Any]:
-    """Return the transport options for messages and results. Flower reads `global_keyprefix`, too."""
+    """Return the transport options for messages and results. Flower reads `global_keyprefix`,
+    too.
+    """
     options: dict[str, Any] = {}
     if address.prefix:
         options["global_keyprefix"] = address.prefix

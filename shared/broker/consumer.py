@@ -58,8 +58,8 @@ class ConsumptionControl:
             consumer: Celery's consumer of a started worker.
             queues: queues to control. A queue that the worker does not consume is ignored.
             may_take: whether the worker may consume a queue now.
-            resumes_quickly: True to resume a queue within `LOOK_AGAIN_S`. Otherwise it takes up to a
-                second.
+            resumes_quickly: True to resume a queue within `LOOK_AGAIN_S`. Otherwise it takes up
+                to a second.
         """
         self._ask, self._resumes_quickly = may_take, resumes_quickly
         self._is_consumed = {}

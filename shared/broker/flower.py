@@ -1,5 +1,5 @@
-"""Checks of Flower's options before it starts, in place of its tracebacks; and the queues of the
-whole fleet in Flower.
+"""Checks of Flower's options before it starts, in place of its tracebacks; and the queues of
+the whole fleet in Flower.
 
 Flower itself lists the queues of the workers that answered its last inspection, and a person
 starts an inspection by hand.
@@ -39,7 +39,9 @@ ALWAYS_THERE = frozenset({SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNRO
 
 
 def list_all_queues() -> None:
-    """Have the Broker page and `/api/queues/length` of this process list all queues of the fleet."""
+    """Have the Broker page and `/api/queues/length` of this process list all queues of the
+    fleet.
+    """
     pages = {BrokerView: _BrokerView, GetQueueLengths: _GetQueueLengths}
     for place, handler in enumerate(handlers):
         if isinstance(handler, tuple):

@@ -252,7 +252,9 @@ class HostResults:
             ) from None  # the text of the error may hold the URL
 
     def _backend(self) -> Any:
-        """Return the backend of this thread: some kinds of backends are not safe between threads."""
+        """Return the backend of this thread: some kinds of backends are not safe between
+        threads.
+        """
         if not hasattr(self._of_thread, "backend"):
             backend_class, url = by_url(self._url)
             self._of_thread.backend = backend_class(app=self._app, url=url)

@@ -79,7 +79,10 @@ def problem_with(value: object) -> str | None:
         info.get("routing_key"),
         is_for(value) or "",
     ):
-        return "a message must have a delivery_tag, an exchange and a routing_key, and may name its job"
+        return (
+            "a message must have a delivery_tag, an exchange and a routing_key, and may name"
+            " its job"
+        )
     if not isinstance(body, str | None):
         return "the body of a message must be a text"
     return _problem_with_body(body or "", properties.get("body_encoding"))
@@ -92,7 +95,10 @@ def problem_with_task(
     if UNREADABLE in headers:
         return str(headers[UNREADABLE])
     if (content_type, content_encoding) != ("application/json", "utf-8"):
-        return f"its content type is {_quoted(content_type)} in {_quoted(content_encoding)}, and only application/json in utf-8 is allowed"
+        return (
+            f"its content type is {_quoted(content_type)} in {_quoted(content_encoding)}, and only"
+            " application/json in utf-8 is allowed"
+        )
     if not _are_texts(headers.get("id"), headers.get("task")):
         return "its headers must name its task and its id"
     wrong = [name for name, kinds in _KINDS.items() if not isinstance(headers.get(name), kinds)]

@@ -211,7 +211,8 @@ def run_task(
                 SLOTS.ends_within(str(task.request.id), left_s)
             ended = attempt(handoff, text)
         except HandoffError as error:
-            # the store is unreachable: the lease expires, and the sweeper publishes the handoff again
+            # the store is unreachable: the lease expires, and the sweeper publishes the handoff
+            # again
             log.warning("the sweeper publishes this handoff again", why=str(error))
             ended = AttemptOutcome(AttemptEnd.ELSEWHERE, str(error))
         except BaseException as error:

@@ -1,5 +1,5 @@
-"""Search for the documents of `--docs`, a folder or a file, and reading into a manifest and texts.
-A note or an error names the files that cannot be read.
+"""Search for the documents of `--docs`, a folder or a file, and reading into a manifest and
+texts. A note or an error names the files that cannot be read.
 """
 
 from __future__ import annotations
@@ -50,14 +50,16 @@ def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> 
     """
     if not folder.exists():
         raise InvalidDocuments(
-            f"no such folder of documents: {folder} (set documents (--docs) to an existing folder or file)"
+            f"no such folder of documents: {folder} (set documents (--docs) to an existing folder"
+            " or file)"
         )
     root = folder.resolve()
     if root.is_file():
         return [_checked_file(root.name, root, root.parent, max_document_bytes)]
     if not root.is_dir():
         raise InvalidDocuments(
-            f"{folder} is neither a folder nor a regular file: set documents (--docs) to a folder or a regular file"
+            f"{folder} is neither a folder nor a regular file: set documents (--docs) to a folder"
+            " or a regular file"
         )
     files: list[FoundFile] = []
     for path, entry in _walked(root, folder):
@@ -67,12 +69,13 @@ def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> 
             files.append(_checked_file(path, entry, root, max_document_bytes))
         if len(files) > max_documents:
             raise InvalidDocuments(
-                f"{folder} holds more than {max_documents:,} files: set documents (--docs) to a smaller"
-                " folder, or raise HANDOFF_MAX_DOCUMENTS"
+                f"{folder} holds more than {max_documents:,} files: set documents (--docs) to a"
+                " smaller folder, or raise HANDOFF_MAX_DOCUMENTS"
             )
     if not files:
         raise InvalidDocuments(
-            f"{folder} holds no files: put documents into it, or leave out documents (--docs); hidden files do not count"
+            f"{folder} holds no files: put documents into it, or leave out documents (--docs);"
+            " hidden files do not count"
         )
     return sorted(files, key=lambda file: file.path)
 
@@ -115,7 +118,8 @@ def _walked(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
         except OSError as error:
             if not below:
                 raise InvalidDocuments(
-                    f"{shown} cannot be read ({error.strerror}): change its permissions (chmod u+rx)"
+                    f"{shown} cannot be read ({error.strerror}): change its permissions (chmod"
+                    " u+rx)"
                 ) from None
             yield below, FoundFile(below, root / below, 0, DocumentRefused(_unreadable(error)))
             continue
@@ -188,7 +192,8 @@ def _unreadable(error: Exception) -> str:
 
 def _too_large(size: int, most: int) -> DocumentRefused:
     return DocumentRefused(
-        f"has {size / 1e6:,.1f} MB, more than {most / 1e6:,.1f} MB: split it, or raise HANDOFF_MAX_DOCUMENT_BYTES"
+        f"has {size / 1e6:,.1f} MB, more than {most / 1e6:,.1f} MB: split it, or raise"
+        " HANDOFF_MAX_DOCUMENT_BYTES"
     )
 
 
@@ -224,9 +229,9 @@ def read_folder(
         strict: True to raise an error for a file that cannot be read.
 
     Raises:
-        InvalidDocuments: the folder is missing or empty, has too many files or too much text, or has
-            no document that can be read. With `strict`, or if `folder` is a single file: a file
-            cannot be read. The message is one line.
+        InvalidDocuments: the folder is missing or empty, has too many files or too much text,
+            or has no document that can be read. With `strict`, or if `folder` is a single file:
+            a file cannot be read. The message is one line.
     """
     files = find_files(folder, max_document_bytes=max_document_bytes, max_documents=max_documents)
     documents: list[Document] = []
@@ -254,7 +259,8 @@ def read_folder(
             )
         if chars > MAX_TOTAL_CHARS:
             raise InvalidDocuments(
-                f"{folder} holds more than {MAX_TOTAL_CHARS:,} characters of text: set documents (--docs) to a smaller folder"
+                f"{folder} holds more than {MAX_TOTAL_CHARS:,} characters of text: set documents"
+                " (--docs) to a smaller folder"
             )
     if bad and (strict or folder.is_file()):
         raise InvalidDocuments(_complaint(folder, bad, len(files)))
@@ -305,7 +311,10 @@ def _complaint(folder: Path, bad: list[str], count: int) -> str:
         return _one_line(bad[0])
     if len(bad) == 1:
         return _one_line(f"{bad[0]}, {_SKIP_HINT}")
-    return f"{len(bad)} of {count} files in {folder} cannot be read: {_listed(sorted(bad))}. Fix them, {_SKIP_HINT}"
+    return (
+        f"{len(bad)} of {count} files in {folder} cannot be read: {_listed(sorted(bad))}. Fix them,"
+        f" {_SKIP_HINT}"
+    )
 
 
 def _listed(texts: list[str]) -> str:

@@ -32,8 +32,10 @@ _DROPPED = frozenset(
 )
 """Elements that are left out with their content: scripts, styles, navigation, forms."""
 _BLOCKS = frozenset({
-    "address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer",
-    "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "ol", "p", "pre", "section", "summary", "table", "tr", "ul",
+    "address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt",
+    "fieldset", "figcaption", "figure", "footer",
+    "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "ol", "p", "pre",
+    "section", "summary", "table", "tr", "ul",
 })  # fmt: skip
 _TIGHT = frozenset({"li", "tr", "dt", "dd"})
 """Blocks on separate lines without an empty line between them."""

@@ -1,5 +1,5 @@
-"""Media types of documents by file name, and the text of a document's bytes. An error refuses a
-document with a reason, and has advice about files that are not text.
+"""Media types of documents by file name, and the text of a document's bytes. An error refuses
+a document with a reason, and has advice about files that are not text.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def decode(data: bytes, charset: str | None = None) -> str:
     """Decode bytes to text with `\\n` line ends, no byte order mark and no control characters.
 
     Args:
-        charset: encoding that the sender declares. It is used if the bytes are valid in it and are not
-            UTF-8.
+        charset: encoding that the sender declares. It is used if the bytes are valid in it and
+            are not UTF-8.
 
     Raises:
         DocumentRefused: the bytes are binary, or their encoding is unknown.
@@ -121,13 +121,19 @@ PDF = "application/pdf"
 PLAIN = "text/plain"
 
 _BY_SUFFIX = {
-    ".md": "text/markdown", ".markdown": "text/markdown", ".mdx": "text/markdown", ".rst": "text/x-rst", ".adoc": "text/asciidoc",
+    ".md": "text/markdown", ".markdown": "text/markdown", ".mdx": "text/markdown",
+    ".rst": "text/x-rst", ".adoc": "text/asciidoc",
     ".txt": PLAIN, ".log": PLAIN, ".html": HTML, ".htm": HTML, ".xhtml": HTML, ".pdf": PDF,
-    ".csv": "text/csv", ".tsv": "text/tab-separated-values", ".json": "application/json", ".jsonl": "application/jsonl",
-    ".yaml": "application/yaml", ".yml": "application/yaml", ".toml": "application/toml", ".xml": "application/xml",
-    ".py": "text/x-python", ".js": "text/javascript", ".ts": "text/x-typescript", ".tsx": "text/x-typescript", ".go": "text/x-go",
-    ".rs": "text/x-rust", ".java": "text/x-java", ".c": "text/x-c", ".h": "text/x-c", ".cpp": "text/x-c++", ".sql": "text/x-sql",
-    ".sh": "text/x-shellscript", ".rb": "text/x-ruby", ".kt": "text/x-kotlin", ".swift": "text/x-swift", ".tex": "text/x-tex",
+    ".csv": "text/csv", ".tsv": "text/tab-separated-values", ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".yaml": "application/yaml", ".yml": "application/yaml", ".toml": "application/toml",
+    ".xml": "application/xml",
+    ".py": "text/x-python", ".js": "text/javascript", ".ts": "text/x-typescript",
+    ".tsx": "text/x-typescript", ".go": "text/x-go",
+    ".rs": "text/x-rust", ".java": "text/x-java", ".c": "text/x-c", ".h": "text/x-c",
+    ".cpp": "text/x-c++", ".sql": "text/x-sql",
+    ".sh": "text/x-shellscript", ".rb": "text/x-ruby", ".kt": "text/x-kotlin",
+    ".swift": "text/x-swift", ".tex": "text/x-tex",
 }  # fmt: skip
 """Media types by suffix. The host's table (`mimetypes`) is used only for other suffixes: it
 calls .ts a video, and differs between machines.

@@ -4,9 +4,9 @@ A PDF, or a page whose deep nesting needs minutes to parse, can crash or block t
 but never a worker or the CLI. One process reads many files, one after another, with a time
 limit for each.
 
-`python -m handoff_queue.shared.documents.reader_process SECONDS` is that process. It reads the files
-as JSON lines from stdin up to an empty line, and writes one JSON line to stdout for each. It ends
-when its stdin closes, because its parent has ended then.
+`python -m handoff_queue.shared.documents.reader_process SECONDS` is that process. It reads the
+files as JSON lines from stdin up to an empty line, and writes one JSON line to stdout for each.
+It ends when its stdin closes, because its parent has ended then.
 
 Only that process converts PDF to text.
 """
@@ -78,7 +78,8 @@ def pdf_text(path: str) -> str:
         raise DocumentRefused("is an encrypted PDF: save it without protection") from None
     except broken as error:
         raise DocumentRefused(
-            f"is a broken PDF ({type(error).__name__}): save it again with a PDF program, or leave it out"
+            f"is a broken PDF ({type(error).__name__}): save it again with a PDF program, or leave"
+            " it out"
         ) from None
     text = "\n\n".join(filter(None, pages))
     if not text:
@@ -197,7 +198,10 @@ def _answer(file: HeavyFile) -> dict[str, str]:
         return {"refused": str(reason)}
     except OSError as error:
         return {
-            "refused": f"cannot be read ({error.strerror}): change its permissions (chmod u+r), or leave it out"
+            "refused": (
+                f"cannot be read ({error.strerror}): change its permissions (chmod u+r), or leave"
+                " it out"
+            )
         }
     except MemoryError:
         return {"refused": f"needs more than {MEMORY_BYTES >> 20} MB to read: {_MEND}"}

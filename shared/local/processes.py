@@ -42,7 +42,8 @@ class RestartLimiter:
         """Make a limiter without deaths.
 
         Args:
-            is_killed_on_purpose: True for a child that is killed on purpose. Its deaths are never too many.
+            is_killed_on_purpose: True for a child that is killed on purpose. Its deaths are
+                never too many.
         """
         self._is_killed_on_purpose = is_killed_on_purpose
         self._death_times: deque[float] = deque()
@@ -298,7 +299,9 @@ class _Child(threading.Thread):
             return None
 
     def _spawn(self) -> subprocess.Popen[bytes] | ForkedProcess | None:
-        """Start the child and return its process, or None if it was asked to end before its start."""
+        """Start the child and return its process, or None if it was asked to end before its
+        start.
+        """
         with self._lock, self.log.open("ab") as log:
             if self._ending.is_set():
                 return None

@@ -169,7 +169,9 @@ def merge_whose(_logger: WrappedLogger, _method: str, event: EventDict) -> Event
 
 
 def redactor_for(settings: Settings, environment: Mapping[str, str] | None = None) -> Redactor:
-    """Return a redactor that knows the secrets in the environment and the settings of this process."""
+    """Return a redactor that knows the secrets in the environment and the settings of this
+    process.
+    """
     return Redactor(secrets_of(settings, environment))
 
 

@@ -18,7 +18,10 @@ from handoff_queue.shared.observability.telemetry import (
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
 
-_MISSING = "%s is set, but no spans are sent: OpenTelemetry's packages are missing: install handoff-queue[otel]"
+_MISSING = (
+    "%s is set, but no spans are sent: OpenTelemetry's packages are missing: install"
+    " handoff-queue[otel]"
+)
 _UNUSABLE = "no spans are sent: %s"
 _REFUSED = "no spans are sent: OpenTelemetry's SDK refuses one of the variables %s (%s)"
 

@@ -214,7 +214,8 @@ class Attempts:
         Args:
             text: text of the message.
             own: spec of the specialist's file in this process. The spec that the handoff refers to
-                may only narrow it, see `grant_spec`. None: the spec of the handoff is used unchanged.
+                may only narrow it, see `grant_spec`. None: the spec of the handoff is used
+                unchanged.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
@@ -320,16 +321,18 @@ class Attempts:
         except StoreUnavailable:
             raise
         except (StoreError, MalformedMessage) as error:
-            return failed_result(
-                handoff, f"a payload of the handoff cannot be read: {error}"
-            ), _NO_CALL
+            return (
+                failed_result(handoff, f"a payload of the handoff cannot be read: {error}"),
+                _NO_CALL,
+            )
         except UserError as error:
             return failed_result(handoff, f"worker {self.worker} cannot run it: {error}"), _NO_CALL
         except Exception as error:
             log.exception("internal error before an attempt")
-            return failed_result(
-                handoff, f"an internal error before the run: {type(error).__name__}"
-            ), _NO_CALL
+            return (
+                failed_result(handoff, f"an internal error before the run: {type(error).__name__}"),
+                _NO_CALL,
+            )
 
     def _runner(self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None) -> Runner:
         """Return the runner of a handoff: the one of its set-up, or an agent."""

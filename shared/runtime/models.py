@@ -1,5 +1,5 @@
-"""The model of a handoff, the rate-limit bucket of its calls, and the outcomes of the newest model
-calls of a process for `handoff doctor`.
+"""The model of a handoff, the rate-limit bucket of its calls, and the outcomes of the newest
+model calls of a process for `handoff doctor`.
 """
 
 from __future__ import annotations
@@ -154,7 +154,8 @@ class Models:
             return asked or spec.model or default
         if asked and asked != OFFLINE_MODEL:
             raise MissingCredentials(
-                f"{asked} is the model of this step, and this worker has no key for it; set ANTHROPIC_API_KEY for the worker"
+                f"{asked} is the model of this step, and this worker has no key for it; set"
+                " ANTHROPIC_API_KEY for the worker"
             )
         return OFFLINE_MODEL
 
@@ -181,4 +182,5 @@ class Models:
             if secret:
                 key = secret.get_secret_value()
                 break
-        return f"{account_of(self.settings.model_provider, self.settings.anthropic_base_url, key)}:{name}"
+        account = account_of(self.settings.model_provider, self.settings.anthropic_base_url, key)
+        return f"{account}:{name}"

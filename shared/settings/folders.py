@@ -22,7 +22,8 @@ def expand_folder(folder: Path, setting: str) -> Path:
         return folder.expanduser()
     except RuntimeError:
         raise UserError(
-            f"{folder} needs a home folder, and this user has none: set {setting} to an absolute path, or set HOME"
+            f"{folder} needs a home folder, and this user has none: set {setting} to an absolute"
+            " path, or set HOME"
         ) from None
 
 

@@ -93,7 +93,9 @@ _SERVICE_LINK = re.compile(r"(?:tcp|udp|sctp)://")
 
 
 def forget_celery_variables(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Remove the variables that Celery would read. Our processes call this before they import Celery."""
+    """Remove the variables that Celery would read. Our processes call this before they import
+    Celery.
+    """
     for name in READ_BY_CELERY & set(environment):
         del environment[name]
 
@@ -123,7 +125,8 @@ def check_celery_command(module: str) -> None:
     context.auto_envvar_prefix = None  # otherwise click would read CELERY_WORKER_POOL as --pool
     for name in sorted((READ_BY_CELERY - SET_BY_CELERY) & set(os.environ)):
         raise UserError(
-            f"the environment variable {name} changes how Celery runs this process: unset it, or use `handoff`"
+            f"the environment variable {name} changes how Celery runs this process: unset it, or"
+            " use `handoff`"
         )
     for name, option in (("broker", "-b"), ("result_backend", "--result-backend")):
         if context.get_parameter_source(name).name == "COMMANDLINE":
@@ -144,14 +147,16 @@ def check_tls_variables() -> None:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificates)
         except OSError as error:
             raise UserError(
-                "the environment variable SSL_CERT_FILE names no readable file of certificates: correct or unset it"
+                "the environment variable SSL_CERT_FILE names no readable file of certificates:"
+                " correct or unset it"
             ) from error
     if keys := os.environ.get("SSLKEYLOGFILE"):
         try:
             Path(keys).open("a").close()
         except OSError as error:
             raise UserError(
-                "the environment variable SSLKEYLOGFILE names a file that cannot be written: correct or unset it"
+                "the environment variable SSLKEYLOGFILE names a file that cannot be written:"
+                " correct or unset it"
             ) from error
 
 

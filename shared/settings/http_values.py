@@ -69,7 +69,8 @@ def check_header_value(value: str) -> None:
         )
     if not _VISIBLE.fullmatch(value):
         raise ValueError(
-            "holds a line break or a character outside ASCII, which an HTTP header cannot contain: copy it again"
+            "holds a line break or a character outside ASCII, which an HTTP header cannot contain:"
+            " copy it again"
         )
     if len(value) > MOST_HEADER_CHARS:
         raise ValueError(f"has more than {MOST_HEADER_CHARS:,} characters: shorten it")
@@ -98,7 +99,8 @@ def check_server_url(url: str) -> None:
     parts = split_http_url(url)
     if parts.query or parts.fragment or url.endswith(("?", "#")):
         raise ValueError(
-            "must end with its host or its path, without a ? or # part (a password with one of these must be percent-encoded)"
+            "must end with its host or its path, without a ? or # part (a password with one of"
+            " these must be percent-encoded)"
         )
 
 
@@ -113,7 +115,8 @@ def split_http_url(url: str) -> SplitResult:
         raise ValueError(f"must have 1 to {MOST_URL_CHARS:,} characters")
     if not _VISIBLE.fullmatch(url) or " " in url:
         raise ValueError(
-            "holds a space, a line break or a character outside ASCII: remove it, or percent-encode it (a host: Punycode)"
+            "holds a space, a line break or a character outside ASCII: remove it, or percent-encode"
+            " it (a host: Punycode)"
         )
     try:
         parts = urlsplit(url)

@@ -59,8 +59,8 @@ def check_log_ins(log_ins: Iterable[str]) -> None:
     """Check the log-ins of Flower's page, each `user:password`.
 
     Raises:
-        UserError: a log-in is not `user:password`, or a password is a placeholder or equals the user.
-            The message names FLOWER_BASIC_AUTH, and never has its value.
+        UserError: a log-in is not `user:password`, or a password is a placeholder or equals the
+            user. The message names FLOWER_BASIC_AUTH, and never has its value.
     """
     for log_in in log_ins:
         user, _, password = log_in.partition(":")

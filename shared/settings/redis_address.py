@@ -156,7 +156,8 @@ def _split(part: str) -> SplitResult:
         raise ValueError(f"it must begin with redis://, rediss:// or sentinel://; {LOOKS}")
     if not part.isprintable() or " " in part:  # urlsplit would drop a line break
         raise ValueError(
-            f"it holds a space, a line break or a control character: remove it, or percent-encode it; {LOOKS}"
+            "it holds a space, a line break or a control character: remove it, or percent-encode"
+            f" it; {LOOKS}"
         )
     try:
         split = urlsplit(part)

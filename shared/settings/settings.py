@@ -244,8 +244,8 @@ class Settings(BaseSettings):
     anthropic_base_url: ServerUrl | None = Field(
         default=None, validation_alias="ANTHROPIC_BASE_URL", repr=False
     )
-    """A server that speaks the Messages API, such as a gateway or a local inference server. It needs
-    no key. The URL has no `?` and no `#`. A user and a password in it are sent as Basic
+    """A server that speaks the Messages API, such as a gateway or a local inference server. It
+    needs no key. The URL has no `?` and no `#`. A user and a password in it are sent as Basic
     authorization, and a key is then sent as `X-Api-Key`.
     """  # not in `repr`: it may hold a password
     price_as: Name | None = None
@@ -312,8 +312,8 @@ class Settings(BaseSettings):
     Raise it for a slow local server.
     """
     model_progress_s: Interval = 300.0
-    """The longest time in which a model call receives only keep-alive events, before it counts as
-    broken.
+    """The longest time in which a model call receives only keep-alive events, before it counts
+    as broken.
     """
     rate_window_s: Interval = 60.0
     """The period of the limits in the server's `anthropic-ratelimit-*` headers. Anthropic's
@@ -330,14 +330,16 @@ class Settings(BaseSettings):
     max_request_chars: int = Field(default=100_000, ge=1, le=10_000_000)
     """The longest request. Put long texts into documents: a specialist can search them."""
     max_document_bytes: int = Field(default=20_000_000, ge=1, le=500_000_000)
-    """Bytes of the largest document. The upper bound is about the limit of a Redis string, 512 MB."""
+    """Bytes of the largest document. The upper bound is about the limit of a Redis string, 512
+    MB.
+    """
     max_documents: int = Field(default=10_000, ge=1, le=1_000_000)
     """The most files of one job."""
     serve_max_body_bytes: int = Field(default=50_000_000, ge=1_000, le=2_000_000_000)
     """The longest body of an HTTP request to `handoff serve`, with all documents in it."""
     serve_requests_per_minute: int = Field(default=600, ge=1, le=1_000_000)
-    """The most HTTP requests of one token in a minute. All replicas of `handoff serve` share the
-    count.
+    """The most HTTP requests of one token in a minute. All replicas of `handoff serve` share
+    the count.
     """
     day_usd: Dollars | None = None
     """The most that all jobs together may cost in a day."""

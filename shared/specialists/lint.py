@@ -114,8 +114,8 @@ def _overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[LintWarning]:
         first, second = specs[a], specs[b]
         words = _described_work(first.description) & _described_work(second.description)
         message = (
-            f"its description overlaps with {second.name}'s ({cosine:.2f}; both say: {', '.join(sorted(words))}); "
-            "describe the work that only this one does"
+            f"its description overlaps with {second.name}'s ({cosine:.2f}; both say:"
+            f" {', '.join(sorted(words))}); describe the work that only this one does"
         )
         yield LintWarning(first.name, Rule.OVERLAP, message)
 
@@ -128,10 +128,16 @@ def _boundary(spec: SpecialistSpec) -> Iterator[LintWarning]:
 
 def _lengths(spec: SpecialistSpec) -> Iterator[LintWarning]:
     if len(spec.description) > LONGEST_DESCRIPTION:
-        message = f"its description has {len(spec.description)} characters, {LONGEST_DESCRIPTION} are enough for a planner to choose by"
+        message = (
+            f"its description has {len(spec.description)} characters, {LONGEST_DESCRIPTION} are"
+            " enough for a planner to choose by"
+        )
         yield LintWarning(spec.name, Rule.LONG_DESCRIPTION, message)
     if len(spec.instructions) > LONGEST_INSTRUCTIONS:
-        message = f"its instructions have {len(spec.instructions):,} characters, paid at every turn; {LONGEST_INSTRUCTIONS:,} should do"
+        message = (
+            f"its instructions have {len(spec.instructions):,} characters, paid at every turn;"
+            f" {LONGEST_INSTRUCTIONS:,} should do"
+        )
         yield LintWarning(spec.name, Rule.LONG_INSTRUCTIONS, message)
 
 
@@ -155,7 +161,10 @@ def _tools(spec: SpecialistSpec) -> Iterator[LintWarning]:
             f"is told to use `{tool}`, but its tools do not name it; add or drop it",
         )
     if not spec.tools and not mentioned and (search := _SEARCHES.search(spec.instructions)):
-        message = f"is told to {search.group(0).lower()!r}, but has no tools; name them in `tools` or drop it"
+        message = (
+            f"is told to {search.group(0).lower()!r}, but has no tools; name them in `tools` or"
+            " drop it"
+        )
         yield LintWarning(spec.name, Rule.TOOL_NOT_GRANTED, message)
     for tool in spec.tools:
         if tool not in spec.instructions:
@@ -170,7 +179,8 @@ _KNOWN_TOOLS = frozenset({"search_documents", "read_document", "web_search", "fe
 """The built-in tools. Other words in backticks need not be tools."""
 _NOT_FOR = re.compile(r"\bnot (?:for|to)\b", re.IGNORECASE)
 _SEARCHES = re.compile(
-    r"(?<!not )(?<!never )\b(?:search|look up|browse|fetch|query) (?:for|the|through|it|them|all|each|every)\b",
+    r"(?<!not )(?<!never )\b(?:search|look up|browse|fetch|query)"
+    r" (?:for|the|through|it|them|all|each|every)\b",
     re.IGNORECASE,
 )
 _WANTED_SECTIONS = {
@@ -182,9 +192,10 @@ _WANTED_SECTIONS = {
 _STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
-        "about above after all also and any are been before both but can each for from has have how into its more most nor not one "
-        "only other out over own same should some such than that the their them then there these they this those through use used "
-        "uses using what when where which while who will with without work works you your given gives task something",
+        "about above after all also and any are been before both but can each for from has have how"
+        " into its more most nor not one only other out over own same should some such than that"
+        " the their them then there these they this those through use used uses using what when"
+        " where which while who will with without work works you your given gives task something",
     )
 )
 

@@ -61,7 +61,8 @@ def parse(path: Path) -> FrontMatter:
     lines = _text_of(path).split("\n")
     if not lines or lines[0].rstrip() != FENCE:
         raise InvalidSpecialist(
-            f"{path}:1: no front matter; begin the file with a line `---`, the fields, and another `---`"
+            f"{path}:1: no front matter; begin the file with a line `---`, the fields, and another"
+            " `---`"
         )
     end = _end_of(lines)
     if end is None:
@@ -220,8 +221,8 @@ def load_specialists(
     of a later folder replaces a specialist of the same name.
 
     Raises:
-        InvalidSpecialist: a folder is missing, a file has faults, or two files of one folder have the
-            same name.
+        InvalidSpecialist: a folder is missing, a file has faults, or two files of one folder
+            have the same name.
     """
     specialists: dict[str, SpecialistSpec] = {}
     for folder in folders:
@@ -230,7 +231,8 @@ def load_specialists(
             spec = read_specialist(path, tools=tools)
             if spec.name in here:
                 raise InvalidSpecialist(
-                    f"{path}: name: {spec.name} is taken by {here[spec.name]}; rename or remove one of the two"
+                    f"{path}: name: {spec.name} is taken by {here[spec.name]}; rename or remove one"
+                    " of the two"
                 )
             here[spec.name] = path
             specialists[spec.name] = spec

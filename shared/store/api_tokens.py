@@ -87,7 +87,8 @@ class ApiTokens:
             _check_line("the tenant's name", tenant)
         if role is ApiRole.ADMIN and tenant is not None:
             raise UserError(
-                "an admin's token creates tokens for every tenant, so it has no tenant: leave the tenant out, or choose the role operate"
+                "an admin's token creates tokens for every tenant, so it has no tenant: leave the"
+                " tenant out, or choose the role operate"
             )
         if expires_at is not None and not now < expires_at < math.inf:
             raise UserError("the token would expire at once: choose a time in the future")
@@ -166,7 +167,8 @@ def _check_line(what: str, text: str) -> None:
         raise UserError(f"{what} is empty")
     if len(text) > MOST_NAME_CHARS or not text.isprintable():
         raise UserError(
-            f"{what} must be one line of at most {MOST_NAME_CHARS} characters, without control characters"
+            f"{what} must be one line of at most {MOST_NAME_CHARS} characters, without control"
+            " characters"
         )
 
 

@@ -1,5 +1,5 @@
-"""A claim: the exclusive, leased, fenced right to run one handoff; its checkpoints, its share of
-the budget, and the request that ends the handoff with a result.
+"""A claim: the exclusive, leased, fenced right to run one handoff; its checkpoints, its share
+of the budget, and the request that ends the handoff with a result.
 """
 
 from __future__ import annotations
@@ -263,7 +263,9 @@ class Claim:
         self.apply_answer(self.connection.script("renew", *self.renewal()))
 
     def renewal(self) -> tuple[list[str], list[Any]]:
-        """Return the keys and arguments of `renew.lua`. The caller passes its answer to `apply_answer`."""
+        """Return the keys and arguments of `renew.lua`. The caller passes its answer to
+        `apply_answer`.
+        """
         self._beaten_at = time.monotonic()
         draft, self._unsent_draft = self._unsent_draft, ""
         shown = pack(draft) if draft else ""
@@ -328,7 +330,9 @@ class Claim:
         return end.finished(answer)
 
     def release(self) -> None:
-        """Hand the claim back after storing its waiting checkpoints. It does not count as a claim."""
+        """Hand the claim back after storing its waiting checkpoints. It does not count as a
+        claim.
+        """
         with suppress(Interrupted):
             self.write_down()
         self.connection.script(
@@ -428,8 +432,8 @@ class Claim:
         has taken over, the fence refuses the message.
 
         Raises:
-            StoreUnavailable: Redis did not answer within `OUTAGE_S`, by `LATE_S` after the deadline,
-                or until the grace of the drain was over.
+            StoreUnavailable: Redis did not answer within `OUTAGE_S`, by `LATE_S` after the
+                deadline, or until the grace of the drain was over.
         """
         until = time.monotonic() + OUTAGE_S
 
@@ -502,7 +506,9 @@ def _unzipped(
 
 
 def _usage_in(checkpoints: Sequence[Checkpoint]) -> Usage | None:
-    """Return the usage of the first model call in these checkpoints, or None if there is no call."""
+    """Return the usage of the first model call in these checkpoints, or None if there is no
+    call.
+    """
     for checkpoint in checkpoints:
         if isinstance(checkpoint, ModelReplied | ModelCallFailed):
             return checkpoint.usage

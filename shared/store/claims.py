@@ -50,7 +50,9 @@ class ClaimRequest:
     job_id: JobId
     handoff_id: HandoffId
     digest: Digest
-    """Digest of its message. The store refuses a message that is not byte for byte the issued one."""
+    """Digest of its message. The store refuses a message that is not byte for byte the issued
+    one.
+    """
     worker: str
     first: WorstCase | None = None
     """Worst case of the first model call, which is reserved in the same round trip if the

@@ -133,8 +133,8 @@ class DailyBudgets:
         clock.
 
         Args:
-            since_ms: time at which these caps were first set, or None for now. With a time, the caps
-                are set only if Redis has no caps of that time or a later one.
+            since_ms: time at which these caps were first set, or None for now. With a time, the
+                caps are set only if Redis has no caps of that time or a later one.
         """
         order: list[Any] = ["" if since_ms is None else since_ms]
         for name, cap in asdict(caps).items():

@@ -70,7 +70,9 @@ class DeadLetter(Message):
     queue: str
     reason: str
     body: str
-    """The argument of the message, or the message itself. Only the first 65,536 characters are kept."""
+    """The argument of the message, or the message itself. Only the first 65,536 characters are
+    kept.
+    """
 
     @property
     def id(self) -> str:
@@ -122,7 +124,10 @@ class DeadLetters:
 
     def _letter(self, queue: str, reason: str, body: str) -> DeadLetter:
         if len(body) > MOST_BODY_CHARS:
-            reason = f"{reason} (it has {len(body):,} characters, of which the first {MOST_BODY_CHARS:,} are kept)"
+            reason = (
+                f"{reason} (it has {len(body):,} characters, of which the first {MOST_BODY_CHARS:,}"
+                " are kept)"
+            )
         return DeadLetter(
             at=self._connection.now(),
             queue=queue,
@@ -149,7 +154,8 @@ class DeadLetters:
         )
         if answer == b"unknown":
             raise UserError(
-                f"the store has no handoff {handoff_id} of {job_id}: no job needs it: drop its dead letter"
+                f"the store has no handoff {handoff_id} of {job_id}: no job needs it: drop its dead"
+                " letter"
             )
         if answer == b"over":
             raise UserError(f"{handoff_id} of {job_id} runs, or has ended: drop its dead letter")
@@ -166,8 +172,8 @@ class DeadLetters:
         raise UserError(f"there is no dead letter {letter_id!r:.42} (see `handoff dead`)")
 
     def newest(self, count: int = KEEP_AT_MOST) -> list[DeadLetter]:
-        """Return the readable letters among the newest `count`, the newest first. A letter that
-        this version cannot read is skipped; only `drop_all` deletes it.
+        """Return the readable letters among the newest `count`, the newest first. A letter
+        that this version cannot read is skipped; only `drop_all` deletes it.
         """
         with translated_errors():
             stored = self._connection.redis.lrange(keys.DEAD, 0, count - 1)

@@ -20,12 +20,13 @@ heartbeat by Redis's clock. This time usually is the beginning of the evaluation
   in which Redis was unreachable does not count (`parts/outage_grace.lua`). The thread that renews
   leases sends a heartbeat for an evaluation that takes longer than a third of a lease.
 - All evaluations that began before the first one was given up count as one failure. Otherwise a
-  machine that is switched off would end its jobs. After `MAX_FAILED_EVALUATIONS` failures the job ends.
+  machine that is switched off would end its jobs. After `MAX_FAILED_EVALUATIONS` failures the
+  job ends.
 - Before an evaluation is given up, its wake-up counts as lost, and other evaluations begin. At most
   `MAX_FAILED_EVALUATIONS` run at once, and evaluations within `TOGETHER_S` count as one.
 - After a failure, one evaluation at a time tests whether the job still freezes its process. After
-  `MAX_FAILED_EVALUATIONS` failures, one evaluation at a time tries to end the job. Further evaluations do not
-  begin.
+  `MAX_FAILED_EVALUATIONS` failures, one evaluation at a time tries to end the job. Further
+  evaluations do not begin.
 
 A supervisor that gets SIGTERM finishes its evaluation first. An evaluation that was
 interrupted removes its own note if Redis answers. Otherwise the next evaluation that ends
@@ -70,8 +71,8 @@ class EvaluationLease:
         call is the same evaluation.
 
         Raises:
-            PoisonJob: evaluations of the job failed to end `MAX_FAILED_EVALUATIONS` times in a row. This one is
-                noted.
+            PoisonJob: evaluations of the job failed to end `MAX_FAILED_EVALUATIONS` times in a
+                row. This one is noted.
             TooManyEvaluators: as many evaluations as may run have not ended. This one is not noted,
                 and the job is due again soon.
         """
@@ -81,7 +82,8 @@ class EvaluationLease:
         verdict, entries = self._evaluate("begin", after, *most, *times_ms)
         if verdict == b"frozen":
             raise PoisonJob(
-                f"the evaluations of {self.job_id} never ended, {MAX_FAILED_EVALUATIONS} times in a row"
+                f"the evaluations of {self.job_id} never ended, {MAX_FAILED_EVALUATIONS} times in"
+                " a row"
             )
         if verdict == b"crowded":
             raise TooManyEvaluators(f"the processes that evaluate {self.job_id} now may be frozen")

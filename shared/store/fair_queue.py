@@ -38,7 +38,9 @@ PURGE = Script(source_of("purge"))
 
 
 def is_for(message: Mapping[str, Any]) -> str | None:
-    """Return the job or handoff of a message, from its header `FOR`; None without a valid header."""
+    """Return the job or handoff of a message, from its header `FOR`; None without a valid
+    header.
+    """
     member = (message.get("headers") or {}).get(FOR)
     if isinstance(member, str) and member and not member[0].isspace():
         return member

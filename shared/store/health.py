@@ -102,8 +102,9 @@ class Health:
         if not most or used <= mark * most:
             return None
         return (
-            f"Redis is filled to {100 * used / most:.0f} % of its maxmemory, and above {100 * mark:.0f} % no new job is taken: "
-            "raise maxmemory, or delete old jobs (handoff delete); running jobs continue"
+            f"Redis is filled to {100 * used / most:.0f} % of its maxmemory, and above"
+            f" {100 * mark:.0f} % no new job is taken: raise maxmemory, or delete old jobs (handoff"
+            " delete); running jobs continue"
         )
 
     def messages(self, queues: Sequence[str]) -> dict[str, int]:

@@ -30,7 +30,9 @@ TAIL_EVENTS = 100
 shown handoff is among them.
 """
 MOST_EVENT_BYTES = 16_000
-"""Size of the largest event that is read. The event of a plan of thousands of steps has a megabyte."""
+"""Size of the largest event that is read. The event of a plan of thousands of steps has a
+megabyte.
+"""
 MOST_DUE = 5_000
 """Due entries of all jobs that are searched for running handoffs of this job: 1 ms of Redis's
 time.

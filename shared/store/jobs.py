@@ -129,7 +129,9 @@ class JobStanding:
     asked_at: float | None = None
     """Time since which it waits for a person; None if it does not wait."""
     teams_lack: str = ""
-    """Words for the amount that is too small for the sub-teams of the plan; empty if it is enough."""
+    """Words for the amount that is too small for the sub-teams of the plan; empty if it is
+    enough.
+    """
     parent: JobId | None = None
     """The parent of a child job, or None."""
     children: tuple[JobId, ...] = ()

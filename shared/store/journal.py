@@ -58,7 +58,9 @@ class Commit:
     identifies the history after a restore of Redis. None: not compared.
     """
     fields: Mapping[str, str | int] = field(default_factory=dict)
-    """Fields to set in the job's hash, such as its status and limits. A field set to '' is removed."""
+    """Fields to set in the job's hash, such as its status and limits. A field set to '' is
+    removed.
+    """
     payloads: Sequence[str] = ()
     """Texts that the events refer to by digest."""
     drop: Sequence[HandoffId] = ()

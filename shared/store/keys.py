@@ -42,8 +42,8 @@ process could reach Redis (Unix ms). `parts/outage_grace.lua` writes it.
 PAUSED = f"{PREFIX}paused"
 """hash: paused role -> its `Pause` as JSON."""
 HELD = f"{PREFIX}held:"
-"""+ role, zset: `job/handoff` that waits for the role to be unpaused -> Unix ms at which it was
-held.
+"""+ role, zset: `job/handoff` that waits for the role to be unpaused -> Unix ms at which it
+was held.
 """
 ORPHANS = f"{PREFIX}orphans"
 """string: the random word of the supervisor that repairs unserved queues."""
@@ -58,8 +58,8 @@ SCORES = f"{PREFIX}scores"
 TOKENS = f"{PREFIX}tokens"
 """hash: id of a token of the HTTP API -> the token and the SHA-256 of its secret, as JSON."""
 AUDIT = f"{PREFIX}audit"
-"""stream: actions of users on the fleet, and deletions of jobs, each an `AuditEntry` as JSON. It
-has about 100,000 entries at most.
+"""stream: actions of users on the fleet, and deletions of jobs, each an `AuditEntry` as JSON.
+It has about 100,000 entries at most.
 """
 NOTHING = f"{PREFIX}nothing"
 """A key that never exists. `Health.refusal` writes zero bytes to it to see whether Redis
@@ -124,7 +124,9 @@ def pace(lane: str) -> str:
 
 
 LANES = f"{PREFIX}lanes"
-"""zset: rate-limit bucket -> Unix ms at which its hash expires. `parts/rate_limiter.lua` writes it."""
+"""zset: rate-limit bucket -> Unix ms at which its hash expires. `parts/rate_limiter.lua`
+writes it.
+"""
 
 
 def day(number: int | str, tenant: str | None = None) -> str:

@@ -125,7 +125,9 @@ class Leases:
         self._connection.close()
 
     def _reset_watchdog(self) -> None:
-        """Start the watchdog's time again. `faulthandler` ends the process when the time is over."""
+        """Start the watchdog's time again. `faulthandler` ends the process when the time is
+        over.
+        """
         if self._watchdog:
             faulthandler.dump_traceback_later(
                 self._lease_s * FROZEN_AFTER_LEASES + renews_every_s(self._lease_s), exit=True

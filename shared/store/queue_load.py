@@ -1,4 +1,6 @@
-"""The load of the fleet at one moment: busy slots, queue backlogs and provider limits. Reads only."""
+"""The load of the fleet at one moment: busy slots, queue backlogs and provider limits. Reads
+only.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ If more handoffs are due, the load reports only the running and deferred handoff
 
 @dataclass(frozen=True, slots=True)
 class RunningHandoff:
-    """A handoff that has a slot, or a deferred handoff, which waits for its provider without a slot."""
+    """A handoff that has a slot, or a deferred handoff, which waits for its provider without a
+    slot.
+    """
 
     job_id: JobId
     handoff_id: HandoffId
@@ -220,7 +224,9 @@ class FleetLoadReader:
 
 
 def _figure(fields: Mapping[bytes, bytes], name: str) -> float:
-    """Return a stored figure of a bucket; 0 if it is missing or not a number up to `MOST_EXACT_INTEGER`."""
+    """Return a stored figure of a bucket; 0 if it is missing or not a number up to
+    `MOST_EXACT_INTEGER`.
+    """
     try:
         figure = float(fields.get(name.encode(), b"0"))
     except ValueError:

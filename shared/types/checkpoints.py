@@ -45,7 +45,9 @@ class ToolObserved(Message):
 
 
 class AgentPrompted(Message):
-    """A message from the agent loop to the model between turns: a fault to fix, or the last turn."""
+    """A message from the agent loop to the model between turns: a fault to fix, or the last
+    turn.
+    """
 
     kind: Literal["prompted"] = "prompted"
     text: str

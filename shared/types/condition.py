@@ -1,8 +1,8 @@
 """Conditions of steps: expressions over the results of earlier steps, and over the item of a
 repeated step.
 
-`ast` parses the text, and each node is checked against a short list. The text never runs as code. The
-only function is `len`; the only operators are comparisons, `and`, `or`, `not` and `in`.
+`ast` parses the text, and each node is checked against a short list. The text never runs as
+code. The only function is `len`; the only operators are comparisons, `and`, `or`, `not` and `in`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ _NODES = (
     ast.List,
     ast.Tuple,
 )
-HELP = "use the steps' output, status and confidence with ==, !=, <, <=, >, >=, in, and, or, not, len()"
+HELP = (
+    "use the steps' output, status and confidence with ==, !=, <, <=, >, >=, in, and, or, not,"
+    " len()"
+)
 
 
 class InvalidCondition(ValueError):
@@ -488,8 +491,8 @@ def _ordered(left: Any, right: Any, names: tuple[str, str]) -> tuple[Any, Any]:
     if isinstance(left, str) and isinstance(right, str):
         return left, right
     raise Undecided(
-        f"{names[0]} is {show_value(left)} and {names[1]} is {show_value(right)}: one is not a number,"
-        " so neither is the greater"
+        f"{names[0]} is {show_value(left)} and {names[1]} is {show_value(right)}: one is not a"
+        " number, so neither is the greater"
     )
 
 

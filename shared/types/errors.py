@@ -41,7 +41,7 @@ HandoffError
     │   └── NeverSent            no byte of the request was sent: the call cost nothing
     │       └── Unsendable           credentials, certificates or a proxy: another try fails too
     └── ModelRefused         the model declined (stop reason `refusal`)
-"""
+"""  # noqa: E501 - a tree of errors
 
 from __future__ import annotations
 
@@ -156,7 +156,9 @@ class PoisonJob(StoreError):
 
 
 class TooManyEvaluators(StoreError):
-    """The processes that evaluate this job may be frozen. No other process begins until they end."""
+    """The processes that evaluate this job may be frozen. No other process begins until they
+    end.
+    """
 
 
 class Interrupted(HandoffError):
@@ -277,7 +279,9 @@ class ModelUnreachable(ModelError):
 
 
 class NeverSent(ModelUnreachable):
-    """No byte of the request was sent: the model has generated nothing, so the call costs nothing."""
+    """No byte of the request was sent: the model has generated nothing, so the call costs
+    nothing.
+    """
 
 
 class Unsendable(NeverSent):

@@ -69,7 +69,9 @@ def is_job_id(text: str) -> bool:
 
 
 def is_job_id_prefix(text: str) -> bool:
-    """Return whether a job id can begin with this text. The `j-` that all ids share is not enough."""
+    """Return whether a job id can begin with this text. The `j-` that all ids share is not
+    enough.
+    """
     return re.fullmatch(r"j-[0-9a-f]{1,12}", text) is not None
 
 

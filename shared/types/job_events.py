@@ -125,7 +125,9 @@ class Routed(Message):
     specialist: NameField | None = None
     """The specialist that does the job alone; None: a team."""
     result: BlobRef | None = None
-    """The router's `HandoffResult`, with its reason; None: there was no choice, and no router call."""
+    """The router's `HandoffResult`, with its reason; None: there was no choice, and no router
+    call.
+    """
     problem: str | None = None
     """Reason why the router did not decide."""
 

@@ -52,7 +52,9 @@ class HandoffLimits(Message):
     max_output_tokens: OutputTokens = 8_192
     """Output tokens of one model call."""
     max_microusd: Microusd | None = None
-    """Money over all turns, including calls that were cut off. None: only the job's budget counts."""
+    """Money over all turns, including calls that were cut off. None: only the job's budget
+    counts.
+    """
     max_seconds: Seconds | None = None
     """Seconds from the first claim. None: until the deadline."""
     deadline: Annotated[float, Field(allow_inf_nan=False)] | None = None
@@ -82,7 +84,9 @@ class JobLimits(Message):
     max_seconds: Seconds = 3_600
     """Seconds from submission to answer. Then the job ends with its results so far."""
     max_rounds: Rounds = 2
-    """Most rounds of review, and most changes of the plan of an adaptive job, counted separately."""
+    """Most rounds of review, and most changes of the plan of an adaptive job, counted
+    separately.
+    """
     max_handoffs: Count = 200
     """Most attempts at steps, including the handoffs of the supervisor's roles."""
     max_steps: Count = 20

@@ -22,7 +22,9 @@ MOST_PULSES_A_S = 500
 replies arrive.
 """
 Block = dict[str, Any]
-"""A content block of the Messages API, such as {"type": "text", ...} or {"type": "tool_use", ...}."""
+"""A content block of the Messages API, such as {"type": "text", ...} or {"type": "tool_use",
+...}.
+"""
 MessageParam = dict[str, Any]
 """A message of the Messages API: {"role": "user" | "assistant", "content": str | [Block]}."""
 

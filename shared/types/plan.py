@@ -82,7 +82,8 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
         problems.append(f"needs {most} results of {len(waits_for)}: lower the number")
     if join.enough and join.at_least > join.enough:
         problems.append(
-            f"has `enough` {join.enough} below `at_least` {join.at_least}: raise `enough`, or lower `at_least`"
+            f"has `enough` {join.enough} below `at_least` {join.at_least}: raise `enough`, or lower"
+            " `at_least`"
         )
     known, others = set(waits_for), ", ".join(waits_for)
     for required in join.must:

@@ -8,7 +8,9 @@ from handoff_queue.shared.types.message import Message
 
 
 class Estimate(Message):
-    """Estimate of a figure. Half of all such jobs stay below `likely`, and nine of ten below `most`."""
+    """Estimate of a figure. Half of all such jobs stay below `likely`, and nine of ten below
+    `most`.
+    """
 
     likely: NonNegativeFloat
     most: NonNegativeFloat

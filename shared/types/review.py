@@ -73,9 +73,15 @@ class Score(Message):
 
 DEFAULT_RUBRIC = Rubric.of_fields(
     {
-        "accuracy": "Every statement of fact is carried by the source that it points to, figures, units, dates and names included.",
+        "accuracy": (
+            "Every statement of fact is carried by the source that it points to, figures, units,"
+            " dates and names included."
+        ),
         "coverage": "Every part of the request is answered, and the answer names every gap.",
-        "clarity": "The reader finds the answer at once, in the form that was asked for, each thing said once.",
+        "clarity": (
+            "The reader finds the answer at once, in the form that was asked for, each thing said"
+            " once."
+        ),
     }
 )
 

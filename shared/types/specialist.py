@@ -25,11 +25,13 @@ def check_specialist(name: str, where: str = "") -> None:
     """
     if not re.fullmatch(NAME_PATTERN, name):
         raise UserError(
-            f"{where}{name!r:.80} is not a valid name of a specialist: `handoff specialists` lists the existing specialists"
+            f"{where}{name!r:.80} is not a valid name of a specialist: `handoff specialists` lists"
+            " the existing specialists"
         )
     if name in RESERVED:
         raise UserError(
-            f"{where}{name} is a reserved name: `handoff specialists` lists the existing specialists"
+            f"{where}{name} is a reserved name: `handoff specialists` lists the existing"
+            " specialists"
         )
 
 

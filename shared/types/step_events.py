@@ -98,7 +98,9 @@ class FactsChecked(Message):
 
     type: Literal["facts_checked"] = "facts_checked"
     result: BlobRef | None = None
-    """The fact-checker's `HandoffResult`, whose output is a `FactCheck`; None: no fact-checker ran."""
+    """The fact-checker's `HandoffResult`, whose output is a `FactCheck`; None: no fact-checker
+    ran.
+    """
     wrong: NonNegativeInt = 0
     """Number of statements that the fact-checker found to be wrong."""
     is_sent_back: bool = False
@@ -154,7 +156,9 @@ class HandoffIssued(Message):
     normally may not.
     """
     counts: tuple[Counted, ...] = ()
-    """Fan-ins that count this handoff's result, and can continue before all their parts have ended."""
+    """Fan-ins that count this handoff's result, and can continue before all their parts have
+    ended.
+    """
     child: Child | None = None
     """The child job that does the step; None: an agent or a task does it."""
     acts: Annotated[bool | None, OmitNone] = None
@@ -278,7 +282,9 @@ class NeedsResolved(Message):
     given_up: tuple[StepIdField, ...] = ()
     """Steps that are abandoned, because there is no answer."""
     repeats: tuple[StepIdField, ...] = ()
-    """Abandoned steps that asked a question again, in other words, which the planner had answered."""
+    """Abandoned steps that asked a question again, in other words, which the planner had
+    answered.
+    """
     added_to: BlobRef | None = None
     """The plan that the planner knew. If the job has another plan now, or a step of `changed`
     has no question any more, no step is added, and the planner is called again.

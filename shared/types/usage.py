@@ -69,16 +69,18 @@ class Usage(Message):
             output_tokens=self.output_tokens + other.output_tokens,
             cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-            cost_microusd=None
-            if unknown
-            else (self.cost_microusd or 0) + (other.cost_microusd or 0),
+            cost_microusd=(
+                None if unknown else (self.cost_microusd or 0) + (other.cost_microusd or 0)
+            ),
             cut_calls=self.cut_calls + other.cut_calls,
             cut_tokens=self.cut_tokens + other.cut_tokens,
             cut_microusd=self.cut_microusd + other.cut_microusd,
         )
 
     def of_a_cut_call(self) -> Usage:
-        """Return this usage as the usage of one call that was cut off. All figures are upper bounds."""
+        """Return this usage as the usage of one call that was cut off. All figures are upper
+        bounds.
+        """
         return self.model_copy(
             update={
                 "cut_calls": 1,

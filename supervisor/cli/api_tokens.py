@@ -103,7 +103,8 @@ def _create(name: str, role: ApiRole, tenant: str | None, expires_s: float | Non
     made, secret = client_of_broker().create_token(name, role, tenant, expires_s)
     write_line(secret)
     print_message(
-        f"this is the secret of token {made.id}: keep it now, because no command shows it again. `handoff token revoke {made.id}` ends it"
+        f"this is the secret of token {made.id}: keep it now, because no command shows it again."
+        f" `handoff token revoke {made.id}` ends it"
     )
 
 

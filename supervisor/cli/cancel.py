@@ -182,8 +182,8 @@ def cancel_each(
     except (KeyboardInterrupt, StoreUnavailable):
         if len(job_ids) > 1:
             print_message(
-                f"{outcomes[CancelOutcome.STOPPED]:,} of {len(job_ids):,} jobs are being cancelled; "
-                "the same command cancels the rest"
+                f"{outcomes[CancelOutcome.STOPPED]:,} of {len(job_ids):,} jobs are being cancelled;"
+                " the same command cancels the rest"
             )
         raise
     return outcomes

@@ -55,7 +55,10 @@ ENTRIES = _entries({
         "delete": ("delete:delete", "Delete an ended job and all its data."),
     },
     "Decisions": {
-        "approve": ("approve:approve", "Approve the plan, the steps or the answer of a waiting job."),
+        "approve": (
+            "approve:approve",
+            "Approve the plan, the steps or the answer of a waiting job.",
+        ),
         "reject": ("approve:reject", "Reject the plan, the steps or the answer, with feedback."),
         "retry": ("retry:retry", "Repeat failed steps, fill gaps, or continue an interrupted run."),
         "cancel": ("cancel:cancel", "Stop jobs on all machines."),
@@ -74,7 +77,10 @@ ENTRIES = _entries({
     },
     "Operations": {
         "doctor": ("doctor:doctor", "Check Redis, all processes and the model, and suggest fixes."),
-        "specialists": ("specialists:specialists", "List the specialists with their workers, load and tools."),
+        "specialists": (
+            "specialists:specialists",
+            "List the specialists with their workers, load and tools.",
+        ),
         "stats": ("stats:stats", "Print slots, queues, rate limits and spending of the fleet."),
         "top": ("top:top", "Show the fleet live: slots, queues, handoffs and spending."),
         "dead": ("dead:dead", "List, show, requeue or drop dead letters."),

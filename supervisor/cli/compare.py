@@ -145,11 +145,13 @@ def _without_facts(gate_set: GateSet | None) -> Gates | None:
     """
     if gate_set is not None and gate_set.facts is not None:
         raise UserError(
-            "compare checks finished answers, and `facts` only works while a job runs: leave `facts` out of these gates"
+            "compare checks finished answers, and `facts` only works while a job runs: leave"
+            " `facts` out of these gates"
         )
     if gate_set is not None and gate_set.gates.fact_checker:
         raise UserError(
-            "a fact-checker checks an answer while its job runs: leave `fact_checker` out of these gates"
+            "a fact-checker checks an answer while its job runs: leave `fact_checker` out of these"
+            " gates"
         )
     if gate_set:
         return gate_set.gates
@@ -186,7 +188,8 @@ def _evaluation_jobs(
 
     if len(variants) != 2:
         raise UserError(
-            f"--modes names {len(variants)} modes, and compare needs two: `handoff eval` takes any number"
+            f"--modes names {len(variants)} modes, and compare needs two: `handoff eval` takes any"
+            " number"
         )
     documents = None
     if docs:

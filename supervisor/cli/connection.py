@@ -76,7 +76,8 @@ def require_processes(jobs: Client, model: str | None = None) -> None:
         raise UserError(NO_WORKERS)
     if model not in (None, OFFLINE_MODEL) and served_models(served) == {OFFLINE_MODEL}:
         raise UserError(
-            f"--model {model} is not available: the workers of this broker have only the offline model; set ANTHROPIC_API_KEY there"
+            f"--model {model} is not available: the workers of this broker have only the offline"
+            " model; set ANTHROPIC_API_KEY there"
         )
     if not has_supervisor:
         raise UserError(f"no supervisor takes jobs from this broker: {START_A_SUPERVISOR}")
@@ -102,7 +103,8 @@ def client_of_broker() -> Client:
     settings = load_settings()
     if settings.redis_url is None:
         raise UserError(
-            "HANDOFF_REDIS_URL is not set: name the broker (`handoff up` starts one and prints it), or use `handoff run`"
+            "HANDOFF_REDIS_URL is not set: name the broker (`handoff up` starts one and prints it),"
+            " or use `handoff run`"
         )
     return client_with(settings)
 

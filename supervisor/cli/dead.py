@@ -61,13 +61,15 @@ def dead(
     """
     if everything != (what is DeadLetterAction.DROP and letter is None):
         raise UserError(
-            "`handoff dead drop` needs an ID (see `handoff dead`) or --all, and no other action takes --all"
+            "`handoff dead drop` needs an ID (see `handoff dead`) or --all, and no other action"
+            " takes --all"
         )
     if (what in (DeadLetterAction.SHOW, DeadLetterAction.REQUEUE) and letter is None) or (
         what is DeadLetterAction.LIST and letter is not None
     ):
         raise UserError(
-            "`handoff dead show` and `handoff dead requeue` need an ID, and `handoff dead list` takes none"
+            "`handoff dead show` and `handoff dead requeue` need an ID, and `handoff dead list`"
+            " takes none"
         )
     jobs = client_of_broker()
     letters = jobs.store.dead_letters
@@ -97,7 +99,8 @@ def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
         return
     for letter in letters:
         write_line(
-            f"{letter.id}  {clock(letter.at)}  {shorten(letter.queue, 60)}: {shorten(letter.reason, 200)}"
+            f"{letter.id}  {clock(letter.at)}  {shorten(letter.queue, 60)}:"
+            f" {shorten(letter.reason, 200)}"
         )
         write_line(f"    {shorten(letter.body, 400)}")
     if not letters:

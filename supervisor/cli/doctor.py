@@ -1,5 +1,5 @@
-"""`handoff doctor`: check a system and suggest fixes. One free request to the model's server shows
-whether the model can be reached.
+"""`handoff doctor`: check a system and suggest fixes. One free request to the model's server
+shows whether the model can be reached.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ API_VERSION = "2023-06-01"
 """The version header that the Messages API asks for."""
 _CHECK = "check the network, proxies and ANTHROPIC_BASE_URL"
 _PROXY_REFUSES = (
-    "the proxy needs a user and a password (407): HTTPS_PROXY (or HTTP_PROXY for an http:// server) "
-    "looks like http://user:password@proxy.example:3128"
+    "the proxy needs a user and a password (407): HTTPS_PROXY (or HTTP_PROXY for an http:// server)"
+    " looks like http://user:password@proxy.example:3128"
 )
 _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
@@ -332,7 +332,8 @@ def find_lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
         yield Finding(
             level,
             f"worker {plain(worker.worker)}",
-            f"{worker.lost_slots} of {count_text(worker.slots, 'slot')} are lost: their tasks never ended",
+            f"{worker.lost_slots} of {count_text(worker.slots, 'slot')} are lost: their tasks never"
+            " ended",
             "start this worker again",
         )
 
@@ -363,7 +364,9 @@ def find_paused_roles(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
 
 
 def budgets(today: TodaysBudgets) -> Iterator[Finding]:
-    """Yield the spending of the day of all jobs and of the default tenant, with the limits. Pure."""
+    """Yield the spending of the day of all jobs and of the default tenant, with the limits.
+    Pure.
+    """
     yield _budget("budget of the day", today.installation, "HANDOFF_DAY_", today)
     if today.tenant.is_capped:
         yield _budget(
@@ -379,7 +382,10 @@ def _budget(about: str, spent: DaySpending, settings: str, today: TodaysBudgets)
         return Finding(Level.OK, about, f"{spent}, no cap")
     if not spent.reached:
         return Finding(Level.OK, about, f"{spent}")
-    fix = f"{today.more}; or raise {settings}USD or {settings}TOKENS for supervisors, and start one again"
+    fix = (
+        f"{today.more}; or raise {settings}USD or {settings}TOKENS for supervisors, and start one"
+        " again"
+    )
     return Finding(Level.WARN, about, f"{spent}: spent{spent.need}", fix)
 
 
@@ -393,7 +399,10 @@ def find_unserved_queues(
         name = plain(depth.queue)
         found = f"{count_text(depth.messages, 'message')} waiting, and no worker serves it"
         if depth.wanted:
-            fix = f"`handoff worker {name}` (with --specialists DIR for your own specialist), or `handoff cancel` for the waiting jobs"
+            fix = (
+                f"`handoff worker {name}` (with --specialists DIR for your own specialist), or"
+                " `handoff cancel` for the waiting jobs"
+            )
         else:
             fix = f"their jobs have ended: `redis-cli DEL {name}` removes them"
         yield Finding(Level.WARN, f"queue {name}", found, fix)
@@ -437,5 +446,6 @@ def _leftovers(jobs: Client) -> Iterator[Finding]:
         Level.WARN,
         "dead letters",
         f"{count_text(letters, 'message')} could not be handled",
-        "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all` clears them",
+        "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all`"
+        " clears them",
     )

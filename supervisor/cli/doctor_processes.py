@@ -76,7 +76,10 @@ def live_processes(
     yield from failing_models(announced, now)
     yield from mixtures(announced, own_version)
     if announced and all(process.node.model == OFFLINE_MODEL for process in announced):
-        fix = "start workers and supervisors with ANTHROPIC_API_KEY, or with ANTHROPIC_BASE_URL for a server of your own"
+        fix = (
+            "start workers and supervisors with ANTHROPIC_API_KEY, or with ANTHROPIC_BASE_URL for a"
+            " server of your own"
+        )
         yield Finding(Level.WARN, "model of the fleet", OFFLINE, fix)
 
 
@@ -158,7 +161,8 @@ def failing_models(processes: Iterable[AnnouncedProcess], now: float) -> Iterato
         yield Finding(
             level,
             f"model {shorten(model, 100)}",
-            f"{_last_calls(count)} of {_who(failing)} failed, the newest {_ago(newest, now)}: {shorten(error, 400)}",
+            f"{_last_calls(count)} of {_who(failing)} failed, the newest {_ago(newest, now)}:"
+            f" {shorten(error, 400)}",
             CHECK_THE_SERVER,
         )
 
@@ -200,7 +204,10 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
             Level.WARN, "model servers", f"processes differ: {_by(processes, 'server')}", fix
         )
     if differing := _models_of_a_role(processes):
-        fix = "give all of them the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and HANDOFF_REVIEWER_MODEL"
+        fix = (
+            "give all of them the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and"
+            " HANDOFF_REVIEWER_MODEL"
+        )
         yield Finding(Level.WARN, "models", f"processes differ: {_listed(differing)}", fix)
 
 
@@ -240,7 +247,8 @@ def brokers(processes: Iterable[AnnouncedProcess], answering: Collection[str]) -
         yield Finding(
             Level.WARN,
             f"process {shorten(node.node, 100)}",
-            f"does not answer on this broker; it takes its messages from {shorten(node.broker, 200)}",
+            "does not answer on this broker; it takes its messages from"
+            f" {shorten(node.broker, 200)}",
             "start it again, with the HANDOFF_REDIS_URL of this command",
         )
     if used:

@@ -124,7 +124,8 @@ class EmbeddedSystem:
             self.check()
             if time.monotonic() > until:
                 raise UserError(
-                    f"the processes of this run were not ready within {READY_WITHIN_S:.0f} s: {self._last_words()}"
+                    f"the processes of this run were not ready within {READY_WITHIN_S:.0f} s:"
+                    f" {self._last_words()}"
                 )
             time.sleep(_LOOK_EVERY_S)
 

@@ -176,6 +176,7 @@ def _unforeseen(error: Exception) -> int:
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
     print_message(
-        f"an internal error, please report it: {type(error).__name__}: {str(error)[:300]} ({DEBUG}=1 shows where)"
+        f"an internal error, please report it: {type(error).__name__}: {str(error)[:300]}"
+        f" ({DEBUG}=1 shows where)"
     )
     return DEFECT

@@ -225,9 +225,13 @@ def _announce(plan: EvaluationPlan, asked: EvaluationOptions, *, is_free: bool) 
     judged = ""
     if plan.judgements:
         judged = f", and at most {plan.judgements} judge calls"
-    ways = f"{count_text(len(plan.cases), 'request')}, {count_text(len(plan.variants), 'mode')}, {count_text(plan.repeat, 'time')} each"
+    ways = (
+        f"{count_text(len(plan.cases), 'request')}, {count_text(len(plan.variants), 'mode')},"
+        f" {count_text(plan.repeat, 'time')} each"
+    )
     print_progress(
-        f"{plan.name}: {ways}: {count_text(len(plan.trials), 'job')}{judged}; {asked.at_once} at once"
+        f"{plan.name}: {ways}: {count_text(len(plan.trials), 'job')}{judged}; {asked.at_once} at"
+        " once"
     )
     limit = None
     if asked.max_microusd is not None:
@@ -269,7 +273,8 @@ def _check_judge(
         raise UserError("--min-score needs a judge: leave out --no-judge or --min-score")
     if min_score is not None and all(case.rubric is None for case in cases):
         raise UserError(
-            "--min-score needs a judge, and no request has a rubric: write a rubric, or leave out --min-score"
+            "--min-score needs a judge, and no request has a rubric: write a rubric, or leave out"
+            " --min-score"
         )
 
 
@@ -283,7 +288,8 @@ def _check(plan: EvaluationPlan, settings: Settings, max_usd: float | None) -> N
     count = len(plan.cases) * len(plan.variants) * plan.repeat
     if count > MOST_TRIALS:
         raise UserError(
-            f"{count:,} jobs are too many for one run, at most {MOST_TRIALS:,}: take fewer modes, models or repeats"
+            f"{count:,} jobs are too many for one run, at most {MOST_TRIALS:,}: take fewer modes,"
+            " models or repeats"
         )
     for trial in plan.trials[: len(plan.cases) * len(plan.variants)]:
         try:

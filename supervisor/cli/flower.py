@@ -44,7 +44,8 @@ def flower_password(folder: Path) -> str:
         write_private(file, password)
     except OSError as error:
         raise UserError(
-            f"{file} cannot be written ({error.strerror}): remove it, or choose another folder with --home"
+            f"{file} cannot be written ({error.strerror}): remove it, or choose another folder with"
+            " --home"
         ) from error
     return password
 

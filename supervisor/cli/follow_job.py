@@ -65,7 +65,8 @@ def ask_in_place(
     elif draft is not None:
         print_progress(f"\n{readable(draft, console.width)}\n")
     print_progress(
-        f"{job_id} waits for an approval of its {_subject(question)}. y: approve; n: cancel the job; other text: reject with this feedback"
+        f"{job_id} waits for an approval of its {_subject(question)}. y: approve; n: cancel the"
+        " job; other text: reject with this feedback"
     )
     answer = ""
     while not answer:

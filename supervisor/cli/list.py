@@ -1,4 +1,6 @@
-"""`handoff list`: list the newest jobs, one line per job on a wide screen, several on a narrow one."""
+"""`handoff list`: list the newest jobs, one line per job on a wide screen, several on a narrow
+one.
+"""
 
 from __future__ import annotations
 

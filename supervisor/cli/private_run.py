@@ -75,7 +75,8 @@ def _run(
                 if asked:
                     request = _request(asked, jobs)
                 print_progress(
-                    "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
+                    "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not"
+                    " set)"
                 )
                 system.wait_until_ready(jobs)
                 if request is not None:

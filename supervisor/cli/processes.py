@@ -38,7 +38,8 @@ def built_in_specialists() -> Path:
     spec = find_spec("handoff_queue.workers")  # finds the package and does not run it
     if spec is None or not spec.submodule_search_locations:
         raise UserError(
-            "the package `handoff_queue.workers` is not installed here: install all of handoff-queue"
+            "the package `handoff_queue.workers` is not installed here: install all of"
+            " handoff-queue"
         )
     return Path(next(iter(spec.submodule_search_locations))) / "specialists"
 
@@ -102,7 +103,9 @@ def worker(
 
 
 def with_own(settings: Settings, specialists: Sequence[Path], tools: Sequence[Path]) -> Settings:
-    """Return the settings with the folders of the command line after the folders of the settings."""
+    """Return the settings with the folders of the command line after the folders of the
+    settings.
+    """
     return settings.model_copy(
         update={
             "specialists_dirs": (*settings.specialists_dirs, *specialists),

@@ -86,10 +86,12 @@ def _outcome(
             write_line(teams)
     if is_refused:
         print_message(
-            f"{job_id} may cost {money(most_usd)}, more than --max-usd {max_usd:g}: it is cancelled; {spent}"
+            f"{job_id} may cost {money(most_usd)}, more than --max-usd {max_usd:g}: it is"
+            f" cancelled; {spent}"
         )
         return FAILED
     print_message(
-        f"{job_id} waits: `handoff approve {job_id}` runs it, `handoff cancel {job_id}` cancels it; {spent}"
+        f"{job_id} waits: `handoff approve {job_id}` runs it, `handoff cancel {job_id}` cancels it;"
+        f" {spent}"
     )
     return OK

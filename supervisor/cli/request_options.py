@@ -201,11 +201,13 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f'the answer schema {file} is not JSON ({error}): write a JSON Schema, such as {{"type": "object"}}'
+            f"the answer schema {file} is not JSON ({error}): write a JSON Schema, such as"
+            ' {"type": "object"}'
         ) from error
     if not isinstance(schema, dict):
         raise UserError(
-            f'the answer schema {file} must be a JSON object: write a JSON Schema, such as {{"type": "object"}}'
+            f"the answer schema {file} must be a JSON object: write a JSON Schema, such as"
+            ' {"type": "object"}'
         )
     return schema
 
@@ -396,8 +398,8 @@ def check_model(model: str | None, settings: Settings) -> None:
     """
     if model is not None and model != OFFLINE_MODEL and settings.is_offline:
         raise MissingCredentials(
-            f"{model} needs a key: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own "
-            "(without --model the offline model answers)"
+            f"{model} needs a key: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of"
+            " your own (without --model the offline model answers)"
         )
 
 

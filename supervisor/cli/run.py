@@ -79,15 +79,18 @@ def _run(request: str | None, asked: RequestOptions, options: RunOptions) -> int
     if settings.redis_url is None:
         if asked.on_limit is OnLimit.ASK:
             raise UserError(
-                "--on-limit ask needs a broker (HANDOFF_REDIS_URL): no other command reaches a private Redis"
+                "--on-limit ask needs a broker (HANDOFF_REDIS_URL): no other command reaches a"
+                " private Redis"
             )
         if asked.after is not None:
             raise UserError(
-                "--after needs a broker (HANDOFF_REDIS_URL): the jobs of a private Redis end with it"
+                "--after needs a broker (HANDOFF_REDIS_URL): the jobs of a private Redis end"
+                " with it"
             )
         if asked.needs_approval and not can_ask():
             raise UserError(
-                "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL): there is no other way to answer"
+                "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL): there is no other way"
+                " to answer"
             )
         return start_run(asked, how, _private_settings(asked, options, settings))
     _refuse_own_folders(options)
@@ -119,7 +122,8 @@ def _run_on_broker(asked: RequestOptions, how: ResultOptions, settings: Settings
         )
     except KeyboardInterrupt:
         print_message(
-            f"the job continues: `handoff watch {job_id}` follows it, `handoff cancel {job_id}` stops it"
+            f"the job continues: `handoff watch {job_id}` follows it, `handoff cancel {job_id}`"
+            " stops it"
         )
         return INTERRUPTED
     except StoreUnavailable as error:

@@ -46,12 +46,13 @@ def serve(
     with listening:
         if not (has_tokens or is_loopback):
             raise UserError(
-                f"without a token, the server listens on loopback only, not on {host}: make a token first "
-                "(`handoff token create NAME --role admin`)"
+                f"without a token, the server listens on loopback only, not on {host}: make a token"
+                " first (`handoff token create NAME --role admin`)"
             )
         if not has_tokens:
             print_message(
-                "there is no token: every program of this machine may do everything (`handoff token create NAME` makes a token)"
+                "there is no token: every program of this machine may do everything (`handoff token"
+                " create NAME` makes a token)"
             )
         shown_host = f"[{host}]" if ":" in host else host
         application = make_application(AsyncClient(jobs), jobs.settings, is_loopback=is_loopback)

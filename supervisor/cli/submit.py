@@ -157,15 +157,18 @@ def _print_missing_processes(jobs: Client, named: Set[str]) -> None:
     there = jobs.store.presence.presence().queues
     if SUPERVISOR_QUEUE not in there:
         print_message(
-            "no supervisor takes jobs from this broker yet: the jobs wait (`handoff up`, or `handoff supervisor`)"
+            "no supervisor takes jobs from this broker yet: the jobs wait (`handoff up`, or"
+            " `handoff supervisor`)"
         )
     if not there - {SUPERVISOR_QUEUE}:
         print_message(
-            "no worker serves any specialist on this broker yet: the jobs wait (`handoff up`, or `handoff worker --all`)"
+            "no worker serves any specialist on this broker yet: the jobs wait (`handoff up`, or"
+            " `handoff worker --all`)"
         )
     elif unknown := sorted(named - there):
         print_message(
-            f"no worker serves {', '.join(unknown)} now: these steps wait (`handoff specialists` lists the served specialists)"
+            f"no worker serves {', '.join(unknown)} now: these steps wait (`handoff specialists`"
+            " lists the served specialists)"
         )
 
 
@@ -256,8 +259,8 @@ def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
         else:
             other = f"line {lines[clash.earlier]}"
         raise Conflict(
-            f"{file}:{lines[clash.place]}: the idempotency key was used for another request by {other}: use a new key; "
-            "nothing was submitted"
+            f"{file}:{lines[clash.place]}: the idempotency key was used for another request by"
+            f" {other}: use a new key; nothing was submitted"
         )
 
 

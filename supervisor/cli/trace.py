@@ -99,7 +99,8 @@ def _in_file(path: Path) -> list[Export]:
     except MalformedMessage as error:
         problem = str(error).removeprefix("Export: ")
         raise UserError(
-            f"{path} is not a file of `handoff export`: {problem}; name a job, or write the file with `handoff export JOB -o FILE`"
+            f"{path} is not a file of `handoff export`: {problem}; name a job, or write the file"
+            " with `handoff export JOB -o FILE`"
         ) from error
 
 

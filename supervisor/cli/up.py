@@ -146,7 +146,8 @@ def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[st
         role, _, number = item.partition("=")
         if not number.isdigit() or not 1 <= int(number) <= MOST_PROCESSES:
             raise UserError(
-                f"--worker {item}: write SPECIALIST=N, with a number of processes from 1 to {MOST_PROCESSES}"
+                f"--worker {item}: write SPECIALIST=N, with a number of processes from 1 to"
+                f" {MOST_PROCESSES}"
             )
         check_roles([role], known)
         counts[role] = int(number)
@@ -216,7 +217,8 @@ def _start(
             log_in = f"user admin, password {password}"
         print_progress(f"Flower: http://127.0.0.1:{flower_port}, {log_in}")
     print_progress(
-        f"Ctrl-C stops everything; in another terminal, {there}: handoff submit, handoff run, handoff doctor"
+        f"Ctrl-C stops everything; in another terminal, {there}: handoff submit, handoff run,"
+        " handoff doctor"
     )
 
 

@@ -52,7 +52,8 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
             variants.append(Variant(mode, model))
     if len(variants) > MOST_WAYS:
         raise UserError(
-            f"{len(variants)} combinations of mode and model are too many, at most {MOST_WAYS}: take fewer modes or models"
+            f"{len(variants)} combinations of mode and model are too many, at most {MOST_WAYS}:"
+            " take fewer modes or models"
         )
     return tuple(variants)
 
@@ -86,7 +87,8 @@ def run_name(given: str | None, kind: str) -> str:
         return f"{kind}-{secrets.token_hex(3)}"
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,47}", given):
         raise UserError(
-            f"--run {given[:60]!r} is not a name: use small letters, digits, - and _, at most 48, a letter first"
+            f"--run {given[:60]!r} is not a name: use small letters, digits, - and _, at most 48, a"
+            " letter first"
         )
     return given
 

@@ -1,4 +1,6 @@
-"""The draft of the answer while the synthesizer writes it, with the final numbers of the sources."""
+"""The draft of the answer while the synthesizer writes it, with the final numbers of the
+sources.
+"""
 
 from __future__ import annotations
 

@@ -302,7 +302,8 @@ def reject(
         plan_made, text = _own_plan(store, state, question, plan)
         if not can_plan_again(state):
             raise UserError(
-                f"{job_id} cannot be planned again: `handoff approve {job_id} --edit FILE` uses your plan unchanged"
+                f"{job_id} cannot be planned again: `handoff approve {job_id} --edit FILE` uses"
+                " your plan unchanged"
             )
         own_plan = plan_made.plan
         texts.append(text)
@@ -323,7 +324,8 @@ def _own_plan(
     """
     if question.what is not ApprovalOf.PLAN:
         raise UserError(
-            f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited: leave out plan (--edit)"
+            f"{state.job_id} waits for an approval of its {question.what}: only a plan can be"
+            " edited: leave out plan (--edit)"
         )
     served = store.presence.served()
     edited = parse_edited_plan(plan, state, served)
@@ -493,7 +495,8 @@ def _say(store: Store, state: JobState, answer: Approved | Rejected, texts: Sequ
         or before.question.version != answer.asked
     ):
         raise UserError(
-            f"{state.job_id} no longer waits for an approval: another person has answered, or the time for an answer has ended"
+            f"{state.job_id} no longer waits for an approval: another person has answered, or the"
+            " time for an answer has ended"
         )
 
 

@@ -359,7 +359,9 @@ class AsyncClient:
         return await self._call(self._client.submission, request)
 
     async def read_documents(self, request: Request) -> FolderReading:
-        """Return the request's documents and the files that were left out. Raises InvalidDocuments."""
+        """Return the request's documents and the files that were left out. Raises
+        InvalidDocuments.
+        """
         return await self._call(self._client.read_documents, request)
 
     async def _read(self, job_id: JobId, after: int) -> list[Recorded]:

@@ -52,7 +52,9 @@ class OutgoingHandoff:
 
 
 def task_id_of(job_id: JobId, handoff_id: HandoffId) -> str:
-    """Return the Celery task id of a handoff. A search in Flower finds it by the job or the step."""
+    """Return the Celery task id of a handoff. A search in Flower finds it by the job or the
+    step.
+    """
     return f"{job_id}:{handoff_id}"
 
 

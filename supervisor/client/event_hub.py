@@ -145,7 +145,9 @@ class EventHub:
         self._tell(job_ids, error=FollowingEnded("the client was closed"))
 
     def _run(self) -> None:
-        """Read until the hub is closed. An error of a read reaches the followers, never the thread."""
+        """Read until the hub is closed. An error of a read reaches the followers, never the
+        thread.
+        """
         patience, check_at = ReconnectLimit(), time.monotonic() + CHECK_EVERY_S
         while (positions := self._wait_for_followers()) is not None:
             try:

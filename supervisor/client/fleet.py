@@ -3,7 +3,8 @@
 The length of a queue alone misleads an autoscaler. If the provider admits no more calls,
 additional workers only wait. So the wanted slots of a role are cut to what the rate limits
 allow. These are the limits of the buckets that its newest handoffs used: requests, input
-tokens and output tokens. Roles that share a bucket get fair shares. An unknown limit has no effect.
+tokens and output tokens. Roles that share a bucket get fair shares. An unknown limit has no
+effect.
 
 While a bucket is refused, its throttled and queued handoffs need no slot. Only handoffs that
 have a slot keep it.
@@ -242,7 +243,9 @@ def _ended_at(sample: Mapping[str, Any]) -> float:
 
 
 def _demand(load: FleetLoad, role: str, refused_part: float) -> int:
-    """Return the slots that a role could use. `refused_part`: of its waiting handoffs, from 0 to 1."""
+    """Return the slots that a role could use. `refused_part`: of its waiting handoffs, from 0
+    to 1.
+    """
     if role in load.paused:
         return 0
     waiting = load.throttled(role) + load.waiting.get(role, NO_BACKLOG).handoffs

@@ -88,7 +88,8 @@ def wait_for_end(
         left = max(0.0, until - time.monotonic())
         try:
             if patience.is_away:
-                # after a reconnection, read the status at once: `follow` may block until the next outage
+                # after a reconnection, read the status at once: `follow` may block until the
+                # next outage
                 status = get_standing(store, job_id).status
                 patience.reset()
                 continue

@@ -252,9 +252,20 @@ def _left_out(summary: JobSummary, ended: JobEnded | None) -> Iterable[str]:
     if not summary.plan and tally.issued > FEW_STEPS:
         yield f"the plan, which has {FEW_STEPS} steps at most: `handoff show {job_id} --full`"
     if summary.job.approval:
-        yield f"the {summary.job.approval} that waits for an approval: `handoff show {job_id} --full`"
+        yield (
+            f"the {summary.job.approval} that waits for an approval: `handoff show {job_id} --full`"
+        )
     if ended and ended.answer:
-        yield f"the answer, of {ended.answer.size:,} characters with its sources: `handoff result {job_id}`"
-    yield f"one handoff in full, its message, its result and its turns: `handoff show {job_id} --handoff HANDOFF`"
+        yield (
+            f"the answer, of {ended.answer.size:,} characters with its sources: `handoff result"
+            f" {job_id}`"
+        )
+    yield (
+        f"one handoff in full, its message, its result and its turns: `handoff show {job_id}"
+        " --handoff HANDOFF`"
+    )
     parts = "the plan, reviews, conflicts, gates, gaps, approvals"
-    yield f"all handoffs ({tally.issued:,}), {parts}: `handoff show {job_id} --full`, also with --json"
+    yield (
+        f"all handoffs ({tally.issued:,}), {parts}: `handoff show {job_id} --full`, also with"
+        " --json"
+    )

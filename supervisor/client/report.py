@@ -374,7 +374,9 @@ def _worked_s(record: JobRecord) -> float | None:
 
 
 def _models(events: Sequence[Recorded]) -> str | None:
-    """Return the models of finished handoffs, each once, separated by commas; None: there is none."""
+    """Return the models of finished handoffs, each once, separated by commas; None: there is
+    none.
+    """
     models: dict[str, None] = {}
     for event in _events_of(events, HandoffFinished):
         if event.model:
@@ -632,7 +634,8 @@ def _records_of(
     if unknown:
         get_standing(store, job_id)
         raise UserError(
-            f"{job_id} has no handoff {', '.join(unknown)}: an id looks like `check_0107.1`, and `handoff show {job_id}` names some"
+            f"{job_id} has no handoff {', '.join(unknown)}: an id looks like `check_0107.1`, and"
+            f" `handoff show {job_id}` names some"
         )
     return records
 

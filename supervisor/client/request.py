@@ -98,16 +98,16 @@ def check_documents(documents: object) -> None:
                 raise UserError("documents by name must be a mapping of str to bytes")
             if not _is_document_name(name):
                 raise UserError(
-                    f"no document can be called {name!r:.80}: write a relative path such as 'notes/a.md', "
-                    "without `..` and without parts that begin with a dot"
+                    f"no document can be called {name!r:.80}: write a relative path such as"
+                    " 'notes/a.md', without `..` and without parts that begin with a dot"
                 )
     elif not isinstance(documents, Path | FolderReading | None):
         hint = ""
         if isinstance(documents, str):
             hint = f": write Path({documents!r:.80})"
         raise UserError(
-            "documents must be a pathlib.Path, a mapping of names to bytes, or what `read_documents` returned, "
-            f"not {type(documents).__name__}{hint}"
+            "documents must be a pathlib.Path, a mapping of names to bytes, or what"
+            f" `read_documents` returned, not {type(documents).__name__}{hint}"
         )
 
 
@@ -213,8 +213,9 @@ def check_webhook(url: str) -> None:
         raise UserError(f"the webhook's URL (--webhook) {shown_server(url)}{error}") from None
     if "@" in parts.netloc:
         raise UserError(
-            "the webhook's URL (--webhook) must not hold a user or a password, which would be stored with the job: "
-            "leave them out, and check the signature instead (HANDOFF_WEBHOOK_SECRET)"
+            "the webhook's URL (--webhook) must not hold a user or a password, which would be"
+            " stored with the job: leave them out, and check the signature instead"
+            " (HANDOFF_WEBHOOK_SECRET)"
         )
 
 
@@ -420,7 +421,8 @@ def check_request(request: Request, settings: Settings) -> None:
         raise UserError("the request is empty: write what you want in plain words")
     if len(request.text) > most:
         raise UserError(
-            f"the request has {len(request.text):,} characters, more than {most:,}: put long texts into documents (--docs)"
+            f"the request has {len(request.text):,} characters, more than {most:,}: put long texts"
+            " into documents (--docs)"
         )
     if not request.tenant.strip():
         raise UserError("the tenant is empty: name a tenant, or leave it out")
@@ -434,7 +436,8 @@ def check_request(request: Request, settings: Settings) -> None:
         _check_schema(request.answer_schema)
     if request.after is not None and not is_job_id(request.after):
         raise UserError(
-            f"{request.after!r:.80} is not a job id: set after (--after) to an id such as j-0123456789ab"
+            f"{request.after!r:.80} is not a job id: set after (--after) to an id such as"
+            " j-0123456789ab"
         )
     if request.on_end is not None:
         end_task = end_task_of(request.on_end)
@@ -462,11 +465,13 @@ def _check_mode(request: Request) -> None:
         raise UserError("mode pipeline needs a workflow: set workflow (--workflow NAME)")
     if request.workflow is not None and request.mode not in (None, Mode.PIPELINE):
         raise UserError(
-            f"a workflow runs in mode pipeline, not in mode {request.mode}: remove mode (--mode) or workflow (--workflow)"
+            f"a workflow runs in mode pipeline, not in mode {request.mode}: remove mode (--mode) or"
+            " workflow (--workflow)"
         )
     if request.workflow is None and (request.items.lines or request.items.rows):
         raise UserError(
-            "items (--items) need a workflow whose steps repeat over them: set workflow (--workflow NAME)"
+            "items (--items) need a workflow whose steps repeat over them: set workflow (--workflow"
+            " NAME)"
         )
 
 
@@ -474,7 +479,8 @@ def _check_depth(request: Request) -> None:
     for step in request.workflow.steps if request.workflow else ():
         if step.specialist == SUB_SUPERVISOR and not request.limits.max_depth:
             raise UserError(
-                f"step {step.id} names a sub-supervisor, and max_depth (--max-depth) is 0: raise it, or name a specialist"
+                f"step {step.id} names a sub-supervisor, and max_depth (--max-depth) is 0: raise"
+                " it, or name a specialist"
             )
 
 
@@ -495,12 +501,13 @@ def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:
         return
     if approvals.timeout_s is not None and not may_ask:
         raise UserError(
-            "timeout_s (--approve-timeout) needs an approval: set what (--approve plan, research or answer), "
-            "or a workflow with `approve: true` or `on_failure: ask`"
+            "timeout_s (--approve-timeout) needs an approval: set what (--approve plan, research or"
+            " answer), or a workflow with `approve: true` or `on_failure: ask`"
         )
     if approvals.on_timeout is not OnTimeout.STOP and approvals.timeout_s is None:
         raise UserError(
-            f"on_timeout (--on-timeout) is {approvals.on_timeout}, which needs a time: set timeout_s (--approve-timeout TIME)"
+            f"on_timeout (--on-timeout) is {approvals.on_timeout}, which needs a time: set"
+            " timeout_s (--approve-timeout TIME)"
         )
     if ApprovalOf.COST in approvals.what:
         raise UserError(
@@ -563,7 +570,8 @@ def _check_prices(request: Request, settings: Settings) -> None:
     for name in names:
         if prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), name) is None:
             raise UserError(
-                f"the price of {name} is not known, so {bound} cannot be kept: set HANDOFF_PRICE_AS to a model with the same price"
+                f"the price of {name} is not known, so {bound} cannot be kept: set HANDOFF_PRICE_AS"
+                " to a model with the same price"
             )
 
 

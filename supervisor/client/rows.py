@@ -30,13 +30,17 @@ class Row(Message):
     """The result of one repeated step for one item."""
 
     key: str
-    """The key of the item: its value in the workflow's `key` column, its path or line, or its number."""
+    """The key of the item: its value in the workflow's `key` column, its path or line, or its
+    number.
+    """
     n: PositiveInt
     """The item's place among the items that were given with the job."""
     step: str
     """The repeated step, as the workflow names it."""
     status: str
-    """`ok`, `partial`, `failed`, `needs_input` or `skipped`; before the end `waiting` or `running`."""
+    """`ok`, `partial`, `failed`, `needs_input` or `skipped`; before the end `waiting` or
+    `running`.
+    """
     output: JsonValue = None
     """The output of the step; None if there is no usable output, or none yet."""
     why: str | None = None
@@ -192,7 +196,9 @@ def _named(output: JsonValue) -> dict[str, JsonValue]:
 
 
 def _cell(value: JsonValue) -> str:
-    """Return the text of a cell. A text that a spreadsheet would run as a formula begins with `'`."""
+    """Return the text of a cell. A text that a spreadsheet would run as a formula begins with
+    `'`.
+    """
     if value is None:
         return ""
     if isinstance(value, str):

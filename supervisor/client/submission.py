@@ -70,12 +70,14 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
         raise UnknownJob.named(job_id)
     if not state.ended:
         raise UserError(
-            f"{job_id} has not ended yet: wait for its end (`handoff watch {job_id}`), and submit the follow-up then"
+            f"{job_id} has not ended yet: wait for its end (`handoff watch {job_id}`), and submit"
+            " the follow-up then"
         )
     results = results_to_give(state)
     if not results:
         raise UserError(
-            f"{job_id} has no result to continue from: submit the whole request without after (--after)"
+            f"{job_id} has no result to continue from: submit the whole request without after"
+            " (--after)"
         )
     manifest = None
     if request.documents is None:
@@ -113,7 +115,8 @@ def keep_documents(store: Store, state: JobState) -> None:
     digests = [document.digest for document in manifest.documents]
     if gone := store.payloads.missing_documents(digests, state.submitted.limits.max_seconds):
         raise UserError(
-            f"{len(gone)} of the documents of {state.job_id} are no longer stored: give them again in documents (--docs)"
+            f"{len(gone)} of the documents of {state.job_id} are no longer stored: give them again"
+            " in documents (--docs)"
         )
 
 
@@ -388,7 +391,8 @@ def _as_folder(documents: Mapping[str, bytes]) -> Iterator[Path]:
             yield Path(folder)
         except OSError as error:
             raise InvalidDocuments(
-                f"the document {error.filename and Path(error.filename).name!r} cannot be stored ({error.strerror})"
+                f"the document {error.filename and Path(error.filename).name!r} cannot be stored"
+                f" ({error.strerror})"
             ) from error
         except InvalidDocuments as error:
             raise InvalidDocuments(str(error).replace(folder, "documents")) from error
@@ -434,7 +438,8 @@ class Admission:
         check_fact_checker(self._store, submission.event.fact_checker)
         if request.model not in (None, OFFLINE_MODEL) and self._models == {OFFLINE_MODEL}:
             raise UserError(
-                f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the workers run, or leave the model out"
+                f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the"
+                " workers run, or leave the model out"
             )
         spent = self._spent_up(request.tenant)
         if not (spent or self._no_room) or self._store.jobs.standings([submission.job_id]):
@@ -475,7 +480,8 @@ def check_fact_checker(store: Store, name: str | None) -> None:
         served = {}
     if name and served and name not in served and not store.history.read([name])[0][name]:
         raise UserError(
-            f"fact_checker: no worker serves or has served {name!r}: {suggestion(name, sorted(served))}"
+            f"fact_checker: no worker serves or has served {name!r}:"
+            f" {suggestion(name, sorted(served))}"
         )
 
 

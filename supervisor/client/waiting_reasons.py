@@ -64,7 +64,9 @@ class WaitingReason:
 
 
 def waiting_reasons(job: JobStanding, presence: Presence) -> tuple[WaitingReason, ...]:
-    """Return the processes and persons that the job needs now, and that are absent or paused. Pure."""
+    """Return the processes and persons that the job needs now, and that are absent or paused.
+    Pure.
+    """
     if job.status.ended:
         return ()
     reasons: list[WaitingReason] = []
@@ -211,6 +213,12 @@ def _may_be_planned(job: JobStanding, presence: Presence) -> bool:
 
 
 ANSWER_HERE = "answer here"
-_DECISION = "continue it with `handoff retry {0} --max-usd X` (or --max-job-turns N), or end it with `handoff cancel {0}`"
-APPROVAL = "`handoff approve {0}` or `handoff reject {0} --note TEXT` (`handoff show {0} --full` shows the question)"
+_DECISION = (
+    "continue it with `handoff retry {0} --max-usd X` (or --max-job-turns N), or end it with"
+    " `handoff cancel {0}`"
+)
+APPROVAL = (
+    "`handoff approve {0}` or `handoff reject {0} --note TEXT` (`handoff show {0} --full` shows the"
+    " question)"
+)
 """The commands that answer a question of the job {0}."""

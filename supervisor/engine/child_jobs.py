@@ -69,7 +69,10 @@ from handoff_queue.supervisor.text.markdown import title_of
 BEGUN_WITHIN_S = 5.0
 """Seconds after which the sweeper wakes a child job whose first wake-up was lost."""
 
-GAPS_NOTE = "\n\nAn earlier team did a part of this task. Its findings are available, and need not be searched again. Its gaps: {}"
+GAPS_NOTE = (
+    "\n\nAn earlier team did a part of this task. Its findings are available, and need not be"
+    " searched again. Its gaps: {}"
+)
 
 log = log_of(__name__)
 
@@ -256,7 +259,7 @@ class ChildJobs:
         acts = acting(served)
         if not acts:
             return allowed
-        harmless = tuple(name for name in (allowed or sorted(served)) if name not in acts)
+        harmless = tuple(name for name in allowed or sorted(served) if name not in acts)
         return harmless or (GENERALIST,)
 
     def _before(
@@ -336,7 +339,9 @@ class ChildJobs:
 
 
 def _answer_in(texts: Mapping[str, str], answer: BlobRef | None) -> Answer | None:
-    """Return the answer of a child job, or None if it has none or the stored answer cannot be read."""
+    """Return the answer of a child job, or None if it has none or the stored answer cannot be
+    read.
+    """
     if answer is None:
         return None
     try:

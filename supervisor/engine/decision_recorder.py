@@ -176,7 +176,10 @@ def pin_spec(
     return served.spec, served.digest, served.spec.to_json()
 
 
-OFFLINE_LABEL = "Made without a language model: the offline model only quotes and arranges what the documents say."
+OFFLINE_LABEL = (
+    "Made without a language model: the offline model only quotes and arranges what the documents"
+    " say."
+)
 
 
 def end_task_begun(state: JobState, command: SendEndTask) -> EndTaskTried:
@@ -508,7 +511,9 @@ class DecisionRecorder:
         )
 
     def outgoing(self, state: JobState, handoff_ids: Sequence[HandoffId]) -> list[OutgoingHandoff]:
-        """Return the handoffs that are still open, with their stored bytes, to publish them again."""
+        """Return the handoffs that are still open, with their stored bytes, to publish them
+        again.
+        """
         issued: list[HandoffIssued] = []
         for handoff_id in handoff_ids:
             if handoff_id in state.open:

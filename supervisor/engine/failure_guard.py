@@ -138,7 +138,10 @@ class FailureGuard:
         now = self._store.connection.now()
         end = JobEnded(
             status=JobStatus.FAILED,
-            reason=f"{why}: see the supervisor's log; `handoff show --full` shows the results of the steps",
+            reason=(
+                f"{why}: see the supervisor's log; `handoff show --full` shows the results of the"
+                " steps"
+            ),
         )
         later = fold_on(state, [Recorded(state.version + 1, now, end)])
         commit = Commit(

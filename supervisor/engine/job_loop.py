@@ -51,8 +51,8 @@ from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_TOLD = 1_000
-"""Most dropped handoffs of one decision whose standings are read. Flower shows the held handoffs
-among these as revoked.
+"""Most dropped handoffs of one decision whose standings are read. Flower shows the held
+handoffs among these as revoked.
 """
 MOST_CONFLICTS = 50
 """Most version conflicts of one evaluation. Each conflict means that another process has made
@@ -208,8 +208,8 @@ class JobLoop:
     def _publish_and_execute(
         self, made: CommittedDecision, evaluation: EvaluationLease, ticket: WakeUpTicket
     ) -> list[Sequence[Recorded] | None]:
-        """Publish the messages of a committed decision, show its held dropped handoffs in Flower,
-        and execute its effects. Return the new events of each effect.
+        """Publish the messages of a committed decision, show its held dropped handoffs in
+        Flower, and execute its effects. Return the new events of each effect.
         """
         self._publish(made.state.job_id, made.prepared)
         ticket.over()
@@ -248,7 +248,9 @@ class JobLoop:
         return (None, self._after_role(made.state, ended))
 
     def _publish(self, job_id: JobId, prepared: PendingWrites) -> None:
-        """Publish one slice. The next slice needs another wake-up, which waits behind other jobs."""
+        """Publish one slice. The next slice needs another wake-up, which waits behind other
+        jobs.
+        """
         for group in prepared.groups:
             self._dispatcher.publish_group(job_id, group)
         if prepared.is_full:

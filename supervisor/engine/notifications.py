@@ -1,5 +1,5 @@
-"""Notifications of a job's end: the webhook, a task of the host's Celery app, and the reports to
-OpenTelemetry and Flower.
+"""Notifications of a job's end: the webhook, a task of the host's Celery app, and the reports
+to OpenTelemetry and Flower.
 """
 
 from __future__ import annotations

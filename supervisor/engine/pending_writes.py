@@ -36,7 +36,9 @@ class PendingWrites:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the decision issues `MOST_IN_A_SLICE` handoffs, so that more may follow."""
+        """Return whether the decision issues `MOST_IN_A_SLICE` handoffs, so that more may
+        follow.
+        """
         return sum(map(len, self.groups)) >= MOST_IN_A_SLICE
 
     def ref(self, text: str) -> BlobRef:

@@ -1,5 +1,5 @@
-"""Briefs of the supervisor's roles, made from the state and the payloads of a job; and the event
-that follows from the replanner's answer.
+"""Briefs of the supervisor's roles, made from the state and the payloads of a job; and the
+event that follows from the replanner's answer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ from handoff_queue.supervisor.roles.router import RouteFormat
 def replanning(
     state: JobState, request: str, plan: Plan, candidates: Sequence[Candidate], known: JobContext
 ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
-    """Return the replanner's brief, the steps whose results it sees, and the schema of its answer."""
+    """Return the replanner's brief, the steps whose results it sees, and the schema of its
+    answer.
+    """
     standings: dict[StepId, str] = {}
     settled: list[StepId] = []
     for step_id, step in state.steps.items():
@@ -140,7 +142,9 @@ def make_patch_event(
 RoleTask = tuple[str, tuple[StepId, ...], Mapping[str, Any]]
 """The brief of a role, the steps whose results it sees, and the JSON Schema of its answer."""
 MOST_PLAN_STEPS = 200_000
-"""Most steps in all parsed plans that a process keeps: about 100 MB. The newest plan may exceed it."""
+"""Most steps in all parsed plans that a process keeps: about 100 MB. The newest plan may
+exceed it.
+"""
 
 
 class PlanCache:
@@ -196,7 +200,9 @@ class PayloadLoader:
         return schema
 
     def texts(self, state: JobState, refs: Iterable[BlobRef], writes: PendingWrites) -> ResultTexts:
-        """Load results in at most one round trip. Results that are not stored yet come from `writes`."""
+        """Load results in at most one round trip. Results that are not stored yet come from
+        `writes`.
+        """
         pending: dict[str, str] = {}
         missing: list[str] = []
         for reference in refs:
@@ -212,7 +218,9 @@ class PayloadLoader:
 
 
 class RoleBriefs:
-    """Writes the brief of each role. A role sees only its own context and no other role's messages."""
+    """Writes the brief of each role. A role sees only its own context and no other role's
+    messages.
+    """
 
     def __init__(self, store: Store, loader: PayloadLoader) -> None:
         self._store = store
@@ -245,7 +253,9 @@ class RoleBriefs:
         return candidates
 
     def brief(self, state: JobState, role: str, request: str, writes: PendingWrites) -> RoleTask:
-        """Return the brief of a role, the steps whose results it sees, and the schema of its answer."""
+        """Return the brief of a role, the steps whose results it sees, and the schema of its
+        answer.
+        """
         match role:
             case "router":
                 return self._routing(state, request)

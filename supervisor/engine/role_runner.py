@@ -122,7 +122,8 @@ class RoleRunner:
         """Prepare the role's handoff, so that this process can claim and run it.
 
         Args:
-            evaluation: the name of the evaluation that issues the handoff; see `ClaimRequest.evaluation_id`.
+            evaluation: the name of the evaluation that issues the handoff; see
+                `ClaimRequest.evaluation_id`.
         """
 
         def fit(

@@ -32,7 +32,9 @@ log = log_of(__name__)
 
 
 class Sweeper:
-    """A thread that sweeps at an interval. While no job is due, a sweep is one round trip to Redis."""
+    """A thread that sweeps at an interval. While no job is due, a sweep is one round trip to
+    Redis.
+    """
 
     def __init__(
         self,
@@ -89,7 +91,9 @@ class Sweeper:
             self._thread.join(WITHDRAWN_WITHIN_S)
 
     def sweep(self) -> int:
-        """Wake each job that is due, and each job that no supervisor has begun. Return their number."""
+        """Wake each job that is due, and each job that no supervisor has begun. Return their
+        number.
+        """
         return self._sweep()[0]
 
     def announce(self) -> None:

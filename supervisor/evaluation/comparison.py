@@ -88,9 +88,15 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
             good, bad = (second, first)
         else:
             good, bad = (first, second)
-        return f"Take {good.name}: its answer passes, and the answer of {bad.name} does not{_at(good, bad)}."
+        return (
+            f"Take {good.name}: its answer passes, and the answer of {bad.name} does"
+            f" not{_at(good, bad)}."
+        )
     if first.faults:
-        return f"Take neither as it is: {first.name} does not pass ({first.faults[0].rstrip('.')}), nor does {second.name}."
+        return (
+            f"Take neither as it is: {first.name} does not pass ({first.faults[0].rstrip('.')}),"
+            f" nor does {second.name}."
+        )
     if better in (Preference.FIRST, Preference.SECOND):
         if better is Preference.FIRST:
             good, bad = (first, second)
@@ -122,7 +128,9 @@ def _at(good: ComparedAnswer, bad: ComparedAnswer) -> str:
 
 
 def _prices(first: ComparedAnswer, second: ComparedAnswer) -> tuple[str, tuple[float, float]]:
-    """Return a unit, and the prices of both in it: money, or tokens if a price is unknown or zero."""
+    """Return a unit, and the prices of both in it: money, or tokens if a price is unknown or
+    zero.
+    """
     if first.took.cost_usd and second.took.cost_usd:
         return "money", (first.took.cost_usd, second.took.cost_usd)
     return "tokens", (first.took.tokens, second.took.tokens)

@@ -72,8 +72,8 @@ def read_golden(path: Path) -> tuple[GoldenCase, ...]:
     """Return the cases of a file. Their `docs` become paths relative to the current folder.
 
     Raises:
-        UserError: the file cannot be read, a line is invalid, or there are no cases or too many. The
-            message names an invalid line.
+        UserError: the file cannot be read, a line is invalid, or there are no cases or too
+            many. The message names an invalid line.
     """
     data = read_bounded(path, MOST_BYTES, "split it into several golden sets")
     try:
@@ -106,13 +106,15 @@ def _cases_in(path: Path, lines: list[str]) -> Iterator[GoldenCase]:
         except ValidationError as error:
             problem = problems_of(error, kind=GoldenCase, shows_values=True)
             raise UserError(
-                f'{path}:{number}: {problem}; write one JSON object a line, such as {{"id": "a", "request": "..."}}'
+                f'{path}:{number}: {problem}; write one JSON object a line, such as {{"id": "a",'
+                ' "request": "..."}'
             ) from error
         except (MalformedMessage, UserError) as error:
             raise UserError(f"{path}:{number}: {error}") from error
         if case.id in known:
             raise UserError(
-                f"{path}:{number}: the id {case.id} is the id of line {known[case.id]}, too: each request needs its own id"
+                f"{path}:{number}: the id {case.id} is the id of line {known[case.id]}, too: each"
+                " request needs its own id"
             )
         known[case.id] = number
         if case.docs is not None:

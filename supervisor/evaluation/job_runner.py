@@ -97,7 +97,9 @@ class JobRunner:
     check: Callable[[], None] = lambda: None
     """Called before each poll. An exception ends the run."""
     waiting: deque[EvaluationJob] = field(default_factory=deque)
-    """Jobs that have not started. After the run, these are the jobs that did not fit into the budget."""
+    """Jobs that have not started. After the run, these are the jobs that did not fit into the
+    budget.
+    """
     running: dict[JobId, EvaluationJob] = field(default_factory=dict)
     _patience: ReconnectLimit = field(default_factory=ReconnectLimit)
 
@@ -190,7 +192,8 @@ class JobRunner:
         wanted = self.client.submission(job.request).event
         if not wanted.is_same_request(first.model_copy(update={"limits": wanted.limits})):
             raise UserError(
-                f"{job.job_id} has this name and another request: repeat the earlier command, or choose a new name"
+                f"{job.job_id} has this name and another request: repeat the earlier command, or"
+                " choose a new name"
             )
         return first
 

@@ -108,7 +108,10 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
     chosen = min(as_good, key=_tokens)
     name = chosen.variant.name
     if len(as_good) == 1:
-        return f"Take {name}: it passes {best_rate.value:.0%}, more than every other mode {CONCLUSIVE}."
+        return (
+            f"Take {name}: it passes {best_rate.value:.0%}, more than every other mode"
+            f" {CONCLUSIVE}."
+        )
     if chosen is not best:
         more = times(best.tokens, chosen.tokens)
         return (
@@ -118,7 +121,10 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
     dearest, why = max(as_good, key=_tokens), "no other mode passes more"
     if dearest.tokens <= chosen.tokens:
         return f"Take {name}: {why}."
-    return f"Take {name}: {why}, and {dearest.variant.name} takes {times(dearest.tokens, chosen.tokens)} the tokens."
+    return (
+        f"Take {name}: {why}, and {dearest.variant.name} takes"
+        f" {times(dearest.tokens, chosen.tokens)} the tokens."
+    )
 
 
 _tokens = attrgetter("tokens")

@@ -107,7 +107,8 @@ def _is_sqlite(file: Path) -> bool:
             return stream.read(len(_MAGIC)) == _MAGIC
     except OSError as error:
         raise UserError(
-            f"the facts {file} cannot be read ({error.strerror}); check the path and its permissions"
+            f"the facts {file} cannot be read ({error.strerror}); check the path and its"
+            " permissions"
         ) from error
 
 
@@ -149,13 +150,19 @@ def _problem(part: str, cell: str) -> str | None:
     if part in _NEEDED and not cell:
         return "is empty; fill it in, or remove the row"
     if len(cell) > LONGEST_CELL:
-        return f"has {len(cell):,} characters, at most {LONGEST_CELL} are allowed; a fact has one value"
+        return (
+            f"has {len(cell):,} characters, at most {LONGEST_CELL} are allowed; a fact has one"
+            " value"
+        )
     if has_half_a_character(cell):
         return "holds a lone surrogate; write the character itself"
     if "\0" in cell:
         return "holds a BLOB or a NUL character; write a text"
     if part == "date" and cell and not periods_of(cell):
-        return f"has a date that cannot be read ({cell!r:.60}); write 2024, 2024-03, 2024-03-31 or Q1 2024"
+        return (
+            f"has a date that cannot be read ({cell!r:.60}); write 2024, 2024-03, 2024-03-31 or Q1"
+            " 2024"
+        )
     return None
 
 
@@ -208,7 +215,8 @@ def _rows_of_database(
     for name in (table, *columns.values()):
         if not _NAME.fullmatch(name):
             raise UserError(
-                f"{file}: {name!r:.80} is not a name of a table or a column; use letters, digits, spaces and _ $ . -"
+                f"{file}: {name!r:.80} is not a name of a table or a column; use letters, digits,"
+                " spaces and _ $ . -"
             )
     until = time.monotonic() + MOST_READING_S
     try:
@@ -227,7 +235,8 @@ def _rows_of_database(
     except sqlite3.Error as error:
         problem = str(error).replace("interrupted", f"it takes longer than {MOST_READING_S:.0f} s")
         raise UserError(
-            f"{file}: table {table!r:.80} cannot be read ({problem:.200}); name a plain table and its columns"
+            f"{file}: table {table!r:.80} cannot be read ({problem:.200}); name a plain table and"
+            " its columns"
         ) from error
 
 

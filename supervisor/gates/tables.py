@@ -42,18 +42,21 @@ def rows_in(
             elif len(fields) != len(header):
                 problem = f"the row has {len(fields)} fields, the header {len(header)}"
                 raise UserError(
-                    f'{path}:{reader.line_num}: {problem}; put a field that holds `{delimiter}` into quotes ("...")'
+                    f"{path}:{reader.line_num}: {problem}; put a field that holds `{delimiter}`"
+                    ' into quotes ("...")'
                 )
             else:
                 yield reader.line_num, dict(zip(header, fields, strict=True))
     except csv.Error as error:
         if "field larger than field limit" in str(error):
             raise UserError(
-                f"{path}:{reader.line_num}: a field has more than {csv.field_size_limit():,} characters; close an open"
-                " quote, or shorten the field and give its text as a document"
+                f"{path}:{reader.line_num}: a field has more than {csv.field_size_limit():,}"
+                " characters; close an open quote, or shorten the field and give its text as a"
+                " document"
             ) from error
         raise UserError(
-            f'{path}:{reader.line_num}: is not a table ({error}); close quotes, and write a quote in a field as `""`'
+            f"{path}:{reader.line_num}: is not a table ({error}); close quotes, and write a quote"
+            ' in a field as `""`'
         ) from error
 
 
@@ -67,12 +70,14 @@ def _checked_header(where: str, fields: list[str], taken: Collection[str]) -> li
     for place, name in enumerate(names):
         if not name:
             raise UserError(
-                f"{where}: column {place + 1} has no name; give it one in the header, or remove the column"
+                f"{where}: column {place + 1} has no name; give it one in the header, or remove the"
+                " column"
             )
         if name in names[:place]:
             raise UserError(f"{where}: column {name!r:.80} is there twice; rename one")
         if name in taken:
             raise UserError(
-                f"{where}: a column cannot be called {name}, which stands for something else in every workflow; rename it"
+                f"{where}: a column cannot be called {name}, which stands for something else in"
+                " every workflow; rename it"
             )
     return names

@@ -356,13 +356,18 @@ def open_text(points: tuple[str, ...]) -> str:
 
 
 def plan_notes(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:
-    """Return the notes of the planner's result, or the note that the planner made no usable plan."""
+    """Return the notes of the planner's result, or the note that the planner made no usable
+    plan.
+    """
     if plan and plan.noted:
         return tuple(f"The plan: {note}." for note in texts.result(plan.noted).notes)
     if plan is None or not plan.degraded:
         return ()
     return (
-        f"No usable plan was made{_in_brackets(texts.why(plan.degraded))}: one specialist got the whole request.",
+        (
+            f"No usable plan was made{_in_brackets(texts.why(plan.degraded))}: one specialist got"
+            " the whole request."
+        ),
     )
 
 
@@ -371,7 +376,8 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     notes = list(plan_notes(state.plan, texts))
     if state.routed and state.routed.problem:
         notes.append(
-            f"A team got the job: {state.routed.problem}{_in_brackets(texts.why(state.routed.result))}."
+            "A team got the job:"
+            f" {state.routed.problem}{_in_brackets(texts.why(state.routed.result))}."
         )
     notes += _failures_of_replanner(state, texts)
     if why := reason_for_no_replanning(state):
@@ -380,7 +386,8 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     made, last = state.synthesised, state.last_round
     if made and made.problem:
         notes.append(
-            f"The results were put together by code: {made.problem}{_in_brackets(texts.why(made.result))}."
+            "The results were put together by code:"
+            f" {made.problem}{_in_brackets(texts.why(made.result))}."
         )
     if last is not None and last.goes_in_circles:
         notes.append(
@@ -411,7 +418,8 @@ def _unsettled(state: JobState, texts: ResultTexts) -> list[str]:
     notes = []
     if state.judged and state.judged.problem:
         notes.append(
-            f"No contradiction was settled: {state.judged.problem}{_in_brackets(texts.why(state.judged.result))}."
+            "No contradiction was settled:"
+            f" {state.judged.problem}{_in_brackets(texts.why(state.judged.result))}."
         )
     if state.conflicts and state.conflicts.left_out:
         notes.append(

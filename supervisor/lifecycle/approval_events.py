@@ -40,12 +40,16 @@ def apply_plan(made: PlanMade) -> dict[str, Any]:
 
 
 def ask_again_on_retry() -> dict[str, Any]:
-    """Return the changes for the retry of an ended job: open questions and rejections are dropped."""
+    """Return the changes for the retry of an ended job: open questions and rejections are
+    dropped.
+    """
     return {"question": None, "rejected": None, "rejected_plans": (), "waited_s": 0.0}
 
 
 def clear_approvals(state: JobState) -> dict[str, Any]:
-    """Return the changes for a retry that makes the answer again: only the approvals in ONCE stay."""
+    """Return the changes for a retry that makes the answer again: only the approvals in ONCE
+    stay.
+    """
     return {"approved": tuple(what for what in state.approved if what in ONCE), "reworks": 0}
 
 

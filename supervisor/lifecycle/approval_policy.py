@@ -133,7 +133,10 @@ def _why(state: JobState, what: ApprovalOf) -> str:
             raise AssertionError("a question about steps brings its own reason")
         case ApprovalOf.COST:
             above = state.submitted.approvals.above_microusd
-            return f"it has cost ${cost_usd(state.usage.cost_microusd):.6g}, more than ${cost_usd(above):.6g}"
+            return (
+                f"it has cost ${cost_usd(state.usage.cost_microusd):.6g}, more than"
+                f" ${cost_usd(above):.6g}"
+            )
 
 
 def decide_while_asked(state: JobState, question: Question, now: float) -> tuple[Command, ...]:

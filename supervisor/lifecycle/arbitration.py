@@ -30,7 +30,9 @@ def disagreements(state: JobState) -> tuple[StepId, ...]:
 
 
 def may_need_arbitration(state: JobState) -> bool:
-    """Return whether the judge may still be asked about a disagreement, because work was sent back."""
+    """Return whether the judge may still be asked about a disagreement, because work was sent
+    back.
+    """
     return state.is_reviewed and state.reworks > 0 and state.arbitrated is None
 
 
@@ -157,7 +159,10 @@ def settled_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
         return ()
     if state.arbitrated.problem:
         return (
-            f"What reviewer and writer do not agree on was not settled: {state.arbitrated.problem}.",
+            (
+                "What reviewer and writer do not agree on was not settled:"
+                f" {state.arbitrated.problem}."
+            ),
         )
     verdict = None
     if state.last_round:

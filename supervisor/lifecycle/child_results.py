@@ -1,4 +1,6 @@
-"""The result of a child job for its parent: its answer, as the result of the parent's handoff. Pure."""
+"""The result of a child job for its parent: its answer, as the result of the parent's handoff.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -178,7 +180,8 @@ def _limit_reached(state: JobState, so_far: ChildUsage) -> StopReason:
     parts = {
         StopReason.MAX_TURNS: so_far.turns / (limits.max_turns or float("inf")),
         StopReason.MAX_TOKENS: so_far.usage.total_tokens / (limits.max_tokens or float("inf")),
-        StopReason.MAX_USD: (so_far.usage.cost_microusd or 0)
-        / (limits.max_microusd or float("inf")),
+        StopReason.MAX_USD: (
+            (so_far.usage.cost_microusd or 0) / (limits.max_microusd or float("inf"))
+        ),
     }
     return max(parts, key=lambda reason: parts[reason])

@@ -37,11 +37,14 @@ _SHORT = re.compile(
 _LONGEST_SHORT = 8
 """Most characters before a full stop that are searched for an abbreviation."""
 _FIGURE = re.compile(
-    r"(?P<place>\b(?:step|option|part|phase|point|item|question|section|chapter|page|line|table|figure|appendix|schritt|teil|seite) )?"
-    r"(?P<before>[$€£¥] ?)?(?<![\w.])(?<!\w[-/+])(?P<number>\d(?:[\d.,]*\d)?)(?P<behind> ?(?:%|‰|°[CF]|[$€£¥])|[^\W\d_]+| [^\W\d_]+)?",
+    r"(?P<place>\b(?:step|option|part|phase|point|item|question|section|chapter|page|line|table|figure|appendix|schritt|teil|seite) )?"  # noqa: E501
+    r"(?P<before>[$€£¥] ?)?(?<![\w.])(?<!\w[-/+])(?P<number>\d(?:[\d.,]*\d)?)(?P<behind>"
+    r" ?(?:%|‰|°[CF]|[$€£¥])|[^\W\d_]+| [^\W\d_]+)?",
     re.IGNORECASE,
 )
-"""A number with its currency, unit or scale. `place`: a word that makes the number a name ("step 3")."""
+"""A number with its currency, unit or scale. `place`: a word that makes the number a name
+("step 3").
+"""
 _LEAST = 10
 """A whole number below it, without a unit, is no figure: it may be the answer's own count
 ("the 3 databases").
@@ -53,9 +56,11 @@ _WORDS_TOO = frozenset("in a at as to h t b mi mo".split())
 """Words that are also units. Behind a number they do not make it a figure."""
 _OPEN = re.compile(
     r"\b(?:not found|no information|unknown|missing|unclear|cannot be|could not be"
-    r"|(?:(?:does|do|did|is|are|was|were) not|(?:doesn|don|didn|isn|aren|wasn|weren)['’]t) (?:\w+ )?"
+    r"|(?:(?:does|do|did|is|are|was|were) not|(?:doesn|don|didn|isn|aren|wasn|weren)['’]t)"
+    r" (?:\w+ )?"
     r"(?:say|state|mention|give|given|name|cover|contain|include|found|known|available)"
-    r"|no (?:[\w-]+ ){1,8}(?:is|are|was|were|could be) (?:said|stated|mentioned|given|named|found|known|available))\b",
+    r"|no (?:[\w-]+ ){1,8}(?:is|are|was|were|could be)"
+    r" (?:said|stated|mentioned|given|named|found|known|available))\b",
     re.IGNORECASE,
 )
 """Words of a clause that says that something is unknown. Such a clause needs no source."""
@@ -64,20 +69,23 @@ _ASIDE = re.compile(
     re.IGNORECASE,
 )
 """A clause within another one, between commas."""
-_VERB = r"(?:is|are|was|were|do|does|did|has|have|had|costs?|takes?|holds?|needs?|began|grew|fell|reached)\b"
+_VERB = r"(?:is|are|was|were|do|does|did|has|have|had|costs?|takes?|holds?|needs?|began|grew|fell|reached)\b"  # noqa: E501
 _A_VERB = re.compile(rf"\b{_VERB}", re.IGNORECASE)
 _NEXT = re.compile(
-    r"; |, (?:which|who|whose|where|so|yet) |,? (?:(?<!all )(?<!nothing )but|while|whereas|although|though|however),? ",
+    r"; |, (?:which|who|whose|where|so|yet) |,? (?:(?<!all )(?<!nothing"
+    r" )but|while|whereas|although|though|however),? ",
     re.IGNORECASE,
 )
 """Beginning of another clause."""
 _AND = re.compile(
-    rf", and (?!(?:what|how|whether|when|who|which|why|if|that) )(?=(?:[^\W\d]\S* ){{1,4}}?{_VERB})",
+    r", and (?!(?:what|how|whether|when|who|which|why|if|that) )(?=(?:[^\W\d]\S*"
+    rf" ){{1,4}}?{_VERB})",
     re.IGNORECASE,
 )
 """Beginning of another clause, if the text before it has a verb too."""
 _LISTS = re.compile(
-    r"(?:sources?|references?|bibliography|citations?|quellen|missing or incomplete|missing|not found|gaps|open (?:points|questions))",
+    r"(?:sources?|references?|bibliography|citations?|quellen|missing or incomplete|missing|not"
+    r" found|gaps|open (?:points|questions))",
     re.IGNORECASE,
 )
 """Titles of sections without statements: lists of sources and of missing facts."""

@@ -101,7 +101,8 @@ def decide(state: JobState, seen: Observations, now: float) -> tuple[Command, ..
         return (
             EndJob(
                 JobStatus.FAILED,
-                f"an internal error: {state.fruitless} results of the supervisor's roles had no effect",
+                f"an internal error: {state.fruitless} results of the supervisor's roles had no"
+                " effect",
             ),
         )
     return _go_on(state, seen, now)
@@ -231,7 +232,9 @@ def _unbegun_steps(state: JobState) -> tuple[StepId, ...]:
 def _settle(
     state: JobState, seen: Observations, now: float, *, is_replanning: bool
 ) -> tuple[Command, ...] | None:
-    """Return the commands for steps that are late, failed, or cannot begin; None if there are none."""
+    """Return the commands for steps that are late, failed, or cannot begin; None if there are
+    none.
+    """
     if too_late := abandon_late_steps(state, now):
         return too_late
     if chances := second_chances(state, seen, now):

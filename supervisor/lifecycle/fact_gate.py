@@ -64,7 +64,9 @@ def end_checking(state: JobState, why: str) -> tuple[Command, ...]:
 
 
 def is_doubted(state: JobState) -> bool:
-    """Return whether a requested check of the answer is missing, failed or found wrong statements."""
+    """Return whether a requested check of the answer is missing, failed or found wrong
+    statements.
+    """
     outcome = state.fact_checks.outcome
     return state.submitted.fact_checker is not None and (
         outcome is None or outcome.wrong > 0 or outcome.problem is not None
@@ -72,7 +74,9 @@ def is_doubted(state: JobState) -> bool:
 
 
 def _is_due(state: JobState) -> bool:
-    """Return whether the answer has passed the gates and its requested fact-check is not applied."""
+    """Return whether the answer has passed the gates and its requested fact-check is not
+    applied.
+    """
     is_asked_for = (
         state.submitted.fact_checker is not None
         and state.gated is not None

@@ -80,9 +80,15 @@ def check_gates(
     else:
         steps = ()
     may_send_back = may_send_back and (bool(steps) or state.synthesis is not None)
-    return GatesChecked(
-        vetoes=len(vetoes), result=ref(result.to_json()), is_sent_back=may_send_back, steps=steps
-    ), result
+    return (
+        GatesChecked(
+            vetoes=len(vetoes),
+            result=ref(result.to_json()),
+            is_sent_back=may_send_back,
+            steps=steps,
+        ),
+        result,
+    )
 
 
 def vetoes_of(
@@ -157,7 +163,10 @@ def _sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
         point = "point to claims"
         if unproven == 1:
             point = "points to a claim"
-        yield f"{unproven:,} of its statements {point} without a source: give a verbatim quote for each, or drop it."
+        yield (
+            f"{unproven:,} of its statements {point} without a source: give a verbatim quote for"
+            " each, or drop it."
+        )
 
 
 def _sentences(gates: Gates, text: str, sources: int, claims: Collection[str]) -> Iterator[str]:
@@ -169,7 +178,10 @@ def _sentences(gates: Gates, text: str, sources: int, claims: Collection[str]) -
         more = ""
         if len(uncited) > _MOST_SHOWN:
             more = f"; and {len(uncited) - _MOST_SHOWN:,} more"
-        yield f"{len(uncited):,} of its sentences {verb} without a source: {shown}{more}. Let each point to a claim, or drop it."
+        yield (
+            f"{len(uncited):,} of its sentences {verb} without a source: {shown}{more}. Let each"
+            " point to a claim, or drop it."
+        )
 
 
 def _shortened(sentence: str) -> str:

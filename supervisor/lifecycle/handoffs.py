@@ -52,7 +52,9 @@ def reassigned_steps(
 
 
 TOKENS_PER_TURN = 40_000
-"""Token budget of a handoff for each of its turns: a turn reads a long context and writes an answer."""
+"""Token budget of a handoff for each of its turns: a turn reads a long context and writes an
+answer.
+"""
 MOST_TASK_CHARS = 99_000
 """Most characters of a step's task if a sentence about missing inputs is added."""
 ROLE_STEPS_TOKENS = 400_000

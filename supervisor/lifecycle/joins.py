@@ -103,7 +103,10 @@ def _why_broken(state: JobState, join: Join, usable: int, left: int) -> str:
     if failed:
         return f"it must have {', '.join(failed)}, which failed"
     if usable + left < join.at_least:
-        return f"it needs at least {join.at_least} results, and only {usable + left} can still be there"
+        return (
+            f"it needs at least {join.at_least} results, and only {usable + left} can still be"
+            " there"
+        )
     return ""
 
 

@@ -25,7 +25,9 @@ _UNKNOWN: Any = object()
 
 
 class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
-    """An immutable mapping. It equals a dict with the same items, and keeps the order of insertion."""
+    """An immutable mapping. It equals a dict with the same items, and keeps the order of
+    insertion.
+    """
 
     __slots__ = ("_base", "_layer", "_size", "_whole")
 

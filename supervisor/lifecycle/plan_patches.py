@@ -87,6 +87,8 @@ class PatchHistory(Message):
 
     @property
     def is_final(self) -> bool:
-        """Return whether the replanner is not asked again, because it said so or went in circles."""
+        """Return whether the replanner is not asked again, because it said so or went in
+        circles.
+        """
         is_finished = any(patch.is_final for patch in self.made_now)
         return is_finished or self.loop is not None

@@ -22,7 +22,9 @@ from handoff_queue.supervisor.text.copy_names import source_of
 FEW_STEPS = 20
 """Plans with at most this many steps get no summary: readers show each of their handoffs."""
 MOST_PARTS = 20
-"""Most parts in a summary. All copies of a repeated step are one part, and a plan has few other steps."""
+"""Most parts in a summary. All copies of a repeated step are one part, and a plan has few
+other steps.
+"""
 
 
 def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> dict[str, str]:

@@ -55,7 +55,9 @@ def should_replan(state: JobState, now: float) -> bool:
 
 
 def has_news(state: JobState) -> bool:
-    """Return whether there is a result that the replanner has not seen and whose chord has ended."""
+    """Return whether there is a result that the replanner has not seen and whose chord has
+    ended.
+    """
     running_groups = {handoff.group for handoff in state.open.values()}
     for step in state.steps.values():
         if step.is_settled and step.handoff_id:

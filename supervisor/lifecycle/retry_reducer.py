@@ -139,7 +139,9 @@ def in_doubt(state: JobState) -> frozenset[StepId]:
 
 
 def answer_stands(state: JobState) -> bool:
-    """Return whether a retry holds the earlier answer, and no step has a different result so far."""
+    """Return whether a retry holds the earlier answer, and no step has a different result so
+    far.
+    """
     return state.held.answer and state.synthesised is not None
 
 

@@ -39,17 +39,20 @@ def retry_of(
     """
     if state.submitted.parent:
         raise UserError(
-            f"{state.job_id} is a child job of {state.submitted.parent.job_id}: retry the parent job"
+            f"{state.job_id} is a child job of {state.submitted.parent.job_id}: retry the"
+            " parent job"
         )
     if not state.ended and state.asked_at is None:
         raise UserError(f"{state.job_id} has not ended yet: cancel it first, or wait")
     if from_step is not None and from_step not in state.steps:
         raise UserError(
-            f"{state.job_id} has no step {from_step}: its steps are {', '.join(state.steps) or 'not planned yet'}"
+            f"{state.job_id} has no step {from_step}: its steps are"
+            f" {', '.join(state.steps) or 'not planned yet'}"
         )
     if from_step is None and state.ended and state.status is JobStatus.OK:
         raise UserError(
-            f"{state.job_id} is complete: from_step (--from STEP) runs a part again (its steps are {', '.join(state.steps)})"
+            f"{state.job_id} is complete: from_step (--from STEP) runs a part again (its steps are"
+            f" {', '.join(state.steps)})"
         )
     asked: dict[str, Any] = {}
     for name, value in used.items():

@@ -52,7 +52,9 @@ class FactChecks(Message):
 
 
 class AttemptFeedback(Message):
-    """Reason for another attempt. `ResultTexts.feedback` makes the specialist's Feedback from it."""
+    """Reason for another attempt. `ResultTexts.feedback` makes the specialist's Feedback from
+    it.
+    """
 
     author: Author
     result: BlobRef | None = None
@@ -380,7 +382,9 @@ class JobState(Message):
     or of the parent job. None: no budget is spent.
     """
     spent_its_own: bool = False
-    """True if any call did not fit the job's own budget: the job needs a higher limit to continue."""
+    """True if any call did not fit the job's own budget: the job needs a higher limit to
+    continue.
+    """
     asked_at: float | None = None
     """Unix time in seconds since which the job waits for its user to raise a budget; None: it
     does not wait.
@@ -486,7 +490,9 @@ class JobState(Message):
 
     @property
     def rounds_now(self) -> tuple[Reviewed, ...]:
-        """Return the rounds of review since the submission, or since a retry discarded the answer."""
+        """Return the rounds of review since the submission, or since a retry discarded the
+        answer.
+        """
         return self.rounds[self.rounds_before :]
 
     @property
@@ -546,7 +552,9 @@ class JobState(Message):
 
     @property
     def incomplete_steps(self) -> tuple[StepId, ...]:
-        """Return the steps that are neither done nor skipped: their results are missing or partial."""
+        """Return the steps that are neither done nor skipped: their results are missing or
+        partial.
+        """
         return tuple(step_id for step_id, step in self.steps.items() if not step.is_whole)
 
     @property

@@ -151,7 +151,9 @@ def _is_unused(state: JobState, step_id: StepId) -> bool:
 
 
 def _is_stuck(step_id: StepId, step: StepState, seen: Observations) -> bool:
-    """Return whether the step has an unanswered question, or failed and no specialist may try it."""
+    """Return whether the step has an unanswered question, or failed and no specialist may try
+    it.
+    """
     is_needy = step.is_settled and step.result_status is ResultStatus.NEEDS_INPUT
     return is_needy or (has_failed(step) and (step.acted or _chance(step_id, step, seen) is None))
 

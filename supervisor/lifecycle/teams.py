@@ -35,12 +35,19 @@ SHARES_OF_A_CHILD = 4
 a planner, two steps and an assessor.
 """
 LEFT_PART = 0.05
-"""Part of the parent's remaining time that is left after the child's end, at most `LAST_CHANCE_S`."""
+"""Part of the parent's remaining time that is left after the child's end, at most
+`LAST_CHANCE_S`.
+"""
 SPEC = SpecialistSpec(
     name=SUB_SUPERVISOR,
-    description="Takes a part of the request that needs several specialists, and plans and supervises a team for it. Expensive. "
-    "Not for work that one specialist can do alone.",
-    instructions="A sub-supervisor runs a separate job: its planner, its steps and its assessor have their own instructions.",
+    description=(
+        "Takes a part of the request that needs several specialists, and plans and supervises a"
+        " team for it. Expensive. Not for work that one specialist can do alone."
+    ),
+    instructions=(
+        "A sub-supervisor runs a separate job: its planner, its steps and its assessor have their"
+        " own instructions."
+    ),
 )
 """The specialist that planners see. Its instructions are unused: the roles of the child job
 have their own.
@@ -133,9 +140,9 @@ def slice_of(state: JobState) -> JobLimits:
         ),
         "max_handoffs": part(limits.max_handoffs, state.handoffs),
         "max_seconds": seconds_for(state, state.as_of),
-        "on_limit": OnLimit.WRAP_UP
-        if limits.on_limit is OnLimit.ASK
-        else limits.on_limit,  # a child job has no user to ask
+        "on_limit": (
+            OnLimit.WRAP_UP if limits.on_limit is OnLimit.ASK else limits.on_limit
+        ),  # a child job has no user to ask
     }
     return limits.model_copy(update=changes)
 
@@ -219,7 +226,10 @@ def lacking(state: JobState, first: WorstCase) -> str:
                 f"{amount(name, most)} where a team needs room for {amount(name, least)}"
             )
     if shortages:
-        return f"too little: {', '.join(shortages)}; the generalist tries the parts that a team cannot do"
+        return (
+            f"too little: {', '.join(shortages)}; the generalist tries the parts that a team"
+            " cannot do"
+        )
     return ""
 
 

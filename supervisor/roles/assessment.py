@@ -111,7 +111,9 @@ class VerdictFormat:
             "open_points": {
                 "type": "array",
                 "items": text,
-                "description": "points that the reader must know and that no further work would settle",
+                "description": (
+                    "points that the reader must know and that no further work would settle"
+                ),
             },
         }
         return closed_object(properties)
@@ -148,12 +150,14 @@ class VerdictFormat:
             remarks = [f"{revision.step}: {revision.problem}" for revision in revisions]
             remarks += strays
             raise InvalidAnswer(
-                f"PASS names no step to do again: answer REVISE, or make these open points: {'; '.join(remarks)}"
+                "PASS names no step to do again: answer REVISE, or make these open points:"
+                f" {'; '.join(remarks)}"
             )
         if decision is Decision.REVISE and not revisions:
             remedy = "; ".join(["or answer PASS", *strays])
             raise InvalidAnswer(
-                f"REVISE must name, for each step to do again, the step (one of {', '.join(self.steps)}) and its problem; {remedy}"
+                "REVISE must name, for each step to do again, the step (one of"
+                f" {', '.join(self.steps)}) and its problem; {remedy}"
             )
         points: list[str] = []
         for raw in answer.open_points:

@@ -124,9 +124,15 @@ def plan_brief(
     """
     job = f"Make the plan for the request below, with at most {max_steps} steps."
     if known.given:
-        job += " The known results exist already, and are in your context: a step that needs a result names its id in `depends_on`."
+        job += (
+            " The known results exist already, and are in your context: a step that needs a result"
+            " names its id in `depends_on`."
+        )
     if rejected:
-        job += " The user has rejected the plans below: follow the notes about them, and change nothing else without need."
+        job += (
+            " The user has rejected the plans below: follow the notes about them, and change"
+            " nothing else without need."
+        )
     plans: list[JsonValue] = []
     has_own_plan = False
     for plan in rejected:
@@ -134,8 +140,8 @@ def plan_brief(
         has_own_plan = has_own_plan or plan.own is not None
     if has_own_plan:
         job += (
-            " If an item has the user's own plan, begin with that plan, and change only the points of "
-            "the note and steps that cannot work."
+            " If an item has the user's own plan, begin with that plan, and change only the points"
+            " of the note and steps that cannot work."
         )
     return _brief(
         job, request, specialists=_offered(candidates), **known.lists(), rejected_plans=plans
@@ -200,7 +206,10 @@ def replan_brief(
         again = "this is the last time that it can be changed"
     else:
         again = f"it can be changed {left} more times"
-    job = f"There are new results of {', '.join(news)}. Decide what the plan needs now: at most {most} new steps, and {again}."
+    job = (
+        f"There are new results of {', '.join(news)}. Decide what the plan needs now: at most"
+        f" {most} new steps, and {again}."
+    )
     return _brief(
         job, request, specialists=_offered(candidates), **known.lists(), plan=_steps(plan, standing)
     )

@@ -34,8 +34,8 @@ MOST_SHOWN_CHARS = 80_000
 MOST_CLAIMS = 100
 """Most claims of one result in a brief."""
 _JOB = (
-    "Decide for each point below who is right: the writer, with the result shown, or the reviewer, with the repeated demand. "
-    "One point a line:"
+    "Decide for each point below who is right: the writer, with the result shown, or the reviewer,"
+    " with the repeated demand. One point a line:"
 )
 
 
@@ -72,7 +72,9 @@ def judge_task(
 
 
 def is_arbitration(schema: Mapping[str, Any]) -> bool:
-    """Return whether the handoff with this schema asks whether the writer or the reviewer is right."""
+    """Return whether the handoff with this schema asks whether the writer or the reviewer is
+    right.
+    """
     return bool(points_of_schema(schema))
 
 
@@ -176,7 +178,8 @@ class RulingFormat:
         missing = [point for point in self.points if point not in given]
         if missing and not last_try:
             raise InvalidAnswer(
-                f"every point needs one ruling, with {', '.join(Side)}: of {', '.join(missing)} there is none"
+                f"every point needs one ruling, with {', '.join(Side)}: of {', '.join(missing)}"
+                " there is none"
             )
         rulings: list[Ruling] = []
         for point in self.points:

@@ -107,7 +107,9 @@ class NeedsFormat:
             }
             item["task"] = {
                 **text,
-                "description": 'add_step: the question, its sources and the form of the answer; else ""',
+                "description": (
+                    'add_step: the question, its sources and the form of the answer; else ""'
+                ),
             }
         resolutions = {
             "type": "array",
@@ -200,7 +202,8 @@ class NeedsFormat:
         for repeat in repeats_in(tuple(added.helpers.values()), self.earlier):
             step = needy[repeat.step]
             added.problems[step] = (
-                f"would have asked for what {repeat.earlier} was asked for already: answer it from that, or give it up"
+                f"would have asked for what {repeat.earlier} was asked for already: answer it from"
+                " that, or give it up"
             )
             del added.helpers[step]
         for repeat in twice_in(tuple(added.helpers.values())):
@@ -253,7 +256,9 @@ def _free_id(step: str, taken: set[StepId]) -> StepId:
 
 
 def _resolution(step: str, given: Mapping[str, ResolutionAnswer], added: _Added) -> Resolution:
-    """Return the valid resolution of a step. Without an answer and a helper, the step is given up."""
+    """Return the valid resolution of a step. Without an answer and a helper, the step is given
+    up.
+    """
     if step in added.helpers:
         return Resolution(step=StepId(step), by=added.helpers[step])
     answer = None

@@ -83,7 +83,10 @@ class JudgeFormat:
             "stands": {
                 "type": "array",
                 "items": {**text, "enum": list(claims)},
-                "description": "the claims of this conflict that stand; none: disputed; all: they do not contradict each other",
+                "description": (
+                    "the claims of this conflict that stand; none: disputed; all: they do not"
+                    " contradict each other"
+                ),
             },
         }
         settlements = {
@@ -117,7 +120,8 @@ class JudgeFormat:
                 claim_ids = self.conflicts[conflict]
                 problems.append(f"{conflict} has only the claims {', '.join(claim_ids)}")
             raise InvalidAnswer(
-                f"every conflict needs one settlement that names its own claims: {'; '.join(problems)}"
+                "every conflict needs one settlement that names its own claims:"
+                f" {'; '.join(problems)}"
             )
         settlements: list[Settlement] = []
         for conflict, raw in given.items():

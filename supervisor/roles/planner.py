@@ -165,7 +165,9 @@ class PlanFormat:
             },
             "within_s": {
                 "type": "integer",
-                "description": "seconds after which it continues with the results so far; 0: no limit",
+                "description": (
+                    "seconds after which it continues with the results so far; 0: no limit"
+                ),
             },
             "must": {
                 "type": "array",
@@ -248,7 +250,9 @@ class PlanFormat:
 
 
 def specialists_of_plan_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the specialists in a `PlanFormat.schema`. They were served when the handoff was issued."""
+    """Return the specialists in a `PlanFormat.schema`. They were served when the handoff was
+    issued.
+    """
     step = schema.get("properties", {}).get("steps", {}).get("items", {}).get("properties", {})
     return tuple(step.get("specialist", {}).get("enum", ()))
 
@@ -288,7 +292,8 @@ def _for_offered(
             continue
         reassigned.append(step.model_copy(update={"specialist": instead}))
         notes.append(
-            f"step {step.id} was meant for {step.specialist}, which is no specialist that is there: {instead} takes it"
+            f"step {step.id} was meant for {step.specialist}, which is no specialist that is there:"
+            f" {instead} takes it"
         )
     return reassigned, notes
 

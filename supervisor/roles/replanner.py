@@ -72,7 +72,9 @@ def tools_for(
 
 
 def is_handoff_tool(name: str) -> bool:
-    """Return whether a tool of this name changes the plan, even if no worker serves its specialist."""
+    """Return whether a tool of this name changes the plan, even if no worker serves its
+    specialist.
+    """
     return name.startswith(HAND_OFF) or name in (CHANGE, DROP)
 
 
@@ -335,7 +337,9 @@ class PatchFormat:
         asked.change.append(Step(**fields))
 
     def _offered(self, asked: _Asked, name: str) -> str:
-        """Return the specialist of this name, or the generalist with a note if it is not offered."""
+        """Return the specialist of this name, or the generalist with a note if it is not
+        offered.
+        """
         if name in self.specialists:
             return name
         asked.notes.append(
@@ -362,7 +366,8 @@ class PatchFormat:
             problems.append(f"{why}: it cannot be changed or dropped ({free})")
         if len(asked.add) > self.room:
             problems.append(
-                f"{len(asked.add)} new steps, at most {self.room} are allowed: merge or leave out some"
+                f"{len(asked.add)} new steps, at most {self.room} are allowed: merge or leave out"
+                " some"
             )
         steps = asked.steps(self.plan)
         return problems + (

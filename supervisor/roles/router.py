@@ -61,7 +61,9 @@ class RouteFormat:
             "specialist": {
                 **text,
                 "enum": sorted(self.specialists) or [default_specialist(())],
-                "description": "the specialist that does it alone; for a team, the best single specialist",
+                "description": (
+                    "the specialist that does it alone; for a team, the best single specialist"
+                ),
             },
             "why": {**text, "description": "one sentence for the user"},
         }
@@ -102,13 +104,19 @@ class RouteFormat:
         if not last_try:
             offered = ", ".join(sorted(self.specialists)) or default_specialist(())
             raise InvalidAnswer(
-                f"specialist must be the name of the specialist that does the request alone; {problem} (known: {offered})"
+                "specialist must be the name of the specialist that does the request alone;"
+                f" {problem} (known: {offered})"
             )
-        return f"the router chose an unknown specialist ({problem}): {default_specialist(self.specialists)} takes it"
+        return (
+            f"the router chose an unknown specialist ({problem}):"
+            f" {default_specialist(self.specialists)} takes it"
+        )
 
 
 def specialists_of_route_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the specialists in a `RouteFormat.schema`. They were served when the handoff was issued."""
+    """Return the specialists in a `RouteFormat.schema`. They were served when the handoff was
+    issued.
+    """
     return tuple(schema.get("properties", {}).get("specialist", {}).get("enum", ()))
 
 

@@ -126,7 +126,8 @@ def check_local(request: Request) -> None:
     ):
         raise Problem(
             403,
-            "a server without tokens takes only requests to localhost: make a token with `handoff token`",
+            "a server without tokens takes only requests to localhost: make a token with `handoff"
+            " token`",
         )
     origin = request.headers.get("origin")
     is_foreign = origin is not None and urlsplit(origin).netloc != host
@@ -189,7 +190,8 @@ def needs(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitabl
         if all_tenants and caller.tenant is not None:
             raise Problem(
                 403,
-                "the token belongs to one tenant, and this concerns all tenants: use a token without a tenant",
+                "the token belongs to one tenant, and this concerns all tenants: use a token"
+                " without a tenant",
             )
         actor = Actor(name=caller.name, via="api", address=caller.address, token=caller.token_id)
         return Access(state.jobs.acting_as(actor), state.settings, caller)

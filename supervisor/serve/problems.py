@@ -114,7 +114,9 @@ class Problem(Exception):
 
 
 def invalid(error: ValidationError, kind: type[BaseModel], prefix: str = "#") -> Problem:
-    """Return the problem of a body that does not validate. The problem never has the values of the body."""
+    """Return the problem of a body that does not validate. The problem never has the values of
+    the body.
+    """
     errors: list[tuple[str, str]] = []
     for place, text in each_problem(error, kind):
         errors.append(("/".join((prefix, *place)), text))

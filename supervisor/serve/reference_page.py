@@ -21,7 +21,7 @@ h2 { margin-top: 2.5rem; border-bottom: 1px solid GrayText; }
 h3 { margin: 1.5rem 0 0.25rem; overflow-wrap: anywhere; }
 table { border-collapse: collapse; display: block; overflow-x: auto; }
 td, th { border: 1px solid GrayText; padding: 0.2rem 0.6rem; text-align: left; vertical-align: top; }
-""".strip()
+""".strip()  # noqa: E501 - lines of a text
 _HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 CSP = (
     f"default-src 'none'; style-src 'sha256-{_HASH}'; frame-ancestors 'none'; "

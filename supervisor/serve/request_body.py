@@ -315,6 +315,7 @@ def _items(given: ItemsBody | None) -> Items:
             raise UserError(f"items: row {number} has other columns than row 1: write all columns")
     if taken := columns & OWN_NAMES:
         raise UserError(
-            f"items: a column cannot be called {min(taken)}, which stands for something else in every workflow"
+            f"items: a column cannot be called {min(taken)}, which stands for something else in"
+            " every workflow"
         )
     return Items(lines=given.lines, rows=given.rows)

@@ -147,7 +147,9 @@ def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, .
 def find_contradicted_claims(
     claims: Iterable[Claim], table: FactTable
 ) -> Iterator[tuple[Claim, tuple[KnownFact, ...]]]:
-    """Yield each claim that contradicts facts and agrees with no fact, with the contradicted facts."""
+    """Yield each claim that contradicts facts and agrees with no fact, with the contradicted
+    facts.
+    """
     statements = [(claim, statement_of(claim)) for claim in claims if claim.is_comparable]
     if statements:
         known = _by_subject(table.facts)
@@ -192,7 +194,10 @@ def _fact(fact: KnownFact) -> str:
     when = ""
     if fact.date:
         when = f" ({_short(fact.date)})"
-    return f"{_short(fact.subject)}, {_short(fact.attribute)}: {_short(value)}{when}, from {_short(fact.source)}"
+    return (
+        f"{_short(fact.subject)}, {_short(fact.attribute)}: {_short(value)}{when}, from"
+        f" {_short(fact.source)}"
+    )
 
 
 def _short(text: str) -> str:

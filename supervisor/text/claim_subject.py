@@ -23,7 +23,8 @@ _TITLES = frozenset(
     "inc corp corporation ltd llc gmbh ag plc co company limited dr mr mrs ms prof".split()
 )
 _FILLERS = frozenset(
-    "number count amount total value level location period date day year time current official annual yearly".split()
+    "number count amount total value level location period date day year time current official"
+    " annual yearly".split()
 )
 """Words that add nothing to an attribute with other words."""
 _PHRASES = (
@@ -74,18 +75,20 @@ _SYNONYMS = _roots_by_stem(
 _MEASURES = frozenset(
     _SYNONYMS.get(stem(word), stem(word))
     for word in (
-        "maximum minimum average median net gross peak idle read write monthly quarterly daily weekly hourly "
-        "before after domestic foreign metropolitan metro greater urban rural "
-        "male female training test first last new old north south east west upper lower"
+        "maximum minimum average median net gross peak idle read write monthly quarterly daily"
+        " weekly hourly before after domestic foreign metropolitan metro greater urban rural male"
+        " female training test first last new old north south east west upper lower"
     ).split()
 )
 """Words that change the measure or the thing that they qualify."""
 _FLOWS = frozenset(
     _SYNONYMS.get(stem(word), stem(word))
     for word in (
-        "revenue sales profit income earnings loss expenses spending expenditure cashflow dividends investment production output yield "
-        "consumption emissions generation exports imports visitors guests passengers attendance deliveries shipments orders bookings "
-        "downloads installations registrations births deaths accidents incidents outages downtime rainfall precipitation growth"
+        "revenue sales profit income earnings loss expenses spending expenditure cashflow dividends"
+        " investment production output yield consumption emissions generation exports imports"
+        " visitors guests passengers attendance deliveries shipments orders bookings downloads"
+        " installations registrations births deaths accidents incidents outages downtime rainfall"
+        " precipitation growth"
     ).split()
 )
 """Attributes that add up over time: a quarter has a part of the amount of its year."""
@@ -112,7 +115,9 @@ class ClaimSubject:
 
     @property
     def adds_up(self) -> bool:
-        """Return whether the attribute adds up over time, so that a year has more than its quarter."""
+        """Return whether the attribute adds up over time, so that a year has more than its
+        quarter.
+        """
         return self.head in _FLOWS
 
     @property
@@ -123,7 +128,9 @@ class ClaimSubject:
 
 
 def subject_of(subject: str, attribute: str) -> ClaimSubject:
-    """Return the noun phrase of a subject and an attribute. Parentheses in the subject are left out."""
+    """Return the noun phrase of a subject and an attribute. Parentheses in the subject are
+    left out.
+    """
     subject = re.sub(r"\([^)]*\)", " ", subject)
     words = _words(_turned(_phrased(attribute)))
     kept = [

@@ -40,7 +40,8 @@ _ALONE = re.compile(
 """Words that say that an attribute has one value."""
 _WHOLE = re.compile(r"\b(?:only|solely|exclusively|all|nothing but|just)\b", re.IGNORECASE)
 _NO_PLURAL = frozenset(
-    "headquarters series status basis analysis address access class process business species news sales earnings".split()
+    "headquarters series status basis analysis address access class process business species news"
+    " sales earnings".split()
 )
 _LETTERS = re.compile(r"[^\W\d_]+")
 
@@ -83,7 +84,8 @@ _YES = frozenset(
 )
 _NO = frozenset(
     (
-        "no false unsupported unavailable disallowed disabled excluded never impossible none n without"
+        "no false unsupported unavailable disallowed disabled excluded never impossible none n"
+        " without"
     ).split()
 )
 _NEGATION = re.compile(
@@ -92,7 +94,8 @@ _NEGATION = re.compile(
 _WORD = re.compile(r"[^\W_][\w+#]*(?:[.][\w+#]+)*", re.UNICODE)
 _EMPTY = frozenset(
     (
-        "a an the and or of in on at to for by with is are was were be it its as dr mr mrs ms prof does do not no never without cannot"
+        "a an the and or of in on at to for by with is are was were be it its as dr mr mrs ms prof"
+        " does do not no never without cannot"
     ).split()
 )
 _IS_DATED = re.compile(r"\b(?:date|day|month|year|time|on)\b", re.IGNORECASE)

@@ -50,7 +50,8 @@ _MONTH = r"(?P<m>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _DAY = r"(?P<d>\d{1,2})(?:st|nd|rd|th)?"
 _YEAR = r"(?P<y>1\d{3}|20\d\d|21\d\d)"
 _LEAD = re.compile(
-    r"^(?:as of|as at|in|on|since|from|at|by|the|year|fy|fiscal year|fiscal|early|late|mid|end of|beginning of)[\s-]*",
+    r"^(?:as of|as at|in|on|since|from|at|by|the|year|fy|fiscal year|fiscal|early|late|mid|end"
+    r" of|beginning of)[\s-]*",
     re.IGNORECASE,
 )
 _QUARTERS = {
@@ -78,7 +79,8 @@ _FORMS = tuple(
 )
 _NUMERIC = re.compile(rf"(\d{{1,2}})[./-](\d{{1,2}})[./-]{_YEAR}")
 _PART = re.compile(
-    rf"(?:(?P<k>[qh])(?P<n>[1-4])|(?P<w>{'|'.join(_QUARTERS)}) (?P<l>quarter|half)(?: of)?)[\s-]*{_YEAR}",
+    rf"(?:(?P<k>[qh])(?P<n>[1-4])|(?P<w>{'|'.join(_QUARTERS)}) (?P<l>quarter|half)(?:"
+    rf" of)?)[\s-]*{_YEAR}",
     re.IGNORECASE,
 )
 _PART_BEHIND = re.compile(rf"{_YEAR}[\s-]*(?P<k>[qh])(?P<n>[1-4])", re.IGNORECASE)

@@ -60,8 +60,8 @@ def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
         such_as: sample content, for the message about an empty file.
 
     Raises:
-        UserError: as `read_bounded`; or the file is empty, not UTF-8, or not plain YAML. The message
-            names the line of a fault in YAML.
+        UserError: as `read_bounded`; or the file is empty, not UTF-8, or not plain YAML. The
+            message names the line of a fault in YAML.
     """
     try:
         text = read_bounded(path, most, mend).decode("utf-8-sig")
@@ -165,7 +165,8 @@ def value_of(where: str, node: yaml.Node) -> Any:
         return json.loads(json.dumps(value, default=str, skipkeys=True))
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(
-            f"{where} has an invalid value ({' '.join(str(error).split()):.100}); put it into quotes"
+            f"{where} has an invalid value ({' '.join(str(error).split()):.100}); put it into"
+            " quotes"
         ) from error
 
 

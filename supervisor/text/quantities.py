@@ -47,7 +47,7 @@ eur: EUR € euro 1
 gbp: GBP £ 1
 jpy: JPY ¥ yen 1
 chf: CHF franc 1
-"""
+"""  # noqa: E501 - lines of a text
 _WHOLE = {
     "mph": "mi/h",
     "kph": "km/h",
@@ -146,8 +146,8 @@ def _one(text: str) -> Unit:
 
 
 ROUNDED = Fraction(5, 100)
-"""Largest difference from rounding, as a part of the larger value: 1,024 may be written as `1.0k`, but
-2.4 million not as `2 million`.
+"""Largest difference from rounding, as a part of the larger value: 1,024 may be written as
+`1.0k`, but 2.4 million not as `2 million`.
 """
 LEAST_DIGITS = 1_000
 """A figure that ends in zeros counts as rounded while it has at least this many units of its
@@ -186,11 +186,13 @@ _ABOUT = re.compile(
     re.IGNORECASE,
 )
 _FROM = re.compile(
-    r"^(?:at least|more than|over|above|minimum(?: of)?|min\.?|no less than|≥|>=?)\s*|(?:\+| or more)$",
+    r"^(?:at least|more than|over|above|minimum(?: of)?|min\.?|no less than|≥|>=?)\s*|(?:\+| or"
+    r" more)$",
     re.IGNORECASE,
 )
 _UP_TO = re.compile(
-    r"^(?:at most|up to|less than|under|below|fewer than|maximum(?: of)?|max\.?|no more than|≤|<=?)\s*|(?: or (?:less|fewer))$",
+    r"^(?:at most|up to|less than|under|below|fewer than|maximum(?: of)?|max\.?|no more"
+    r" than|≤|<=?)\s*|(?: or (?:less|fewer))$",
     re.I,
 )
 _RANGE = re.compile(
@@ -198,7 +200,8 @@ _RANGE = re.compile(
     re.IGNORECASE,
 )
 _SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+    " sixteen seventeen eighteen nineteen"
 ).split()
 _WORDS = {word: number for number, word in enumerate(_SMALL)} | {
     word: 10 * number
@@ -269,7 +272,9 @@ def are_comparable(first: Quantity, second: Quantity) -> bool:
 
 
 def numbers_in(text: str) -> Iterator[Fraction]:
-    """Yield each number in digits, and then its absolute value: in `2019-2024` the dash is no minus."""
+    """Yield each number in digits, and then its absolute value: in `2019-2024` the dash is no
+    minus.
+    """
     for match in _AMOUNT.finditer(squeeze_blanks(text)):
         value = _valued(match).value
         yield value
@@ -474,7 +479,9 @@ def _until_number(text: str) -> str:
 
 
 def _leading(text: str) -> tuple[Amount, str, str] | None:
-    """Return the number at the beginning of a text, the sign of its currency, and the rest of the text."""
+    """Return the number at the beginning of a text, the sign of its currency, and the rest of
+    the text.
+    """
     if not (match := _AMOUNT.match(text)):
         return _in_words(text)
     return _valued(match), match["currency"] or "", text[match.end() :]

@@ -30,11 +30,13 @@ _POLITE = re.compile(
 _ARTICLES = frozenset(("a", "an", "the"))
 _GRAMMAR = frozenset(
     (
-        "a an the and or but nor not no of in on at to for from by with without into about as is are was were be been being it its "
-        "this that these those there their they them he she you your we our i my which who whom what when where how why than then so "
-        "too very can could may might must shall should will would do does did has have had if any some all each every both more most "
-        "still yet also again just only one once please need needs needed want wants ask asks say says said give gives given make "
-        "makes made answer text result step work task part"
+        "a an the and or but nor not no of in on at to for from by with without into about as is"
+        " are was were be been being it its this that these those there their they them he she you"
+        " your we our i my which who whom what when where how why than then so too very can could"
+        " may might must shall should will would do does did has have had if any some all each"
+        " every both more most still yet also again just only one once please need needs needed"
+        " want wants ask asks say says said give gives given make makes made answer text result"
+        " step work task part"
     ).split()
 )
 

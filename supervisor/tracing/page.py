@@ -76,7 +76,9 @@ def _verdict(verdict: Mapping[str, Any]) -> Iterator[str]:
         case "REVISE":
             yield f"{round_}: the reviewer sent work back."
         case _:
-            yield f"{round_}: there is no verdict ({verdict.get('problem') or 'no reason is known'})."
+            yield (
+                f"{round_}: there is no verdict ({verdict.get('problem') or 'no reason is known'})."
+            )
     if verdict.get("checked"):
         yield f"{round_}: {verdict['checked']}."
     for entry in verdict["revisions"]:
@@ -310,7 +312,10 @@ def page_of(jobs: Sequence[TracedJob], made_by: str) -> str:
         "absent": absent_from(jobs),
     }
     parts = {
-        "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'",
+        "policy": (
+            f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
+            " base-uri 'none'; form-action 'none'"
+        ),
         "title": escape(in_one_line(f"{first.record.job.job_id} {first.record.job.title}")),
         "style": style,
         "script": script,

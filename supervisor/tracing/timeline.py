@@ -1,4 +1,6 @@
-"""A job's handoffs on one time axis: when each ran, its predecessors, and the critical path. Pure."""
+"""A job's handoffs on one time axis: when each ran, its predecessors, and the critical path.
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -54,6 +54,7 @@ def read_items(path: Path) -> Items:
         raise UserError(f"{path} holds no {missing}; add some")
     if count > MOST_STEPS:
         raise UserError(
-            f"{path} holds {count:,} items, at most {MOST_STEPS:,} are allowed; split it, and give each part to its own job"
+            f"{path} holds {count:,} items, at most {MOST_STEPS:,} are allowed; split it, and give"
+            " each part to its own job"
         )
     return items

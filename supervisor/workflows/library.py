@@ -57,7 +57,8 @@ def _files_of(folder: Path) -> dict[str, Path]:
             continue
         if path.stem in files_by_name:
             raise UserError(
-                f"{path}: {path.stem} is {files_by_name[path.stem].name} too; rename or remove one of the two"
+                f"{path}: {path.stem} is {files_by_name[path.stem].name} too; rename or remove one"
+                " of the two"
             )
         files_by_name[path.stem] = path
     return files_by_name

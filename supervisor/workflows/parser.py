@@ -50,7 +50,9 @@ from handoff_queue.supervisor.workflows.workflow import (
 )
 
 MOST_BYTES = 200_000
-"""Most bytes of a workflow file. Similar steps are one step with `for_each`, so files stay short."""
+"""Most bytes of a workflow file. Similar steps are one step with `for_each`, so files stay
+short.
+"""
 MOST_WRITTEN_STEPS = 1_000
 """Most steps in a workflow file."""
 MOST_DESCRIPTION_CHARS = 1_000
@@ -118,7 +120,8 @@ def _workflow(path: Path, root: yaml.Node, folder: Path | None) -> Workflow:
     description = " ".join(text_of(_at(path, fields, "description"), fields["description"]).split())
     if not 0 < len(description) <= MOST_DESCRIPTION_CHARS:
         raise UserError(
-            f"{_at(path, fields, 'description')} must have 1 to {MOST_DESCRIPTION_CHARS:,} characters; describe its result"
+            f"{_at(path, fields, 'description')} must have 1 to {MOST_DESCRIPTION_CHARS:,}"
+            " characters; describe its result"
         )
     nodes = _step_nodes(path, fields)
     steps = tuple(_step(path, node) for node in nodes)
@@ -154,7 +157,8 @@ def _step_nodes(path: Path, fields: Mapping[str, yaml.Node]) -> list[yaml.Node]:
     steps = fields["steps"]
     if not isinstance(steps, yaml.SequenceNode) or not steps.value:
         raise UserError(
-            f"{_at(path, fields, 'steps')} must be a list; write `- id: ...` below it, once for each step"
+            f"{_at(path, fields, 'steps')} must be a list; write `- id: ...` below it, once for"
+            " each step"
         )
     nodes: list[yaml.Node] = steps.value
     if len(nodes) > MOST_WRITTEN_STEPS:
@@ -400,7 +404,8 @@ def _check_placeholders(step: WorkflowStep) -> None:
             if name == ITEM:
                 mend = "add `for_each` to the step"
             raise UserError(
-                f"{step.where}: there is no placeholder {{{name:.80}}}; there is {known}: correct it, {mend}"
+                f"{step.where}: there is no placeholder {{{name:.80}}}; there is {known}: correct"
+                f" it, {mend}"
             )
 
 
@@ -465,14 +470,16 @@ def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, Workflow
             continue
         if len(step.id) > _LONGEST_REPEATED_ID:
             raise UserError(
-                f"{step.where}: the id of a step with for_each has at most {_LONGEST_REPEATED_ID} characters; shorten it"
+                f"{step.where}: the id of a step with for_each has at most {_LONGEST_REPEATED_ID}"
+                " characters; shorten it"
             )
         if not _follows_copies(step, by_id) and set(step.task.names) <= {REQUEST}:
             what = "{item} or a {column}"
             if step.for_each is not ForEach.ROWS:
                 what = "{item}"
             raise UserError(
-                f"{step.where}: its copies would all be the same; put {what} into the task, or remove for_each"
+                f"{step.where}: its copies would all be the same; put {what} into the task, or"
+                " remove for_each"
             )
 
 
@@ -517,7 +524,8 @@ def _choice(
     value = text_of(where, fields[key])
     if value not in list(choices):
         raise UserError(
-            f"{where} is {value!r:.80}; {suggestion(value, choices, otherwise='write one of these')}"
+            f"{where} is {value!r:.80};"
+            f" {suggestion(value, choices, otherwise='write one of these')}"
         )
     return choices(value)
 

@@ -182,7 +182,9 @@ MOST_NAME_CHARS = 1_000
 or line is longer, the key of each item is its number.
 """
 MOST_KEY_CHARS = 40
-"""Most characters of the values of a column that can name its rows, if the workflow has no `key`."""
+"""Most characters of the values of a column that can name its rows, if the workflow has no
+`key`.
+"""
 
 
 class ForEach(StrEnum):
@@ -464,11 +466,13 @@ class Workflow:
                 if given:
                     others = f" (it has {' and '.join(sorted(given))})"
                 raise UserError(
-                    f"{step.where}: repeats over {step.for_each}, and the job has none{others}; {how}"
+                    f"{step.where}: repeats over {step.for_each}, and the job has none{others};"
+                    f" {how}"
                 )
         for each in sorted(given - self.repeats_over - {ForEach.FILES}):
             raise UserError(
-                f"{self.path}: the job has {each}, and no step repeats over them; write `for_each: {each}`, or leave them out"
+                f"{self.path}: the job has {each}, and no step repeats over them; write `for_each:"
+                f" {each}`, or leave them out"
             )
 
     def _check_size(self, counts: Mapping[ForEach, int]) -> None:
@@ -490,13 +494,15 @@ class Workflow:
                     dependencies += copies[step.id] * copies[dependency]
             if dependencies > MOST_DEPENDENCIES:
                 raise UserError(
-                    f"{step.where}: more than {MOST_DEPENDENCIES:,} dependencies, each copy of one step waits for each copy of another; "
-                    "repeat both over the same items, or put a step without `for_each` between them"
+                    f"{step.where}: more than {MOST_DEPENDENCIES:,} dependencies, each copy of one"
+                    " step waits for each copy of another; repeat both over the same items, or put"
+                    " a step without `for_each` between them"
                 )
             steps += copies[step.id]
             if steps > MOST_STEPS:
                 raise UserError(
-                    f"{step.where}: the plan has more than {MOST_STEPS:,} steps; split the items over several jobs"
+                    f"{step.where}: the plan has more than {MOST_STEPS:,} steps; split the items"
+                    " over several jobs"
                 )
 
 

@@ -50,7 +50,8 @@ class Browser:
         """Return the number of visible elements that match."""
         return int(
             self.run(
-                f"return [...document.querySelectorAll({selector!r})].filter((one) => one.offsetParent !== null).length"
+                f"return [...document.querySelectorAll({selector!r})].filter((one) =>"
+                " one.offsetParent !== null).length"
             )
         )
 

@@ -169,7 +169,8 @@ def test_the_search_box_finds_the_roles_task_a_job_and_a_step(
 
 def rows(window: Browser) -> list[str]:
     texts: list[str] = window.run(
-        "return [...document.querySelectorAll('#tasks-table tbody tr')].map((row) => row.textContent)"
+        "return [...document.querySelectorAll('#tasks-table tbody tr')].map((row) =>"
+        " row.textContent)"
     )
     return texts
 

@@ -19,7 +19,10 @@ from tests.supervisor.tracing.job_record_builder import JOB, JobRecordBuilder
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 REQUEST = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
-HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"><b>bold</b>"
+HOSTILE = (
+    "</script><script>document.title='taken'</script><img src=x"
+    " onerror=\"document.title='taken'\"><b>bold</b>"
+)
 DESKTOP, PHONE = (1200, 900), (390, 844)
 
 
@@ -121,7 +124,8 @@ def test_lost_processes_their_gaps_and_their_successors_are_shown_separately(
     window.screenshot(ROOT / "build" / "trace-lost.png")
 
     places = window.run(
-        "return [...document.querySelectorAll('.track i')].map((i) => [i.className, i.style.left, i.style.width])"
+        "return [...document.querySelectorAll('.track i')].map((i) => [i.className, i.style.left,"
+        " i.style.width])"
     )
     assert places == [
         ["lost", "0%", "20%"],
@@ -158,7 +162,8 @@ def test_hundreds_of_equal_chains_are_one_box_for_each_link(
 
     window.open(write_page(builder, tmp_path / "chains.html"))
     window.run(
-        "[...document.querySelectorAll('summary')].find((one) => one.textContent === 'Graph').click()"
+        "[...document.querySelectorAll('summary')].find((one) => one.textContent ==="
+        " 'Graph').click()"
     )
 
     assert [
@@ -241,7 +246,10 @@ def many_contracts_page(to: Path) -> Path:
     return write_page(builder, to)
 
 
-TICKS = "return [...document.querySelectorAll('.axis span')].filter((one) => one.offsetParent).map((one) => one.getBoundingClientRect())"
+TICKS = (
+    "return [...document.querySelectorAll('.axis span')].filter((one) =>"
+    " one.offsetParent).map((one) => one.getBoundingClientRect())"
+)
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desk", "phone"])
@@ -259,8 +267,9 @@ def test_many_handoffs_fit_the_screen_and_their_bars_do_not_overlap(
     window.click(".row.group button")
     ends = window.run(
         "return [...document.querySelectorAll('.row:not(.group)')].slice(1, 40).map((row) => {"
-        " const [label, end] = ['.label', '.end'].map((one) => row.querySelector(one).getBoundingClientRect());"
-        " return end.width > 0 && end.right <= label.right + 0.5; })"
+        " const [label, end] = ['.label', '.end'].map((one) =>"
+        " row.querySelector(one).getBoundingClientRect()); return end.width > 0 && end.right <="
+        " label.right + 0.5; })"
     )
     assert all(ends)
     assert window.run(
@@ -276,12 +285,14 @@ def test_one_click_leads_to_a_section_below_a_thousand_rows(
 
     for name in ("Events", "Graph", "Timeline"):
         window.run(
-            f"[...document.querySelectorAll('#tools a')].find((one) => one.textContent.startsWith({name!r})).click()"
+            "[...document.querySelectorAll('#tools a')].find((one) =>"
+            f" one.textContent.startsWith({name!r})).click()"
         )
         place = window.run(
-            f"const all = [...document.querySelectorAll('section > h2, section > details')];"
-            f" const one = all.find((it) => it.textContent.startsWith({name!r}));"
-            " return [one.open ?? true, one.getBoundingClientRect().top, document.querySelector('#tools').getBoundingClientRect().bottom]"
+            "const all = [...document.querySelectorAll('section > h2, section > details')]; const"
+            f" one = all.find((it) => it.textContent.startsWith({name!r})); return [one.open ??"
+            " true, one.getBoundingClientRect().top,"
+            " document.querySelector('#tools').getBoundingClientRect().bottom]"
         )
         is_open, top, below = place
         assert is_open

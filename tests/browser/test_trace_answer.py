@@ -34,7 +34,9 @@ def cited(n: int, name: str, quote: str) -> dict[str, Any]:
 
 
 def rows_job(to: Path) -> Path:
-    """Write the page of a job with 145 rows and one failure. Its last step starts 10 hours later."""
+    """Write the page of a job with 145 rows and one failure. Its last step starts 10 hours
+    later.
+    """
     builder = JobRecordBuilder()
     builder.role("planner", (0, 0, 3))
     for n in range(1, ROWS + 1):
@@ -87,8 +89,9 @@ def test_a_citation_number_links_to_the_document_and_the_proving_quote(
     assert window.text(".sources li:target blockquote") == "A refund takes 14 days."
     assert window.text(".sources li:target strong") == "https://shop.example/terms"
     below, top = window.run(
-        "return ['#tools', ':target'].map((one) => document.querySelector(one).getBoundingClientRect())"
-        ".map((box, n) => n ? box.top : box.bottom)"
+        "return ['#tools', ':target'].map((one) =>"
+        " document.querySelector(one).getBoundingClientRect()).map((box, n) => n ? box.top :"
+        " box.bottom)"
     )
     assert below <= top < DESKTOP[1]
 

@@ -1,5 +1,5 @@
-"""Jobs of a chaos run must end as planned. Only a handoff that was killed three times may fail, and
-the handoffs that depend on it.
+"""Jobs of a chaos run must end as planned. Only a handoff that was killed three times may
+fail, and the handoffs that depend on it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ CANCELLED = job(Shape.CANCELLED, a="", b="", c="")
 
 
 def wrong_end(planned: PlannedJob, job_record: JobRecord, **children: JobRecord) -> str:
-    """Return the broken expectation of a job, or ''. `children`: stories of its child jobs by step."""
+    """Return the broken expectation of a job, or ''. `children`: stories of its child jobs by
+    step.
+    """
     return wrong_end_of(
         planned,
         {

@@ -1,4 +1,6 @@
-"""The model server of a chaos run records when each answer was sent, and whether a client read it."""
+"""The model server of a chaos run records when each answer was sent, and whether a client read
+it.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ OWN = {
     "examples/golden.jsonl": json.dumps(GOLDEN),
     "jobs.jsonl": JOBS,
     "contracts/lee.md": f"{DEADLINE} The main risk is a late delivery.",
-    "contracts/ray.md": "The last of our three contracts ends on 2026-12-31. Its risk is the price.",
+    "contracts/ray.md": (
+        "The last of our three contracts ends on 2026-12-31. Its risk is the price."
+    ),
     "licences/search.md": "The licence of the search library allows resale without a fee.",
     "notes/databases.md": "We should take the database Qdrant. Our plans are Basic and Team.",
     "terms/refunds.md": (

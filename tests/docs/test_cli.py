@@ -1,5 +1,5 @@
-"""docs/reference/command-line.md says what the commands do, and no document names a command or an
-option that does not exist.
+"""docs/reference/command-line.md says what the commands do, and no document names a command or
+an option that does not exist.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def test_the_exit_codes_are_those_of_the_command_line() -> None:
     listed = {int(row[0]) for row in rows(SECTIONS["Exit codes"])}
 
     assert listed == {
-        errors.OK, errors.FAILED, errors.BAD_INPUT, errors.NO_REDIS, errors.NOT_ENDED, errors.PARTIAL, errors.DEFECT,
+        errors.OK, errors.FAILED, errors.BAD_INPUT, errors.NO_REDIS, errors.NOT_ENDED,
+        errors.PARTIAL, errors.DEFECT,
         errors.INTERRUPTED,
     }  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Every sample of README.md, examples/ and docs/ is run or parsed, or is marked as output (`text`).
+"""Every sample of README.md, examples/ and docs/ is run or parsed, or is marked as output
+(`text`).
 
 A sample of a page and language without a check fails.
 """
@@ -176,7 +177,9 @@ def check_tools(sample: Sample, folder: Path) -> None:
 
 
 def check_program(sample: Sample, _folder: Path) -> None:
-    """Compile it. `test_programs.py`, `test_notifications.py` and the e2e tests run it against a Redis."""
+    """Compile it. `test_programs.py`, `test_notifications.py` and the e2e tests run it against
+    a Redis.
+    """
     compile(sample.text, str(sample), "exec")
 
 

@@ -82,8 +82,8 @@ def test_the_limits_are_the_codes() -> None:
 
     assert f"{MOST_ITEM_BYTES // 1_000_000} MB" in told
     assert (
-        f"{MOST_STEPS:,} steps, {MOST_DEPENDENCIES:,} dependencies and {MOST_PLAN_CHARS:,} characters"
-        in told
+        f"{MOST_STEPS:,} steps, {MOST_DEPENDENCIES:,} dependencies and {MOST_PLAN_CHARS:,}"
+        " characters" in told
     )
     assert f"more than {MOST_BYTES:,} bytes or {MOST_WRITTEN_STEPS:,} steps" in SECTIONS["Errors"]
 

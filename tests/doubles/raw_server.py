@@ -13,19 +13,21 @@ HEADERS = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 )
 START = (
-    'event: message_start\ndata: {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant",'
-    ' "model": "some-model", "content": [], "stop_reason": null, "usage": {"input_tokens": 10, "output_tokens": 1}}}\n\n'
+    'event: message_start\ndata: {"type": "message_start", "message": {"id": "m", "type":'
+    ' "message", "role": "assistant", "model": "some-model", "content": [], "stop_reason": null,'
+    ' "usage": {"input_tokens": 10, "output_tokens": 1}}}\n\n'
 )
 STOP = (
-    'event: message_delta\ndata: {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}\n\n'
-    'event: message_stop\ndata: {"type": "message_stop"}\n\n'
+    'event: message_delta\ndata: {"type": "message_delta", "delta": {"stop_reason": "end_turn"},'
+    ' "usage": {"output_tokens": 2}}\n\nevent: message_stop\ndata: {"type": "message_stop"}\n\n'
 )
 END = b"0\r\n\r\n"
 """End of a chunked body. The client may reuse the connection."""
 PING = 'event: ping\ndata: {"type": "ping"}\n\n'
 _WHOLE = (
-    b'{"id": "m", "type": "message", "role": "assistant", "model": "some-model", "content": [{"type": "text", "text": "Hello"}],'
-    b' "stop_reason": "end_turn", "usage": {"input_tokens": 10, "output_tokens": 1}}'
+    b'{"id": "m", "type": "message", "role": "assistant", "model": "some-model", "content":'
+    b' [{"type": "text", "text": "Hello"}], "stop_reason": "end_turn", "usage": {"input_tokens":'
+    b' 10, "output_tokens": 1}}'
 )
 REPLY = (
     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_WHOLE)

@@ -1,5 +1,5 @@
-"""A `Model` without HTTP for tests of the agent loop, which wait on a fake clock. It takes the replies
-of `MessagesServer` and passes the same contract (`tests/contracts/test_model.py`).
+"""A `Model` without HTTP for tests of the agent loop, which wait on a fake clock. It takes the
+replies of `MessagesServer` and passes the same contract (`tests/contracts/test_model.py`).
 """
 
 from __future__ import annotations

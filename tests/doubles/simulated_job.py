@@ -1,5 +1,5 @@
-"""One job without Redis, Celery or models. The supervisor's recorder records each decision, and the
-test supplies the results.
+"""One job without Redis, Celery or models. The supervisor's recorder records each decision,
+and the test supplies the results.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ TOOL_WITH_EFFECT = "send"
 
 @cache
 def served(names: frozenset[str], acting: frozenset[str]) -> dict[str, ServedSpecialist]:
-    """Return the served specialists. `acting`: names of specialists that have a tool with effects."""
+    """Return the served specialists. `acting`: names of specialists that have a tool with
+    effects.
+    """
     specialists = {}
     for name in names:
         tools = (TOOL_WITH_EFFECT,) if name in acting else ()
@@ -92,8 +94,8 @@ def a_plan(synthesis: Synthesis = Synthesis.MERGE, /, **depends_on: str) -> Plan
 
 
 class SimulatedJob:
-    """One job. `advance()` decides and records until nothing follows. Between two calls, the test
-    supplies results and other events.
+    """One job. `advance()` decides and records until nothing follows. Between two calls, the
+    test supplies results and other events.
     """
 
     def __init__(

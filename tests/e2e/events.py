@@ -45,7 +45,8 @@ class FlowerView:
             wait_until(lambda: self.states_of(job_id, handoff_id)[-1:] == [state], expected=state)
         except AssertionError as error:
             raise AssertionError(
-                f"{uuid} was shown as {self.states_of(job_id, handoff_id)}, and never as {state} in the end"
+                f"{uuid} was shown as {self.states_of(job_id, handoff_id)}, and never as {state} in"
+                " the end"
             ) from error
         return self._state.tasks[uuid]
 

@@ -116,7 +116,9 @@ class Script:
         return call
 
     def release_all(self) -> None:
-        """Release every held call. A failed test would otherwise block the slots for later tests."""
+        """Release every held call. A failed test would otherwise block the slots for later
+        tests.
+        """
         self.held.clear()
         while self.held_calls:
             self.held_calls.pop().release.set()
@@ -209,10 +211,11 @@ class Fleet:
         return self.jobs.submit(Request(f"plan {name}", webhook_url=webhook_url))
 
     def wait_for_end(self, job_id: JobId, within_s: float = 60.0) -> JobResult:
-        """Wait for the end of the job, check its journal and its budget, and return its result.
+        """Wait for the end of the job, check its journal and its budget, and return its
+        result.
 
-        Every handoff was issued once and has ended at most once. The job has ended once. It has
-        no reserved budget.
+        Every handoff was issued once and has ended at most once. The job has ended once. It
+        has no reserved budget.
         """
         result = self.jobs.result(job_id, wait_s=within_s)
         assert result.status.ended, f"{job_id} has not ended: {self.event_types(job_id)}"
@@ -290,8 +293,8 @@ class Fleet:
         )
 
     def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to a process of the fleet. After SIGKILL, wait until the process is gone,
-        so that `is_complete` does not count it as alive.
+        """Send a signal to a process of the fleet. After SIGKILL, wait until the process is
+        gone, so that `is_complete` does not count it as alive.
         """
         assert pid in self.system.processes.pids().values(), "only what this test has started"
         os.kill(pid, number)
@@ -310,7 +313,8 @@ class Fleet:
         return job_id, calls
 
     def queued(self, job_id: JobId, steps: int) -> list[bytes]:
-        """Wait for this number of the job's messages in the specialist's queue, and return them.
+        """Wait for this number of the job's messages in the specialist's queue, and return
+        them.
 
         Messages of other jobs do not count: on a busy machine, the sweeper may publish a
         handoff of an earlier test again.

@@ -1,4 +1,6 @@
-"""A job that waits for a person's approval: it survives restarts, and continues after the answer."""
+"""A job that waits for a person's approval: it survives restarts, and continues after the
+answer.
+"""
 
 from __future__ import annotations
 

@@ -46,14 +46,16 @@ pytestmark = pytest.mark.slow
 
 
 class GreedyModel:
-    """A model whose specialists always call tools, and whose reviewer always objects in new words."""
+    """A model whose specialists always call tools, and whose reviewer always objects in new
+    words.
+    """
 
     def __init__(self) -> None:
         self.paid: Counter[str] = Counter()
         """Number of received calls by the name in the request."""
         self.release: defaultdict[str, threading.Event] = defaultdict(threading.Event)
-        """Jobs of fifty specialists get no answer after their fourth call until the test sets this
-        event.
+        """Jobs of fifty specialists get no answer after their fourth call until the test sets
+        this event.
         """
 
     def __call__(self, request: Json) -> Reply:
@@ -186,9 +188,10 @@ def test_a_review_that_rewords_its_request_ends_with_open_points(
     result = jobs.result(jobs.submit(Request("plan endless of 1")), wait_s=60)
 
     assert result.status is JobStatus.PARTIAL
-    assert [verdict["verdict"] for verdict in result.verdicts] == ["REVISE", "REVISE"], (
-        "it may have three rounds, and ends after two"
-    )
+    assert [verdict["verdict"] for verdict in result.verdicts] == [
+        "REVISE",
+        "REVISE",
+    ], "it may have three rounds, and ends after two"
     assert "The review asked for the same again" in " ".join(result.notes)
     assert "No source is given" in str(result.answer)
     assert greedy.paid["endless"] == 1 + 2 * len(result.verdicts)
@@ -296,8 +299,8 @@ def test_a_day_with_too_little_budget_to_begin_a_job_takes_no_more_jobs(
 
 
 class ExpensiveModel:
-    """A model whose planner makes five steps, and whose specialists make expensive calls and never
-    finish.
+    """A model whose planner makes five steps, and whose specialists make expensive calls and
+    never finish.
     """
 
     def __init__(self) -> None:

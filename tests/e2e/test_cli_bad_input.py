@@ -1,7 +1,8 @@
 """Bad input gives one line with the problem and the remedy, exit code 2, and no traceback.
 
-Most commands run in the test process. A command that starts a process runs in a forked process,
-and its test is slow. Two commands run in a new interpreter: without Redis, and with a connection.
+Most commands run in the test process. A command that starts a process runs in a forked
+process, and its test is slow. Two commands run in a new interpreter: without Redis, and with a
+connection.
 """
 
 from __future__ import annotations
@@ -355,7 +356,10 @@ def test_a_reader_that_stops_reading_is_no_error(tmp_path: Path) -> None:
             "jobs.jsonl:2: .*no job j-0000.*nothing was",
         ),
         (
-            '{"request": "one", "idempotency_key": "k"}\n\n{"request": "two", "idempotency_key": "k"}\n',
+            (
+                '{"request": "one", "idempotency_key": "k"}\n\n{"request": "two",'
+                ' "idempotency_key": "k"}\n'
+            ),
             "jobs.jsonl:3: .* by line 1: use",
         ),
         ("", "holds no job"),
@@ -450,7 +454,8 @@ def test_a_specialist_with_an_unknown_tool_is_refused_before_the_start(
     people.mkdir()
     instructions = "You know everything that there is to know."
     (people / "oracle.md").write_text(
-        f"---\nname: oracle\ndescription: Knows what nobody else knows.\ntools: [web_serch]\n---\n{instructions}\n"
+        "---\nname: oracle\ndescription: Knows what nobody else knows.\ntools:"
+        f" [web_serch]\n---\n{instructions}\n"
     )
 
     line = error_line(forked_handoff.run(*command, "--specialists", "people"), BAD_INPUT)

@@ -83,7 +83,9 @@ def silent_model() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return the object that `handoff run --json` prints, with an own specialist and an own tool."""
+    """Return the object that `handoff run --json` prints, with an own specialist and an own
+    tool.
+    """
     folder = tmp_path_factory.mktemp("json")
     (folder / "people").mkdir()
     (folder / "people" / "poet.md").write_text(POET)
@@ -184,9 +186,10 @@ def test_ctrl_c_stops_everything_and_the_job_can_be_continued(
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["job_id"] == job_id
     second = forked.run("retry", job_id)
-    assert (second.returncode, "no interrupted run" in second.stderr) == (2, True), (
-        "a run that has ended is not kept"
-    )
+    assert (second.returncode, "no interrupted run" in second.stderr) == (
+        2,
+        True,
+    ), "a run that has ended is not kept"
 
 
 def test_an_interrupted_start_leaves_no_process(handoff: Handoff) -> None:

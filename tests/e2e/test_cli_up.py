@@ -1,5 +1,5 @@
-"""`handoff up` runs the whole system on one machine. `handoff worker` and `handoff supervisor` run
-one process each.
+"""`handoff up` runs the whole system on one machine. `handoff worker` and `handoff supervisor`
+run one process each.
 
 The first `handoff up` starts in a new interpreter, as from a shell. Other commands are forked.
 """
@@ -272,8 +272,10 @@ def test_up_refuses_a_taken_port_for_flower_before_anything_starts(handoff: Hand
         port = str(other.getsockname()[1])
         completed = handoff.run("up", "--flower", "--port", port)
 
-    assert error_line(completed, BAD_INPUT) == (
-        f"handoff: port {port} is taken by another process: choose another for Flower with --port"
+    assert (
+        error_line(completed, BAD_INPUT)
+        == f"handoff: port {port} is taken by another process: choose another for Flower with"
+        " --port"
     )
     assert not (handoff.folder / ".handoff").exists()
 

@@ -132,8 +132,8 @@ def test_after_a_failed_fact_check_the_answer_is_partial_and_unchecked(
     assert result.status is JobStatus.PARTIAL
     assert "It is 324 m high." in str(result.answer)
     assert (
-        "The facts of the answer were not checked: the fact-checker failed (The archive is closed.)."
-        in result.notes
+        "The facts of the answer were not checked: the fact-checker failed (The archive is"
+        " closed.)." in result.notes
     )
 
 

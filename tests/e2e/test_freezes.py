@@ -72,8 +72,8 @@ class FreezingModel(Script):
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Start two supervisors and three workers with one slot each, which freeze at marked jobs.
 
-    A sweeper in this process takes no jobs. Without it, no process would contact Redis during the
-    restarts, and no lease would end.
+    A sweeper in this process takes no jobs. Without it, no process would contact Redis during
+    the restarts, and no lease would end.
     """
     folder, script = tmp_path_factory.mktemp("stiff"), FreezingModel()
     (folder / "tools").mkdir()
@@ -147,7 +147,9 @@ def freezes(fleet: Fleet, *names: str) -> int:
 
 @pytest.fixture(scope="module")
 def job_ids(fleet: Fleet) -> dict[str, JobId]:
-    """Run a job that freezes workers, a job that freezes supervisors, and a harmless job together."""
+    """Run a job that freezes workers, a job that freezes supervisors, and a harmless job
+    together.
+    """
     fleet.model.on_failure["stands"] = "drop"
     return {
         "workers": fleet.submit("stands", a="", statue=""),

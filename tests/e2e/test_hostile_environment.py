@@ -1,7 +1,7 @@
 """A job runs with environment variables of other applications, or one line names the variable.
 
-Compatible groups of variables share one command. If the command fails, `failing_variables` finds the
-variables that fail alone.
+Compatible groups of variables share one command. If the command fails, `failing_variables`
+finds the variables that fail alone.
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ GROUPS: dict[str, dict[str, str]] = {
 }
 """Variables of one group do not change the effect of each other.
 
-PYTHONDONTWRITEBYTECODE and PYTHONOPTIMIZE together would make each process compile all modules.
+PYTHONDONTWRITEBYTECODE and PYTHONOPTIMIZE together would make each process compile all
+modules.
 """
 
 
@@ -199,9 +200,10 @@ def test_a_job_on_a_model_server_runs_with_variables_of_openssl(tmp_path: Path) 
     if completed.returncode == 2:
         assert any(name in error_line(completed, 2) for name in OPENSSL)
     else:
-        assert (completed.returncode, json.loads(completed.stdout)["answer"]) == (0, "Qdrant"), (
-            completed.stderr
-        )
+        assert (completed.returncode, json.loads(completed.stdout)["answer"]) == (
+            0,
+            "Qdrant",
+        ), completed.stderr
 
 
 def test_the_celery_command_takes_no_option_of_ours_from_the_environment(

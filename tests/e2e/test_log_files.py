@@ -1,8 +1,8 @@
 """With Celery's option `--logfile`, a worker or a supervisor logs to the file, however it is
 started.
 
-Celery's commands are forked. The processes in the background, which these commands start, are new
-interpreters. `celery multi` starts each node with `celery worker --detach`.
+Celery's commands are forked. The processes in the background, which these commands start, are
+new interpreters. `celery multi` starts each node with `celery worker --detach`.
 """
 
 from __future__ import annotations

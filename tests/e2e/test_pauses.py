@@ -51,8 +51,8 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
     )
 
     assert (
-        f"steps {', '.join(STEPS)} wait for `{SPECIALIST}`, which is paused (it cites nonsense): continue it with"
-        in reason
+        f"steps {', '.join(STEPS)} wait for `{SPECIALIST}`, which is paused (it cites nonsense):"
+        " continue it with" in reason
     )
     assert sum(fleet.model.calls.values()) == calls + 1, (
         "the plan of the other job, and no turn of the paused role"
@@ -99,8 +99,10 @@ def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
         expected="the planner's handoff",
     )
 
-    assert fleet.jobs.standing(job_id).waiting_for == (
-        "the job waits for `planner`, which is paused (wait for the new prompt): continue it with `handoff unpause planner`"
+    assert (
+        fleet.jobs.standing(job_id).waiting_for
+        == "the job waits for `planner`, which is paused (wait for the new prompt): continue it"
+        " with `handoff unpause planner`"
     )
     assert fleet.model.calls["no-plan", "planner", 1] == 0
     fleet.jobs.unpause("planner")

@@ -1,5 +1,5 @@
-"""`handoff watch` shows the heartbeats of a slow model, survives an outage of Redis, and updates a
-terminal.
+"""`handoff watch` shows the heartbeats of a slow model, survives an outage of Redis, and
+updates a terminal.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @dataclass(frozen=True)
 class SlowJob:
-    """A job whose step `a` waits for a silent model until `wait_for_end`. Step `b` waits for `a`."""
+    """A job whose step `a` waits for a silent model until `wait_for_end`. Step `b` waits for
+    `a`.
+    """
 
     fleet: Fleet
     job_id: JobId
@@ -180,8 +182,8 @@ def test_a_terminal_shows_the_tree_live_with_the_cause_of_each_wait(
 
 
 def event_lines(output: str) -> list[str]:
-    """Return the lines about events, without momentary lines: claims, heartbeats, waits and the
-    final account.
+    """Return the lines about events, without momentary lines: claims, heartbeats, waits and
+    the final account.
     """
     momentary = (": works", "at work:", "trying again", "Redis is back", "waits for")
     return [

@@ -36,7 +36,10 @@ class FixedJobs:
     def run(self, *arguments: str) -> str:
         """Return the exit code, stdout and stderr of a command, as one text."""
         completed = self.handoff.run(*arguments, HANDOFF_REDIS_URL=self.url, COLUMNS="100")
-        return f"exit code {completed.returncode}\n--- stdout\n{completed.stdout}--- stderr\n{completed.stderr}"
+        return (
+            f"exit code {completed.returncode}\n--- stdout\n{completed.stdout}---"
+            f" stderr\n{completed.stderr}"
+        )
 
 
 @contextmanager

@@ -129,7 +129,9 @@ def test_following_a_job_prints_the_same_lines(jobs: FixedJobs) -> None:
 
 
 def test_the_brief_view_of_a_job_is_the_same(jobs: FixedJobs) -> None:
-    """These jobs have few handoffs. The brief view of a large job shows only the longest handoffs."""
+    """These jobs have few handoffs. The brief view of a large job shows only the longest
+    handoffs.
+    """
     names = ("single", "partial", "failed", "waiting")
     commands = [f"show {name} {option}" for name in names for option in ("", "--json")]
     assert_matches_snapshot("brief_views", outputs(jobs, commands))

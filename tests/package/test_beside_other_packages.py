@@ -33,7 +33,7 @@ job_id = jobs.submit(handoff_queue.Request("Compare Qdrant and pgvector", docume
 result = jobs.result(job_id, wait_s=120)
 packages = [shared.OWNER, supervisor.OWNER, workers.OWNER, chaos.OWNER]
 print(json.dumps({"job_id": job_id, "status": result.status, "owners": packages}))
-"""
+"""  # noqa: E501 - lines of a text
 
 
 @dataclass(frozen=True)

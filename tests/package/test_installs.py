@@ -1,4 +1,6 @@
-"""The installed wheel works with the oldest and newest dependencies, without extras, and with mypy."""
+"""The installed wheel works with the oldest and newest dependencies, without extras, and with
+mypy.
+"""
 
 from __future__ import annotations
 
@@ -114,10 +116,11 @@ def is_open(port: int) -> bool:
 def type_checks(
     installs: Mapping[str, Environment], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[str]]:
-    """Check a correct and a wrong program with `mypy --strict` and the packages of each environment.
+    """Check a correct and a wrong program with `mypy --strict` and the packages of each
+    environment.
 
-    Return the lines of mypy's output by the end of the supported versions. Both runs share a cache:
-    the types of the standard library are the same.
+    Return the lines of mypy's output by the end of the supported versions. Both runs share a
+    cache: the types of the standard library are the same.
     """
     folder = tmp_path_factory.mktemp("typed")
     shutil.copy(HERE / CONSUMER, folder)
@@ -244,11 +247,17 @@ def test_a_client_install_is_small(installs: Mapping[str, Environment], end: str
         ),
         (
             "celery -A handoff_queue.workers.app worker",
-            "a process of handoff_queue.workers.app needs the package aiohttp: install handoff-queue[all]",
+            (
+                "a process of handoff_queue.workers.app needs the package aiohttp: install"
+                " handoff-queue[all]"
+            ),
         ),
         (
             "celery -A handoff_queue.supervisor.app worker",
-            "a process of handoff_queue.supervisor.app needs the package aiohttp: install handoff-queue[all]",
+            (
+                "a process of handoff_queue.supervisor.app needs the package aiohttp: install"
+                " handoff-queue[all]"
+            ),
         ),
     ],
 )

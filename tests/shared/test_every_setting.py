@@ -1,4 +1,6 @@
-"""Every setting has bounds. An invalid value is refused in one line that does not show the value."""
+"""Every setting has bounds. An invalid value is refused in one line that does not show the
+value.
+"""
 
 from __future__ import annotations
 

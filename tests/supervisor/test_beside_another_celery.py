@@ -118,7 +118,8 @@ def test_a_host_process_with_celery_variables_submits_to_our_redis(
     nowhere = "redis://127.0.0.1:1/0"
 
     report = host_process(
-        "host = host_app(); job = submit(); assert host.conf.broker_url == os.environ['CELERY_BROKER_URL']",
+        "host = host_app(); job = submit(); assert host.conf.broker_url =="
+        " os.environ['CELERY_BROKER_URL']",
         HOST_REDIS_URL=nowhere,
         HANDOFF_REDIS_URL=redis_url,
         CELERY_BROKER_URL=nowhere,

@@ -97,7 +97,8 @@ def expected_prompt(job: str, lists: dict[str, list[dict[str, object]]], *steps:
     )
     task = "\n".join((job, *listed, "", "Request:", REQUEST))
     results = (
-        f'<result step="{step}" status="ok"> <data>{json.dumps({"output": FINDS[step], "claims": []})}</data> </result>'
+        f'<result step="{step}" status="ok">'
+        f" <data>{json.dumps({'output': FINDS[step], 'claims': []})}</data> </result>"
         for step in steps
     )
     return "\n\n".join((f"<task>{task}</task>", *results, FALLBACK))
@@ -106,7 +107,10 @@ def expected_prompt(job: str, lists: dict[str, list[dict[str, object]]], *steps:
 def test_the_assessors_context_holds_rubric_plan_request_and_results_and_nothing_else(
     shell: Shell, job_id: JobId
 ) -> None:
-    job = "Judge the results of round 1 against the request below (work may be sent back 2 more times)."
+    job = (
+        "Judge the results of round 1 against the request below (work may be sent back 2 more"
+        " times)."
+    )
     rubric: list[dict[str, object]] = [
         {"criterion": criterion.name, "means": criterion.means}
         for criterion in DEFAULT_RUBRIC.criteria

@@ -181,7 +181,10 @@ def test_a_missing_file_or_a_file_without_a_table_is_refused(tmp_path: Path) -> 
         ("SELECT 1", {"value": "x FROM facts; DROP TABLE facts"}, "facts", "is not a name"),
         ("CREATE VIEW seen AS SELECT * FROM facts", None, "seen", "'seen' is not a plain table"),
         (
-            "CREATE VIEW long AS WITH RECURSIVE n(x) AS (VALUES(1) UNION ALL SELECT x FROM n) SELECT x AS subject FROM n",
+            (
+                "CREATE VIEW long AS WITH RECURSIVE n(x) AS (VALUES(1) UNION ALL SELECT x FROM n)"
+                " SELECT x AS subject FROM n"
+            ),
             None,
             "long",
             "'long' is not a plain table",

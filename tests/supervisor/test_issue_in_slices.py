@@ -41,7 +41,9 @@ def shell(redis_url: str) -> Iterator[Shell]:
 
 @pytest.fixture
 def job_id(shell: Shell, tmp_path: Path) -> JobId:
-    """Return a job after its first evaluation. It has `ROWS_LEFT` rows more than one slice holds."""
+    """Return a job after its first evaluation. It has `ROWS_LEFT` rows more than one slice
+    holds.
+    """
     request = Request(
         "Look at them all.",
         workflow=make_workflow(tmp_path, ROW_STEP, UNREVIEWED),

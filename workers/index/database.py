@@ -33,7 +33,7 @@ _SCHEMA = f"""
     CREATE VIRTUAL TABLE words USING fts5(heading, body, content='', tokenize='porter unicode61 remove_diacritics 2');
     CREATE VIRTUAL TABLE vocabulary USING fts5vocab(words, row);
     PRAGMA user_version = {SCHEMA_VERSION};
-"""
+"""  # noqa: E501 - lines of a text
 """SQL of an empty index. The id of a passage is document << 20 | ordinal, so that the document
 of a match is known without a join.
 """
@@ -119,7 +119,9 @@ class Database:
             raise
 
     def _abandon(self, generation: int) -> None:
-        """Mark the file as bad, so that this process and all others switch to the next generation."""
+        """Mark the file as bad, so that this process and all others switch to the next
+        generation.
+        """
         with self._lock:
             if self._generation == generation:
                 with suppress(OSError):
@@ -149,14 +151,18 @@ class Database:
                 generation += 1
         except (OSError, sqlite3.OperationalError) as error:
             raise UserError(
-                f"the full-text index in {self._folder} cannot be used ({error}): set HANDOFF_CACHE_DIR"
+                f"the full-text index in {self._folder} cannot be used ({error}): set"
+                " HANDOFF_CACHE_DIR"
             ) from error
         raise UserError(
-            f"the full-text index in {self._folder} cannot be used: delete that folder, or set HANDOFF_CACHE_DIR"
+            f"the full-text index in {self._folder} cannot be used: delete that folder, or set"
+            " HANDOFF_CACHE_DIR"
         )
 
     def _hold(self, generation: int) -> None:
-        """Lock the generation until this process ends, so that no other process deletes its file."""
+        """Lock the generation until this process ends, so that no other process deletes its
+        file.
+        """
         held = os.open(
             self._file(generation).with_suffix(".lock"),
             os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,

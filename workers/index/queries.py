@@ -22,7 +22,7 @@ _FREQUENT = """
     let me more most my no nor not of off on once only or other our ours out over own please same she should so some such tell than that
     the their theirs them then there these they this those through to too under until up us very was we were what when where which while
     who whom why will with would you your yours vs versus
-"""
+"""  # noqa: E501 - lines of a text
 _STOP_WORDS = frozenset(_FREQUENT.split())
 
 

@@ -46,9 +46,10 @@ _REMEMBERED_PAGES = 256
 _LONGEST_URL = 1_000
 """Characters of a URL."""
 _DESCRIPTION = (
-    f"Fetch a public web page, text file, JSON or PDF by its http(s) URL. Returns its text ({MOST_CHARS:,} characters at a time; "
-    "to read on, call again with `offset` set to where the previous text ended). The page can then be quoted and cited under the returned "
-    "source. Addresses of private networks are refused."
+    "Fetch a public web page, text file, JSON or PDF by its http(s) URL. Returns its text"
+    f" ({MOST_CHARS:,} characters at a time; to read on, call again with `offset` set to where the"
+    " previous text ended). The page can then be quoted and cited under the returned source."
+    " Addresses of private networks are refused."
 )
 _HEADERS = {
     "user-agent": "handoff-queue (fetch_url)",

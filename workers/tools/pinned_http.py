@@ -21,8 +21,10 @@ Resolver = Callable[[str, int], list[str]]
 """Function that returns the addresses of a host and a port as text. Raises OSError."""
 
 _NOT_PUBLIC_4 = tuple(map(IPv4Network, (
-    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
-    "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24",
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+    "192.0.0.0/24", "192.0.2.0/24",
+    "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
+    "198.18.0.0/15", "198.51.100.0/24",
     "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
 )))  # fmt: skip
 """Networks of IANA's special-purpose registry, and multicast and reserved networks. They
@@ -116,7 +118,9 @@ class Deadline:
 
 
 class PinnedTransport(httpx2.BaseTransport):
-    """A transport for one fetch, including redirects. It checks the addresses for each connection."""
+    """A transport for one fetch, including redirects. It checks the addresses for each
+    connection.
+    """
 
     def __init__(
         self, resolver: Resolver, policy: Policy, deadline: Deadline, tls: ssl.SSLContext

@@ -16,8 +16,9 @@ from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 MOST_CHARS = 12_000
 """Characters of one result: about 3,000 tokens."""
 _DESCRIPTION = (
-    f"Read a document of this job by its source, up to {MOST_CHARS:,} characters at a time. `total_chars` is its whole length: "
-    "to read on, call again with `offset` set to where the previous text ended."
+    f"Read a document of this job by its source, up to {MOST_CHARS:,} characters at a time."
+    " `total_chars` is its whole length: to read on, call again with `offset` set to where the"
+    " previous text ended."
 )
 
 
@@ -63,5 +64,6 @@ def _named(source: str, documents: Sequence[Document]) -> Document:
         raise ToolFailed("this job has no documents")
     close = same_name or close_names(wanted, by_path, most=5, alike=0.4) or list(by_path)[:5]
     raise ToolFailed(
-        f"no document {wanted[:200]!r}; did you mean {', '.join(close[:5])}? (search_documents finds more)"
+        f"no document {wanted[:200]!r}; did you mean {', '.join(close[:5])}? (search_documents"
+        " finds more)"
     )

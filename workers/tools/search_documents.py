@@ -15,9 +15,10 @@ from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 
 MOST_HITS = 20
 _DESCRIPTION = (
-    "Full-text search in the documents of this job. Returns the best passages, each with its source (the document's path), its place "
-    "(start and end, in characters) and the verbatim snippet, from which you can quote. Search for the few words that matter; search "
-    "again with other words if nothing fits. `searched` is the number of documents that were searched."
+    "Full-text search in the documents of this job. Returns the best passages, each with its source"
+    " (the document's path), its place (start and end, in characters) and the verbatim snippet,"
+    " from which you can quote. Search for the few words that matter; search again with other words"
+    " if nothing fits. `searched` is the number of documents that were searched."
 )
 
 
@@ -37,7 +38,8 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
             )
         except (sqlite3.DatabaseError, UserError) as error:
             raise ToolFailed(
-                f"the search is out of order ({error}): read the documents with read_document instead"
+                f"the search is out of order ({error}): read the documents with read_document"
+                " instead"
             ) from error
         return _answer(result)
 

@@ -11,8 +11,8 @@ SERVER_TYPE = "web_search_20250305"
 results by running code, which has its own price.
 """
 _DESCRIPTION = (
-    "Search the web. A result can be cited only after fetch_url has read the page. Runs on the model provider's side, so it needs a "
-    "real model: it is not offered with the offline model."
+    "Search the web. A result can be cited only after fetch_url has read the page. Runs on the"
+    " model provider's side, so it needs a real model: it is not offered with the offline model."
 )
 
 

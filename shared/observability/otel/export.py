@@ -25,15 +25,21 @@ _TEXT_OF_ERRORS = ("exception.message", "exception.stacktrace")
 _BATCH_LOGGERS = (OTLPSpanExporter.__module__, "opentelemetry.sdk._shared_internal")
 """Loggers of the SDK with a line for each batch that could not be sent, and for a full queue."""
 _VARIABLES_LOGGER = BatchSpanProcessor.__module__
-"""Logger of the SDK. It names each variable OTEL_BSP_* that is no number. The SDK ignores such a
-variable.
+"""Logger of the SDK. It names each variable OTEL_BSP_* that is no number. The SDK ignores such
+a variable.
 """
 END_WITHIN_S = 10.0
 """Longest time, in seconds, that a stopping service waits to send its last spans."""
 _HEADERS_LOGGER = parse_env_headers.__module__
 """Logger of OpenTelemetry that quotes an unreadable header."""
-_NO_HEADER = "OTEL_EXPORTER_OTLP_HEADERS, or its TRACES_HEADERS, has an invalid part, which is ignored: write name=value,name=value"
-_NOT_SENT = "the OpenTelemetry collector did not accept this command's spans; the command itself is not affected"
+_NO_HEADER = (
+    "OTEL_EXPORTER_OTLP_HEADERS, or its TRACES_HEADERS, has an invalid part, which is ignored:"
+    " write name=value,name=value"
+)
+_NOT_SENT = (
+    "the OpenTelemetry collector did not accept this command's spans; the command itself is not"
+    " affected"
+)
 
 
 class SpanIds(RandomIdGenerator):
@@ -82,7 +88,8 @@ class _WrappingExporter(SpanExporter):
 class RedactingExporter(_WrappingExporter):
     """Exporter that removes secrets from every span, also from spans of Celery's
     instrumentation and of a user's tool. It cleans names, attributes and the status of a span,
-    of its events and of its links. It removes the texts of errors unless `keeps_errors` is set.
+    of its events and of its links. It removes the texts of errors unless `keeps_errors` is
+    set.
     """
 
     def __init__(self, exporter: SpanExporter, redactor: Redactor, *, keeps_errors: bool) -> None:
@@ -186,7 +193,9 @@ class NoTracebackFilter(logging.Filter):
 
 
 class RewordFilter(logging.Filter):
-    """Replaces the text of each record. The SDK quotes an unreadable header, which may hold a key."""
+    """Replaces the text of each record. The SDK quotes an unreadable header, which may hold a
+    key.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = _NO_HEADER, ()
@@ -212,7 +221,8 @@ class BoundedBatchProcessor(BatchSpanProcessor):
         self._batch_processor.shutdown(timeout_millis=int(1000 * self._end_within_s))
         if left := self._sender.spans + len(self._batch_processor._queue):
             self._first_warning.warn(
-                "the OpenTelemetry collector did not accept all spans in time: the last %d are lost",
+                "the OpenTelemetry collector did not accept all spans in time: the last %d are"
+                " lost",
                 left,
             )
 

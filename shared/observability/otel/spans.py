@@ -143,7 +143,9 @@ class OpenTelemetry(Telemetry):
 
     @contextmanager
     def submitting(self, job_id: JobId) -> Iterator[str | None]:
-        """Open the span of a submission. It is a root span, or a child of the caller's current span."""
+        """Open the span of a submission. It is a root span, or a child of the caller's current
+        span.
+        """
         with self._working("submit", SpanKind.PRODUCER, {"handoff.job.id": job_id}) as span:
             yield _traceparent_of(span)
 

@@ -99,11 +99,13 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
         )
     except (anthropic.AnthropicError, ValueError) as error:
         raise MissingCredentials(
-            f"the credentials of the model cannot be loaded ({type(error).__name__}): set ANTHROPIC_API_KEY"
+            f"the credentials of the model cannot be loaded ({type(error).__name__}): set"
+            " ANTHROPIC_API_KEY"
         ) from error
     if not (client.api_key or client.auth_token or client.credentials):
         raise MissingCredentials(
-            "a real model needs a key: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own"
+            "a real model needs a key: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of"
+            " your own"
         )
     return client
 
@@ -176,5 +178,6 @@ def _no_address(provider: str) -> UserError:
     does not quote the value.
     """
     return UserError(
-        f"HANDOFF_MODEL_PROVIDER={provider}: its server has no valid address: correct {_PLACES[provider]}"
+        f"HANDOFF_MODEL_PROVIDER={provider}: its server has no valid address: correct"
+        f" {_PLACES[provider]}"
     )

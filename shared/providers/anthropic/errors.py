@@ -1,5 +1,5 @@
-"""Errors of the Messages API, the rate limits that its replies report, and errors for model calls
-that were never sent.
+"""Errors of the Messages API, the rate limits that its replies report, and errors for model
+calls that were never sent.
 
 Each message is one line and names the setting to change. No message quotes the text of an
 exception, which may contain a key or the password of a proxy.
@@ -71,11 +71,13 @@ class ClientSettings:
 _SETTINGS = {
     anthropic.AsyncAnthropicBedrock: ClientSettings(
         "ANTHROPIC_BEDROCK_BASE_URL",
-        "the AWS credentials (AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) and AWS_REGION",
+        "the AWS credentials (AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) and"
+        " AWS_REGION",
     ),
     anthropic.AsyncAnthropicVertex: ClientSettings(
         "ANTHROPIC_VERTEX_BASE_URL",
-        "the Google credentials (GOOGLE_APPLICATION_CREDENTIALS, or `gcloud auth application-default login`)",
+        "the Google credentials (GOOGLE_APPLICATION_CREDENTIALS, or `gcloud auth"
+        " application-default login`)",
     ),
     anthropic.AsyncAnthropicFoundry: ClientSettings(
         "ANTHROPIC_FOUNDRY_BASE_URL", "ANTHROPIC_FOUNDRY_API_KEY"
@@ -269,8 +271,14 @@ _KEY = re.compile(r"(sk-[A-Za-z0-9_-]{6,}|Bearer\s+\S+|[A-Za-z0-9_-]{40,})")
 _MENDING = {
     401: "the key was refused (401): set ANTHROPIC_API_KEY to a valid one",
     402: "the account cannot pay (402): check its credit",
-    403: "the key may not use this model (403): check its permissions, or choose another model (--model)",
-    404: "the server does not know this model or address (404): check model (--model) and ANTHROPIC_BASE_URL",
+    403: (
+        "the key may not use this model (403): check its permissions, or choose another model"
+        " (--model)"
+    ),
+    404: (
+        "the server does not know this model or address (404): check model (--model) and"
+        " ANTHROPIC_BASE_URL"
+    ),
     413: "the request is too large for the server (413): use fewer or shorter documents",
 }
 _BUSY_TYPES = ("overloaded_error", "rate_limit_error")
@@ -395,7 +403,9 @@ def is_error(value: Any) -> bool:
 
 
 def error_of_event(data: str) -> ModelError:
-    """Return the `ModelError` for the text of an error event, or of an error in place of a reply."""
+    """Return the `ModelError` for the text of an error event, or of an error in place of a
+    reply.
+    """
     try:
         body = json.loads(data)
     except ValueError:

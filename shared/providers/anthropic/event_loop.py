@@ -36,7 +36,9 @@ class BatchingSelector(selectors.DefaultSelector):
         self._not_before = -inf
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return the ready connections as any selector does, at most `LONGEST_POLL_DELAY_S` later."""
+        """Return the ready connections as any selector does, at most `LONGEST_POLL_DELAY_S`
+        later.
+        """
         breath_s = self._not_before - self._now()
         if timeout is not None:
             breath_s = min(breath_s, timeout)

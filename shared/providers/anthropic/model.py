@@ -202,7 +202,8 @@ class _Exchange:
         kind = response.headers.get("content-type", "")
         if "html" in kind:
             raise ModelUnreachable(
-                "the server answered with a web page instead of a model's answer: check ANTHROPIC_BASE_URL"
+                "the server answered with a web page instead of a model's answer: check"
+                " ANTHROPIC_BASE_URL"
             )
         if "json" in kind:
             await response.aread()

@@ -75,7 +75,9 @@ class _Remembered:
 
 
 def _check_no_error(body: bytes) -> None:
-    """Raise the error in a body without events, such as a JSON error that was sent as plain text."""
+    """Raise the error in a body without events, such as a JSON error that was sent as plain
+    text.
+    """
     text = body.decode(errors="replace").strip().removeprefix("data:")
     try:
         value = STRICT.decode(text)

@@ -63,8 +63,8 @@ def tool_from(
     name = str(name or getattr(function, "__name__", ""))
     if not _NAME.fullmatch(name):
         raise InvalidTool(
-            f"tool {name[:80] or repr(function)[:80]}: give it a plain function name of at most 64 letters of English, "
-            "digits and _"
+            f"tool {name[:80] or repr(function)[:80]}: give it a plain function name of at most 64"
+            " letters of English, digits and _"
         )
     signature = _Signature.of(function, name)
     try:
@@ -210,7 +210,8 @@ def _check_definition(name: str, description: str, schema: Mapping[str, Any]) ->
         raise InvalidTool(f"tool {name}: its schema {error}") from error
     except (TypeError, ValueError) as error:
         raise InvalidTool(
-            f"tool {name}: a default, an example or a limit of its parameters is no JSON value ({error})"
+            f"tool {name}: a default, an example or a limit of its parameters is no JSON value"
+            f" ({error})"
         ) from error
     if not description.strip():
         raise InvalidTool(

@@ -204,6 +204,8 @@ def _unquoted_figures(claim: Claim) -> list[str]:
 
 
 def _counted(output: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer envelope of an output. Its low confidence says that the model only counted."""
+    """Return the answer envelope of an output. Its low confidence says that the model only
+    counted.
+    """
     envelope = {"status": "ok", "claims": [], "confidence": 0.1, "needs": None, "problem": None}
     return {**envelope, "output": output}

@@ -31,11 +31,15 @@ _FALLBACK = "Write what there is to say, and name what is missing."
 _NOT_ITS_FIELD = re.compile(r"\b(?:Not for|Never)\b.*", re.DOTALL)
 """The end of a description: the tasks that belong to other specialists."""
 _SURE = 1.0
-"""Least score of a specialist for a request. A word that occurs in only one description scores 2."""
+"""Least score of a specialist for a request. A word that occurs in only one description scores
+2.
+"""
 
 
 def route(conversation: Conversation) -> dict[str, Any]:
-    """Choose a team for a request with three or more things or questions, otherwise one specialist."""
+    """Choose a team for a request with three or more things or questions, otherwise one
+    specialist.
+    """
     names = _property(conversation.schema, "specialist")["enum"]
     brief, _, request = conversation.task.partition("\nRequest:\n")
     is_answerable = why_not_answerable(request) is None
@@ -194,7 +198,10 @@ def _task(aspects: Sequence[str], group: Sequence[str]) -> str:
 
 
 def _write_step(request: str, specialist: str, depends_on: list[str]) -> dict[str, Any]:
-    task = f"Write the answer to the request from the results. Cite every statement.\nRequest: {request}"
+    task = (
+        "Write the answer to the request from the results. Cite every statement.\nRequest:"
+        f" {request}"
+    )
     return {**_step("write", "Answer", specialist, task), "depends_on": depends_on}
 
 

@@ -299,7 +299,9 @@ def _raw_blocks(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _item_in(line: str) -> str | None:
-    """Return the text of a list item, a labelled value or a log line, and None for any other line."""
+    """Return the text of a list item, a labelled value or a log line, and None for any other
+    line.
+    """
     if item := _ITEM.match(line):
         return item.group(1)
     is_label = (

@@ -83,7 +83,9 @@ def _new_calls(
 
 
 def answer(conversation: Conversation) -> dict[str, Any]:
-    """Return the answer envelope. If the output must match a schema, it is filled from the claims."""
+    """Return the answer envelope. If the output must match a schema, it is filled from the
+    claims.
+    """
     if _is_writing(conversation):
         claims = conversation.claims
         envelope = _written(conversation, claims)

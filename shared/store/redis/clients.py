@@ -1,7 +1,7 @@
 """redis-py's clients for an address, and their keys with a prefix.
 
-Keys may have a prefix of the installation, so that several installations and other applications
-can share one Redis database.
+Keys may have a prefix of the installation, so that several installations and other
+applications can share one Redis database.
 
 All of our code, and each script, names keys without the prefix. `PrefixPacker` adds it when a
 command is packed for the socket. In scripts, `shared/store/redis/script.py` adds it to each
@@ -177,7 +177,10 @@ def _check_files(address: RedisAddress) -> None:
         wrong = "the folder of its option ssl_ca_path cannot be read"
         if folder is not None:
             next(Path(folder).iterdir(), None)
-        wrong = "the files of its options ssl_certfile and ssl_keyfile cannot be read, or do not belong together"
+        wrong = (
+            "the files of its options ssl_certfile and ssl_keyfile cannot be read, or do not belong"
+            " together"
+        )
         if certificate is not None:
             context.load_cert_chain(certificate, key)
     except OSError as error:

@@ -48,8 +48,8 @@ own connections.
 NO_CONNECTION_LEFT = "No connection available"
 """redis-py's message for a pool that stayed exhausted for its timeout."""
 CLOCK_GOOD_FOR_S = 60.0
-"""Seconds for which the measured difference of the clocks is used. The clocks drift apart by less than
-0.1 ms in that time.
+"""Seconds for which the measured difference of the clocks is used. The clocks drift apart by
+less than 0.1 ms in that time.
 """
 CLOCK_RETRY_S = 5.0
 """Seconds until Redis's clock is read again after a failure."""
@@ -92,7 +92,10 @@ CODES = (
     (r"\b(BUSY|NOREPLICAS|MASTERDOWN|TRYAGAIN|UNKILLABLE)\b", NOT_NOW),
 )
 """Redis's error codes, and their meaning for a user."""
-CLUSTER = "this is a Redis Cluster, which is not supported: name a single primary in HANDOFF_REDIS_URL, or its sentinels"
+CLUSTER = (
+    "this is a Redis Cluster, which is not supported: name a single primary in HANDOFF_REDIS_URL,"
+    " or its sentinels"
+)
 OF_A_CLUSTER = r"\b(CLUSTERDOWN|CROSSSLOT|MOVED|ASK) |same slot|non local key|in cluster mode"
 """Pattern of errors that only Redis in cluster mode sends: before its slots are assigned, for
 commands with keys of several slots, for keys of another node, and for SELECT.
@@ -103,7 +106,10 @@ NO_DATABASE = (
 TLS = (
     (
         "CERTIFICATE_VERIFY_FAILED",
-        "Redis's certificate is not trusted, or another host's: check host and ssl_ca_certs or ssl_ca_path in HANDOFF_REDIS_URL",
+        (
+            "Redis's certificate is not trusted, or another host's: check host and ssl_ca_certs or"
+            " ssl_ca_path in HANDOFF_REDIS_URL"
+        ),
     ),
     (
         "ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNKNOWN_CA|HANDSHAKE)",
@@ -111,7 +117,10 @@ TLS = (
     ),
     (
         r"_ssl\.c",
-        "the server at this address does not use TLS, or does not answer: check scheme, host and port in HANDOFF_REDIS_URL",
+        (
+            "the server at this address does not use TLS, or does not answer: check scheme, host"
+            " and port in HANDOFF_REDIS_URL"
+        ),
     ),
 )
 """Patterns of OpenSSL's messages in an error of a connection or its cause, and their meaning
@@ -273,7 +282,8 @@ def _translated(error: redis.RedisError) -> StoreError:
     """Return the error of the store for an error of redis-py."""
     if NO_CONNECTION_LEFT in str(error):
         return StoreUnavailable(
-            f"all {MAX_CONNECTIONS} connections of this process to Redis are in use: run fewer threads"
+            f"all {MAX_CONNECTIONS} connections of this process to Redis are in use: run fewer"
+            " threads"
         )
     text = str(error)  # an error inside a script has Redis's error code in the middle
     is_down = isinstance(error, redis.exceptions.ClusterDownError) and not isinstance(

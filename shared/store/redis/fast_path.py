@@ -10,10 +10,11 @@ job makes about twenty. Without TLS a round trip releases the interpreter lock t
 five times. Each release makes the thread wait
 for the other threads of the process.
 
-The kernel keeps the timeouts of the sockets. Python implements socket timeouts itself: before each read and write it waits in a separate
-system call until the socket is ready, and releases the interpreter lock. In a process with
-many threads another thread takes the lock each time. To get the lock back takes longer than
-the call. The kernel's timeouts cost nothing until they expire.
+The kernel keeps the timeouts of the sockets. Python implements socket timeouts itself: before
+each read and write it waits in a separate system call until the socket is ready, and releases
+the interpreter lock. In a process with many threads another thread takes the lock each time.
+To get the lock back takes longer than the call. The kernel's timeouts cost nothing until they
+expire.
 """
 
 from __future__ import annotations
@@ -169,7 +170,9 @@ class ManagedTlsConnection(_NamedBySentinels, SentinelManagedSSLConnection):
 
 
 class DirectClient(redis.Redis):
-    """Says a command as often as redis-py does: once, where the connections' policy is their own."""
+    """Says a command as often as redis-py does: once, where the connections' policy is their
+    own.
+    """
 
     def execute_command(self, *command: Any, **options: Any) -> Any:
         if self.connection is not None:  # kombu gives one to a client
@@ -213,7 +216,9 @@ def _answer_of(connection: Any, command: Sequence[Any]) -> Any:
 
 
 def _answer_at_once(connection: Any, command: Sequence[Any]) -> Any:
-    """Send a command over a connection that is open and was used just now, and return the answer."""
+    """Send a command over a connection that is open and was used just now, and return the
+    answer.
+    """
     try:
         for part in connection._command_packer.pack(*command):
             connection._sock.sendall(part)

@@ -149,7 +149,9 @@ class Script:
             return _asked(connection, "EVALSHA", self.digest, *self._real(order))
 
     def send(self, connection: Any, order: Sequence[Any]) -> None:
-        """Send the call over a connection that no other thread uses. `read_reply` reads its answer later."""
+        """Send the call over a connection that no other thread uses. `read_reply` reads its
+        answer later.
+        """
         connection.send_command("EVALSHA", self.digest, *self._real(order))
 
     def read_reply(self, read: Callable[[], Any], connection: Any) -> Any:

@@ -37,6 +37,8 @@ def connection_from(get_connection: Any) -> Any:
 
 
 def should_reconnect(connection: Any) -> bool:
-    """Return whether the server asked for a new connection. redis-py below 7 knows no such request."""
+    """Return whether the server asked for a new connection. redis-py below 7 knows no such
+    request.
+    """
     asked = getattr(connection, "should_reconnect", None)
     return asked is not None and bool(asked())

@@ -24,7 +24,9 @@ MOST_AT_WORK = 12
 
 
 def name_of(event: HandoffIssued) -> str:
-    """Return a name such as `left (researcher)`, `planner`, or `left (researcher) 2` for attempt 2."""
+    """Return a name such as `left (researcher)`, `planner`, or `left (researcher) 2` for
+    attempt 2.
+    """
     if event.assigned_to in ROLES:
         name = event.assigned_to
     else:

@@ -233,14 +233,18 @@ def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
     if cut["calls"] == 1:
         verb = "was"
     part = f"{cut['tokens']:,} tokens, {money(cut['cost_usd'])}"
-    return f"{count_text(cut['calls'], 'call')} {verb} cut off, and counted at their upper bound: {part}"
+    return (
+        f"{count_text(cut['calls'], 'call')} {verb} cut off, and counted at their upper bound:"
+        f" {part}"
+    )
 
 
 def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
     """Return the line about an outcome that is not `ok`, or None.
 
     Args:
-        is_private: True if no other command can reach the job. The line then names no other command.
+        is_private: True if no other command can reach the job. The line then names no other
+            command.
     """
     match result.status:
         case JobStatus.PARTIAL:
@@ -278,7 +282,10 @@ def _how_to_fill_gaps(result: JobResult) -> str:
     price = ""
     if result.to_finish_usd:
         price = f", for about {money(result.to_finish_usd)}"
-    return f" (`handoff retry {result.job_id}` runs {count_text(len(result.gaps), 'step')} again{price})"
+    return (
+        f" (`handoff retry {result.job_id}` runs {count_text(len(result.gaps), 'step')}"
+        f" again{price})"
+    )
 
 
 def _lacks_documents(result: JobResult) -> bool:
@@ -300,7 +307,8 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
         if isinstance(step, StepCopies):
             lines.append(
                 Text(
-                    f"  {step.name} · {step.all[0]['specialist']}: {count_text(len(step.all), 'step')}"
+                    f"  {step.name} · {step.all[0]['specialist']}:"
+                    f" {count_text(len(step.all), 'step')}"
                 )
             )
             continue
@@ -315,7 +323,9 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
 
 @dataclass(frozen=True)
 class _Handoffs:
-    """Table of the handoffs. On a narrow screen, two lines for each handoff, so that no id is cut."""
+    """Table of the handoffs. On a narrow screen, two lines for each handoff, so that no id is
+    cut.
+    """
 
     result: JobResult
     is_private: bool = False

@@ -91,7 +91,8 @@ def accounts_of(done: EvaluationReport) -> list[str]:
         limit = f" of at most {money(cost_usd(done.max_microusd))}"
     total, judge = done.usage, done.judge_usage
     lines = [
-        f"{done.plan.name}: {money(total.cost_usd)}{limit}, {total.tokens:,} tokens, of these the judge {judge.tokens:,}"
+        f"{done.plan.name}: {money(total.cost_usd)}{limit}, {total.tokens:,} tokens, of these the"
+        f" judge {judge.tokens:,}"
     ]
     if unjudged := sum(row.unjudged for row in done.rows):
         lines.append(f"the judge gave no usable score for {count_text(unjudged, 'answer')}")
@@ -107,7 +108,8 @@ def unmeasured_sentences(done: EvaluationReport) -> list[str]:
         )
     if done.not_judged:
         sentences.append(
-            f"the budget has no room to judge {count_text(done.not_judged, 'answer')}: raise --max-usd"
+            f"the budget has no room to judge {count_text(done.not_judged, 'answer')}: raise"
+            " --max-usd"
         )
     if done.not_run:
         named = ", ".join(f"{trial.case.id} ({trial.variant.name})" for trial in done.not_run[:5])

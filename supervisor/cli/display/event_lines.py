@@ -144,7 +144,9 @@ def new_waits(before: JobView, after: JobView) -> Iterator[str]:
 
 
 def _doing(standing: HandoffStanding | None) -> str:
-    """Return the activity of a running handoff. A stored activity of any other handoff is outdated."""
+    """Return the activity of a running handoff. A stored activity of any other handoff is
+    outdated.
+    """
     if standing is not None and standing.state == "running":
         return standing.doing
     return ""
@@ -226,7 +228,10 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
             bill = ""
             if view.state:
                 bill = bill_text(bill_of(view.state))
-            return f"plan: {count_text(len(event.steps), 'step')}: {steps}{_because(view, event, '; ')}{bill and f'; {bill}'}"
+            return (
+                f"plan: {count_text(len(event.steps), 'step')}:"
+                f" {steps}{_because(view, event, '; ')}{bill and f'; {bill}'}"
+            )
         case PlanPatched():
             return f"replanner: {shorten(change_in_words(change_of(event, view.texts)), 300)}"
         case HandoffIssued():

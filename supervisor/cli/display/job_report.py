@@ -200,7 +200,10 @@ def _counts(found: JobOutline) -> Iterator[str]:
         least = ""
         if at_work["at_least"]:
             least = "at least "
-        yield f"open: {least}{at_work['running']:,} at work and {at_work['throttled']:,} waiting for their provider"
+        yield (
+            f"open: {least}{at_work['running']:,} at work and {at_work['throttled']:,} waiting for"
+            " their provider"
+        )
     yield f"journal: {count_text(found.events, 'event')}"
 
 

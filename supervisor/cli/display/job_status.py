@@ -28,13 +28,17 @@ def quote_line(quote: Quote) -> str:
     parts = []
     if quote.microusd:
         parts.append(
-            f"likely {money(quote.microusd.likely / MICROUSD)}, {at_most} {money(quote.microusd.most / MICROUSD)}"
+            f"likely {money(quote.microusd.likely / MICROUSD)}, {at_most}"
+            f" {money(quote.microusd.most / MICROUSD)}"
         )
     if quote.seconds:
         parts.append(f"likely {quote.seconds.likely:.1f} s, {at_most} {quote.seconds.most:.1f} s")
     if not parts:
         return NO_PAST
-    return f"{'; '.join(parts)} (from {count_text(quote.handoffs, 'handoff')} here, and how {count_text(quote.jobs, 'quote')} turned out)"
+    return (
+        f"{'; '.join(parts)} (from {count_text(quote.handoffs, 'handoff')} here, and how"
+        f" {count_text(quote.jobs, 'quote')} turned out)"
+    )
 
 
 def headline(view: JobView) -> str:
@@ -93,7 +97,10 @@ def against_quote(view: JobView) -> str | None:
     if quote is None or not (quote.seconds or quote.microusd):
         return None
     if view.state.retries > view.state.retries_when_quoted:
-        return f"the first run {'; '.join(_estimates(quote))}; since the retry {_since_the_retry(view, view.state.handoffs)}"
+        return (
+            f"the first run {'; '.join(_estimates(quote))}; since the retry"
+            f" {_since_the_retry(view, view.state.handoffs)}"
+        )
     parts: list[str] = []
     if quote.seconds:
         parts.append(_against(working_seconds(view), quote.seconds, _seconds))

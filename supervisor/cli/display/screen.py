@@ -1,4 +1,6 @@
-"""Display of a running job: a live tree on a terminal, lines in a log, and the draft of the answer."""
+"""Display of a running job: a live tree on a terminal, lines in a log, and the draft of the
+answer.
+"""
 
 from __future__ import annotations
 

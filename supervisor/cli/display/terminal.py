@@ -1,5 +1,5 @@
-"""Standard output and standard error of a command, key presses, and questions to the person at the
-terminal.
+"""Standard output and standard error of a command, key presses, and questions to the person at
+the terminal.
 
 A failed write to standard output ends the command. A failed write to standard error is
 ignored.
@@ -272,7 +272,9 @@ def write_line(text: str = "") -> None:
 
 
 def write_json(text: str) -> None:
-    """Write a JSON text as a line. Control characters are escaped, because a terminal may show it."""
+    """Write a JSON text as a line. Control characters are escaped, because a terminal may show
+    it.
+    """
     write_line(json_for_all(text))
 
 

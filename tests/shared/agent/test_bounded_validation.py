@@ -37,7 +37,9 @@ def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def doubled(keyword: str, levels: int = 30) -> dict[str, Any]:
-    """Return a schema with one definition for each level, each of which refers twice to the next."""
+    """Return a schema with one definition for each level, each of which refers twice to the
+    next.
+    """
     definitions: dict[str, Any] = {
         f"d{level}": {keyword: [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(levels)
     }
@@ -87,7 +89,9 @@ def test_definitions_that_refer_twice_to_the_next_in_conditions_are_refused() ->
 
 
 def test_parts_for_different_values_do_not_count_together() -> None:
-    """A definition whose properties refer twice to the next definition does not multiply the work."""
+    """A definition whose properties refer twice to the next definition does not multiply the
+    work.
+    """
     definitions: dict[str, Any] = {
         f"d{level}": {
             "properties": {
@@ -138,9 +142,9 @@ def test_the_check_of_a_schema_ends(schema: dict[str, Any]) -> None:
         (nested("x", 60), branching(IN_CONDITIONS)),
         (nested("x", 60), branching({"properties": {"a": NODE}, "patternProperties": {"": NODE}})),
         (nested("x", 60, None), branching({"items": NODE, "contains": NODE})),
-        ([{"a": "ab" * 400}] * 2_000, {"items": {"properties": {"a": {"pattern": "(a|b)*a(a|b){400}c"}}}}),
+        ([{"a": "ab" * 400}] * 2_000, {"items": {"properties": {"a": {"pattern": "(a|b)*a(a|b){400}c"}}}}),  # noqa: E501
         ("ab" * 400_000, {"pattern": "(a|b)*a(a|b){400}c"}),
-        ({f"k{n}": n for n in range(3_000)}, {"patternProperties": {f"x{n}": {} for n in range(200)}}),
+        ({f"k{n}": n for n in range(3_000)}, {"patternProperties": {f"x{n}": {} for n in range(200)}}),  # noqa: E501
         ([0] * 40_000, {"items": {}}),
     ],
     ids=[

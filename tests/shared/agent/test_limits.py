@@ -1,4 +1,6 @@
-"""The loop returns a result at every limit: turns, tokens, time, money, errors and interruptions."""
+"""The loop returns a result at every limit: turns, tokens, time, money, errors and
+interruptions.
+"""
 
 from __future__ import annotations
 
@@ -176,9 +178,10 @@ def test_the_deadline_cuts_the_call_and_keeps_its_text() -> None:
         "a call that was cut was paid, and nobody has told how much"
     )
     assert 0 < (result.usage.cost_microusd or 0) <= (worst.microusd or 0)
-    assert (result.usage.cut_calls, result.usage.cut_tokens) == (1, result.usage.total_tokens), (
-        "and it is said to be an upper bound"
-    )
+    assert (result.usage.cut_calls, result.usage.cut_tokens) == (
+        1,
+        result.usage.total_tokens,
+    ), "and it is said to be an upper bound"
     assert result.usage.cut_microusd == result.usage.cost_microusd
 
 

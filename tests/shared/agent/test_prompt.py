@@ -104,8 +104,8 @@ def test_feedback_comes_with_the_text_it_refers_to() -> None:
     )
     text = message_of(LoadedPayloads(previous={digest: previous}), feedback=(feedback,))
     assert (
-        '<feedback author="assessor">Too short.</feedback>  <previous><data>{"output": "A first try."'
-        in text
+        '<feedback author="assessor">Too short.</feedback>  <previous><data>{"output": "A first'
+        ' try."' in text
     )
 
 
@@ -199,8 +199,8 @@ def test_of_thousands_of_results_the_prompt_shows_a_part_and_names_the_rest_as_r
     assert len(text) < MOST_SHOWN_BYTES + 10_000
     assert shown > MOST_SHOWN_BYTES // (LEAST_PASTED_CHARS + 300)
     assert (
-        f'<not_shown count="{3_000 - shown}">There was no room for the results of s2999 (partial), s{shown} (ok), '
-        in text
+        f'<not_shown count="{3_000 - shown}">There was no room for the results of s2999 (partial),'
+        f" s{shown} (ok), " in text
     )
     read = opening.tools[0].run
     assert read is not None

@@ -149,7 +149,10 @@ def test_a_missing_usage_counts_as_zero(serve: Serve, usage: object) -> None:
 @pytest.mark.parametrize("number", ["NaN", "1e400"])
 def test_a_block_with_invalid_json_is_a_server_error(serve: Serve, number: str) -> None:
     block = f'{{"type": "tool_use", "id": "t", "name": "look", "input": {{"a": {number}}}}}'
-    event = f'event: content_block_start\ndata: {{"type": "content_block_start", "index": 0, "content_block": {block}}}\n\n'
+    event = (
+        'event: content_block_start\ndata: {"type": "content_block_start", "index": 0,'
+        f' "content_block": {block}}}\n\n'
+    )
     assert isinstance(model_error_of(serve, text_reply("x", raw_events=(event,))), ModelUnreachable)
 
 

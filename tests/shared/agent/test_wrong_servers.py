@@ -1,4 +1,6 @@
-"""The error for a server that does not speak the Messages API names the server and shows its reply."""
+"""The error for a server that does not speak the Messages API names the server and shows its
+reply.
+"""
 
 from __future__ import annotations
 

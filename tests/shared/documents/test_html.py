@@ -31,7 +31,10 @@ def test_a_line_break_is_one() -> None:
 
 
 def test_scripts_styles_and_navigation_are_not_text() -> None:
-    markup = "<body><nav>Home</nav><script>alert(1)</script><style>p{}</style><p>Text</p><!-- note --></body>"
+    markup = (
+        "<body><nav>Home</nav><script>alert(1)</script><style>p{}</style><p>Text</p><!-- note"
+        " --></body>"
+    )
 
     assert html_text(markup) == "Text"
 

@@ -11,7 +11,10 @@ from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 
-UNSTOPPABLE = "import signal; [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]; signal.pause()"
+UNSTOPPABLE = (
+    "import signal; [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGTERM, signal.SIGINT,"
+    " signal.SIGHUP)]; signal.pause()"
+)
 """Program that ignores all signals that a program can ignore."""
 
 

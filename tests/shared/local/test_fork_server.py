@@ -29,7 +29,7 @@ report = {"argv": sys.argv, "name": __name__, "main": sys.modules["__main__"].__
         "first": sys.path[0], "stdin": sys.stdin.read()}
 print(json.dumps(report))
 print("an error", file=sys.stderr)
-"""
+"""  # noqa: E501 - lines of a text
 ENDINGS = {
     "by itself": ("pass", 0),
     "with a code": ("import sys; sys.exit(7)", 7),

@@ -43,7 +43,10 @@ def is_gone(pid: int) -> bool:
 
 
 def waiting_child(name: str) -> ChildSpec:
-    code = "import os, pathlib, signal; pathlib.Path(os.environ['HANDOFF_READY_FILE']).touch(); print('up', flush=True); signal.pause()"
+    code = (
+        "import os, pathlib, signal; pathlib.Path(os.environ['HANDOFF_READY_FILE']).touch();"
+        " print('up', flush=True); signal.pause()"
+    )
     return ChildSpec(name, [sys.executable, "-c", code])
 
 
@@ -71,11 +74,17 @@ def test_no_process_outlives_a_killed_parent(tmp_path: Path) -> None:
 
 def test_without_the_kernels_help_a_watcher_ends_orphans(tmp_path: Path) -> None:
     """The test uses the fallback for systems without the kernel's signal."""
-    child = f"import os, pathlib; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); {UNSTOPPABLE}"
-    pretend = f"import runpy, sys; sys.platform = 'other'; runpy.run_path({leash.__file__!r}, run_name='__main__')"
+    child = (
+        f"import os, pathlib; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()));"
+        f" {UNSTOPPABLE}"
+    )
+    pretend = (
+        f"import runpy, sys; sys.platform = 'other'; runpy.run_path({leash.__file__!r},"
+        " run_name='__main__')"
+    )
     parent_code = (
-        "import os, subprocess, sys;"
-        f"subprocess.Popen([sys.executable, '-c', {pretend!r}, str(os.getpid()), sys.executable, '-c', {child!r}]).wait()"
+        f"import os, subprocess, sys;subprocess.Popen([sys.executable, '-c', {pretend!r},"
+        f" str(os.getpid()), sys.executable, '-c', {child!r}]).wait()"
     )
     with subprocess.Popen([sys.executable, "-c", parent_code]) as parent:
         pid = int(
@@ -176,9 +185,9 @@ def test_a_child_that_is_never_ready_is_an_error_in_time(processes: Processes) -
 def test_stopping_kills_unresponsive_processes_and_ends_the_store_last(tmp_path: Path) -> None:
     order = tmp_path / "order"
     tells = (
-        "import os, pathlib, signal, sys\n"
-        f"def end(*_):\n with open({str(order)!r}, 'a') as f: f.write(sys.argv[1] + ' ')\n sys.exit()\n"
-        "signal.signal(signal.SIGTERM, end); pathlib.Path(os.environ['HANDOFF_READY_FILE']).touch(); signal.pause()"
+        f"import os, pathlib, signal, sys\ndef end(*_):\n with open({str(order)!r}, 'a') as f:"
+        " f.write(sys.argv[1] + ' ')\n sys.exit()\nsignal.signal(signal.SIGTERM, end);"
+        " pathlib.Path(os.environ['HANDOFF_READY_FILE']).touch(); signal.pause()"
     )
     processes = Processes(tmp_path)
     processes.start(ChildSpec("store", [sys.executable, "-c", tells, "store"], ends_last=True))

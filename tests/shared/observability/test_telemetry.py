@@ -27,7 +27,10 @@ ours = ("handoff_queue.shared.observability.otel", "google.protobuf", *theirs)
 loaded = sorted(name for name in sys.modules if name.startswith(ours))
 print(telemetry().is_on, loaded)
 """
-WITHOUT_THE_EXTRA = "sys.modules.update({'opentelemetry.sdk': None, 'opentelemetry.exporter': None, 'opentelemetry.instrumentation': None})"
+WITHOUT_THE_EXTRA = (
+    "sys.modules.update({'opentelemetry.sdk': None, 'opentelemetry.exporter': None,"
+    " 'opentelemetry.instrumentation': None})"
+)
 
 
 def run_process(first: str = "", **environment: str) -> tuple[str, list[str]]:
@@ -135,7 +138,8 @@ def test_a_process_with_a_bad_endpoint_logs_one_line_and_continues() -> None:
 
     assert output.startswith("False")
     assert lines == [
-        "no spans are sent: OTEL_EXPORTER_OTLP_ENDPOINT: must begin with http:// or https://; it looks like https://host.example/path"
+        "no spans are sent: OTEL_EXPORTER_OTLP_ENDPOINT: must begin with http:// or https://; it"
+        " looks like https://host.example/path"
     ]
 
 

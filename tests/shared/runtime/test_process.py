@@ -18,7 +18,10 @@ def test_a_process_raises_its_limit_of_open_files_to_the_maximum() -> None:
     said = (
         "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, r.getrlimit(r.RLIMIT_NOFILE)[1]))"
     )
-    code = f"{said}; from handoff_queue.shared.runtime.process import allow_files; allow_files(); print(*r.getrlimit(r.RLIMIT_NOFILE))"
+    code = (
+        f"{said}; from handoff_queue.shared.runtime.process import allow_files; allow_files();"
+        " print(*r.getrlimit(r.RLIMIT_NOFILE))"
+    )
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

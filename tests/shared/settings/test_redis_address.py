@@ -1,4 +1,6 @@
-"""All parts use the address of one Redis URL. The error for an invalid URL does not show the URL."""
+"""All parts use the address of one Redis URL. The error for an invalid URL does not show the
+URL.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ def test_a_description_must_name_its_exclusions() -> None:
 def test_a_missing_section_is_named() -> None:
     remarks = lint([spec(instructions=SECTIONS.replace("## When it cannot be done", "## Also"))])
     assert [str(remark) for remark in remarks] == [
-        "counter: no section says what to do when it cannot be done; add one (`## ...`) [missing-section]"
+        "counter: no section says what to do when it cannot be done; add one (`## ...`)"
+        " [missing-section]"
     ]
 
 
@@ -118,17 +119,26 @@ def nearest(description: str) -> tuple[float, str]:
             "researcher",
         ),
         (
-            "Looks up what sources say on a topic, and lists the quoted facts it found. Not for conclusions.",
+            (
+                "Looks up what sources say on a topic, and lists the quoted facts it found. Not for"
+                " conclusions."
+            ),
             "researcher",
         ),
         ("Writes functions, scripts and queries in any language, with tests.", "coder"),
         ("Examines code or drafts and lists defects by severity.", "reviewer"),
         (
-            "Compares options: trade-offs, rankings and calculations from the facts of earlier steps.",
+            (
+                "Compares options: trade-offs, rankings and calculations from the facts of earlier"
+                " steps."
+            ),
             "analyst",
         ),
         (
-            "Writes the report, article or letter out of results of earlier steps, in the right tone and length.",
+            (
+                "Writes the report, article or letter out of results of earlier steps, in the right"
+                " tone and length."
+            ),
             "writer",
         ),
         ("Reads contracts and licences and explains obligations and risks.", "legal"),
@@ -143,9 +153,18 @@ def test_a_reworded_built_in_is_caught(description: str, original: str) -> None:
 @pytest.mark.parametrize(
     "description",
     [
-        "Translates a text from one language into another, keeping its tone and terms. Not for summaries.",
-        "Answers questions about the sales database by writing and running SQL queries. Not for charts.",
-        "Answers a customer's ticket from the help pages and past tickets, in our tone. Not for refunds.",
+        (
+            "Translates a text from one language into another, keeping its tone and terms. Not for"
+            " summaries."
+        ),
+        (
+            "Answers questions about the sales database by writing and running SQL queries. Not for"
+            " charts."
+        ),
+        (
+            "Answers a customer's ticket from the help pages and past tickets, in our tone. Not for"
+            " refunds."
+        ),
         "Finds places, routes and travel times on maps. Not for weather.",
     ],
 )

@@ -38,7 +38,10 @@ def refusal(path: Path, tools: tuple[str, ...] | None = None) -> str:
 
 
 def test_a_file_becomes_a_spec_with_its_body_as_instructions(tmp_path: Path) -> None:
-    fields = "model: claude-haiku-5-5\ntier: capable\ntools: [now]\nmax_turns: 3\nmax_output_tokens: 500\noutput_schema:\n  type: integer\n"
+    fields = (
+        "model: claude-haiku-5-5\ntier: capable\ntools: [now]\nmax_turns: 3\nmax_output_tokens:"
+        " 500\noutput_schema:\n  type: integer\n"
+    )
     spec = read_specialist(write_specialist(tmp_path, front(fields)), tools={"now"})
     assert (spec.name, spec.model, spec.tier, spec.tools) == (
         "counter",
@@ -135,7 +138,10 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         (front("max_turn: 3\n"), ":4: max_turn: is not a known field; did you mean max_turns?"),
         (
             front("colour: red\n"),
-            ":4: colour: is not a known field; remove it (known: name, description, capability, model",
+            (
+                ":4: colour: is not a known field; remove it (known: name, description, capability,"
+                " model"
+            ),
         ),
         (front("yes: 1\n"), ":2: True: is not a known field"),
         (

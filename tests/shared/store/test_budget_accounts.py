@@ -1,4 +1,6 @@
-"""The budget accounts balance at every level after any sequence of calls, and no limit is exceeded."""
+"""The budget accounts balance at every level after any sequence of calls, and no limit is
+exceeded.
+"""
 
 from __future__ import annotations
 
@@ -81,8 +83,8 @@ class BudgetMachine(RuleBasedStateMachine):
         self.running: dict[Name, Claim] = {}
         self.in_flight: dict[Name, WorstCase] = {}
         self.unsettled: set[Name] = set()
-        """Handoffs whose worker died during a call. The amount stays reserved until the handoff is
-        checked.
+        """Handoffs whose worker died during a call. The amount stays reserved until the
+        handoff is checked.
         """
 
     @rule(name=st.sampled_from(NAMES), first=st.none() | CALLS)
@@ -254,8 +256,8 @@ class BudgetMachine(RuleBasedStateMachine):
         ]
 
     def levels(self, job: int, handoff: str) -> list[tuple[str, dict[str, int]]]:
-        """Return the keys and limits of a handoff, its job and the job's ancestors, its tenant's
-        day and the day.
+        """Return the keys and limits of a handoff, its job and the job's ancestors, its
+        tenant's day and the day.
         """
         tenant, jobs = TENANTS[job], [job]
         while jobs[-1] in PARENTS:

@@ -167,7 +167,8 @@ def test_a_spent_cap_is_named_with_the_time_of_its_renewal(store: Store) -> None
 
     message = store.daily_budgets.budget_problem("ours") or ""
     assert message.startswith(
-        "the budget of tenant ours for today is spent ($5e-06 of $5e-06); there is more at 00:00 UTC, in "
+        "the budget of tenant ours for today is spent ($5e-06 of $5e-06); there is more at 00:00"
+        " UTC, in "
     )
     assert store.daily_budgets.budget_problem("theirs") is None
 

@@ -1,5 +1,5 @@
-"""Each evaluation is recorded from its start to its end. A job whose evaluations never end is given
-up.
+"""Each evaluation is recorded from its start to its end. A job whose evaluations never end is
+given up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ GIVEN_UP_S = FROZEN_AFTER_LEASES * 3_600.0
 SILENT_AGES_S = tuple(
     GIVEN_UP_S * (MAX_FAILED_EVALUATIONS - n) + 60 - n for n in range(MAX_FAILED_EVALUATIONS)
 )
-"""Ages in seconds of the maximum number of silent evaluations, each started after the last ended."""
+"""Ages in seconds of the maximum number of silent evaluations, each started after the last
+ended.
+"""
 
 
 def last_heartbeats_ms(store: Store, job_id: JobId) -> dict[str, int]:
@@ -284,8 +286,8 @@ def test_a_silent_redis_makes_no_evaluation_frozen(store: Store, job_id: JobId) 
 def test_a_supervisor_without_evaluation_leases_leaves_other_evaluations_unchanged(
     store: Store, job_id: JobId
 ) -> None:
-    """The supervisor's version has no evaluation leases. It decides between two evaluations of this
-    version.
+    """The supervisor's version has no evaluation leases. It decides between two evaluations of
+    this version.
     """
     add_unfinished_evaluations(store, job_id, *SILENT_AGES_S[1:])
     store.journal.commit(

@@ -1,5 +1,5 @@
-"""The fair order determines the next message and its cost, also after crashes and with unordered
-consumers.
+"""The fair order determines the next message and its cost, also after crashes and with
+unordered consumers.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class Queue:
         return [message["properties"]["delivery_tag"] for message in messages]
 
     def take(self) -> str:
-        """Pop an element as a worker does, and return the tag of the message that the worker gets."""
+        """Pop an element as a worker does, and return the tag of the message that the worker
+        gets.
+        """
         return self._taken_for(self.client.rpop(QUEUE))
 
     def take_at_once(self, most: int) -> list[str]:
@@ -108,8 +110,8 @@ def queue(redis_url: str) -> Iterator[Queue]:
 
 
 class Model:
-    """Start-time fair queueing as in its paper, with one difference: the virtual time is the start
-    tag of the first waiting message. A class keeps its tags while it has messages.
+    """Start-time fair queueing as in its paper, with one difference: the virtual time is the
+    start tag of the first waiting message. A class keeps its tags while it has messages.
     """
 
     def __init__(self) -> None:
@@ -144,8 +146,8 @@ PUT = st.tuples(
 def test_every_taken_message_follows_start_time_fair_queueing(
     redis_server: str, deeds: list[tuple[list[tuple[str, Priority]], bool] | int]
 ) -> None:
-    """Messages of one tenant keep their order, except for messages that go ahead. Messages that are
-    put at once get the same places as messages that are put one by one.
+    """Messages of one tenant keep their order, except for messages that go ahead. Messages
+    that are put at once get the same places as messages that are put one by one.
 
     `deeds`: a list of messages to put at once, or the number to take at once. 0 takes one message
     in two steps.

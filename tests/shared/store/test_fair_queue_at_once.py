@@ -1,4 +1,6 @@
-"""A worker takes several messages in one round trip if many wait. It also takes unknown elements."""
+"""A worker takes several messages in one round trip if many wait. It also takes unknown
+elements.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +166,10 @@ UNKNOWN_MESSAGE = {
     "headers": {FOR: 7},
     "properties": {"delivery_tag": "t", "delivery_info": {"exchange": "", "routing_key": QUEUE}},
 }
-CUT = '{"headers": {"handoff-for": "j-000000000001/x.1"}, "properties": {"delivery_tag": "t", "delivery_'
+CUT = (
+    '{"headers": {"handoff-for": "j-000000000001/x.1"}, "properties": {"delivery_tag": "t",'
+    ' "delivery_'
+)
 
 
 @pytest.mark.parametrize("place", range(4))

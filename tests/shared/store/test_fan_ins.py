@@ -1,4 +1,6 @@
-"""The end of a handoff counts usable results. It wakes a supervisor only if a fan-in may continue."""
+"""The end of a handoff counts usable results. It wakes a supervisor only if a fan-in may
+continue.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from tests.doubles.jobs import (
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """Return a job with four handoffs. The first three belong to a fan-in that needs two results."""
+    """Return a job with four handoffs. The first three belong to a fan-in that needs two
+    results.
+    """
     job_id = a_job(store)
     counts = (Counted(fan_in="d", wakes_from=2),)
     parts = [

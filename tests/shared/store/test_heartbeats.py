@@ -15,7 +15,9 @@ def test_a_countdown_does_not_cause_one_heartbeat_per_second(store: Store) -> No
     running = granted_claim(store, job_id, "find.1")
 
     def activity_after(doing: str, since_s: float) -> str:
-        """Return the activity in the store after a heartbeat, `since_s` seconds after the last one."""
+        """Return the activity in the store after a heartbeat, `since_s` seconds after the last
+        one.
+        """
         running._beaten_at = time.monotonic() - since_s
         running.heartbeat(doing)
         return store.jobs.handoffs(job_id, [running.handoff_id])[running.handoff_id].doing

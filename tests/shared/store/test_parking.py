@@ -1,4 +1,6 @@
-"""A parked handoff has no queue and no owner. It keeps its place in the line and wakes at its time."""
+"""A parked handoff has no queue and no owner. It keeps its place in the line and wakes at its
+time.
+"""
 
 from __future__ import annotations
 

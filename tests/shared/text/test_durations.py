@@ -83,7 +83,7 @@ def test_a_field_takes_numbers_and_texts_and_never_quotes_a_wrong_text() -> None
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0s"), (0.2, "200ms"), (1, "1s"), (90, "90s"), (3_600, "1h"), (30 * 86_400, "30d")]
+    ("seconds", "text"), [(0, "0s"), (0.2, "200ms"), (1, "1s"), (90, "90s"), (3_600, "1h"), (30 * 86_400, "30d")]  # noqa: E501
 )  # fmt: skip
 def test_a_duration_is_shown_as_it_can_be_typed(seconds: float, text: str) -> None:
     assert in_units(seconds) == text

@@ -151,7 +151,8 @@ def test_a_spent_daily_budget_is_reported_with_its_end_and_its_setting() -> None
         "$7e-06, 900 of 900 tokens: spent",
     )
     assert tenant.fix.startswith(
-        "there is more at 00:00 UTC, in 1 h 1 min; or raise HANDOFF_TENANT_DAY_USD or HANDOFF_TENANT_DAY_TOKENS"
+        "there is more at 00:00 UTC, in 1 h 1 min; or raise HANDOFF_TENANT_DAY_USD or"
+        " HANDOFF_TENANT_DAY_TOKENS"
     )
 
 

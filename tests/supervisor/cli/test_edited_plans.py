@@ -33,7 +33,10 @@ def test_an_empty_file_is_refused_with_the_form_of_a_plan(tmp_path: Path) -> Non
 
     with pytest.raises(
         UserError,
-        match=r"plan\.yaml: is empty; write `steps: \.\.\.`, as `handoff show --full` prints the plan$",
+        match=(
+            r"plan\.yaml: is empty; write `steps: \.\.\.`, as `handoff show --full` prints the"
+            r" plan$"
+        ),
     ):
         with_plan(tmp_path / "plan.yaml", fail_if_called)
 
@@ -46,7 +49,9 @@ def test_an_invalid_join_is_refused_with_file_and_line(tmp_path: Path, plan: str
 
     with pytest.raises(
         UserError,
-        match=r"plan\.yaml:3: .*join: enough must be a number of results, such as 3, or a percentage",
+        match=(
+            r"plan\.yaml:3: .*join: enough must be a number of results, such as 3, or a percentage"
+        ),
     ):
         with_plan(tmp_path / "plan.yaml", fail_if_called)
 

@@ -113,8 +113,10 @@ def test_a_closed_output_stays_silent_and_the_exit_code_is_kept(closed: str) -> 
         ("retry j-0 1", "Got unexpected extra argument(s) (1) (see `handoff retry --help`)"),
         (
             "run x --timeout 10x",
-            "Invalid value for '--timeout': '10x' is not a duration: write a number of seconds, or a"
-            " duration such as 500ms, 45s, 10m, 1h30m or 7d (see `handoff run --help`)",
+            (
+                "Invalid value for '--timeout': '10x' is not a duration: write a number of seconds,"
+                " or a duration such as 500ms, 45s, 10m, 1h30m or 7d (see `handoff run --help`)"
+            ),
         ),
         (
             "run x --max-usd abc",
@@ -122,7 +124,10 @@ def test_a_closed_output_stays_silent_and_the_exit_code_is_kept(closed: str) -> 
         ),
         (
             "run x --max-rounds 11",
-            "Invalid value for '--max-rounds': must be at most 10, not 11 (see `handoff run --help`)",
+            (
+                "Invalid value for '--max-rounds': must be at most 10, not 11 (see `handoff run"
+                " --help`)"
+            ),
         ),
         (
             "list -n 0",

@@ -45,7 +45,10 @@ def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:
         ("fact_checker: planner\n", r"gates\.yaml:1: fact_checker: planner is not a specialist"),
         (
             'forbidden: ["(a{1000}){1000}"]\n',
-            r"not one of RE2's \(it repeats more than 1,000 times, repetitions in one another multiplied\)",
+            (
+                r"not one of RE2's \(it repeats more than 1,000 times, repetitions in one another"
+                r" multiplied\)"
+            ),
         ),
         ('forbidden: ["("]\n', r"not one of RE2's \(missing \)"),
         (

@@ -22,7 +22,8 @@ def test_a_budget_that_cannot_pay_the_planner_is_too_low_for_a_plan(is_replaced:
 
     assert (
         why_unplanned(job.state)
-        == "its limits are too low for a plan (the job's budget is spent): raise --max-usd, or leave --max-usd out"
+        == "its limits are too low for a plan (the job's budget is spent): raise --max-usd, or"
+        " leave --max-usd out"
     )
 
 

@@ -128,7 +128,7 @@ def test_a_line_of_a_file_of_jobs_takes_durations_with_units() -> None:
 @pytest.mark.parametrize("field", ["timeout", "approve_timeout"])
 @pytest.mark.parametrize(
     ("value", "problem"),
-    [("soon", "'soon' is not a duration: write"), ("500ms", "'500ms' must be a whole"), ("0s", "must be at least 1")],
+    [("soon", "'soon' is not a duration: write"), ("500ms", "'500ms' must be a whole"), ("0s", "must be at least 1")],  # noqa: E501
 )  # fmt: skip
 def test_a_wrong_duration_in_a_line_is_named_with_its_field(
     field: str, value: str, problem: str

@@ -38,7 +38,10 @@ def test_a_rubric_may_be_json(tmp_path: Path) -> None:
     [
         (
             "",
-            r"rubric\.yaml: is empty; write lines of `field: value`, with the fields accuracy, coverage, clarity",
+            (
+                r"rubric\.yaml: is empty; write lines of `field: value`, with the fields accuracy,"
+                r" coverage, clarity"
+            ),
         ),
         ("{}", r"rubric\.yaml: has 1 to 12 criteria, not 0$"),
         ("accuracy: 5\n", "rubric.yaml: accuracy: describe a good answer in words"),

@@ -35,7 +35,9 @@ def test_a_fact_checker_that_was_never_served_is_refused(shell: Shell) -> None:
 
     with pytest.raises(
         UserError,
-        match=r"^fact_checker: no worker serves or has served 'legal': use one of researcher, writer$",
+        match=(
+            r"^fact_checker: no worker serves or has served 'legal': use one of researcher, writer$"
+        ),
     ):
         shell.jobs.submit(REQUEST)
 

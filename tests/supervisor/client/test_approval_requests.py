@@ -323,7 +323,10 @@ def test_the_users_own_plan_is_refused_if_no_planner_would_read_it_and_the_quest
     job_id = submit_with_approvals(shell, ApprovalOf.PLAN, limits=JobLimits(max_rounds=0))
     with pytest.raises(
         UserError,
-        match=f"^{job_id} cannot be planned again: `handoff approve {job_id} --edit FILE` uses your plan unchanged$",
+        match=(
+            f"^{job_id} cannot be planned again: `handoff approve {job_id} --edit FILE` uses your"
+            " plan unchanged$"
+        ),
     ):
         shell.jobs.reject(job_id, plan={"steps": [OWN_STEP]})
     assert shell.jobs.standing(job_id).approval == "plan"

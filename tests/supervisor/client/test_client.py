@@ -99,7 +99,10 @@ def test_a_spent_day_takes_no_new_job_and_names_the_time_of_its_renewal(jobs: Cl
 
     with pytest.raises(
         BudgetSpent,
-        match=r"this installation for today is spent \(100 of 100 tokens\); there is more at 00:00 UTC",
+        match=(
+            r"this installation for today is spent \(100 of 100 tokens\); there is more at"
+            r" 00:00 UTC"
+        ),
     ):
         jobs.submit(Request("Compare."))
 
@@ -117,7 +120,10 @@ def test_no_job_is_accepted_while_the_daily_budget_is_too_low(
 
     with pytest.raises(
         BudgetSpent,
-        match=r"is spent \(\$0 of \$0.0001, and a call may need \$0.000101\); there is more at 00:00 UTC",
+        match=(
+            r"is spent \(\$0 of \$0.0001, and a call may need \$0.000101\); there is more at"
+            r" 00:00 UTC"
+        ),
     ):
         jobs.submit(Request("Compare."))
 
@@ -424,6 +430,9 @@ def test_a_retry_needs_the_jobs_documents_and_keeps_them(jobs: Client, tmp_path:
     redis.delete(name)
     with pytest.raises(
         UserError,
-        match=r"1 of the documents of .* are no longer stored: give them again in documents \(--docs\)",
+        match=(
+            r"1 of the documents of .* are no longer stored: give them again in documents"
+            r" \(--docs\)"
+        ),
     ):
         jobs.retry(job_id)

@@ -98,7 +98,10 @@ def test_the_export_contains_no_key_no_webhook_and_no_credential(
 ) -> None:
     job_id = finished_job(
         shell,
-        request=f'Log in with {SECRET} at https://me:pass@example.com:1/"x", Bearer abcdefghijklmnop1234',
+        request=(
+            f'Log in with {SECRET} at https://me:pass@example.com:1/"x", Bearer'
+            " abcdefghijklmnop1234"
+        ),
     )
     text = shell.jobs.export(job_id).to_json()
 

@@ -1,5 +1,5 @@
-"""Reading a job with many handoffs is correct and bounded. The tests count commands and bytes of
-Redis, which do not depend on other load.
+"""Reading a job with many handoffs is correct and bounded. The tests count commands and bytes
+of Redis, which do not depend on other load.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def test_the_counts_of_the_outline_match_the_handoffs(shell: Shell, tmp_path: Pa
     outline = outline_on(shell.store, job_id)
 
     assert outline.counts == {
-        "issued": FEW, "ok": FEW - 13, "partial": 0, "needs_input": 0, "failed": 3, "dropped": 0, "open": 10
+        "issued": FEW, "ok": FEW - 13, "partial": 0, "needs_input": 0,
+        "failed": 3, "dropped": 0, "open": 10,
     }  # fmt: skip
     assert outline.at_work == {"running": 2, "throttled": 0, "at_least": False}
     assert outline.plan == {

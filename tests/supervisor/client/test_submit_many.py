@@ -1,4 +1,6 @@
-"""Many jobs are submitted in order and in few round trips, with the effect of single submissions."""
+"""Many jobs are submitted in order and in few round trips, with the effect of single
+submissions.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +166,9 @@ def test_jobs_whose_reply_was_lost_exist_once_and_are_announced(jobs: Client, ar
 
 
 def test_a_full_redis_ends_the_submission(jobs: Client) -> None:
-    """A small job might still fit after a large job was refused. The submission ends nevertheless."""
+    """A small job might still fit after a large job was refused. The submission ends
+    nevertheless.
+    """
     redis, job_ids = jobs.store.connection.redis, list[JobId]()
     texts = [Random(number).randbytes(20_000 if number % 2 else 20).hex() for number in range(120)]
     many = [Request(text, idempotency_key=str(number)) for number, text in enumerate(texts)]

@@ -1,4 +1,6 @@
-"""A signature of a host's Celery app is kept as a name, a queue and JSON, or refused in one line."""
+"""A signature of a host's Celery app is kept as a name, a queue and JSON, or refused in one
+line.
+"""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ def test_of_many_steps_a_few_are_named_in_natural_order_and_the_rest_counted() -
     )
 
     assert lines == [
-        "steps s_1, s_2, s_3, s_4, s_5 and 8,378 more wait for a worker of `poet`: start one with `handoff worker poet`"
+        "steps s_1, s_2, s_3, s_4, s_5 and 8,378 more wait for a worker of `poet`: start one with"
+        " `handoff worker poet`"
     ]
 
 
@@ -84,7 +85,8 @@ def test_a_step_of_a_paused_role_gives_the_reason_and_the_remedy_with_or_without
             presence_of(*queues, s2_1="poet"), paused={"poet": Pause(at=1.0, reason="it rhymes")}
         )
         assert reasons_of(JOB, presence) == [
-            "step s2 waits for `poet`, which is paused (it rhymes): continue it with `handoff unpause poet`"
+            "step s2 waits for `poet`, which is paused (it rhymes): continue it with `handoff"
+            " unpause poet`"
         ]
 
 
@@ -237,5 +239,6 @@ def test_if_the_search_was_cut_short_the_rest_is_a_lower_bound() -> None:
 
     assert (
         str(some)
-        == "steps s_1, s_2, s_3, s_4, s_5 and at least 995 more wait for a worker of `poet`: start one"
+        == "steps s_1, s_2, s_3, s_4, s_5 and at least 995 more wait for a worker of `poet`:"
+        " start one"
     )

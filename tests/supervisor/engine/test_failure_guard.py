@@ -109,7 +109,9 @@ def test_the_decision_on_a_roles_result_runs_under_the_roles_claim(
 def test_a_lost_claim_leads_to_a_recorded_evaluation(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the unrelated handoff would be given up, and its call would be paid for each time."""
+    """Otherwise the unrelated handoff would be given up, and its call would be paid for each
+    time.
+    """
     job_id = shell.submit()
     die_once_planned(monkeypatch)
     with pytest.raises(KeyboardInterrupt):

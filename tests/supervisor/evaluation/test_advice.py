@@ -62,7 +62,10 @@ BETTER = "its answer was found better in both orders"
             compared_answer("single", faults=FAULTS),
             compared_answer("team", 500),
             Preference.FIRST,
-            "Take team: its answer passes, and the answer of single does not, at 5.0 times the tokens.",
+            (
+                "Take team: its answer passes, and the answer of single does not, at 5.0 times the"
+                " tokens."
+            ),
         ),
         (
             compared_answer("single", faults=FAULTS),
@@ -155,13 +158,15 @@ def test_of_modes_within_chance_the_cheaper_is_advised() -> None:
     advice = advice_on_rows(rows((SINGLE, 18, 20, 100), (TEAM, 20, 20, 450)))
     assert (
         advice
-        == "Take single: team passes more, but not beyond chance (95 %), and takes 4.5 times the tokens."
+        == "Take single: team passes more, but not beyond chance (95 %), and takes 4.5 times the"
+        " tokens."
     )
 
 
 def test_a_mode_that_is_better_beyond_chance_is_advised_at_any_cost() -> None:
-    assert advice_on_rows(rows((SINGLE, 5, 40, 100), (TEAM, 38, 40, 900))) == (
-        "Take team: it passes 95%, more than every other mode beyond chance (95 %)."
+    assert (
+        advice_on_rows(rows((SINGLE, 5, 40, 100), (TEAM, 38, 40, 900)))
+        == "Take team: it passes 95%, more than every other mode beyond chance (95 %)."
     )
 
 

@@ -67,7 +67,9 @@ def job_asking_about_plan(**policy: Any) -> SimulatedJob:
 
 
 def job_asking_about(question: ApprovalOf, **policy: Any) -> SimulatedJob:
-    """Return a job with the steps a and b that asks for approval of the research or of the answer."""
+    """Return a job with the steps a and b that asks for approval of the research or of the
+    answer.
+    """
     job = make_job(question, **policy)
     job.make_plan(a="", b="a")
     job.advance()

@@ -1,5 +1,5 @@
-"""The judge settles a lasting disagreement of a writer and a reviewer once. The answer reports the
-ruling.
+"""The judge settles a lasting disagreement of a writer and a reviewer once. The answer reports
+the ruling.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def rule_and_advance(job: SimulatedJob, **sides: Side) -> None:
 
 
 def disputed_job(rounds: int = 2) -> SimulatedJob:
-    """Return a job whose step was sent back for a point, did not fix it, and was sent back again."""
+    """Return a job whose step was sent back for a point, did not fix it, and was sent back
+    again.
+    """
     job = planned(limits=JobLimits(max_rounds=rounds), a="")
     job.finish("a", output="It is that high [a.c1].", claims=(a_claim("a.c1", "330", "m"),))
     job.advance()
@@ -91,7 +93,7 @@ def test_a_point_for_the_reviewer_uses_a_remaining_round_with_feedback_for_the_w
     job = disputed_job()
     rule_and_advance(job, a=Side.REVIEWER)
 
-    (*_, feedback) = job.handoffs["a.3"].feedback
+    *_, feedback = job.handoffs["a.3"].feedback
     assert (
         feedback.text
         == f"{POINT}\n\nA judge has seen your result and its evidence, and agrees: It stands there."
@@ -119,7 +121,7 @@ def test_an_unsettled_point_is_reported_as_disputed() -> None:
     rule_and_advance(job, a=Side.NEITHER)
 
     assert job.state.status is JobStatus.PARTIAL
-    ((point,), _) = points_and_rulings(job)
+    (point,), _ = points_and_rulings(job)
     assert point.startswith(f"Disputed between reviewer and writer: a: {POINT}")
 
 

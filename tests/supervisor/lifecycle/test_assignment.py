@@ -28,8 +28,8 @@ def observations_of(**queued: int) -> Observations:
 
 
 def job_with_policy(policy: OnFailure = OnFailure.RETRY) -> SimulatedJob:
-    """Return a job with three independent steps for the researcher, and the step d, which depends
-    on them.
+    """Return a job with three independent steps for the researcher, and the step d, which
+    depends on them.
     """
     job = SimulatedJob()
     job.advance()
@@ -114,7 +114,7 @@ def job_failed_by_all(policy: OnFailure) -> SimulatedJob:
     return job
 
 
-def test_after_its_own_specialist_another_of_the_same_capability_tries_it_and_then_the_generalist() -> (
+def test_after_its_own_specialist_another_of_the_same_capability_tries_it_and_then_the_generalist() -> (  # noqa: E501
     None
 ):
     observations = observations_of(researcher=0, searcher=0)

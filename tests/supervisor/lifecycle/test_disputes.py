@@ -46,7 +46,8 @@ def test_a_dispute_gives_value_and_unit_if_the_claims_text_lacks_them() -> None:
     (line,) = [line for line in answer_of(job).splitlines() if "; against: " in line]
     assert (
         line
-        == "- Eiffel Tower, height: The tower's height is known: 330 m [1]; against: Eiffel Tower: height: 984 feet [2]"
+        == "- Eiffel Tower, height: The tower's height is known: 330 m [1]; against: Eiffel Tower:"
+        " height: 984 feet [2]"
     )
 
 
@@ -185,8 +186,8 @@ def test_a_disputed_point_is_in_the_answer_with_both_sources() -> None:
 
     assert "**Disputed:**" in answer.text
     assert (
-        "- Eiffel Tower, height: Eiffel Tower: height: 330 m [1]; against: Eiffel Tower: height: 984 feet [2]"
-        in answer.text
+        "- Eiffel Tower, height: Eiffel Tower: height: 330 m [1]; against: Eiffel Tower: height:"
+        " 984 feet [2]" in answer.text
     )
     assert [entry.citation.source for entry in answer.citations] == ["a.md", "b.md"]
 

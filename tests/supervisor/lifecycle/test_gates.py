@@ -134,7 +134,8 @@ def test_an_answer_that_must_be_cited_gets_the_list_of_uncited_sentences() -> No
         1,
     )
     assert veto.startswith(
-        '4 of its sentences state facts without a source: "It costs 5 EUR."; "It began in 2019."; "It has 30 users."; and 1 more.'
+        '4 of its sentences state facts without a source: "It costs 5 EUR."; "It began in 2019.";'
+        ' "It has 30 users."; and 1 more.'
     )
 
 

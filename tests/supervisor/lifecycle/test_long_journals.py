@@ -74,7 +74,9 @@ def journal_of(steps: int) -> list[Recorded]:
 
 
 def seconds_a_step(events: list[Recorded], steps: int) -> float:
-    """Return the lowest time of several runs, per step. Other load on the machine only adds time."""
+    """Return the lowest time of several runs, per step. Other load on the machine only adds
+    time.
+    """
     took = []
     gc.disable()
     for _ in range(RUNS):
@@ -87,7 +89,9 @@ def seconds_a_step(events: list[Recorded], steps: int) -> float:
 
 @pytest.mark.slow
 def test_the_cost_of_a_step_is_the_same_in_a_job_of_ten_thousand_as_of_a_thousand() -> None:
-    """The factor 2 allows for CPU caches. A copy of all steps per event would give a factor of 10."""
+    """The factor 2 allows for CPU caches. A copy of all steps per event would give a factor of
+    10.
+    """
     few, many = journal_of(1_000), journal_of(10_000)
 
     assert seconds_a_step(many, 10_000) < 2 * seconds_a_step(few, 1_000)

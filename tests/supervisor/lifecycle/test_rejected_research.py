@@ -1,4 +1,6 @@
-"""Rejected research reaches the user only after an approval, even if no time is left to repair it."""
+"""Rejected research reaches the user only after an approval, even if no time is left to repair
+it.
+"""
 
 from __future__ import annotations
 

@@ -95,7 +95,9 @@ def test_a_job_that_ended_for_another_reason_needs_no_larger_budget() -> None:
 
 
 def job_with_cut_team(status: str = "failed") -> SimulatedJob:
-    """Return an ended job whose team exceeded its share. No other specialist could take its step."""
+    """Return an ended job whose team exceeded its share. No other specialist could take its
+    step.
+    """
     step, other = (
         Step(id=StepId(name), specialist=specialist, task="Look.")
         for name, specialist in (("t", "supervisor"), ("a", "researcher"))
@@ -152,7 +154,9 @@ def test_a_successful_job_is_retried_only_for_a_named_step() -> None:
     for limits in (NewLimits(), NewLimits(max_turns=24)):
         with pytest.raises(
             UserError,
-            match=r"is complete: from_step \(--from STEP\) runs a part again \(its steps are a, b\)",
+            match=(
+                r"is complete: from_step \(--from STEP\) runs a part again \(its steps are a, b\)"
+            ),
         ):
             retry_of(job.state, USAGE, None, limits)
     assert retry_of(job.state, USAGE, "b", NewLimits()).from_step == StepId("b")

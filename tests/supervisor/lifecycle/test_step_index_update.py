@@ -78,8 +78,8 @@ def test_the_index_is_correct_in_every_state_of_a_large_plan_in_any_order(seed: 
 
 
 def random_outlines(dice: Random) -> tuple[StepOutline, ...]:
-    """Return steps in rows, pairs, wide fan-ins, chains or joins. A step may depend on any earlier
-    step.
+    """Return steps in rows, pairs, wide fan-ins, chains or joins. A step may depend on any
+    earlier step.
     """
     names = [StepId(f"s{n}") for n in range(dice.randint(1, MOST_STEPS))]
     outlines = []
@@ -91,7 +91,9 @@ def random_outlines(dice: Random) -> tuple[StepOutline, ...]:
 
 
 def random_event(dice: Random, attempts: dict[StepId, int]) -> Event:
-    """Return an event about one step or several steps. `attempts` counts the handoffs of each step."""
+    """Return an event about one step or several steps. `attempts` counts the handoffs of each
+    step.
+    """
     step = dice.choice(sorted(attempts))
     some = dice.sample(sorted(attempts), min(len(attempts), dice.choice([1, 2, 30])))
     match dice.randrange(10):

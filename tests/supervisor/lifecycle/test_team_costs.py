@@ -1,4 +1,6 @@
-"""The cost of a plan with sub-teams is known before it runs. A share that is too small is reported."""
+"""The cost of a plan with sub-teams is known before it runs. A share that is too small is
+reported.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def test_the_bill_is_breadth_by_depth() -> None:
     )
 
     assert [(line.depth, line.at_most) for line in bill_of(life.state)] == [(1, 2), (2, 40)]
-    assert bill_text(bill_of(life.state)) == (
-        "2 sub-teams of at most 88 turns and $3.2 each; below them, at depth 2, 40 sub-teams at most, out of what those above them may use"
+    assert (
+        bill_text(bill_of(life.state))
+        == "2 sub-teams of at most 88 turns and $3.2 each; below them, at depth 2, 40 sub-teams at"
+        " most, out of what those above them may use"
     )
     assert bill_of(planned_job(plan_with_teams(children=0)).state) == ()

@@ -151,7 +151,7 @@ def test_steps_of_sub_supervisors_begin_at_once_and_in_no_chord() -> None:
     commands = job.advance()
 
     assert commands[:2] == [IssueToChild(StepId("t0")), IssueToChild(StepId("t1"))]
-    (first, second) = (job.state.open[HandoffId(name)] for name in ("t0.1", "t1.1"))
+    first, second = (job.state.open[HandoffId(name)] for name in ("t0.1", "t1.1"))
     assert (first.group, second.group) == (None, None)
     assert first.child
     assert first.child.job_id == child_id_for(JobId(JOB), HandoffId("t0.1"))
@@ -345,7 +345,10 @@ def test_a_child_stopped_by_its_share_reports_the_size_of_the_share() -> None:
     job.finish("a0", "failed", stop_reason=StopReason.JOB_BUDGET)
     job.advance()
 
-    why = f"its team {JOB}: its share of the budget (88 turns, $0.32) was too small, and no step has a usable result"
+    why = (
+        f"its team {JOB}: its share of the budget (88 turns, $0.32) was too small, and no step has"
+        " a usable result"
+    )
     assert parent_result(job, None).error == why
 
 

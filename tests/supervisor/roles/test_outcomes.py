@@ -80,7 +80,10 @@ def test_changes_to_a_plan_are_in_its_answer() -> None:
     assert job.state.status is JobStatus.OK
     answer = assemble(job.state, JobStatus.OK, job.texts, None)
     assert answer.notes == (
-        "The plan: step a was meant for chemist, which is no specialist that is there: generalist takes it.",
+        (
+            "The plan: step a was meant for chemist, which is no specialist that is there:"
+            " generalist takes it."
+        ),
     )
 
 

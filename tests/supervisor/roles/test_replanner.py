@@ -1,4 +1,6 @@
-"""A replanner's answer is a patch, made of tool calls, or a word. A patch is checked like a plan."""
+"""A replanner's answer is a patch, made of tool calls, or a word. A patch is checked like a
+plan.
+"""
 
 from __future__ import annotations
 

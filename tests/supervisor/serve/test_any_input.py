@@ -1,7 +1,7 @@
 """No input makes the server fail: schemathesis sends generated requests to every operation.
 
-The requests come from the OpenAPI document, with valid and with invalid values. A status of 500
-or above would be a defect.
+The requests come from the OpenAPI document, with valid and with invalid values. A status of
+500 or above would be a defect.
 """
 
 from __future__ import annotations

@@ -123,7 +123,10 @@ def test_an_ended_job_is_exported_and_deleted(http: TestClient, jobs: Client) ->
 def test_no_text_of_a_request_names_a_file_of_the_server(http: TestClient, tmp_path: Path) -> None:
     secret = tmp_path / "secret.csv"
     secret.write_text("subject,attribute,value\nthe vault,code,SESAME\n")
-    workflow = f"description: d\ngates: {{facts: {{file: {secret}}}}}\nsteps: [{{id: a, specialist: writer, task: t}}]"
+    workflow = (
+        f"description: d\ngates: {{facts: {{file: {secret}}}}}\nsteps: [{{id: a, specialist:"
+        " writer, task: t}]"
+    )
     bodies = [
         {"text": "t", "workflow": workflow},
         {"text": "t", "workflow": str(secret)},
@@ -142,7 +145,10 @@ def test_no_text_of_a_request_names_a_file_of_the_server(http: TestClient, tmp_p
 
 
 def test_a_workflow_comes_by_its_name_or_as_yaml_or_as_json(http: TestClient) -> None:
-    yaml = "description: Write.\nreview: false\nsteps:\n- {id: a, specialist: writer, task: '{request}'}\n"
+    yaml = (
+        "description: Write.\nreview: false\nsteps:\n- {id: a, specialist: writer, task:"
+        " '{request}'}\n"
+    )
     as_json = {
         "description": "Write.",
         "review": False,

@@ -36,7 +36,8 @@ def test_a_veto_names_the_claim_the_fact_and_its_source() -> None:
 
     assert (
         veto
-        == '"Eiffel Tower: height: 324 m." (a.c1) contradicts the facts: Eiffel Tower, height: 330 m (2022), from survey.pdf.'
+        == '"Eiffel Tower: height: 324 m." (a.c1) contradicts the facts: Eiffel Tower, height: 330'
+        " m (2022), from survey.pdf."
     )
 
 

@@ -70,8 +70,8 @@ class JobRecordBuilder:
     ) -> None:
         """Record claims of a step's first attempt that ended without a result.
 
-        Each claim is the start, the end and the reason of the end. `last_claim_at` is the start of the
-        last claim, or None.
+        Each claim is the start, the end and the reason of the end. `last_claim_at` is the
+        start of the last claim, or None.
         """
         claimed = handoff_id(StepId(name), 1)
         lost = sum(reason is ClaimEnd.LOST for _, _, reason in claims)

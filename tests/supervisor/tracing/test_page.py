@@ -70,7 +70,8 @@ def test_the_browser_may_run_the_one_script_apply_the_one_style_and_load_nothing
         inside = re.search(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
         assert inside
         assert (
-            f"{kind}-src 'sha256-{base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()}'"
+            f"{kind}-src"
+            f" 'sha256-{base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()}'"
             in policy
         )
     assert policy.startswith("default-src 'none'")

@@ -1,5 +1,5 @@
-"""A workflow becomes a valid plan with one copy of a repeated step per item, or is refused in one
-line.
+"""A workflow becomes a valid plan with one copy of a repeated step per item, or is refused in
+one line.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ def test_copies_over_the_same_items_depend_on_each_other_pairwise(tmp_path: Path
 
 
 def test_copies_over_other_items_wait_for_all_copies(tmp_path: Path) -> None:
-    steps = f"{LOOK}\nid: check, specialist: reviewer, task: 'Check {{item}}', for_each: files, depends_on: [look]"
+    steps = (
+        f"{LOOK}\nid: check, specialist: reviewer, task: 'Check {{item}}', for_each: files,"
+        " depends_on: [look]"
+    )
 
     plan = make_workflow(tmp_path, steps).expand("?", lines=["x", "y"], files=["f.md"])
 
@@ -80,7 +83,10 @@ def test_copies_over_other_items_wait_for_all_copies(tmp_path: Path) -> None:
 
 
 def test_a_row_is_inserted_completely_or_by_column(tmp_path: Path) -> None:
-    steps = "id: a, specialist: writer, task: '{Order no.} of {who}: {item}', for_each: rows, fallback: 'Nothing on {who}'"
+    steps = (
+        "id: a, specialist: writer, task: '{Order no.} of {who}: {item}', for_each: rows, fallback:"
+        " 'Nothing on {who}'"
+    )
 
     (step,) = (
         make_workflow(tmp_path, steps)
@@ -128,7 +134,8 @@ def workflow_texts(draw: st.DrawFn) -> str:
         each = draw(st.sampled_from(["", "files", "lines", "rows"]))
         task = "Do {item}" if each else "Do {request}"
         lines.append(
-            f"id: s{n}, specialist: writer, task: '{task}', for_each: {each}, depends_on: [{', '.join(waits_for)}]"
+            f"id: s{n}, specialist: writer, task: '{task}', for_each: {each}, depends_on:"
+            f" [{', '.join(waits_for)}]"
         )
     return "\n".join(draw(st.permutations(lines)))
 
@@ -238,7 +245,8 @@ def test_a_plan_that_would_be_too_large_is_refused_before_it_is_built(tmp_path: 
     )
     crossed = make_workflow(
         tmp_path,
-        f"{LOOK}\nid: b, specialist: writer, task: 'Write {{item}}', for_each: rows, depends_on: look",
+        f"{LOOK}\nid: b, specialist: writer, task: 'Write {{item}}', for_each: rows, depends_on:"
+        " look",
     )
     assert f"step 'b': more than {MOST_DEPENDENCIES:,} dependencies" in refusal(
         crossed, lines=many[:500], rows=rows

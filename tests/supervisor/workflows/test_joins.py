@@ -17,8 +17,13 @@ ONCE = "id: once, specialist: researcher, task: Look"
 
 
 def expanded_plan(folder: Path, join: str, lines: int = 10) -> Plan:
-    """Expand a workflow in which `write` waits for `once` and for this number of copies of `look`."""
-    steps = f"{LOOK}\n{ONCE}\nid: write, specialist: writer, task: Write, depends_on: [look, once], join: {join}"
+    """Expand a workflow in which `write` waits for `once` and for this number of copies of
+    `look`.
+    """
+    steps = (
+        f"{LOOK}\n{ONCE}\nid: write, specialist: writer, task: Write, depends_on: [look, once],"
+        f" join: {join}"
+    )
     return make_workflow(folder, steps).expand("?", lines=[f"line {n}" for n in range(lines)])
 
 
@@ -48,7 +53,8 @@ def test_a_required_repeated_step_requires_all_of_its_copies(tmp_path: Path) -> 
 def test_a_copy_joins_the_parts_of_its_own_item(tmp_path: Path) -> None:
     definition = make_workflow(
         tmp_path,
-        f"{LOOK}\n{ONCE}\n{LOOK.replace('look', 'check', 1)}, depends_on: [look, once], join: {{must: look}}",
+        f"{LOOK}\n{ONCE}\n{LOOK.replace('look', 'check', 1)}, depends_on: [look, once], join:"
+        " {must: look}",
     )
 
     assert definition.expand("?", lines=["a", "b"]).by_id[StepId("check_0002")].join == Join(
@@ -73,7 +79,10 @@ def test_the_answer_may_need_only_some_of_the_last_steps(tmp_path: Path) -> None
         ),
         (
             "{enough: some}",
-            "step 'write': join: enough must be a number of results, such as 3, or a percentage, such as 80%",
+            (
+                "step 'write': join: enough must be a number of results, such as 3, or a"
+                " percentage, such as 80%"
+            ),
         ),
         ("{enough: 0}", "enough must be a number of results"),
         ("{enough: 101%}", "enough must be a number of results"),

@@ -32,9 +32,10 @@ def refusal(path: Path | str, *dirs: Path) -> str:
 def test_every_field_of_a_workflow_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "ours.yml"
     path.write_text(
-        "# ours\ndescription: >\n  Two\n  lines.\nreview: no\nsynthesis: reconcile\nsteps:\n"
-        "- id: look\n  specialist: researcher\n  for_each: rows\n  task: |\n    Look at {Order no.}.\n\n    Then stop.\n"
-        "- id: write\n  specialist: writer\n  depends_on: look\n  task: 2024\n  fallback: Say so.\n"
+        "# ours\ndescription: >\n  Two\n  lines.\nreview: no\nsynthesis: reconcile\nsteps:\n- id:"
+        " look\n  specialist: researcher\n  for_each: rows\n  task: |\n    Look at {Order no.}.\n\n"
+        "    Then stop.\n- id: write\n  specialist: writer\n  depends_on: look\n  task: 2024\n "
+        " fallback: Say so.\n"
     )
 
     definition = read_workflow(str(path))
@@ -353,13 +354,16 @@ def test_the_first_of_many_problems_are_reported(tmp_path: Path) -> None:
 
 
 def test_each_problem_is_reported_with_the_line_of_its_step(tmp_path: Path) -> None:
-    steps = f"{ONE}\nid: b, specialist: writer, task: Write, depends_on: nobody\nid: c, specialist: writer, task: Write, depends_on: [b, b]"
+    steps = (
+        f"{ONE}\nid: b, specialist: writer, task: Write, depends_on: nobody\nid: c, specialist:"
+        " writer, task: Write, depends_on: [b, b]"
+    )
 
     message = refusal(path := write_workflow(tmp_path, steps))
 
     assert (
-        f"{path}:4: step b depends on nobody, which is not a step; line 5: step c names a dependency twice; correct"
-        in message
+        f"{path}:4: step b depends on nobody, which is not a step; line 5: step c names a"
+        " dependency twice; correct" in message
     )
 
 

@@ -16,7 +16,9 @@ CITIES = Library(
         "cities/paris.md": "# Paris\n\nThe Seine flows through the city. It has many bridges.",
         "cities/rome.md": "# Rome\n\nThe Tiber flows through the city. It has seven hills.",
         "cities/tokyo.md": "# 東京\n\n東京は日本の首都です。隅田川が流れています。",
-        "notes.md": "# Notes\n\nA river named in passing: Tiber.\n\n## Café\n\nNaïve résumé of the menu.",
+        "notes.md": (
+            "# Notes\n\nA river named in passing: Tiber.\n\n## Café\n\nNaïve résumé of the menu."
+        ),
     }
 )
 

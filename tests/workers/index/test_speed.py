@@ -24,8 +24,10 @@ def test_ten_thousand_documents_are_searched_within_a_tenth_of_a_second(tmp_path
     frequency = [1 / rank for rank in range(1, len(words) + 1)]
     library = Library(
         {
-            f"{number:05}.md": f"# {rng.choice(words)}\n\n"
-            + "\n\n".join(" ".join(rng.choices(words, frequency, k=60)) for _ in range(3))
+            f"{number:05}.md": (
+                f"# {rng.choice(words)}\n\n"
+                + "\n\n".join(" ".join(rng.choices(words, frequency, k=60)) for _ in range(3))
+            )
             for number in range(10_000)
         }
     )
@@ -44,6 +46,7 @@ def test_ten_thousand_documents_are_searched_within_a_tenth_of_a_second(tmp_path
 
     p95_s = sorted(taken_s)[189]
     print(
-        f"\n10,000 documents: filled in {filling_s:.1f} s; search p50 {sorted(taken_s)[100] * 1e3:.0f} ms, p95 {p95_s * 1e3:.0f} ms"
+        f"\n10,000 documents: filled in {filling_s:.1f} s; search p50"
+        f" {sorted(taken_s)[100] * 1e3:.0f} ms, p95 {p95_s * 1e3:.0f} ms"
     )
     assert p95_s < MOST_P95_S

@@ -1,4 +1,6 @@
-"""A typed function with a docstring becomes a tool. Other code in the file is refused or ignored."""
+"""A typed function with a docstring becomes a tool. Other code in the file is refused or
+ignored.
+"""
 
 from __future__ import annotations
 
@@ -107,8 +109,10 @@ def test_a_tool_can_set_the_timeout_of_its_calls(tmp_path: Path) -> None:
 def test_a_timeout_out_of_its_bounds_is_refused(tmp_path: Path, timeout_s: str) -> None:
     source = f"def f() -> str:\n    'Says.'\n    return ''\nf.timeout_s = {timeout_s}\n"
 
-    assert refusal(tmp_path, t=source) == (
-        "t.py: tool f: ValueError: its timeout_s must be a number of seconds above 0 and up to 3600"
+    assert (
+        refusal(tmp_path, t=source)
+        == "t.py: tool f: ValueError: its timeout_s must be a number of seconds above 0 and up to"
+        " 3600"
     )
 
 

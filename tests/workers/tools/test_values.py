@@ -1,5 +1,5 @@
-"""The result of a user's tool reaches the model as text, JSON or an image, and never as the `repr`
-of an object.
+"""The result of a user's tool reaches the model as text, JSON or an image, and never as the
+`repr` of an object.
 """
 
 from __future__ import annotations

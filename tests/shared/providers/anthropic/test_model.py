@@ -102,7 +102,10 @@ def test_the_text_of_a_broken_stream_is_known_before_the_break(
         'event: message_start\ndata: {"type": "message_start", "mess\n\n',
         "event: content_block_delta\ndata: []\n\n",
         'event: content_block_delta\ndata: {"type": "content_block_delta", "delta": 7}\n\n',
-        'event: content_block_start\ndata: {"type": "content_block_start", "index": 0, "content_block": null}\n\n',
+        (
+            'event: content_block_start\ndata: {"type": "content_block_start", "index": 0,'
+            ' "content_block": null}\n\n'
+        ),
     ],
 )
 def test_a_stream_of_garbage_is_unreachable(serve: Serve, garbage: str) -> None:
@@ -117,7 +120,10 @@ def test_garbage_instead_of_a_stream_is_unreachable(serve: Serve, body: str) -> 
 
 
 def test_an_error_event_in_a_stream_is_reported_by_its_type(serve: Serve) -> None:
-    event = 'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "later"}}\n\n'
+    event = (
+        'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message":'
+        ' "later"}}\n\n'
+    )
     assert isinstance(model_error_of(serve, text_reply("x", raw_events=(event,))), ModelBusy)
 
 

@@ -108,7 +108,9 @@ def client() -> anthropic.Anthropic:
 
 @dataclass
 class Library:
-    """The two document tools. A passage scores by the rarity of the query's words that it contains."""
+    """The two document tools. A passage scores by the rarity of the query's words that it
+    contains.
+    """
 
     texts: dict[str, str]
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -296,12 +298,16 @@ def run_job(request: str, library: Library) -> Job:
             results[step["id"]] = ask(given, envelope_schema())
             data = {"output": results[step["id"]]["output"], "claims": _carried(results)}
             context[step["id"]] = (
-                f'<result step="{step["id"]}" status="ok"> <data>{json.dumps(data)}</data> </result>'
+                f'<result step="{step["id"]}" status="ok"> <data>{json.dumps(data)}</data>'
+                " </result>"
             )
         else:
             results[step["id"]] = work(given, library)
             context[step["id"]] = as_result(step["id"], results[step["id"]])
-    brief = f"Judge the results of round 1 against the request below (work may be sent back 2 more times).\n\nRequest:\n{request}"
+    brief = (
+        "Judge the results of round 1 against the request below (work may be sent back 2 more"
+        f" times).\n\nRequest:\n{request}"
+    )
     judged = f"<task>{brief}</task>\n\n" + "\n\n".join(context.values())
     return Job(plan, results, results[plan["steps"][-1]["id"]], ask(judged, VERDICT_SCHEMA))
 

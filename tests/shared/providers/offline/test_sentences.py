@@ -1,4 +1,6 @@
-"""Documents are split into complete, verbatim sentences, list items and rows, with their headings."""
+"""Documents are split into complete, verbatim sentences, list items and rows, with their
+headings.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,10 @@ def test_every_quote_is_part_of_the_text(text: str) -> None:
 
 
 def test_a_sentence_that_ends_in_a_letter_ends_and_an_initial_does_not() -> None:
-    text = "It is, as a whole, written in C. Vectors are columns of ordinary tables. Donald E. Knuth wrote a book."
+    text = (
+        "It is, as a whole, written in C. Vectors are columns of ordinary tables. Donald E. Knuth"
+        " wrote a book."
+    )
     assert _texts(text) == [
         "It is, as a whole, written in C.",
         "Vectors are columns of ordinary tables.",
@@ -121,7 +126,10 @@ def test_each_line_of_a_log_is_a_statement() -> None:
 
 
 def test_a_sentence_has_the_headings_above_it_from_the_title_down() -> None:
-    text = "# Tractors\n\n## Halden\n\nIt is a small one.\n\n### Cost\n\nIt is cheap for that.\n\n## Morrow\n\nIt is electric and new.\n"
+    text = (
+        "# Tractors\n\n## Halden\n\nIt is a small one.\n\n### Cost\n\nIt is cheap for that.\n\n##"
+        " Morrow\n\nIt is electric and new.\n"
+    )
 
     assert [each.headings for each in sentences_of(text, "x.md")] == [
         ("Tractors", "Halden"),

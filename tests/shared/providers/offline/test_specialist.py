@@ -1,4 +1,6 @@
-"""The offline specialist searches and reads, and states only the content of documents and results."""
+"""The offline specialist searches and reads, and states only the content of documents and
+results.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,10 @@ from tests.shared.providers.offline.offline_requests import (
 FARM = Library(
     {
         "tractors.md": (
-            "# Tractors\n\n## Halden 40\n\nThe Halden 40 is a small tractor. It costs 18,500 euros.\n\n"
-            "### Repairs\n\nThe clutch was replaced in March.\n\n"
-            "## Morrow E\n\nThe Morrow E is an electric tractor. It runs for six hours.\n\n"
-            "### Repairs\n\nNo repair was needed so far.\n"
+            "# Tractors\n\n## Halden 40\n\nThe Halden 40 is a small tractor. It costs 18,500"
+            " euros.\n\n### Repairs\n\nThe clutch was replaced in March.\n\n## Morrow E\n\nThe"
+            " Morrow E is an electric tractor. It runs for six hours.\n\n### Repairs\n\nNo repair"
+            " was needed so far.\n"
         ),
         "meeting.txt": (
             "Notes of the meeting\n\nBruno asked for a charging station next to the barn.\n"

@@ -92,7 +92,8 @@ def test_a_database_that_redis_does_not_have(redis_url: str) -> None:
         redis.exceptions.ClusterCrossSlotError("Keys in request don't hash to the same slot"),
         redis.exceptions.MovedError("3999 127.0.0.1:6381"),
         redis.ResponseError(
-            "Script attempted to access a non local key in a cluster node script: 0a, on @user_script:1."
+            "Script attempted to access a non local key in a cluster node script: 0a, on"
+            " @user_script:1."
         ),
         redis.ResponseError("SELECT is not allowed in cluster mode"),
         redis.exceptions.ClusterDownError("Hash slot not served"),
@@ -208,7 +209,9 @@ def test_a_process_that_uses_all_its_connections_gets_that_reason(redis_url: str
 
 
 def test_a_closed_connection_has_no_open_socket(redis_url: str, admin: redis.Redis) -> None:
-    """Python warns about an unclosed socket only at garbage collection, without naming its owner."""
+    """Python warns about an unclosed socket only at garbage collection, without naming its
+    owner.
+    """
     before = len(admin.client_list())
     connection = Connection(redis_url)
     connection.redis.ping()

@@ -49,7 +49,10 @@ def tree_of(view: JobView) -> str:
 
 
 def test_a_log_shows_the_running_handoffs_and_the_usage_so_far() -> None:
-    sign = "so far 4 of 200 turns, 2,400 tokens, $0.0015; running: left (researcher) turn 2, search_documents, 12 s"
+    sign = (
+        "so far 4 of 200 turns, 2,400 tokens, $0.0015; running: left (researcher) turn 2,"
+        " search_documents, 12 s"
+    )
 
     assert activity_line(view_of_handoffs(left=RUNNING)) == sign
 

@@ -87,7 +87,10 @@ def test_a_quote_is_compared_with_working_time_without_waits_for_a_person() -> N
     outcome = result().model_copy(
         update={"quote": QUOTE, "usage": CUT, "wall_s": 198.3, "worked_s": 9.04}
     )
-    line = "quoted: $0.0100 likely, $0.0300 at most; 8.0 s likely, 12.0 s at most; it took ≤ $0.0123 and 9.0 s of work"
+    line = (
+        "quoted: $0.0100 likely, $0.0300 at most; 8.0 s likely, 12.0 s at most; it took ≤ $0.0123"
+        " and 9.0 s of work"
+    )
 
     assert f"{line} (of 198.3 s, with waits for a person and the time after its end)" in rendered(
         outcome, 300
@@ -193,7 +196,10 @@ def test_the_tenant_of_a_job_comes_first(capsys: pytest.CaptureFixture[str]) -> 
     [
         (
             JobStatus.WAITING,
-            "the job waits for an approval of its plan by a person: `handoff approve j-0123456789ab`",
+            (
+                "the job waits for an approval of its plan by a person: `handoff approve"
+                " j-0123456789ab`"
+            ),
         ),
         (JobStatus.CANCELLED, "=== approval of the plan: never decided"),
     ],
@@ -286,8 +292,8 @@ def test_the_copies_of_a_repeated_step_are_one_line_each_in_the_plan_and_among_t
     text = " ".join(lines)
     assert "page_0001 to page_2000 · reader: 2,000 steps" in text
     assert (
-        "page_0001 to page_2000: 2,000 handoffs, 1,999 ok, 1 failed; `handoff show j-0123456789ab --full` has each"
-        in text
+        "page_0001 to page_2000: 2,000 handoffs, 1,999 ok, 1 failed; `handoff show j-0123456789ab"
+        " --full` has each" in text
     )
     assert any(line.startswith("sum.1 writer ok") for line in lines)
     assert "(after page_0001 to page_2000)" in text
@@ -355,7 +361,10 @@ GAP = {"step": "left", "specialist": "researcher", "why": "it did not run", "lik
         (
             "So.",
             {"gaps": (GAP,)},
-            "the answer names the missing and open points (`handoff retry j-0123456789ab` runs 1 step again)",
+            (
+                "the answer names the missing and open points (`handoff retry j-0123456789ab` runs"
+                " 1 step again)"
+            ),
         ),
     ],
 )

@@ -194,7 +194,7 @@ def test_a_job_without_a_planner_has_no_row_for_a_planner(mode: Mode) -> None:
     )
 
 
-def test_a_job_that_was_cancelled_before_it_was_planned_waits_for_no_planner_and_its_clock_stands() -> (
+def test_a_job_that_was_cancelled_before_it_was_planned_waits_for_no_planner_and_its_clock_stands() -> (  # noqa: E501
     None
 ):
     view = view_of(SUBMITTED, JobEnded(status=JobStatus.CANCELLED), now=500.0)

@@ -50,7 +50,10 @@ def test_each_part_that_the_budget_did_not_allow_is_named() -> None:
     assert unmeasured_sentences(report) == [
         "1 job ran out of budget and does not count: raise --max-usd",
         "the budget has no room to judge 2 answers: raise --max-usd",
-        "the budget has no room for 3 jobs: c0 (team some-model), c1 (single), c1 (team some-model)",
+        (
+            "the budget has no room for 3 jobs: c0 (team some-model), c1 (single), c1 (team"
+            " some-model)"
+        ),
     ]
     assert accounts_of(report) == [
         "nightly: $0.2500 of at most $1.0000, 110 tokens, of these the judge 0"

@@ -85,8 +85,8 @@ def test_the_log_line_of_a_plan_with_a_thousand_copies_is_short() -> None:
     line = list(lines_of(JobUpdate(view_of(*events), tuple(recorded(*events)))))[-1]
 
     assert (
-        line
-        == "plan: 1,002 steps: left (researcher), page_0001 to page_1000 (researcher), both (writer)"
+        line == "plan: 1,002 steps: left (researcher), page_0001 to page_1000 (researcher), both"
+        " (writer)"
     )
 
 
@@ -121,8 +121,9 @@ def test_every_other_event_has_a_log_line() -> None:
         == "review, round 1: none (no time)"
     )
     assert last_line(StepsAbandoned(steps=(), why="too late")).startswith("given up")
-    assert last_line(Synthesised(method=AnswerMethod.MERGED)) == (
-        "answer: put together from the results of the steps"
+    assert (
+        last_line(Synthesised(method=AnswerMethod.MERGED))
+        == "answer: put together from the results of the steps"
     )
     assert last_line(CancelRequested()) == "cancel requested"
     assert last_line(JobEnded(status=JobStatus.OK)) == f"{JOB}: ok"
@@ -175,7 +176,8 @@ def test_a_change_of_the_plan_is_shown_with_its_reason() -> None:
 
     assert (
         last_line(*look)
-        == "replanner: config (ops) added; again not run, because left has the same task: The code is sound."
+        == "replanner: config (ops) added; again not run, because left has the same task: The code"
+        " is sound."
     )
     assert (
         last_line(look[0], *replanner_events(Patch(why="All is well.")))
@@ -268,8 +270,9 @@ def test_the_usage_of_a_handoff_is_the_usage_of_the_budget_or_an_upper_bound() -
     standing = HandoffStanding("done", turns=4, input_tokens=9_000, output_tokens=500, cut_calls=1)
     view = view_of(*BEFORE, finished("left"), standings={"left.1": standing})
 
-    assert list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, finished("left"))))))[-1] == (
-        "left (researcher): ok, 4 turns, ≤ 9,500 tokens"
+    assert (
+        list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, finished("left"))))))[-1]
+        == "left (researcher): ok, 4 turns, ≤ 9,500 tokens"
     )
 
 

@@ -27,7 +27,10 @@ STANDING = JobStanding(
 )
 WAITING = replace(
     STANDING,
-    waiting_for="step a waits for a worker of `poet`: start one with `handoff worker poet`; the job waits for x: y",
+    waiting_for=(
+        "step a waits for a worker of `poet`: start one with `handoff worker poet`; the job waits"
+        " for x: y"
+    ),
 )
 
 
@@ -46,7 +49,8 @@ def test_each_reason_of_a_wait_has_its_line_below_the_job(columns: int) -> None:
     text = " ".join(" ".join(lines_of_job(WAITING, columns)).split())
 
     assert text.endswith(
-        "step a waits for a worker of `poet`: start one with `handoff worker poet` the job waits for x: y"
+        "step a waits for a worker of `poet`: start one with `handoff worker poet` the job waits"
+        " for x: y"
     )
     assert "waits" not in " ".join(lines_of_job(STANDING, columns))
 

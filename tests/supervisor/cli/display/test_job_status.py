@@ -139,7 +139,8 @@ def test_the_quote_of_a_retried_job_covers_its_first_run(
 
     assert (
         against_quote(view)
-        == f"the first run likely 30 s, at most 45 s; likely $0.0020, at most $0.0040; since the retry {since}"
+        == "the first run likely 30 s, at most 45 s; likely $0.0020, at most $0.0040; since the"
+        f" retry {since}"
     )
 
 

@@ -31,7 +31,9 @@ def test_a_line_that_is_typed_later_is_returned(keyboard: int) -> None:
 
 
 def test_a_signal_that_does_not_interrupt_the_read_still_ends_the_question(keyboard: int) -> None:
-    """The kernel may deliver Ctrl-C to another thread. The read of the main thread then continues."""
+    """The kernel may deliver Ctrl-C to another thread. The read of the main thread then
+    continues.
+    """
 
     def interrupt_then_type() -> None:
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
